@@ -1,0 +1,25 @@
+# The commands of a checkout; each does the set-up that it needs.
+.PHONY: help demo test check bench clean
+
+help:
+	@echo "make demo    train DeepFM on two ranks of this machine"
+	@echo "make test    native, unit and two-rank tests"
+	@echo "make check   formatting, linting, types, architecture"
+	@echo "make bench   list the benchmarks; scripts/bench NAME runs one"
+	@echo "make clean   remove what was built here (.venv and the cached Horovod wheel stay)"
+
+demo:
+	@scripts/demo
+
+test:
+	@scripts/test
+
+check:
+	@scripts/check
+
+bench:
+	@scripts/bench
+
+clean:
+	rm -rf build dist tfhybrid.egg-info demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f tfhybrid/ops/*.so tfhybrid/ops/_build_info.json

@@ -1,0 +1,93 @@
+"""Starts one side of a benchmark under horovodrun and collects its one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+TFRA_ENVIRONMENT = (
+    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfhybrid" / "peers" / "tfra"
+)
+
+
+class SideFailedError(RuntimeError):
+    """A side ended with an error or without a result."""
+
+
+def run_side(
+    module: str,
+    options: list[str],
+    ranks: int,
+    python: Path | None = None,
+    timeout: float = 1200,
+) -> dict[str, object]:
+    """Runs `python -m module options` on `ranks` ranks of this host.
+
+    Args:
+        module: the side's module, such as "benchmarks.step.bound".
+        options: its command line.
+        ranks: number of ranks.
+        python: interpreter whose environment has the side; this one by default.
+        timeout: seconds after which the side counts as failed.
+
+    Returns:
+        The JSON object that rank 0 printed.
+
+    Raises:
+        SideFailedError: the side failed; the message ends with its last lines.
+    """
+    # Not resolved: a virtual environment's python is a link, and horovodrun lies beside the link.
+    python = python or Path(sys.executable)
+    environment = os.environ | {
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    command = [str(python.parent / "horovodrun"), "-np", str(ranks), "--gloo"]
+    command += [str(python), "-m", module, *options]
+    try:
+        run = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SideFailedError(f"{module} did not end within {timeout} s.") from error
+    # horovodrun puts "[rank]<stdout>:" before every line.
+    results = [line[line.index("{") :] for line in run.stdout.splitlines() if '{"side"' in line]
+    if run.returncode or not results:
+        tail = "\n".join((run.stdout + run.stderr).splitlines()[-30:])
+        raise SideFailedError(f"{module} on {ranks} ranks gave no result:\n{tail}")
+    return json.loads(results[-1])
+
+
+def tfra_python() -> Path | None:
+    """Returns the interpreter that `benchmarks/peers/install_tfra` made, if it did."""
+    python = TFRA_ENVIRONMENT / "bin" / "python"
+    return python if (TFRA_ENVIRONMENT / ".complete").exists() else None
+
+
+def machine() -> dict[str, object]:
+    """Returns the class of this machine: processor, cores, memory, kernel."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory / 2**30),
+        "kernel": platform.release().split("-")[0],
+    }
+
+
+def write_result(name: str, result: dict[str, object]) -> Path:
+    """Writes `benchmarks/results/<name>.json` with the date and the machine class."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    header = {"date": time.strftime("%Y-%m-%d"), "machine": machine()}
+    path.write_text(json.dumps(header | result, indent=2) + "\n")
+    return path

@@ -1,0 +1,59 @@
+"""tfhybrid: one copy of the tables per host in shared memory, updated once per step."""
+
+from __future__ import annotations
+
+import argparse
+
+import keras
+import tensorflow as tf
+
+import tfhybrid
+from benchmarks.step import model
+
+LEARNING_RATE = 0.05
+
+
+def build_model(config: model.StepConfig) -> keras.Model:
+    """Returns the model of {feature: ids `[batch, 1]`}: EmbeddingCollection, then the tower."""
+    table = tfhybrid.TableConfig(dim=config.dim, initializer="uniform")
+    names = [f"feature_{position}" for position in range(config.features)]
+    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in names}
+    embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(names, table))(inputs)
+    flat = keras.layers.Concatenate()([keras.layers.Flatten()(embedded[name]) for name in names])
+    return keras.Model(inputs, model.build_tower(config)(flat))
+
+
+def make_step(config: model.StepConfig) -> model.Step:
+    """Returns the step of ({feature: ids}, labels)."""
+    network = build_model(config)
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(LEARNING_RATE))
+    optimizer.build(network.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(ids: dict[str, tf.Tensor], labels: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = model.log_loss(labels, network(ids, training=True))
+        weights = network.trainable_variables
+        gradients = tape.gradient(loss, [weight.value for weight in weights])
+        optimizer.apply(gradients, weights)
+        return loss
+
+    return step
+
+
+def main() -> None:
+    """Runs this side on every rank."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    model.add_options(parser)
+    config = model.config_of(parser.parse_args())
+    tfhybrid.init()
+    ranks = (tfhybrid.rank(), tfhybrid.size())
+
+    def feed(ids):
+        return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
+
+    model.measure("tfhybrid", config, ranks, make_step(config), feed)
+
+
+if __name__ == "__main__":
+    main()

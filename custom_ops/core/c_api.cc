@@ -1,0 +1,213 @@
+#include "core/c_api.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/record_file.h"
+#include "core/process_store.h"
+#include "core/store/table_digest.h"
+#include "core/util/crc32c.h"
+
+namespace tfhybrid {
+namespace {
+
+std::string& LastError() {
+  thread_local std::string message;
+  return message;
+}
+
+int Report(const Status& status) {
+  if (!status.ok()) LastError() = status.message();
+  return static_cast<int>(status.code());
+}
+
+// Runs `body` (-> Status) with every exception, allocation failure above all, turned into a code.
+template <typename Body>
+int Guarded(const Body& body) {
+  try {
+    return Report(body());
+  } catch (const std::bad_alloc&) {
+    return Report(Status::Error(StatusCode::kResourceExhausted, "Out of memory"));
+  } catch (const std::exception& error) {
+    return Report(Status::Error(StatusCode::kSystem, error.what()));
+  }
+}
+
+// As Guarded, for a body that wants the table of that name.
+template <typename Body>
+int WithTable(const char* name, const Body& body) {
+  return Guarded([&]() -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, OpenTableNamed(name));
+    return body(table.get());
+  });
+}
+
+// As WithTable, for a body that wants the writer, held for the call.
+template <typename Body>
+int WithWriter(const char* name, const Body& body) {
+  return WithTable(name, [&](OpenTable* table) -> Status {
+    if (table->writer == nullptr) {
+      return Status::Error(StatusCode::kFailedPrecondition, "Only the leader (local rank 0) writes ",
+                           "table '", name, "'");
+    }
+    const std::lock_guard<std::mutex> guard(table->writing);
+    return body(table->writer.get());
+  });
+}
+
+Status WaitFor(const OpenTable& table, uint64_t version) {
+  return table.reader->WaitVersion(version, [] {
+    const std::shared_ptr<Store> store = ProcessStore();
+    return store == nullptr ? Status::Ok() : store->CheckLeader();
+  });
+}
+
+}  // namespace
+}  // namespace tfhybrid
+
+using tfhybrid::Span;
+using tfhybrid::Status;
+
+const char* tfhybrid_last_error(void) { return tfhybrid::LastError().c_str(); }
+
+int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
+                        const char* description, uint64_t token, const char** reclaimed) {
+  return tfhybrid::Guarded([&]() -> Status {
+    static std::string report;
+    report.clear();
+    *reclaimed = report.c_str();
+    if (tfhybrid::ProcessStore() != nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
+                           "This process has a store open already");
+    }
+    const tfhybrid::StoreConfig config = {shm_directory, job, local_rank, description, token};
+    std::vector<std::string> lines;
+    auto store = local_rank == 0 ? tfhybrid::Store::Create(config, &lines)
+                                 : tfhybrid::Store::Attach(config);
+    for (const std::string& line : lines) report += line + "\n";
+    *reclaimed = report.c_str();
+    if (!store.ok()) return store.status();
+    tfhybrid::SetProcessStore(store.Take());
+    return Status::Ok();
+  });
+}
+
+void tfhybrid_store_close(void) { tfhybrid::SetProcessStore(nullptr); }
+
+int64_t tfhybrid_available_bytes(const char* directory) {
+  return tfhybrid::AvailableBytes(directory);
+}
+
+int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
+  return tfhybrid::Guarded([&]() -> Status {
+    const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
+    if (store == nullptr) return tfhybrid::OpenTableNamed(config->name).status();
+    const tfhybrid::Initializer initializer = {
+        static_cast<tfhybrid::InitializerKind>(config->initializer), config->initializer_a,
+        config->initializer_b};
+    return store
+        ->OpenNamed({config->name, config->dim, initializer, config->job_seed}, timeout_ms)
+        .status();
+  });
+}
+
+int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_config* config) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    return writer->SetOptimizer({static_cast<tfhybrid::OptimizerKind>(config->kind),
+                                 config->initial_accumulator_value, config->beta_1, config->beta_2,
+                                 config->epsilon});
+  });
+}
+
+int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) {
+    const tfhybrid::TableStats found = open->reader->Stats();
+    *stats = {found.rows,        found.version,         found.chunks,      found.index_slots,
+              found.embedding_bytes, found.state_bytes, found.index_bytes, found.bytes};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_digest(const char* table, uint64_t* digest) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, open->posted));
+    TFHYBRID_ASSIGN_OR_RETURN(*digest, tfhybrid::TableDigest(open));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
+                          float* embeddings) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, open->posted));
+    return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
+  });
+}
+
+int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
+                             float* embeddings, float* states) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
+    if (states == nullptr) return Status::Ok();
+    if (open->writer == nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
+                           "Only the leader (local rank 0) sees optimizer state");
+    }
+    const std::lock_guard<std::mutex> guard(open->writing);
+    return open->writer->ReadState(first, count, states);
+  });
+}
+
+int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
+                              const float* embeddings, const float* states) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
+                             tfhybrid::RunInline);
+  });
+}
+
+int tfhybrid_table_load_records(const char* table, const char* path,
+                                const tfhybrid_record_schema* schema, int64_t* rows) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        *rows, tfhybrid::LoadRecordFile(path,
+                                        {schema->header_bytes, schema->record_bytes,
+                                         schema->key_offset, schema->embedding_offset},
+                                        writer));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_set_version(const char* table, uint64_t version) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    if (open->writer != nullptr) {
+      const std::lock_guard<std::mutex> guard(open->writing);
+      open->writer->SetVersion(version);
+    }
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, version));
+    open->posted = version;
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_initial_rows(uint32_t initializer, double a, double b, uint64_t table_seed,
+                          int64_t count, const int64_t* keys, int64_t dim, float* embeddings) {
+  const tfhybrid::Initializer config = {static_cast<tfhybrid::InitializerKind>(initializer), a, b};
+  const Status valid = tfhybrid::ValidateInitializer(config);
+  for (int64_t i = 0; valid.ok() && i < count; ++i) {
+    tfhybrid::InitializeRow(config, table_seed, keys[i], Span<float>(embeddings + i * dim, dim));
+  }
+  return tfhybrid::Report(valid);
+}
+
+uint64_t tfhybrid_table_seed(uint64_t job_seed, const char* table) {
+  const std::string name = table;
+  return tfhybrid::TableSeed(job_seed, name.data(), static_cast<int64_t>(name.size()));
+}
+
+uint32_t tfhybrid_crc32c(const void* data, int64_t size, uint32_t seed) {
+  return tfhybrid::Crc32c(data, size, seed);
+}

@@ -1,0 +1,95 @@
+/* The C interface of the core: what the Python package and the command line call through ctypes, without TensorFlow.
+
+   A process has at most one open store. Functions that can fail return 0 or a tfhybrid::StatusCode; the message of the
+   calling thread's last failure is tfhybrid_last_error(). Pointers are borrowed for the call. Thread-safe, but loading
+   functions (write_rows, load_records, set_version) must not run beside a training step. */
+#ifndef TFHYBRID_CORE_C_API_H_
+#define TFHYBRID_CORE_C_API_H_
+
+#include <stdint.h>
+
+#define TFHYBRID_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tfhybrid_table_config {
+  const char* name;
+  int64_t dim;
+  uint32_t initializer; /* tfhybrid::InitializerKind */
+  double initializer_a;
+  double initializer_b;
+  uint64_t job_seed;
+} tfhybrid_table_config;
+
+typedef struct tfhybrid_optimizer_config {
+  uint32_t kind; /* tfhybrid::OptimizerKind */
+  float initial_accumulator_value;
+  double beta_1;
+  double beta_2;
+  float epsilon;
+} tfhybrid_optimizer_config;
+
+typedef struct tfhybrid_table_stats {
+  int64_t rows;
+  int64_t version;
+  int64_t chunks;
+  int64_t index_slots;
+  int64_t embedding_bytes;
+  int64_t state_bytes;
+  int64_t index_bytes;
+  int64_t bytes;
+} tfhybrid_table_stats;
+
+typedef struct tfhybrid_record_schema {
+  int64_t header_bytes;
+  int64_t record_bytes;
+  int64_t key_offset;
+  int64_t embedding_offset;
+} tfhybrid_record_schema;
+
+TFHYBRID_EXPORT const char* tfhybrid_last_error(void);
+
+/* The store of this process. `*reclaimed` receives a description of what dead jobs had left, one per line; it stays
+   valid until the next call. */
+TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
+                                        const char* description, uint64_t token,
+                                        const char** reclaimed);
+TFHYBRID_EXPORT void tfhybrid_store_close(void);
+TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
+
+/* Tables, by name. */
+TFHYBRID_EXPORT int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms);
+TFHYBRID_EXPORT int tfhybrid_table_set_optimizer(const char* table,
+                                                 const tfhybrid_optimizer_config* config);
+TFHYBRID_EXPORT int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats);
+TFHYBRID_EXPORT int tfhybrid_table_digest(const char* table, uint64_t* digest);
+
+/* Waits for the updates that this rank has taken part in, then reads. */
+TFHYBRID_EXPORT int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
+                                          float* embeddings);
+/* Rows in creation order. `states` may be null, and must be on ranks that do not lead. */
+TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count,
+                                             int64_t* keys, float* embeddings, float* states);
+/* The leader alone writes; `states` null means fresh state. */
+TFHYBRID_EXPORT int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
+                                              const float* embeddings, const float* states);
+TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* path,
+                                                const tfhybrid_record_schema* schema,
+                                                int64_t* rows);
+/* After loading: the leader publishes `version`, the others wait for it; all continue from there. */
+TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
+
+/* Pure functions. */
+TFHYBRID_EXPORT int tfhybrid_initial_rows(uint32_t initializer, double a, double b,
+                                          uint64_t table_seed, int64_t count, const int64_t* keys,
+                                          int64_t dim, float* embeddings);
+TFHYBRID_EXPORT uint64_t tfhybrid_table_seed(uint64_t job_seed, const char* table);
+TFHYBRID_EXPORT uint32_t tfhybrid_crc32c(const void* data, int64_t size, uint32_t seed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TFHYBRID_CORE_C_API_H_ */

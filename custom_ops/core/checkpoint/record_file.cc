@@ -1,0 +1,68 @@
+#include "core/checkpoint/record_file.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/shm/mapped_file.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kBlockRecords = 16384;
+
+Status CheckSchema(const RecordSchema& schema, int64_t embedding_bytes) {
+  constexpr auto kKeyBytes = static_cast<int64_t>(sizeof(int64_t));
+  const auto inside = [&](int64_t offset, int64_t bytes) {
+    return offset >= 0 && offset <= schema.record_bytes - bytes;
+  };
+  const bool overlap = schema.key_offset < schema.embedding_offset + embedding_bytes &&
+                       schema.embedding_offset < schema.key_offset + kKeyBytes;
+  if (schema.header_bytes >= 0 && inside(schema.key_offset, kKeyBytes) &&
+      inside(schema.embedding_offset, embedding_bytes) && !overlap) {
+    return Status::Ok();
+  }
+  return Status::Error(StatusCode::kInvalidArgument, "A record must hold a key of 8 bytes and an ",
+                       "embedding of ", embedding_bytes, " bytes side by side. Received: record of ",
+                       schema.record_bytes, " bytes, key at ", schema.key_offset, ", embedding at ",
+                       schema.embedding_offset, ", header of ", schema.header_bytes, " bytes");
+}
+
+}  // namespace
+
+Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
+                               TableWriter* table) {
+  const int64_t dim = table->dim();
+  const int64_t embedding_bytes = dim * static_cast<int64_t>(sizeof(float));
+  TFHYBRID_RETURN_IF_ERROR(CheckSchema(schema, embedding_bytes));
+  TFHYBRID_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::OpenInput(path));
+  const int64_t body = file.size() - schema.header_bytes;
+  if (body < 0 || body % schema.record_bytes != 0) {
+    return Status::Error(StatusCode::kDataLoss, path, " is cut short: wanted a header of ",
+                         schema.header_bytes, " bytes and records of ", schema.record_bytes,
+                         ". Received: ", file.size(), " bytes");
+  }
+  const int64_t records = body / schema.record_bytes;
+  const int64_t rows_before = table->rows();
+  std::vector<int64_t> keys(static_cast<size_t>(std::min(records, kBlockRecords)));
+  std::vector<float> embeddings(keys.size() * static_cast<size_t>(dim));
+  const uint8_t* record = file.data() + schema.header_bytes;
+  for (int64_t first = 0; first < records; first += kBlockRecords) {
+    const int64_t count = std::min(kBlockRecords, records - first);
+    for (int64_t i = 0; i < count; ++i, record += schema.record_bytes) {
+      std::memcpy(&keys[static_cast<size_t>(i)], record + schema.key_offset, sizeof(int64_t));
+      std::memcpy(&embeddings[static_cast<size_t>(i * dim)], record + schema.embedding_offset,
+                  static_cast<size_t>(embedding_bytes));
+    }
+    TFHYBRID_RETURN_IF_ERROR(table->WriteRows(Span<const int64_t>(keys.data(), count),
+                                              embeddings.data(), nullptr, RunInline));
+  }
+  const int64_t created = table->rows() - rows_before;
+  if (created != records) {
+    return Status::Error(StatusCode::kDataLoss, path, " holds keys twice, or keys that the table ",
+                         "has already: ", records, " records made ", created, " rows");
+  }
+  return records;
+}
+
+}  // namespace tfhybrid

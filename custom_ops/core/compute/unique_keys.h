@@ -1,0 +1,53 @@
+// UniqueKeys: numbers the distinct keys of a sequence 0, 1, 2, ... in order of first occurrence.
+//
+// An open-addressing table of numbers over a dense list of keys; reusable, so that a step allocates only when it is
+// larger than every step before. Any key is legal. Not thread-safe.
+#ifndef TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_
+#define TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/util/hash.h"
+#include "core/util/span.h"
+
+namespace tfhybrid {
+
+class UniqueKeys {
+ public:
+  // Forgets all keys and makes room for `most` of them. REQUIRES: most < 2^32 - 1.
+  void Reset(int64_t most) {
+    keys_.clear();
+    keys_.reserve(static_cast<size_t>(most));
+    size_t slots = 8;
+    while (slots < static_cast<size_t>(most) * 2) slots *= 2;
+    // Shrinking too: a small step after a large one must not pay for clearing the large one's table.
+    numbers_.assign(slots, 0);
+    mask_ = slots - 1;
+  }
+
+  // The number of `key`; a key not seen since Reset() gets the next one.
+  // REQUIRES: fewer than `most` distinct keys so far, or `key` is one of them.
+  int64_t Number(int64_t key) {
+    uint64_t slot = Mix64(static_cast<uint64_t>(key)) & mask_;
+    for (; numbers_[slot] != 0; slot = (slot + 1) & mask_) {
+      if (keys_[numbers_[slot] - 1] == key) return numbers_[slot] - 1;
+    }
+    keys_.push_back(key);
+    numbers_[slot] = static_cast<uint32_t>(keys_.size());
+    return static_cast<int64_t>(keys_.size()) - 1;
+  }
+
+  int64_t size() const { return static_cast<int64_t>(keys_.size()); }
+  Span<const int64_t> keys() const { return Span<const int64_t>(keys_.data(), size()); }
+
+ private:
+  std::vector<int64_t> keys_;
+  std::vector<uint32_t> numbers_;  // number + 1; 0 is a free slot
+  uint64_t mask_ = 0;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_

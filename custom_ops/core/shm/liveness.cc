@@ -1,0 +1,123 @@
+#include "core/shm/liveness.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace tfhybrid {
+namespace {
+
+// The paths whose lock this process holds: to the kernel they look free from inside, and closing another descriptor of
+// one of them would give its lock up.
+class HeldPaths {
+ public:
+  static HeldPaths& Get() {
+    static HeldPaths* const paths = new HeldPaths();
+    return *paths;
+  }
+  // False if the path is held already.
+  bool Add(const std::string& path) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return paths_.insert(path).second;
+  }
+  void Remove(const std::string& path) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    paths_.erase(path);
+  }
+  bool Contains(const std::string& path) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return paths_.count(path) > 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> paths_;  // guarded by mutex_
+};
+
+struct flock WholeFile() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+}  // namespace
+
+LivenessLock::LivenessLock(LivenessLock&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+LivenessLock& LivenessLock::operator=(LivenessLock&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Result<LivenessLock> LivenessLock::Acquire(const std::string& path,
+                                           const std::string& description) {
+  if (!HeldPaths::Get().Add(path)) {
+    return Status::Error(StatusCode::kAlreadyExists, path, " is held by this process");
+  }
+  LivenessLock lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), path);
+  if (!lock.held()) {
+    HeldPaths::Get().Remove(path);
+    return Status::Error(StatusCode::kSystem, "Cannot open ", path, ": ", std::strerror(errno));
+  }
+  struct flock whole = WholeFile();
+  if (fcntl(lock.fd_, F_SETLK, &whole) != 0) {
+    lock.Release();
+    return Status::Error(StatusCode::kAlreadyExists, path,
+                         " is held by a living process: ", DescribeHolder(path));
+  }
+  const auto length = static_cast<ssize_t>(description.size());
+  if (ftruncate(lock.fd_, 0) != 0 || pwrite(lock.fd_, description.data(), description.size(), 0) != length) {
+    return Status::Error(StatusCode::kResourceExhausted, "Cannot write ", path, ": ",
+                         std::strerror(errno));
+  }
+  return lock;
+}
+
+void LivenessLock::Release() {
+  if (fd_ < 0) return;
+  close(std::exchange(fd_, -1));
+  HeldPaths::Get().Remove(path_);
+}
+
+bool IsAlive(const std::string& path) {
+  if (HeldPaths::Get().Contains(path)) return true;
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  struct flock whole = WholeFile();
+  const bool held = fcntl(fd, F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+  close(fd);
+  return held;
+}
+
+std::string DescribeHolder(const std::string& path) {
+  if (HeldPaths::Get().Contains(path)) return "this process";
+  char text[256];
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return "an unknown process";
+  const ssize_t length = pread(fd, text, sizeof(text), 0);
+  close(fd);
+  return length > 0 ? std::string(text, static_cast<size_t>(length)) : "an unknown process";
+}
+
+HostMutex::HostMutex(const std::string& path)
+    : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
+  if (fd_ < 0 || flock(fd_, LOCK_EX) != 0) {
+    status_ = Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(errno));
+  }
+}
+
+HostMutex::~HostMutex() {
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace tfhybrid

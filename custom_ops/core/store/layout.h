@@ -1,0 +1,110 @@
+// The bytes of every segment: plain old data only, fixed widths, little-endian. docs/store_format.md tells the same in
+// prose. A change here raises kFormatVersion.
+//
+// A store is a directory; a table is these files in it (NAME is the table's name, %-encoded):
+//   NAME.table            TableSegment: what the table is, and the counters that readers and the leader share
+//   NAME.index.G          IndexSegment of generation G: key -> row
+//   NAME.rows.C           ChunkSegment: keys and embeddings of chunk C
+//   NAME.state.C          ChunkSegment: optimizer state of chunk C; only the leader maps it
+//
+// One writer, the leader. Everything that changes is written by it alone; the fields marked `atomic` are read by other
+// processes while it writes, with the acquire load that pairs with its release store.
+#ifndef TFHYBRID_CORE_STORE_LAYOUT_H_
+#define TFHYBRID_CORE_STORE_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tfhybrid {
+
+inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
+inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr int64_t kPageBytes = 4096;
+inline constexpr int64_t kMaxTableName = 128;
+inline constexpr int64_t kMaxFailure = 512;
+
+enum class SegmentKind : uint32_t { kStore = 1, kTable = 2, kIndex = 3, kRows = 4, kState = 5 };
+
+// Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape behind it.
+struct SegmentHeader {
+  char magic[8];
+  uint32_t format;
+  uint32_t kind;       // SegmentKind
+  uint64_t token;      // of the store: a file that strayed in from another job does not match
+  uint64_t file_bytes;
+  uint64_t ordinal;    // index: generation; chunk: number
+  uint32_t uid;
+  uint32_t crc;
+};
+static_assert(sizeof(SegmentHeader) == 48);
+
+// Constant over a table's life.
+struct TableShape {
+  char name[kMaxTableName];  // zero-terminated unless it fills the array
+  uint64_t seed;
+  double initializer_a;
+  double initializer_b;
+  uint32_t initializer;  // InitializerKind
+  uint32_t dim;
+  uint32_t first_chunk_log2;  // rows of chunks 0 and 1
+  uint32_t chunk_log2;        // rows of a full chunk
+};
+static_assert(sizeof(TableShape) == 168);
+
+// Written once by the leader, when the optimizer is known.
+struct TableOptimizer {
+  uint32_t kind;  // OptimizerKind; kNone until then
+  float initial_accumulator_value;
+  float epsilon;
+  uint32_t reserved;
+  double beta_1;
+  double beta_2;
+};
+static_assert(sizeof(TableOptimizer) == 32);
+
+// Each on a cache line of its own: `version` is waited for, the rest is read at the start of every lookup.
+struct TableCounters {
+  alignas(64) uint64_t version;           // atomic: updates applied; a futex watches it
+  alignas(64) uint64_t rows;              // atomic: rows that are fully written
+  uint64_t chunks;                        // atomic: chunks that can be mapped
+  uint64_t index_generation;              // atomic: the index that can be mapped
+  alignas(64) uint64_t failed;            // atomic: not 0 once an update failed and `failure` says why
+  char failure[kMaxFailure];
+};
+
+struct TableSegment {
+  SegmentHeader header;
+  TableShape shape;
+  TableOptimizer optimizer;
+  alignas(64) TableCounters counters;
+};
+static_assert(offsetof(TableSegment, counters) == 256);
+static_assert(sizeof(TableSegment) <= kPageBytes);
+
+struct IndexSegment {
+  SegmentHeader header;
+  uint64_t slots;  // a power of two, at least 4; they start at kIndexSlotsOffset
+  uint64_t reserved;
+};
+inline constexpr int64_t kIndexSlotsOffset = 64;
+static_assert(sizeof(IndexSegment) == kIndexSlotsOffset);
+
+// Behind a page of header: in NAME.rows.C first the keys (int64 [rows]), then, on a cache line, the embeddings
+// (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, slots, dim]).
+struct ChunkSegment {
+  SegmentHeader header;
+  uint64_t rows;
+  uint64_t row_floats;  // dim, or slots * dim
+};
+static_assert(sizeof(ChunkSegment) == 64);
+
+struct StoreSegment {
+  SegmentHeader header;
+  char host[256];
+  char version[32];  // of the package that made it
+};
+static_assert(sizeof(StoreSegment) <= kPageBytes);
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_LAYOUT_H_

@@ -1,0 +1,148 @@
+#include "core/store/segment.h"
+
+#include <unistd.h>
+
+#include <cctype>
+#include <cstdio>
+#include <cstring>
+
+#include "core/util/crc32c.h"
+
+namespace tfhybrid {
+namespace {
+
+int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// File names keep letters, digits, '-' and '_'; any other byte becomes %XX, so every table name is a legal file name.
+std::string Encode(const std::string& name) {
+  std::string encoded;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_') {
+      encoded += c;
+    } else {
+      char escaped[4];
+      std::snprintf(escaped, sizeof(escaped), "%%%02X", static_cast<unsigned char>(c));
+      encoded += escaped;
+    }
+  }
+  return encoded;
+}
+
+Status Damaged(const std::string& path, const char* what, uint64_t wanted, uint64_t received) {
+  return Status::Error(StatusCode::kDataLoss, path, " is damaged: wanted ", what, " ", wanted,
+                       ". Received: ", received);
+}
+
+}  // namespace
+
+TablePaths::TablePaths(const std::string& directory, const std::string& table_name)
+    : prefix_(directory + "/" + Encode(table_name)) {}
+
+uint32_t SegmentCrc(const SegmentHeader& header, const void* constants, int64_t constants_bytes) {
+  SegmentHeader copy = header;
+  copy.crc = 0;
+  const uint32_t crc = Crc32c(&copy, sizeof(copy));
+  return constants_bytes == 0 ? crc : Crc32c(constants, constants_bytes, crc);
+}
+
+Result<MappedFile> CreateSegment(const std::string& path, const SegmentIdentity& identity,
+                                 int64_t bytes, const std::string& purpose) {
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
+                            MappedFile::Create(path, RoundUp(bytes, kPageBytes), purpose));
+  auto* header = reinterpret_cast<SegmentHeader*>(file.mutable_data());
+  std::memcpy(header->magic, kMagic, sizeof(kMagic));
+  header->format = kFormatVersion;
+  header->kind = static_cast<uint32_t>(identity.kind);
+  header->token = identity.token;
+  header->file_bytes = static_cast<uint64_t>(file.size());
+  header->ordinal = identity.ordinal;
+  header->uid = geteuid();
+  header->crc = SegmentCrc(*header, nullptr, 0);
+  return file;
+}
+
+Result<MappedFile> OpenSegment(const std::string& path, const SegmentIdentity& identity,
+                               int64_t min_bytes) {
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file, MappedFile::OpenReadOnly(path));
+  if (file.size() < min_bytes) {
+    return Damaged(path, "a size of at least", static_cast<uint64_t>(min_bytes),
+                   static_cast<uint64_t>(file.size()));
+  }
+  const auto& header = *reinterpret_cast<const SegmentHeader*>(file.data());
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
+    return Status::Error(StatusCode::kDataLoss, path, " is not a segment: its magic is wrong");
+  }
+  if (header.format != kFormatVersion) return Damaged(path, "format", kFormatVersion, header.format);
+  const auto kind = static_cast<uint32_t>(identity.kind);
+  if (header.kind != kind) return Damaged(path, "kind", kind, header.kind);
+  if (header.file_bytes != static_cast<uint64_t>(file.size())) {
+    return Damaged(path, "a size of", header.file_bytes, static_cast<uint64_t>(file.size()));
+  }
+  if (header.token != identity.token) return Damaged(path, "token", identity.token, header.token);
+  if (header.ordinal != identity.ordinal) {
+    return Damaged(path, "ordinal", identity.ordinal, header.ordinal);
+  }
+  if (header.uid != geteuid()) return Damaged(path, "owner", geteuid(), header.uid);
+  if (identity.kind != SegmentKind::kTable && header.crc != SegmentCrc(header, nullptr, 0)) {
+    return Damaged(path, "checksum", SegmentCrc(header, nullptr, 0), header.crc);
+  }
+  return file;
+}
+
+void SealTable(TableSegment* segment) {
+  segment->header.crc = SegmentCrc(segment->header, &segment->shape, sizeof(segment->shape));
+}
+
+Status CheckTable(const std::string& path, const TableSegment& segment) {
+  const uint32_t crc = SegmentCrc(segment.header, &segment.shape, sizeof(segment.shape));
+  if (segment.header.crc != crc) return Damaged(path, "checksum", crc, segment.header.crc);
+  return Status::Ok();
+}
+
+int64_t IndexBytes(int64_t slots) {
+  return kIndexSlotsOffset + slots * static_cast<int64_t>(sizeof(IndexSlot));
+}
+
+Status CheckIndex(const std::string& path, const MappedFile& file) {
+  const auto slots =
+      static_cast<int64_t>(reinterpret_cast<const IndexSegment*>(file.data())->slots);
+  const int64_t most =
+      (file.size() - kIndexSlotsOffset) / static_cast<int64_t>(sizeof(IndexSlot));
+  if (slots < KeyIndex::kSlotsPerBucket || slots > most || (slots & (slots - 1)) != 0) {
+    return Damaged(path, "a power of two of slots, at most", static_cast<uint64_t>(most),
+                   static_cast<uint64_t>(slots));
+  }
+  return Status::Ok();
+}
+
+Span<IndexSlot> SlotsOf(const MappedFile& file) {
+  const auto* segment = reinterpret_cast<const IndexSegment*>(file.data());
+  return Span<IndexSlot>(reinterpret_cast<IndexSlot*>(file.mutable_data() + kIndexSlotsOffset),
+                         static_cast<int64_t>(segment->slots));
+}
+
+int64_t EmbeddingsOffset(int64_t rows) {
+  return RoundUp(kPageBytes + rows * static_cast<int64_t>(sizeof(int64_t)), 64);
+}
+
+int64_t RowChunkBytes(int64_t rows, int64_t dim) {
+  return EmbeddingsOffset(rows) + rows * dim * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t StateChunkBytes(int64_t rows, int64_t row_floats) {
+  return kPageBytes + rows * row_floats * static_cast<int64_t>(sizeof(float));
+}
+
+Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows,
+                  int64_t row_floats) {
+  const auto* chunk = reinterpret_cast<const ChunkSegment*>(file.data());
+  if (chunk->rows != static_cast<uint64_t>(rows)) {
+    return Damaged(path, "rows", static_cast<uint64_t>(rows), chunk->rows);
+  }
+  if (chunk->row_floats != static_cast<uint64_t>(row_floats)) {
+    return Damaged(path, "floats in a row", static_cast<uint64_t>(row_floats), chunk->row_floats);
+  }
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid

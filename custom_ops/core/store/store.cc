@@ -1,0 +1,212 @@
+#include "core/store/store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+namespace tfhybrid {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kAttachPollMs = 2;
+constexpr int kMaxJobName = 64;
+
+std::string Prefix(const std::string& shm_directory) {
+  return shm_directory + "/tfhybrid-" + std::to_string(geteuid());
+}
+
+std::string LockPath(const std::string& directory, int local_rank) {
+  return directory + "/rank-" + std::to_string(local_rank);
+}
+
+Status CheckJob(const std::string& job) {
+  const bool legal = !job.empty() && job.size() <= kMaxJobName &&
+                     job.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                           "0123456789._-") == std::string::npos;
+  if (legal) return Status::Ok();
+  return Status::Error(StatusCode::kInvalidArgument, "A job's name has 1 to ", kMaxJobName,
+                       " letters, digits, '.', '_' or '-'. Received: '", job, "'");
+}
+
+// The descriptions of the living processes of a store, "; " between them; empty if all are dead.
+std::string LivingProcesses(const std::string& directory) {
+  std::string living;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string path = entry.path().string();
+    if (entry.path().filename().string().rfind("rank-", 0) != 0 || !IsAlive(path)) continue;
+    living += (living.empty() ? "" : "; ") + DescribeHolder(path);
+  }
+  return living;
+}
+
+int64_t BytesIn(const std::string& directory) {
+  int64_t bytes = 0;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    bytes += static_cast<int64_t>(entry.file_size(ignored));
+  }
+  return bytes;
+}
+
+// Removes every store of this user whose processes are all dead. REQUIRES: the HostMutex is held.
+void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* reclaimed) {
+  const std::string prefix = Prefix(shm_directory) + "-";
+  std::vector<std::string> dead;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(shm_directory, ignored)) {
+    const std::string path = entry.path().string();
+    struct stat info;
+    const bool ours = path.rfind(prefix, 0) == 0 && lstat(path.c_str(), &info) == 0 &&
+                      S_ISDIR(info.st_mode) && info.st_uid == geteuid();
+    if (ours && LivingProcesses(path).empty()) dead.push_back(path);
+  }
+  for (const std::string& path : dead) {
+    const int64_t bytes = BytesIn(path);
+    const std::string holder = DescribeHolder(LockPath(path, 0));
+    fs::remove_all(path, ignored);
+    reclaimed->push_back(path + ": " + std::to_string(bytes) + " bytes left by " + holder);
+  }
+}
+
+Status SameShape(const TableReader& reader, const TableConfig& config) {
+  const Initializer initial = reader.initializer();
+  const uint64_t seed = TableSeed(config.job_seed, config.name.data(),
+                                  static_cast<int64_t>(config.name.size()));
+  if (reader.dim() != config.dim) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name, "' has dim ",
+                         reader.dim(), " on the leader. Received: dim=", config.dim);
+  }
+  if (initial.kind != config.initializer.kind || initial.a != config.initializer.a ||
+      initial.b != config.initializer.b || reader.shape().seed != seed) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
+                         "' has another initializer or seed on the leader: all ranks must build "
+                         "the same model");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
+                                             std::vector<std::string>* reclaimed) {
+  TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
+  const HostMutex mutex(Prefix(config.shm_directory) + ".lock");
+  TFHYBRID_RETURN_IF_ERROR(mutex.status());
+  ReclaimDead(config.shm_directory, reclaimed);
+  const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
+  if (mkdir(directory.c_str(), 0700) != 0) {
+    if (errno != EEXIST) {
+      return Status::Error(StatusCode::kSystem, "Cannot create ", directory, ": ",
+                           std::strerror(errno));
+    }
+    return Status::Error(StatusCode::kAlreadyExists, "A job named '", config.job,
+                         "' is running on this host: ", LivingProcesses(directory),
+                         ". Choose another name with init(job=...), or end that job first. If "
+                         "this job spans several hosts, two of them share ", config.shm_directory);
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(LivenessLock alive,
+                            LivenessLock::Acquire(LockPath(directory, 0), config.description));
+  TFHYBRID_ASSIGN_OR_RETURN(
+      MappedFile segment,
+      CreateSegment(directory + "/store", {SegmentKind::kStore, config.token, 0},
+                    sizeof(StoreSegment), "the store of job '" + config.job + "'"));
+  return std::unique_ptr<Store>(
+      new Store(config, directory, std::move(alive), std::move(segment)));
+}
+
+Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
+  TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
+  const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
+  Result<MappedFile> segment = OpenSegment(
+      directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(StoreSegment));
+  if (!segment.ok()) {
+    return Status::Error(StatusCode::kNotFound, "This rank (", config.description,
+                         ") does not see the store of its leader, local rank 0: ",
+                         segment.status().message(),
+                         ". All ranks of a host must share ", config.shm_directory,
+                         " and run as one user; containers of one rank each do not, unless "
+                         "they share it (docker run --ipc=host, or one volume)");
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(
+      LivenessLock alive,
+      LivenessLock::Acquire(LockPath(directory, config.local_rank), config.description));
+  return std::unique_ptr<Store>(new Store(config, directory, std::move(alive), segment.Take()));
+}
+
+Store::Store(const StoreConfig& config, std::string directory, LivenessLock alive,
+             MappedFile segment)
+    : config_(config),
+      directory_(std::move(directory)),
+      alive_(std::move(alive)),
+      segment_(std::move(segment)) {}
+
+Store::~Store() {
+  const HostMutex mutex(Prefix(config_.shm_directory) + ".lock");
+  alive_.Release();
+  std::error_code ignored;
+  if (mutex.status().ok() && LivingProcesses(directory_).empty()) {
+    fs::remove_all(directory_, ignored);
+  }
+}
+
+std::shared_ptr<OpenTable> Store::Find(const std::string& table_name) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = tables_.find(table_name);
+  return found == tables_.end() ? nullptr : found->second;
+}
+
+Result<std::shared_ptr<OpenTable>> Store::OpenNamed(const TableConfig& config, int timeout_ms) {
+  if (Find(config.name) != nullptr) {
+    return Status::Error(StatusCode::kAlreadyExists, "A table named '", config.name,
+                         "' is open in this job. Table names are unique within a job: rename one, "
+                         "or let two features share a table");
+  }
+  auto table = std::make_shared<OpenTable>();
+  if (is_leader()) {
+    TFHYBRID_ASSIGN_OR_RETURN(table->writer,
+                              TableWriter::Create(directory_, config_.token, config));
+    TFHYBRID_ASSIGN_OR_RETURN(table->reader,
+                              TableReader::Open(directory_, config_.token, config.name));
+  } else {
+    TFHYBRID_ASSIGN_OR_RETURN(table->reader, WaitForTable(config, timeout_ms));
+    TFHYBRID_RETURN_IF_ERROR(SameShape(*table->reader, config));
+  }
+  table->posted = table->reader->version();
+  const std::lock_guard<std::mutex> guard(mutex_);
+  tables_[config.name] = table;
+  return table;
+}
+
+Result<std::unique_ptr<TableReader>> Store::WaitForTable(const TableConfig& config,
+                                                         int timeout_ms) const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (true) {
+    Result<std::unique_ptr<TableReader>> reader =
+        TableReader::Open(directory_, config_.token, config.name);
+    if (reader.ok() || reader.status().code() != StatusCode::kNotFound) return reader;
+    TFHYBRID_RETURN_IF_ERROR(CheckLeader());
+    if (std::chrono::steady_clock::now() > deadline) {
+      return Status::Error(StatusCode::kDeadlineExceeded, "The leader did not create table '",
+                           config.name, "' within ", timeout_ms / 1000,
+                           " s. Do all ranks build the same layers?");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(kAttachPollMs));
+  }
+}
+
+Status Store::CheckLeader() const {
+  const std::string path = LockPath(directory_, 0);
+  if (is_leader() || IsAlive(path)) return Status::Ok();
+  return Status::Error(StatusCode::kPeerDied, "The leader of this host has died: ",
+                       DescribeHolder(path), ". Noticed by ", config_.description);
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,83 @@
+// Store: one job's tables on one host, a directory of segments in shared memory.
+//
+//   SHM_DIR/tfhybrid-UID.lock         HostMutex of all jobs of the user on this host
+//   SHM_DIR/tfhybrid-UID-JOB/store    StoreSegment: the token that tells this store from any other
+//   SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
+//   SHM_DIR/tfhybrid-UID-JOB/...      the tables (layout.h)
+//
+// The leader creates, the others attach. A new job starts fresh: what a dead job left behind is removed first, by any
+// job of the same user; a living job is never touched. The last process to leave removes the directory.
+//
+// Thread-safe. One Store per process and job; not usable in forked children.
+#ifndef TFHYBRID_CORE_STORE_STORE_H_
+#define TFHYBRID_CORE_STORE_STORE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/shm/liveness.h"
+#include "core/shm/mapped_file.h"
+#include "core/store/table_reader.h"
+#include "core/store/table_writer.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+struct StoreConfig {
+  std::string shm_directory = "/dev/shm";
+  std::string job;  // letters, digits, '.', '_', '-'; at most 64
+  int local_rank = 0;
+  std::string description;  // of this process, for others' errors: "rank 3, pid 17 on host a"
+  uint64_t token = 0;       // the leader's choice; the others expect it
+};
+
+// One table as this process has it open.
+struct OpenTable {
+  std::unique_ptr<TableReader> reader;
+  std::mutex writing;                   // guards *writer
+  std::unique_ptr<TableWriter> writer;  // null unless this process is the leader
+  std::atomic<uint64_t> posted{0};      // updates this rank has taken part in: the version its lookups wait for
+};
+
+class Store {
+ public:
+  // The leader's call. `reclaimed` receives one line for each dead store that was removed.
+  static Result<std::unique_ptr<Store>> Create(const StoreConfig& config,
+                                               std::vector<std::string>* reclaimed);
+  // The other ranks' call, after the leader has created the store.
+  static Result<std::unique_ptr<Store>> Attach(const StoreConfig& config);
+  ~Store();
+
+  const std::string& directory() const { return directory_; }
+  bool is_leader() const { return config_.local_rank == 0; }
+
+  // The leader creates the table, any other rank attaches it, waiting up to `timeout_ms` for the leader. Fails if the
+  // table found has another shape than `config` asks for.
+  Result<std::shared_ptr<OpenTable>> OpenNamed(const TableConfig& config, int timeout_ms);
+  // The open table of that name, or null.
+  std::shared_ptr<OpenTable> Find(const std::string& table_name) const;
+
+  // Ok while the leader of this host lives, kPeerDied with its description afterwards.
+  Status CheckLeader() const;
+
+ private:
+  Store(const StoreConfig& config, std::string directory, LivenessLock alive, MappedFile segment);
+
+  Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config, int timeout_ms) const;
+
+  const StoreConfig config_;
+  const std::string directory_;
+  LivenessLock alive_;
+  const MappedFile segment_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<OpenTable>> tables_;  // guarded by mutex_
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_STORE_H_

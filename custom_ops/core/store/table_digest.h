@@ -1,0 +1,20 @@
+// TableDigest: one number that says whether two replicas of a table are equal, bit for bit.
+//
+// The sum, modulo 2^64, of a hash of each row's key, embedding and optimizer state: independent of where rows lie and in
+// which order they came, and cheap to compare across hosts.
+#ifndef TFHYBRID_CORE_STORE_TABLE_DIGEST_H_
+#define TFHYBRID_CORE_STORE_TABLE_DIGEST_H_
+
+#include <cstdint>
+
+#include "core/store/store.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// State takes part where this process is the leader. REQUIRES: nothing updates the table meanwhile.
+Result<uint64_t> TableDigest(OpenTable* table);
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_TABLE_DIGEST_H_

@@ -1,0 +1,220 @@
+#include "core/store/table_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/compute/optimizer.h"
+#include "core/shm/wait_word.h"
+
+namespace tfhybrid {
+namespace {
+
+// Rows whose addresses are known before the first is copied; see kGroup of key_index.cc.
+constexpr int64_t kGroup = 64;
+// How long a waiting rank sleeps before it looks whether the leader still lives.
+constexpr int kWaitSliceMs = 200;
+
+uint64_t LoadAcquire(const uint64_t& counter) { return __atomic_load_n(&counter, __ATOMIC_ACQUIRE); }
+
+void PrefetchRow(const float* row, int64_t dim) {
+  for (int64_t column = 0; column < dim; column += 16) __builtin_prefetch(row + column);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TableReader>> TableReader::Open(const std::string& directory, uint64_t token,
+                                                       const std::string& table_name) {
+  TablePaths paths(directory, table_name);
+  TFHYBRID_ASSIGN_OR_RETURN(
+      MappedFile table,
+      OpenSegment(paths.Table(), {SegmentKind::kTable, token, 0}, sizeof(TableSegment)));
+  const auto& segment = *reinterpret_cast<const TableSegment*>(table.data());
+  TFHYBRID_RETURN_IF_ERROR(CheckTable(paths.Table(), segment));
+  const TableShape& shape = segment.shape;
+  if (shape.dim == 0 || shape.first_chunk_log2 > shape.chunk_log2 || shape.chunk_log2 >= 40) {
+    return Status::Error(StatusCode::kDataLoss, paths.Table(), " is damaged: impossible shape");
+  }
+  return std::unique_ptr<TableReader>(new TableReader(std::move(table), std::move(paths)));
+}
+
+TableReader::TableReader(MappedFile table, TablePaths paths)
+    : table_(std::move(table)), paths_(std::move(paths)), locator_(LocatorOf(segment().shape)) {}
+
+std::string TableReader::name() const {
+  return std::string(shape().name, strnlen(shape().name, kMaxTableName));
+}
+
+Initializer TableReader::initializer() const {
+  return {static_cast<InitializerKind>(shape().initializer), shape().initializer_a,
+          shape().initializer_b};
+}
+
+uint64_t TableReader::version() const { return LoadAcquire(segment().counters.version); }
+
+TableStats TableReader::Stats() const {
+  const TableCounters& counters = segment().counters;
+  TableStats stats = {};
+  stats.rows = static_cast<int64_t>(LoadAcquire(counters.rows));
+  stats.version = static_cast<int64_t>(LoadAcquire(counters.version));
+  stats.chunks = static_cast<int64_t>(LoadAcquire(counters.chunks));
+  const int64_t slots = StateSlots(static_cast<OptimizerKind>(segment().optimizer.kind));
+  for (int64_t chunk = 0; chunk < stats.chunks; ++chunk) {
+    const int64_t rows = locator_.ChunkRows(chunk);
+    stats.embedding_bytes += RowChunkBytes(rows, dim());
+    if (slots > 0) stats.state_bytes += StateChunkBytes(rows, slots * dim());
+  }
+  Result<MappedFile> index = OpenSegment(
+      paths_.Index(LoadAcquire(counters.index_generation)),
+      {SegmentKind::kIndex, segment().header.token, LoadAcquire(counters.index_generation)},
+      kIndexSlotsOffset);
+  if (index.ok()) {
+    stats.index_bytes = index.value().size();
+    stats.index_slots = SlotsOf(index.value()).size();
+  }
+  stats.bytes = table_.size() + stats.embedding_bytes + stats.state_bytes + stats.index_bytes;
+  return stats;
+}
+
+Result<std::shared_ptr<const TableReader::View>> TableReader::CurrentView() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const TableCounters& counters = segment().counters;
+  if (view_ == nullptr || view_->generation != LoadAcquire(counters.index_generation) ||
+      view_->chunks.size() < LoadAcquire(counters.chunks)) {
+    TFHYBRID_ASSIGN_OR_RETURN(view_, Extend(view_.get()));
+  }
+  return view_;
+}
+
+Result<std::shared_ptr<const TableReader::View>> TableReader::Extend(const View* old) const {
+  auto view = std::make_shared<View>();
+  if (old != nullptr) *view = *old;
+  // The index first: a row that it names lies in a chunk that was counted before.
+  if (old == nullptr || old->generation != LoadAcquire(segment().counters.index_generation)) {
+    TFHYBRID_RETURN_IF_ERROR(MapIndex(view.get()));
+  }
+  const auto chunks = static_cast<int64_t>(LoadAcquire(segment().counters.chunks));
+  TFHYBRID_RETURN_IF_ERROR(MapChunks(view.get(), chunks));
+  return std::shared_ptr<const View>(std::move(view));
+}
+
+Status TableReader::MapIndex(View* view) const {
+  while (true) {
+    const uint64_t generation = LoadAcquire(segment().counters.index_generation);
+    const std::string path = paths_.Index(generation);
+    Result<MappedFile> file =
+        OpenSegment(path, {SegmentKind::kIndex, segment().header.token, generation}, kPageBytes);
+    if (!file.ok()) {
+      // The leader may have moved on to the next generation and removed this one meanwhile.
+      if (LoadAcquire(segment().counters.index_generation) != generation) continue;
+      return file.status();
+    }
+    TFHYBRID_RETURN_IF_ERROR(CheckIndex(path, file.value()));
+    view->index_file = std::make_shared<const MappedFile>(file.Take());
+    view->index = KeyIndex(SlotsOf(*view->index_file));
+    view->generation = generation;
+    return Status::Ok();
+  }
+}
+
+Status TableReader::MapChunks(View* view, int64_t count) const {
+  for (auto chunk = static_cast<int64_t>(view->chunks.size()); chunk < count; ++chunk) {
+    const int64_t rows = locator_.ChunkRows(chunk);
+    const std::string path = paths_.Rows(chunk);
+    TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
+                              OpenSegment(path,
+                                          {SegmentKind::kRows, segment().header.token,
+                                           static_cast<uint64_t>(chunk)},
+                                          RowChunkBytes(rows, dim())));
+    TFHYBRID_RETURN_IF_ERROR(CheckChunk(path, file, rows, dim()));
+    view->chunks.push_back(std::make_shared<const MappedFile>(std::move(file)));
+    view->embeddings.push_back(reinterpret_cast<const float*>(view->chunks.back()->data() +
+                                                              EmbeddingsOffset(rows)));
+  }
+  view->capacity = locator_.Capacity(static_cast<int64_t>(view->chunks.size()));
+  return Status::Ok();
+}
+
+Status TableReader::ResolveNew(const View& view, int64_t* row) const {
+  const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
+  if (*row >= rows) {
+    return Status::Error(StatusCode::kDataLoss, "The index of table '", name(),
+                         "' is damaged: it names row ", *row, " of ", rows);
+  }
+  // Created after this lookup began, in a chunk that is not mapped yet: when it began, the key read its initial value.
+  if (*row >= view.capacity) *row = KeyIndex::kMissing;
+  return Status::Ok();
+}
+
+Status TableReader::Lookup(Span<const int64_t> keys, float* out) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  const int64_t width = dim();
+  const Initializer initial = initializer();
+  const int64_t known_rows =
+      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity);
+  int64_t rows[kGroup];
+  for (int64_t start = 0; start < keys.size(); start += kGroup) {
+    const int64_t count = std::min(kGroup, keys.size() - start);
+    // The next group's buckets travel while this group's rows do.
+    for (int64_t i = start + kGroup; i < std::min(start + 2 * kGroup, keys.size()); ++i) {
+      view->index.Prefetch(keys[i]);
+    }
+    view->index.FindBatch(keys.subspan(start, count), Span<int64_t>(rows, count));
+    for (int64_t i = 0; i < count; ++i) {
+      if (rows[i] >= known_rows) TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &rows[i]));
+      if (rows[i] >= 0) PrefetchRow(RowAt(*view, rows[i]), width);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      float* target = out + (start + i) * width;
+      if (rows[i] < 0) {
+        InitializeRow(initial, shape().seed, keys[start + i], Span<float>(target, width));
+      } else {
+        std::memcpy(target, RowAt(*view, rows[i]), static_cast<size_t>(width) * sizeof(float));
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+bool TableReader::Reached(uint64_t version) const {
+  const TableCounters& counters = segment().counters;
+  return LoadAcquire(counters.version) >= version || LoadAcquire(counters.failed) != 0;
+}
+
+Status TableReader::WaitVersion(uint64_t version,
+                                const std::function<Status()>& check_alive) const {
+  const TableCounters& counters = segment().counters;
+  while (!WaitWord(&counters.version, version, kWaitSliceMs)) {
+    if (LoadAcquire(counters.failed) != 0) {
+      return Status::Error(StatusCode::kFailedPrecondition,
+                           "The leader could not update table '", name(), "': ",
+                           std::string(counters.failure, strnlen(counters.failure, kMaxFailure)));
+    }
+    TFHYBRID_RETURN_IF_ERROR(check_alive());
+  }
+  return Status::Ok();
+}
+
+Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  if (first < 0 || count < 0 ||
+      first + count > static_cast<int64_t>(LoadAcquire(segment().counters.rows))) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", Stats().rows,
+                         " rows. Received: first=", first, ", count=", count);
+  }
+  for (int64_t done = 0; done < count;) {
+    const RowLocator::Place place = locator_.Locate(first + done);
+    const auto chunk = static_cast<size_t>(place.chunk);
+    const int64_t run = std::min(count - done, locator_.ChunkRows(place.chunk) - place.offset);
+    const auto* chunk_keys =
+        reinterpret_cast<const int64_t*>(view->chunks[chunk]->data() + kPageBytes);
+    std::memcpy(keys + done, chunk_keys + place.offset,
+                static_cast<size_t>(run) * sizeof(int64_t));
+    std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
+                static_cast<size_t>(run * dim()) * sizeof(float));
+    done += run;
+  }
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid

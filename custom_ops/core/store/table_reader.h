@@ -1,0 +1,103 @@
+// TableReader: a table as every rank sees it, the leader's own lookups included: read-only mappings, no lock held while
+// rows are copied, and never a write. A key without a row reads its initial value.
+//
+// Thread-safe. What is mapped grows with the table; a lookup works on one immutable View and maps what is new first.
+// Process-safe beside one TableWriter: a row that is being updated during a lookup may be read half old, half new;
+// the version protocol of a training step (WaitVersion) keeps lookups and updates of the same step apart.
+#ifndef TFHYBRID_CORE_STORE_TABLE_READER_H_
+#define TFHYBRID_CORE_STORE_TABLE_READER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/compute/initializer.h"
+#include "core/store/key_index.h"
+#include "core/store/layout.h"
+#include "core/store/row_locator.h"
+#include "core/store/segment.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// Bytes are as reserved in shared memory, all segments of the table counted.
+struct TableStats {
+  int64_t rows;
+  int64_t version;
+  int64_t chunks;
+  int64_t index_slots;
+  int64_t embedding_bytes;  // keys included
+  int64_t state_bytes;
+  int64_t index_bytes;
+  int64_t bytes;  // all of the above and the table's own page
+};
+
+class TableReader {
+ public:
+  // Maps `table_name` of the store in `directory`; kNotFound while the leader has not created it.
+  static Result<std::unique_ptr<TableReader>> Open(const std::string& directory, uint64_t token,
+                                                   const std::string& table_name);
+
+  const TableShape& shape() const { return segment().shape; }
+  std::string name() const;
+  int64_t dim() const { return segment().shape.dim; }
+  Initializer initializer() const;
+  TableOptimizer optimizer() const { return segment().optimizer; }
+  TableStats Stats() const;
+  uint64_t version() const;
+
+  // Copies the embedding of keys[i] to out + i * dim(). REQUIRES: out holds keys.size() * dim() floats.
+  Status Lookup(Span<const int64_t> keys, float* out);
+
+  // Ok once `version` updates have been applied. Waits in slices, and between them fails with what the leader reported,
+  // or with what `check_alive` returns.
+  Status WaitVersion(uint64_t version, const std::function<Status()>& check_alive) const;
+
+  // Whether WaitVersion would return at once, with success or failure.
+  bool Reached(uint64_t version) const;
+
+  // Copies rows [first, first + count) in creation order: keys and embeddings. REQUIRES: they exist; nothing updates.
+  Status ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings);
+
+ private:
+  // What is mapped at one moment. Immutable once published; old ones live until their last lookup ends.
+  struct View {
+    uint64_t generation;
+    std::shared_ptr<const MappedFile> index_file;
+    KeyIndex index;
+    std::vector<std::shared_ptr<const MappedFile>> chunks;
+    std::vector<const float*> embeddings;  // first row of each chunk
+    int64_t capacity;                      // rows in the mapped chunks
+  };
+
+  TableReader(MappedFile table, TablePaths paths);
+
+  const TableSegment& segment() const {
+    return *reinterpret_cast<const TableSegment*>(table_.data());
+  }
+  // A view that holds everything the table had when this was called.
+  Result<std::shared_ptr<const View>> CurrentView();
+  Result<std::shared_ptr<const View>> Extend(const View* old) const;
+  Status MapIndex(View* view) const;
+  Status MapChunks(View* view, int64_t count) const;
+  // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or an error.
+  Status ResolveNew(const View& view, int64_t* row) const;
+  const float* RowAt(const View& view, int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    return view.embeddings[static_cast<size_t>(place.chunk)] + place.offset * dim();
+  }
+
+  const MappedFile table_;
+  const TablePaths paths_;
+  const RowLocator locator_;
+  std::mutex mutex_;
+  std::shared_ptr<const View> view_;  // guarded by mutex_
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_TABLE_READER_H_

@@ -1,0 +1,64 @@
+#include "tf/bridge.h"
+
+#include "core/process_store.h"
+#include "tensorflow/core/framework/device_base.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/work_sharder.h"
+
+namespace tfhybrid {
+
+tensorflow::Status ToTensorFlow(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kOk:
+      return tensorflow::OkStatus();
+    case StatusCode::kInvalidArgument:
+      return tensorflow::errors::InvalidArgument(status.message());
+    case StatusCode::kNotFound:
+      return tensorflow::errors::NotFound(status.message());
+    case StatusCode::kAlreadyExists:
+      return tensorflow::errors::AlreadyExists(status.message());
+    case StatusCode::kFailedPrecondition:
+      return tensorflow::errors::FailedPrecondition(status.message());
+    case StatusCode::kResourceExhausted:
+      return tensorflow::errors::ResourceExhausted(status.message());
+    case StatusCode::kDataLoss:
+      return tensorflow::errors::DataLoss(status.message());
+    case StatusCode::kPeerDied:
+      return tensorflow::errors::Aborted(status.message());
+    case StatusCode::kDeadlineExceeded:
+      return tensorflow::errors::DeadlineExceeded(status.message());
+    case StatusCode::kSystem:
+      return tensorflow::errors::Internal(status.message());
+  }
+  return tensorflow::errors::Internal(status.message());
+}
+
+ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
+  const tensorflow::DeviceBase::CpuWorkerThreads workers =
+      *context->device()->tensorflow_cpu_worker_threads();
+  return [workers](int64_t total, int64_t cost,
+                   const std::function<void(int64_t begin, int64_t end)>& work) {
+    tensorflow::Shard(workers.num_threads, workers.workers, total, cost, work);
+  };
+}
+
+Result<std::vector<OpenTable*>> NamedTables::Get(const std::vector<int64_t>& dims) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (tables_.empty()) {
+    std::vector<std::shared_ptr<OpenTable>> found;
+    for (size_t i = 0; i < names_.size(); ++i) {
+      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, OpenTableNamed(names_[i]));
+      if (table->reader->dim() != dims[i]) {
+        return Status::Error(StatusCode::kInvalidArgument, "Table '", names_[i], "' has dim ",
+                             table->reader->dim(), ". Received: an op for dim ", dims[i]);
+      }
+      found.push_back(std::move(table));
+    }
+    tables_ = std::move(found);
+  }
+  std::vector<OpenTable*> tables;
+  for (const auto& table : tables_) tables.push_back(table.get());
+  return tables;
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,168 @@
+"""Trains DeepFM on samples with a validation and a test set: what the demo and benchmarks share.
+
+Early stopping looks at the AUC of the validation samples of all ranks; the test set is scored at
+the epoch where that was best.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+
+import tfhybrid
+from tfhybrid.data import Batches, Clicks
+
+EVALUATION_BATCH = 4096
+
+
+class Splits(NamedTuple):
+    """Samples to train on, to stop by and to judge by."""
+
+    train: Clicks
+    valid: Clicks
+    test: Clicks
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """What is trained, and how.
+
+    Args:
+        dim: Size of the embeddings.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        dense_rate: Adam's learning rate for the dense weights.
+        table_rate: Adam's learning rate for the tables.
+        batch_size: Samples per step of all ranks together.
+        epochs: At most so many.
+        patience: Epochs without a better validation AUC after which training ends.
+        seed: Seed of the initial values, the order of the samples and dropout.
+    """
+
+    dim: int = 10
+    hidden: tuple[int, ...] = (400, 400, 400)
+    dropout: float = 0.2
+    dense_rate: float = 1e-3
+    table_rate: float = 1e-3
+    batch_size: int = 4096
+    epochs: int = 10
+    patience: int = 2
+    seed: int = 0
+
+
+class Point(NamedTuple):
+    """One epoch of the learning curve: means over all ranks."""
+
+    step: int
+    train_loss: float
+    valid_auc: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What came of a training.
+
+    Attributes:
+        auc: On the test set, at the epoch with the best validation AUC.
+        log_loss: Likewise.
+        curve: A point per epoch.
+        samples_per_second: Of all ranks while training, validation left out; the median epoch.
+        tables: Rows and bytes of each table.
+    """
+
+    auc: float
+    log_loss: float
+    curve: list[Point]
+    samples_per_second: float
+    tables: dict[str, Any]
+
+
+def train(
+    splits: Splits, recipe: Recipe, callbacks: Sequence[keras.callbacks.Callback] = ()
+) -> Outcome:
+    """Trains on this rank's share of the samples; every rank calls it alike."""
+    keras.utils.set_random_seed(recipe.seed)
+    model = compiled_model(list(splits.train.features), recipe)
+    batches = Batches(splits.train, recipe.batch_size // tfhybrid.size(), seed=recipe.seed)
+    judge = Judge(splits, patience=recipe.patience)
+    model.fit(
+        batches.dataset(epochs=None),
+        epochs=recipe.epochs,
+        steps_per_epoch=batches.steps_per_epoch,
+        verbose=0,
+        callbacks=[
+            tfhybrid.callbacks.BroadcastVariables(),
+            tfhybrid.callbacks.MetricAverage(),
+            judge,
+            *callbacks,
+        ],
+    )
+    return Outcome(
+        auc=judge.test["auc"],
+        log_loss=judge.test["log_loss"],
+        curve=judge.curve,
+        samples_per_second=len(splits.train) / statistics.median(judge.seconds),
+        tables=table_stats(model),
+    )
+
+
+def compiled_model(features: Sequence[str], recipe: Recipe) -> keras.Model:
+    """Builds DeepFM with Adam on both sides."""
+    table = tfhybrid.TableConfig(
+        dim=recipe.dim, optimizer=tfhybrid.optimizers.Adam(recipe.table_rate)
+    )
+    model = tfhybrid.models.deepfm(
+        features, table=table, hidden=recipe.hidden, dropout=recipe.dropout
+    )
+    model.compile(
+        optimizer=tfhybrid.DistributedOptimizer(keras.optimizers.Adam(recipe.dense_rate)),
+        loss=keras.losses.BinaryCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def table_stats(model: keras.Model) -> dict[str, Any]:
+    """Returns the `TableStats` of every table of a model, by name."""
+    return {
+        name: table.stats()
+        for layer in model.layers
+        if isinstance(layer, tfhybrid.layers.EmbeddingCollection)
+        for name, table in layer.tables.items()
+    }
+
+
+class Judge(keras.callbacks.Callback):
+    """Scores the validation set after each epoch, and the test set whenever that was the best."""
+
+    def __init__(self, splits: Splits, patience: int) -> None:
+        super().__init__()
+        self._splits = splits
+        self._patience = patience
+        self._best_epoch = -1
+        self.test: dict[str, float] = {}
+        self.curve: list[Point] = []
+        self.seconds: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Starts the clock."""
+        self._started = time.perf_counter()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
+        """Takes the epoch's point of the curve; all ranks decide alike, as their AUCs are equal."""
+        self.seconds.append(time.perf_counter() - self._started)
+        valid_auc = self._score(self._splits.valid)["auc"]
+        if valid_auc > max((point.valid_auc for point in self.curve), default=0.0):
+            self._best_epoch = epoch
+            self.test = self._score(self._splits.test)
+        self.curve.append(Point(int(self.model.optimizer.iterations), logs["loss"], valid_auc))
+        logs["valid_auc"] = valid_auc
+        self.model.stop_training = epoch - self._best_epoch >= self._patience
+
+    def _score(self, clicks: Clicks) -> dict[str, float]:
+        batches = Batches(clicks, EVALUATION_BATCH, seed=0, shuffle=False)
+        return tfhybrid.metrics.evaluate(self.model, batches.dataset())

@@ -1,0 +1,108 @@
+"""What the demo shows: progress, the final table and the picture of the learning curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+from click_training import Outcome, Point
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+class ProgressBar(keras.callbacks.Callback):
+    """A bar of all steps."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeElapsedColumn(),
+            console=console,
+            expand=True,
+        )
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Shows the bar."""
+        steps = self.params["epochs"] * self.params["steps"]
+        self._task = self._progress.add_task("training", total=steps)
+        self._progress.start()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Moves it by a step."""
+        self._progress.advance(self._task)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
+        """Prints the epoch above the bar."""
+        self._progress.console.print(
+            f"epoch {epoch + 1:2}  train loss {logs['loss']:.4f}  "
+            f"validation AUC {logs['valid_auc']:.4f}"
+        )
+
+    def on_train_end(self, logs: dict[str, float] | None = None) -> None:
+        """Hides the bar: early stopping may leave it short of its end."""
+        self._progress.update(self._task, visible=False)
+        self._progress.stop()
+
+
+def summary(outcome: Outcome, reference: tuple[str, str], ranks: int, local_ranks: int) -> Table:
+    """Builds the final table.
+
+    Args:
+        outcome: What came of the training.
+        reference: Name and value of what the AUC is judged by.
+        ranks: Ranks of the job.
+        local_ranks: Ranks of this host, which share one copy of the tables.
+    """
+    stats = outcome.tables.values()
+    used = sum(table.bytes for table in stats)
+    copies = used * local_ranks
+    table = Table(title=f"DeepFM on {ranks} rank{'s'[: ranks > 1]}", show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row("test AUC", f"{outcome.auc:.4f}")
+    table.add_row(*reference)
+    table.add_row("test log loss", f"{outcome.log_loss:.4f}")
+    table.add_row("validation AUC", sparkline([point.valid_auc for point in outcome.curve]))
+    table.add_row("training", f"{outcome.samples_per_second:,.0f} samples/s")
+    table.add_section()
+    table.add_row("tables, one copy per host", f"{used / 2**20:,.1f} MiB")
+    table.add_row("a copy per rank would take", f"{copies / 2**20:,.1f} MiB")
+    table.add_row("rows in all", f"{sum(table.rows for table in stats):,}")
+    for name, of_table in outcome.tables.items():
+        table.add_row(f"  {name}", f"{of_table.rows:,}")
+    return table
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draws numbers as a line of bars, the lowest and the highest beside it."""
+    low, high = min(values), max(values)
+    scale = (len(BARS) - 1) / ((high - low) or 1.0)
+    bars = "".join(BARS[round((value - low) * scale)] for value in values)
+    return f"{low:.4f} {bars} {high:.4f}"
+
+
+def draw_curve(curve: Sequence[Point], title: str, path: Path) -> None:
+    """Writes a PNG of validation AUC and train loss over the steps."""
+    steps = [point.step for point in curve]
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    left = figure.subplots()
+    right = left.twinx()
+    lines = [
+        *left.plot(steps, [point.valid_auc for point in curve], "o-", label="validation AUC"),
+        *right.plot(steps, [point.train_loss for point in curve], "s--C1", label="train loss"),
+    ]
+    left.set(title=title, xlabel="step", ylabel="validation AUC")
+    right.set(ylabel="train loss, mean of the epoch")
+    left.legend(handles=lines, loc="center right")
+    left.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)

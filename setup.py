@@ -1,0 +1,119 @@
+"""Builds custom_ops/ with CMake against the installed TensorFlow. Metadata is in pyproject.toml.
+
+An incremental build into the source tree: python setup.py build_ext --inplace
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+LIBRARIES = ("libtfhybrid_core.so", "libtfhybrid_ops.so")
+BUILD_INFO = "_build_info.json"
+
+ASK_TENSORFLOW = """
+import json, tensorflow as tf
+print(json.dumps({
+    "version": tf.__version__,
+    "compile_flags": tf.sysconfig.get_compile_flags(),
+    "include": tf.sysconfig.get_include(),
+    "lib": tf.sysconfig.get_lib(),
+    "link_flags": tf.sysconfig.get_link_flags(),
+}))
+"""
+
+
+def ask_tensorflow() -> dict:
+    """Returns version and flags of the TensorFlow that the package will run with.
+
+    pip's isolated build hides the environment by PYTHONPATH alone, so a child without it sees the
+    TensorFlow that is installed there.
+    """
+    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    outside = {name: value for name, value in quiet.items() if name != "PYTHONPATH"}
+    for environment in (quiet, outside):
+        answer = subprocess.run(
+            [sys.executable, "-c", ASK_TENSORFLOW],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if answer.returncode == 0:
+            return json.loads(answer.stdout.splitlines()[-1])
+    sys.exit(
+        "tfhybrid compiles its ops against the installed TensorFlow, and "
+        f"`{sys.executable} -c 'import tensorflow'` failed: "
+        f"{(answer.stderr.strip().splitlines() or ['no message'])[-1]}. "
+        "Run `pip install -c versions.txt tensorflow`, then `pip install --no-build-isolation .`"
+    )
+
+
+def require_tools() -> None:
+    """Exits with one sentence where a build tool is missing."""
+    missing = [tool for tool in ("cmake", "make", "g++") if shutil.which(tool) is None]
+    if missing:
+        sys.exit(
+            f"tfhybrid needs {', '.join(missing)} to compile its ops; "
+            f"on Debian: apt-get install {' '.join(missing)}"
+        )
+
+
+def framework_library(tensorflow: dict) -> str:
+    """Returns the path that TensorFlow's link flag `-l:libtensorflow_framework.so.N` means."""
+    name = next(flag[3:] for flag in tensorflow["link_flags"] if flag.startswith("-l:"))
+    return os.path.join(tensorflow["lib"], name)
+
+
+class BuildNative(build_ext):
+    """Runs CMake; leaves both libraries and what they were built for in tfhybrid/ops/."""
+
+    def run(self) -> None:
+        """Configures and builds; a second run compiles only what changed."""
+        require_tools()
+        tensorflow = ask_tensorflow()
+        definitions = [f[2:] for f in tensorflow["compile_flags"] if f.startswith("-D")]
+        output = self.output_directory()
+        output.mkdir(parents=True, exist_ok=True)
+        build = ROOT / "build" / ("ops" if self.inplace else "wheel")
+        subprocess.check_call(
+            [
+                *("cmake", "-S", ROOT / "custom_ops", "-B", build, "-Wno-dev"),
+                f"-DTFHYBRID_OUTPUT_DIR={output}",
+                f"-DTFHYBRID_TF_INCLUDE_DIR={tensorflow['include']}",
+                f"-DTFHYBRID_TF_LIBRARY={framework_library(tensorflow)}",
+                f"-DTFHYBRID_TF_DEFINITIONS={';'.join(definitions)}",
+            ]
+        )
+        jobs = self.parallel or len(os.sched_getaffinity(0))
+        subprocess.check_call(["cmake", "--build", build, "--parallel", str(jobs)])
+        record = {"tensorflow": tensorflow["version"], "definitions": sorted(definitions)}
+        (output / BUILD_INFO).write_text(json.dumps(record, indent=2) + "\n")
+
+    def output_directory(self) -> Path:
+        """The package folder in the source tree (editable installs) or in the wheel being made."""
+        return (ROOT if self.inplace else Path(self.build_lib).resolve()) / "tfhybrid" / "ops"
+
+    def get_outputs(self) -> list[str]:
+        """The files that a wheel takes along."""
+        return [str(self.output_directory() / name) for name in (*LIBRARIES, BUILD_INFO)]
+
+    def get_output_mapping(self) -> dict[str, str]:
+        """Nothing is copied: in-place builds write where they belong."""
+        return {}
+
+    def get_source_files(self) -> list[str]:
+        """None: MANIFEST.in names the native sources."""
+        return []
+
+
+# The extension is only a sign that the wheel holds native code.
+setup(ext_modules=[Extension("tfhybrid.ops._native", [])], cmdclass={"build_ext": BuildNative})

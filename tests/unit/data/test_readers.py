@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+
+import numpy as np
+import pytest
+
+from tfhybrid.data import (
+    MISSING_KEY,
+    open_criteo_head,
+    open_frappe,
+    open_movielens_stream,
+    read_criteo,
+    read_csv,
+    read_libfm,
+    unpacked,
+)
+from tfhybrid.errors import DataError
+
+FRAPPE = "label,user,item\n1,266,1244\n0,138,1296\n"
+
+
+def written(tmp_path, text, name="file.txt"):
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    return path
+
+
+def criteo_line(label="1", number="3", category="68fd1e64", fields=26):
+    return "\t".join([label, *[number] * 13, *[category] * fields]) + "\n"
+
+
+def test_csv_reads_the_wanted_columns_in_the_wanted_order(tmp_path):
+    clicks = read_csv(written(tmp_path, FRAPPE), features=["item", "user"])
+
+    assert list(clicks.features) == ["item", "user"]
+    assert clicks.features["item"].tolist() == [1244, 1296]
+    assert clicks.label.tolist() == [1, 0]
+
+
+def test_csv_keeps_keys_of_every_extreme(tmp_path):
+    keys = [0, -1, 2**63 - 1, -(2**63), 2**53 + 1]
+    text = "label,user\n" + "".join(f"0,{key}\n" for key in keys)
+
+    assert read_csv(written(tmp_path, text), features=["user"]).features["user"].tolist() == keys
+
+
+def test_csv_takes_windows_line_ends_and_compression(tmp_path):
+    path = tmp_path / "file.csv.gz"
+    path.write_bytes(gzip.compress(FRAPPE.replace("\n", "\r\n").encode()))
+
+    assert read_csv(path, features=["user"]).features["user"].tolist() == [266, 138]
+
+
+def test_csv_turns_ratings_into_labels(tmp_path):
+    path = written(tmp_path, "user,rating\n1,3.5\n2,4\n3,4.5\n")
+
+    clicks = read_csv(path, features=["user"], label="rating", positive=4.0)
+    assert clicks.label.tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (FRAPPE + "0,138\n", "line 4.*Expected 3 columns, got 2"),
+        (FRAPPE + "0,138,1296,5\n", "line 4.*Expected 3 columns, got 4"),
+        (FRAPPE + "\n0,138,1296\n", "line 4.*float: invalid value ''"),
+        (FRAPPE + "0,13x,1296\n", "line 4.*int64: invalid value '13x'"),
+        (FRAPPE + "0,1.5,1296\n", "line 4.*int64: invalid value '1.5'"),
+        (FRAPPE + "0,,1296\n", "line 4.*int64: invalid value ''"),
+        (FRAPPE + "0,9223372036854775808,1\n", "line 4.*'9223372036854775808'"),
+        (FRAPPE + "yes,138,1296\n", "line 4.*float: invalid value 'yes'"),
+        (FRAPPE + "2,138,1296\n", r"line 4: wanted a label of \[0, 1\]\. Received: 2\.0"),
+        (FRAPPE + "nan,138,1296\n", r"line 4: wanted a label of \[0, 1\]\. Received: nan"),
+        ("label,user\n1,2\n", r"line 1: wanted a header.*Received: .*'item'"),
+        ("", "Received: Empty CSV file"),
+    ],
+)
+def test_malformed_csv_names_file_and_line(tmp_path, text, message):
+    with pytest.raises(DataError, match=rf"file\.txt.*{message}"):
+        read_csv(written(tmp_path, text), features=["user", "item"])
+
+
+def test_a_bad_line_far_into_a_file_is_named(tmp_path):
+    lines = ["label,user\n", *["0,1\n"] * 600_000, "0,?\n"]
+
+    with pytest.raises(DataError, match=r"line 600002: .*'\?'"):
+        read_csv(written(tmp_path, "".join(lines)), features=["user"])
+
+
+def test_libfm_names_the_entries_of_a_line(tmp_path):
+    clicks = read_libfm(written(tmp_path, "1 451:1 -7:1\n-1 12:1 8:1\n"), features=["user", "item"])
+
+    assert clicks.features["user"].tolist() == [451, 12]
+    assert clicks.features["item"].tolist() == [-7, 8]
+    assert clicks.label.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1 451:1", "Expected 3 columns, got 2"),
+        ("1 451:1 7:0.5", "wanted an entry `key:1` for 'item'. Received: '7:0.5'"),
+        ("1 451:1 a:1", "Received: 'a:1'"),
+        ("1 451:1 7", "Received: '7'"),
+        ("3 451:1 7:1", r"wanted a label of \[-1, 0, 1\]"),
+    ],
+)
+def test_malformed_libfm_names_file_and_line(tmp_path, line, message):
+    path = written(tmp_path, f"1 451:1 7:1\n{line}\n")
+
+    with pytest.raises(DataError, match=rf"file\.txt, line 2: .*{message}"):
+        read_libfm(path, features=["user", "item"])
+
+
+def test_criteo_reads_hex_ids_exactly_and_marks_empty_fields(tmp_path):
+    text = criteo_line() + criteo_line("0", "", "") + criteo_line(number="-2", category="ffffffff")
+
+    clicks = read_criteo(written(tmp_path, text))
+
+    assert clicks.label.tolist() == [1, 0, 1]
+    for i in range(1, 27):
+        assert clicks.features[f"C{i}"].tolist() == [0x68FD1E64, MISSING_KEY, 0xFFFFFFFF]
+    for i in range(1, 14):
+        np.testing.assert_allclose(clicks.dense[f"I{i}"], [math.log(4), 0, 0], rtol=1e-6)
+
+
+def test_criteo_buckets_tell_empty_fields_apart(tmp_path):
+    numbers = ["", "-1", "0", "1", "2", "3", "100"]
+    text = "".join(criteo_line(number=number) for number in numbers)
+
+    clicks = read_criteo(written(tmp_path, text), bucketize=True)
+
+    assert not clicks.dense
+    assert clicks.features["I1"].tolist() == [MISSING_KEY, 0, 0, 1, 2, 3, 23]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (criteo_line(fields=25), "Expected 40 columns, got 39"),
+        (criteo_line(number="1.5"), "int64: invalid value '1.5'"),
+        (criteo_line(category="68fd1e6g"), "up to 8 hexadecimal digits. Received: '68fd1e6g'"),
+        (criteo_line(category="168fd1e64"), "Received: '168fd1e64'"),
+        (criteo_line(label=""), r"wanted a label of \[0, 1\]"),
+    ],
+)
+def test_malformed_criteo_names_file_and_line(tmp_path, line, message):
+    path = written(tmp_path, criteo_line() + line)
+
+    with pytest.raises(DataError, match=rf"file\.txt, line 2: .*{message}"):
+        read_criteo(path)
+
+
+def test_criteo_head_equals_a_plain_parse_of_it(real_data):
+    rows = []
+    for part in ("train", "dev", "test"):
+        with (unpacked("criteo-head8000") / f"{part}.tsv").open() as lines:
+            rows += [line.rstrip("\n").split("\t") for line in lines]
+    clicks = open_criteo_head()
+
+    assert len(clicks) == len(rows) == 8000
+    assert clicks.label.mean() == pytest.approx(0.216, abs=0.001)
+    assert clicks.label.tolist() == [float(row[0]) for row in rows]
+    for i in range(1, 14):
+        logs = [math.log1p(max(int(row[i]), 0)) if row[i] else 0.0 for row in rows]
+        np.testing.assert_allclose(clicks.dense[f"I{i}"], logs, rtol=1e-6)
+    for i in range(1, 27):
+        keys = [int(row[13 + i], 16) if row[13 + i] else MISSING_KEY for row in rows]
+        assert clicks.features[f"C{i}"].tolist() == keys
+
+
+def test_frappe_has_the_counts_that_its_authors_state(real_data):
+    train, valid, test = open_frappe()
+
+    assert [len(part) for part in (train, valid, test)] == [202_027, 57_722, 28_860]
+    ids = {key for part in (train, valid, test) for c in part.features.values() for key in c}
+    assert len(ids) <= 5382
+    assert train.label.mean() == pytest.approx(1 / 3, abs=0.005)
+    assert test.features["user"][0] == 204
+    assert test.features["city"][2] == 5244
+
+
+def test_movielens_stream_is_whole_and_in_order(real_data):
+    clicks = open_movielens_stream()
+    with (unpacked("movielens-stream") / "ratings_by_time.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+
+    assert len(clicks) == 200_592
+    assert clicks.features["user"].tolist() == [int(row["user"]) for row in rows]
+    assert clicks.features["movie"].tolist() == [int(row["movie"]) for row in rows]
+    assert clicks.label.tolist() == [float(row["rating"]) >= 4 for row in rows]

@@ -1,0 +1,74 @@
+"""Evaluation over the samples of all ranks, here on one rank."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.metrics import log_loss as sklearn_log_loss
+from sklearn.metrics import roc_auc_score
+
+from tfhybrid.errors import DataError
+from tfhybrid.metrics import evaluate
+
+
+@pytest.fixture
+def identity() -> keras.Model:
+    """A model whose output is its input."""
+    inputs = keras.Input((1,))
+    return keras.Model(inputs, keras.layers.Identity()(inputs))
+
+
+def batches(*columns: np.ndarray) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(columns).batch(32)
+
+
+@pytest.fixture
+def logits() -> np.ndarray:
+    return np.random.default_rng(0).normal(0, 3, (100, 1)).astype(np.float32)
+
+
+@pytest.fixture
+def labels(logits: np.ndarray) -> np.ndarray:
+    return (logits + np.random.default_rng(1).normal(0, 3, logits.shape) > 0).astype(np.float32)
+
+
+def test_logits_are_scored_as_sklearn_scores_their_probabilities(identity, logits, labels) -> None:
+    probabilities = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    scores = evaluate(identity, batches(logits, labels))
+    assert scores["auc"] == pytest.approx(roc_auc_score(labels, logits), abs=1e-6)
+    assert scores["log_loss"] == pytest.approx(sklearn_log_loss(labels, probabilities), abs=1e-6)
+    assert scores["samples"] == 100
+
+
+def test_probabilities_are_taken_as_they_are(identity, logits, labels) -> None:
+    probabilities = 1 / (1 + np.exp(-logits))
+    scores = evaluate(identity, batches(probabilities, labels), from_logits=False)
+    assert scores["log_loss"] == pytest.approx(sklearn_log_loss(labels, probabilities), abs=1e-6)
+
+
+def test_sample_weights_count(identity, logits, labels) -> None:
+    weights = np.random.default_rng(2).random(100).astype(np.float32)
+    scores = evaluate(identity, batches(logits, labels, weights))
+    expected = roc_auc_score(labels, logits, sample_weight=weights)
+    assert scores["auc"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_steps_bound_an_endless_dataset(identity, logits, labels) -> None:
+    assert evaluate(identity, batches(logits, labels).repeat(), steps=2)["samples"] == 64
+
+
+def test_large_logits_give_finite_loss(identity) -> None:
+    logits = np.array([[-900.0], [900.0]], np.float32)
+    assert evaluate(identity, batches(logits, np.array([1, 0])))["log_loss"] > 30
+
+
+def test_no_sample_on_any_rank_is_an_error(identity) -> None:
+    with pytest.raises(DataError, match="at least one sample"):
+        evaluate(identity, [])
+
+
+def test_a_diverged_model_is_an_error(identity) -> None:
+    with pytest.raises(DataError, match="finite"):
+        evaluate(identity, batches(np.array([[np.nan], [1.0]]), np.array([0, 1])))

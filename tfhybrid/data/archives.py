@@ -1,0 +1,108 @@
+"""The real data sets for development and tests, where this machine has them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+import tempfile
+from pathlib import Path
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.readers import read_criteo, read_csv
+from tfhybrid.errors import DataError
+
+FRAPPE_FEATURES = (
+    "user",
+    "item",
+    "daytime",
+    "weekday",
+    "isweekend",
+    "homework",
+    "cost",
+    "weather",
+    "country",
+    "city",
+)
+
+
+def data_directory() -> Path:
+    """Returns the directory of archives: `TFHYBRID_DATA`, else `../shared/data`.
+
+    The latter is looked for beside the working directory and beside the source tree.
+
+    Raises:
+        DataError: There is no such directory.
+    """
+    if named := os.environ.get("TFHYBRID_DATA"):
+        candidates = [Path(named)]
+    else:
+        beside = [Path.cwd().parent, Path(__file__).resolve().parents[3]]
+        candidates = [parent / "shared" / "data" for parent in beside]
+    for candidate in candidates:
+        if candidate.is_dir():
+            return candidate
+    raise DataError(
+        "Real data needs the environment variable TFHYBRID_DATA or a directory ../shared/data. "
+        f"Received: no directory at {' or '.join(map(str, candidates))}."
+    )
+
+
+def unpacked(name: str) -> Path:
+    """Returns the directory of an archive's files.
+
+    `<name>.tar.xz` is unpacked once into the user's cache directory, under the archive's digest;
+    several processes may do so at once.
+
+    Raises:
+        DataError: There is no such archive.
+    """
+    archive = data_directory() / f"{name}.tar.xz"
+    if not archive.is_file():
+        raise DataError(f"Wanted the archive {archive.name}. Received: no file at {archive}.")
+    with archive.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfhybrid" / "data"
+    target = cache / f"{name}-{digest}"
+    if not target.is_dir():
+        _unpack(archive, target)
+    return target / name
+
+
+def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
+    """Returns Frappe_x1's samples for training, validation and test."""
+    directory = unpacked("frappe_x1")
+    train, valid, test = (
+        read_csv(directory / f"{part}.csv", features=FRAPPE_FEATURES)
+        for part in ("train", "valid", "test")
+    )
+    return train, valid, test
+
+
+def open_movielens_stream() -> Clicks:
+    """Returns MovieLens's ratings in order of time: user, movie, and whether it got 4 or more."""
+    path = unpacked("movielens-stream") / "ratings_by_time.csv"
+    return read_csv(path, features=("user", "movie"), label="rating", positive=4.0)
+
+
+def open_criteo_head(*, bucketize: bool = False) -> Clicks:
+    """Returns the first rows of Criteo's training file."""
+    directory = unpacked("criteo-head8000")
+    parts = ("train", "dev", "test")
+    return Clicks.concatenate(
+        [read_criteo(directory / f"{part}.tsv", bucketize=bucketize) for part in parts]
+    )
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Unpacks beside the target and renames, so that the target is whole or absent."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        files = Path(scratch, "files")
+        with tarfile.open(archive) as tar:
+            tar.extractall(files, filter="data")
+        try:
+            files.rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was faster
+                raise

@@ -1,0 +1,85 @@
+"""A table of samples in memory: what every reader returns and every batch is cut from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfhybrid.data.sharding import Shard
+from tfhybrid.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Clicks:
+    """Samples of a click model, column by column.
+
+    Args:
+        features: The keys of each feature: int64 `[n]`, or `[n, length]` for several keys a sample.
+        label: float32 `[n]`, 1 for a click and 0 for none.
+        dense: Numeric columns: float32 `[n]` or `[n, width]`. Defaults to none.
+
+    Raises:
+        ConfigError: The columns differ in length, have another dtype, or share a name.
+
+    Example:
+
+    >>> import numpy as np
+    >>> clicks = Clicks({"user": np.array([7, 8, 9])}, np.array([1, 0, 1], np.float32))
+    >>> len(clicks)
+    3
+    >>> clicks.take([2, 0]).features["user"]
+    array([9, 7])
+    """
+
+    features: dict[str, np.ndarray]
+    label: np.ndarray
+    dense: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_column("label", self.label, np.float32, (1,), len(self.label))
+        for name, column in self.features.items():
+            _check_column(name, column, np.int64, (1, 2), len(self.label))
+        for name, column in self.dense.items():
+            _check_column(name, column, np.float32, (1, 2), len(self.label))
+        if both := self.features.keys() & self.dense.keys():
+            raise ConfigError(
+                f"A column is a feature or dense, not both. Received: {sorted(both)} in both."
+            )
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def take(self, samples: slice | np.ndarray | Sequence[int]) -> Clicks:
+        """Returns the samples at these positions, in this order; a slice copies nothing."""
+        return Clicks(
+            {name: column[samples] for name, column in self.features.items()},
+            self.label[samples],
+            {name: column[samples] for name, column in self.dense.items()},
+        )
+
+    def shard(self, rank: int, size: int) -> Clicks:
+        """Returns the `rank`-th of `size` contiguous parts whose lengths differ by at most one."""
+        return self.take(Shard(rank, size).part(0, len(self)))
+
+    @staticmethod
+    def concatenate(tables: Sequence[Clicks]) -> Clicks:
+        """Returns the samples of all tables, which have the same columns, one after another."""
+        first = tables[0]
+        return Clicks(
+            {name: np.concatenate([t.features[name] for t in tables]) for name in first.features},
+            np.concatenate([t.label for t in tables]),
+            {name: np.concatenate([t.dense[name] for t in tables]) for name in first.dense},
+        )
+
+
+def _check_column(
+    name: str, column: np.ndarray, dtype: type[np.generic], ranks: tuple[int, ...], length: int
+) -> None:
+    if column.dtype != dtype or column.ndim not in ranks or len(column) != length:
+        shapes = " or ".join(["[n]", "[n, length]"][rank - 1] for rank in ranks)
+        raise ConfigError(
+            f"Column {name!r} must be {dtype.__name__} of shape {shapes} with n = {length}. "
+            f"Received: {column.dtype} {list(column.shape)}."
+        )

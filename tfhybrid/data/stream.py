@@ -1,0 +1,250 @@
+"""Batches of the files of a directory, in order, while new files keep arriving."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.elements import dataset_of, element
+from tfhybrid.data.sharding import Shard, Steps
+from tfhybrid.errors import ConfigError, DataError
+
+END_MARKER = "_END"
+"""The file that says that no more files will come."""
+
+_logger = logging.getLogger("tfhybrid.data.stream")
+
+
+class StreamPosition(NamedTuple):
+    """A place in a stream: `row` samples, counted from the start of `file` on, have been used."""
+
+    file: str
+    row: int = 0
+
+
+class _Segment(NamedTuple):
+    """Samples that are cut into batches together."""
+
+    start: StreamPosition
+    rows: int
+
+
+class DirectoryStream:
+    """Batches of one rank, from files that a producer publishes in a directory.
+
+    The contract with the producer:
+
+    - a file is published by its rename: write it under a name that does not match `pattern`, then
+      rename it;
+    - names are published in increasing order (a time or a counter with leading zeros);
+    - a file named `_END`, made after the last file, ends the stream; without it readers wait.
+
+    So ranks agree without a word between them: each reads the next name as soon as it sees it, and
+    all read the same files in the same order, however late some of them look. For the same reason
+    nothing ends by a timeout. Ranks on several hosts need a directory that all of them see.
+
+    Within a file samples keep their order and are cut as in `Batches`: every rank has the same
+    number of steps and no sample is lost. A file with fewer samples than ranks is put before the
+    next one; if it is the last, its samples are left out, which is logged, and a stream that
+    starts at the position reached has them again.
+
+    Args:
+        directory: Where files appear.
+        read: Reads a file, for example `functools.partial(read_csv, features=["user", "item"])`.
+        batch_size: Samples per rank and step.
+        pattern: What names of files match.
+        poll_seconds: Time between looks at the directory.
+        shard: Which rank this is, and of how many. Defaults to this Horovod rank.
+
+    Raises:
+        ConfigError: `directory` is no directory or `batch_size` is not positive.
+
+    Example:
+
+    ```python
+    with DirectoryStream("clicks/", read, batch_size=4096) as stream:
+        model.fit(stream.dataset())
+    ```
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        read: Callable[[Path], Clicks],
+        *,
+        batch_size: int,
+        pattern: str = "*.csv",
+        poll_seconds: float = 1.0,
+        shard: Shard | None = None,
+    ) -> None:
+        self._directory = Path(directory)
+        self._read = read
+        self._batch_size = batch_size
+        self._pattern = pattern
+        self._poll_seconds = poll_seconds
+        self._shard = shard or Shard.of_this_process()
+        self._closed = threading.Event()
+        self._segments: dict[int, _Segment] = {}
+        if not self._directory.is_dir():
+            raise ConfigError(f"directory must exist. Received: {self._directory}.")
+        self._steps(0)  # says now that batch_size is wrong
+
+    def __enter__(self) -> DirectoryStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the stream early: iterations stop waiting and yield no more. From any thread."""
+        self._closed.set()
+
+    def batches(self, start: StreamPosition | None = None) -> Iterator[Clicks]:
+        """Yields what `dataset` does, as tables."""
+        return (batch for batch in self._poll(start) if batch is not None)
+
+    def dataset(self, start: StreamPosition | None = None) -> tf.data.Dataset:
+        """Returns the batches from a position on; waits for the first file, whose columns type it.
+
+        A violated contract or a malformed file ends the iteration with a
+        `tf.errors.InvalidArgumentError` that holds the message of the `DataError`.
+
+        Args:
+            start: Where to begin. Defaults to the first file of the directory.
+
+        Returns:
+            Elements as those of `Batches.dataset`, without a known end.
+
+        Raises:
+            DataError: The stream ended or was closed before there was a file.
+        """
+        names = (name for name in self._names(None) if name is not None)
+        if (first := next(names, None)) is None:
+            raise DataError(f"Wanted files {self._pattern}. Received: none in {self._directory}.")
+        example = self._read(self._directory / first).take(slice(0, 0))
+
+        def elements() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+            return (element(example if batch is None else batch) for batch in self._poll(start))
+
+        # A generator that blocks cannot be cancelled by TensorFlow, so it yields an empty element
+        # at each look at the directory.
+        polled = dataset_of(elements, example)
+        return polled.filter(lambda _, label: tf.shape(label)[0] > 0).prefetch(tf.data.AUTOTUNE)
+
+    def position(self, steps: int) -> StreamPosition:
+        """Returns where training stands after this many steps of the latest iteration.
+
+        Raises:
+            ConfigError: The iteration has not come so far.
+        """
+        firsts = [first for first in sorted(self._segments) if first <= steps]
+        if firsts:
+            segment = self._segments[firsts[-1]]
+            cuts = self._steps(segment.rows)
+            taken = steps - firsts[-1]
+            if taken <= cuts.count:
+                row = cuts.bounds(taken - 1)[1] if taken else 0
+                return StreamPosition(segment.start.file, segment.start.row + row)
+        raise ConfigError(f"The stream has not come to this step. Received: step {steps}.")
+
+    def _poll(self, start: StreamPosition | None) -> Iterator[Clicks | None]:
+        """Yields batches, and None at each look at the directory that finds nothing new."""
+        self._segments = segments = {}
+        steps_before = 0
+        for item in self._segments_from(start):
+            if item is None:
+                yield None
+                continue
+            table, begin = item
+            cuts = self._steps(len(table))
+            segments[steps_before] = _Segment(begin, len(table))
+            steps_before += cuts.count
+            for step in range(cuts.count):
+                yield table.take(self._shard.part(*cuts.bounds(step)))
+
+    def _segments_from(
+        self, start: StreamPosition | None
+    ) -> Iterator[tuple[Clicks, StreamPosition] | None]:
+        """Yields tables with a sample for each rank, and the position at which each begins."""
+        begin, waiting = start, None
+        for name in self._names(start):
+            if name is None:
+                yield None
+                continue
+            table = self._read(self._directory / name)
+            table = table if waiting is None else Clicks.concatenate([waiting, table])
+            begin = begin or StreamPosition(name)
+            left = len(table) - begin.row
+            if left >= self._shard.size:
+                yield table.take(slice(begin.row, None)), begin
+            enough = left == 0 or left >= self._shard.size
+            begin, waiting = (None, None) if enough else (begin, table)
+        if begin and waiting and not self._closed.is_set():
+            self._leave(waiting, begin)
+
+    def _leave(self, waiting: Clicks, begin: StreamPosition) -> None:
+        """Says at the end of the stream which samples are left out."""
+        left = len(waiting) - begin.row
+        if left < 0:
+            raise DataError(
+                f"Wanted a position within the stream. Received: row {begin.row} from {begin.file} "
+                f"on, where {len(waiting)} samples follow."
+            )
+        if self._shard.rank == 0:
+            _logger.warning(
+                "The stream ended with %d samples left, too few for %d ranks; they follow %s.",
+                left,
+                self._shard.size,
+                begin,
+            )
+
+    def _names(self, start: StreamPosition | None) -> Iterator[str | None]:
+        """Yields each file's name once it is there, and None at each look that finds none."""
+        seen: set[str] = set()
+        while not self._closed.is_set():
+            ended = (self._directory / END_MARKER).exists()  # asked first: all files are there then
+            new = sorted(self._published(start) - seen)
+            self._check_order(new, seen, start, ended)
+            for name in new:
+                seen.add(name)
+                yield name
+            if ended:
+                return
+            if not new:
+                self._closed.wait(self._poll_seconds)
+                yield None
+
+    def _published(self, start: StreamPosition | None) -> set[str]:
+        names = {path.name for path in self._directory.glob(self._pattern)} - {END_MARKER}
+        return {name for name in names if start is None or name >= start.file}
+
+    def _check_order(
+        self, new: list[str], seen: set[str], start: StreamPosition | None, ended: bool
+    ) -> None:
+        if start and not seen and (new or ended) and new[:1] != [start.file]:
+            raise DataError(
+                f"Wanted {start.file} in {self._directory}, where the stream is to go on. "
+                f"Received: {new[0] if new else END_MARKER}."
+            )
+        if new and seen and new[0] < max(seen):
+            raise DataError(
+                f"Files of {self._directory} must be published in increasing order of name. "
+                f"Received: {new[0]} after {max(seen)}."
+            )
+
+    def _steps(self, samples: int) -> Steps:
+        return Steps(samples, self._batch_size, self._shard.size)

@@ -1,0 +1,60 @@
+"""The exceptions of tfhybrid.
+
+    TfhybridError
+    ├── ConfigError (ValueError)             an argument or a combination of settings that can never work
+    ├── UnsupportedError (ValueError)        a Keras or TensorFlow feature that would silently mix models; names what to use
+    ├── DataError (ValueError)               a malformed record, column or file of training data
+    ├── NotInitializedError (RuntimeError)   `tfhybrid.init()` has not been called
+    ├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
+    └── StoreError (RuntimeError)            the shared-memory store
+        ├── NameTakenError                   a living job or table has that name
+        ├── OutOfSpaceError                  shared memory, disk or memory limit reached
+        ├── CorruptFileError                 a segment or binary file is damaged
+        └── PeerDiedError                    a process that this one waited for is gone or does not answer
+"""
+
+from __future__ import annotations
+
+
+class TfhybridError(Exception):
+    """Base of every exception that tfhybrid raises on purpose."""
+
+
+class ConfigError(TfhybridError, ValueError):
+    """An argument or a combination of settings that can never work."""
+
+
+class UnsupportedError(TfhybridError, ValueError):
+    """A feature of Keras or TensorFlow that tfhybrid refuses; the message names what to use."""
+
+
+class DataError(TfhybridError, ValueError):
+    """A malformed record, column or file of training data."""
+
+
+class NotInitializedError(TfhybridError, RuntimeError):
+    """`tfhybrid.init()` has not been called in this process."""
+
+
+class CheckpointError(TfhybridError, RuntimeError):
+    """A checkpoint is missing, incomplete, damaged or does not fit the model."""
+
+
+class StoreError(TfhybridError, RuntimeError):
+    """The shared-memory store could not do what was asked."""
+
+
+class NameTakenError(StoreError):
+    """A living job or an open table already has that name."""
+
+
+class OutOfSpaceError(StoreError):
+    """Shared memory, disk or a memory limit ran out; nothing was changed."""
+
+
+class CorruptFileError(StoreError):
+    """A segment or a binary file is damaged, truncated or not what it should be."""
+
+
+class PeerDiedError(StoreError):
+    """A process that this one waited for has died or does not answer."""

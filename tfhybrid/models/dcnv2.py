@@ -1,0 +1,64 @@
+"""DCN-V2: explicit feature crosses beside a deep network.
+
+Wang, Shivanna, Cheng, Jain, Lin, Hong and Chi, "DCN V2: Improved Deep & Cross Network and
+Practical Lessons for Web-scale Learning to Rank Systems", WWW 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+from tfhybrid.config import TableConfig
+
+from tfhybrid.layers import EmbeddingCollection
+from tfhybrid.models.tower import tower
+
+
+def dcnv2(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    crosses: int = 3,
+    hidden: Sequence[int] = (400, 400, 400),
+    dropout: float = 0.0,
+    name: str = "dcnv2",
+) -> keras.Model:
+    """Builds DCN-V2, in its parallel form, over one-valued categorical features.
+
+    Args:
+        features: Names of the features, in the order in which the network reads them. Each gets a
+            table of that name.
+        table: Recipe of the embeddings.
+        crosses: Number of cross layers; a stack of `n` reaches interactions of order `n + 1`.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.dcnv2(["user", "item"], table=tfhybrid.TableConfig(dim=10))
+    model.compile(
+        optimizer=tfhybrid.DistributedOptimizer(keras.optimizers.Adam(1e-3)),
+        loss=keras.losses.BinaryCrossentropy(from_logits=True),
+    )
+    ```
+    """
+    inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
+    rows = EmbeddingCollection(dict.fromkeys(features, table))(inputs)
+    fields = ops.concatenate([rows[feature] for feature in features], axis=1)
+    embeddings = keras.layers.Flatten(name="embeddings")(fields)
+
+    crossed = embeddings
+    for index in range(1, crosses + 1):
+        weighted = keras.layers.Dense(embeddings.shape[-1], name=f"cross_{index}")(crossed)
+        crossed = embeddings * weighted + crossed
+    deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=False)
+    logits = keras.layers.Dense(1, name="logits")(ops.concatenate([crossed, deep], axis=1))
+    return keras.Model(inputs, logits, name=name)

@@ -1,0 +1,40 @@
+"""The multilayer perceptron that DeepFM and DCN-V2 have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+
+def tower(
+    inputs: keras.KerasTensor, *, hidden: Sequence[int], dropout: float, batch_norm: bool
+) -> keras.KerasTensor:
+    """Stacks dense layers, each followed by batch normalisation, ReLU and dropout.
+
+    Args:
+        inputs: float `[batch, width]`.
+        hidden: Units of each layer, first to last.
+        dropout: Fraction of a layer's activations that is dropped in training, in `[0, 1)`.
+        batch_norm: Whether to normalise before the ReLU. The moving averages are those of a
+            rank's own samples.
+
+    Returns:
+        float `[batch, hidden[-1]]`.
+
+    Example:
+
+    ```python
+    inputs = keras.Input((32,))
+    outputs = tower(inputs, hidden=(64, 16), dropout=0.1, batch_norm=False)
+    ```
+    """
+    outputs = inputs
+    for index, units in enumerate(hidden, start=1):
+        outputs = keras.layers.Dense(units, name=f"dense_{index}")(outputs)
+        if batch_norm:
+            outputs = keras.layers.BatchNormalization(name=f"batch_norm_{index}")(outputs)
+        outputs = keras.layers.ReLU(name=f"relu_{index}")(outputs)
+        if dropout:
+            outputs = keras.layers.Dropout(dropout, name=f"dropout_{index}")(outputs)
+    return outputs

@@ -1,0 +1,45 @@
+"""Compares the TensorFlow that the ops were compiled for with the installed one.
+
+TensorFlow's C++ interface changes with every release: a library compiled for another one fails
+with a mangled symbol name, or worse, loads. setup.py records in _build_info.json what it compiled
+for, and this is checked before the ops are loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+_REBUILD = "to rebuild them, run `pip install --force-reinstall --no-deps .` in tfhybrid's sources"
+
+
+def check_build(directory: Path = Path(__file__).parent) -> None:
+    """Checks that the libraries in `directory` were compiled for the installed TensorFlow.
+
+    Args:
+        directory: The folder of the libraries and of _build_info.json.
+
+    Raises:
+        ImportError: They are missing, or were compiled for another release or with other flags.
+    """
+    try:
+        built = json.loads((directory / "_build_info.json").read_text())
+    except FileNotFoundError:
+        raise ImportError(f"tfhybrid's native ops are not built; {_REBUILD}.") from None
+    flags = tf.sysconfig.get_compile_flags()
+    installed = {
+        "tensorflow": tf.__version__,
+        "definitions": sorted(flag[2:] for flag in flags if flag.startswith("-D")),
+    }
+    if built != installed:
+        raise ImportError(
+            f"tfhybrid's native ops were compiled for {_describe(built)}; {_REBUILD}. "
+            f"Received: {_describe(installed)}."
+        )
+
+
+def _describe(build: dict[str, Any]) -> str:
+    return f"TensorFlow {build['tensorflow']} ({' '.join(build['definitions'])})"
