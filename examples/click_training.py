@@ -94,6 +94,7 @@ def train(
         batches.dataset(epochs=None),
         epochs=recipe.epochs,
         steps_per_epoch=batches.steps_per_epoch,
+        shuffle=False,  # the batches come shuffled
         verbose=0,
         callbacks=[
             tfhybrid.callbacks.BroadcastVariables(),

@@ -42,6 +42,7 @@ def main() -> None:
     model.add_options(parser)
     config = model.config_of(parser.parse_args())
     hvd.init()
+    model.share_threads(hvd.local_size())
     random = np.random.default_rng(hvd.rank())
     values = random.normal(0, 0.05, (config.batch, config.features * config.dim))
     embedded = tf.constant(values, tf.float32)

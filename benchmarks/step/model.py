@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -30,7 +31,7 @@ class StepConfig:
         exponent: exponent of the Zipf law.
         windows: number of timed windows, of which the median is reported.
         steps: steps per window.
-        threads: TensorFlow intra-op threads per rank; 0 keeps TensorFlow's default.
+        threads: TensorFlow intra-op threads per rank; 0 shares the processors among the ranks.
     """
 
     features: int = 26
@@ -62,6 +63,17 @@ def config_of(arguments: argparse.Namespace) -> StepConfig:
     if config.threads:
         tf.config.threading.set_intra_op_parallelism_threads(config.threads)
     return config
+
+
+def share_threads(local_size: int) -> None:
+    """Gives each rank of a host its share of the processors, as `tfhybrid.init` does.
+
+    Args:
+        local_size: number of ranks on this host.
+    """
+    if not tf.config.threading.get_intra_op_parallelism_threads():
+        processors = len(os.sched_getaffinity(0))
+        tf.config.threading.set_intra_op_parallelism_threads(max(1, processors // local_size))
 
 
 class Batches:

@@ -87,6 +87,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = model.config_of(arguments)
     hvd.init()
+    model.share_threads(hvd.local_size())
     step = make_step(config, arguments.layout, arguments.adagrad)
     name = f"plain Horovod ({arguments.adagrad}, {arguments.layout})"
     feed = make_feed(config, arguments.layout)

@@ -91,6 +91,7 @@ def main() -> None:
     arguments = parser.parse_args()
     config = model.config_of(arguments)
     hvd.init()
+    model.share_threads(hvd.local_size())
     step = make_step(config, arguments.layout)
     feed = make_feed(config, arguments.layout)
     name = f"TFRA ({arguments.layout})"

@@ -62,10 +62,18 @@ def native_files(folder: str) -> Iterator[Path]:
     yield from (ROOT / folder).rglob("*.cc")
 
 
+def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a file without its `if TYPE_CHECKING:` blocks, which never run."""
+    yield tree
+    for child in ast.iter_child_nodes(tree):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from running_nodes(child)
+
+
 def imported_modules(file: Path) -> Iterator[str]:
     """Every module that a file imports, at its top or in a function, as an absolute dotted name."""
     package = file.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in running_nodes(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

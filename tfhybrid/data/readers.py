@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,26 @@ MISSING_KEY = -1
 
 CRITEO_NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CRITEO_CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
+
+
+class _KeyText(NamedTuple):
+    """How a key is spelled."""
+
+    wanted: str
+    pattern: str
+    parse: Callable[[pa.StringArray], pa.Int64Array]
+
+
+_ENTRY = _KeyText(
+    "an entry `key:1`",
+    r"^-?\d{1,18}:1$",
+    lambda texts: pa.compute.utf8_slice_codeunits(texts, 0, -2).cast(pa.int64()),
+)
+_HEXADECIMAL = _KeyText(
+    "up to 8 hexadecimal digits",
+    r"^[0-9A-Fa-f]{1,8}$",
+    lambda texts: pa.compute.binary_join_element_wise("0x", texts, "").cast(pa.int64()),
+)
 
 
 def read_csv(
@@ -75,16 +96,14 @@ def read_libfm(path: str | os.PathLike[str], *, features: Sequence[str]) -> Clic
     """
     path = Path(path)
     text_format = TextFormat(
-        {"label": pa.float32(), **dict.fromkeys(features, pa.string())}, " ", header=False
+        {"label": pa.float32(), **dict.fromkeys(features, pa.string())},
+        " ",
+        header=False,
+        quotes=False,
     )
     table = read_text(path, text_format)
     labels = read_labels(path, text_format, table["label"], (-1, 0, 1))
-    keys = {}
-    for name in features:
-        is_key = pa.compute.match_substring_regex(table[name], r"^-?\d{1,18}:1$")
-        _check_all(path, text_format, table[name], is_key, f"an entry `key:1` for {name!r}")
-        digits = pa.compute.utf8_slice_codeunits(table[name], 0, -2)
-        keys[name] = digits.cast(pa.int64()).to_numpy()
+    keys = {name: _keys(path, text_format, table[name], _ENTRY) for name in features}
     return Clicks(keys, np.maximum(labels, 0))
 
 
@@ -112,10 +131,10 @@ def read_criteo(path: str | os.PathLike[str], *, bucketize: bool = False) -> Cli
         **dict.fromkeys(CRITEO_NUMBERS, pa.int64()),
         **dict.fromkeys(CRITEO_CATEGORIES, pa.string()),
     }
-    text_format = TextFormat(types, "\t", header=False, empty_is_null=True)
+    text_format = TextFormat(types, "\t", header=False, quotes=False, empty_is_null=True)
     table = read_text(path, text_format)
     labels = read_labels(path, text_format, table["label"], (0, 1))
-    keys = {name: _hex_keys(path, text_format, table[name]) for name in CRITEO_CATEGORIES}
+    keys = {name: _keys(path, text_format, table[name], _HEXADECIMAL) for name in CRITEO_CATEGORIES}
     numbers = {name: table[name].to_numpy() for name in CRITEO_NUMBERS}
     if bucketize:
         buckets = {name: _buckets(column) for name, column in numbers.items()}
@@ -123,20 +142,18 @@ def read_criteo(path: str | os.PathLike[str], *, bucketize: bool = False) -> Cli
     return Clicks(keys, labels, {name: _logarithms(column) for name, column in numbers.items()})
 
 
-def _hex_keys(path: Path, text_format: TextFormat, column: pa.ChunkedArray) -> np.ndarray:
-    is_hex = pa.compute.match_substring_regex(column, r"^[0-9A-Fa-f]{1,8}$")
-    _check_all(path, text_format, column, is_hex, "up to 8 hexadecimal digits")
-    prefixed = pa.compute.binary_join_element_wise("0x", column, "")
-    return prefixed.cast(pa.int64()).fill_null(MISSING_KEY).to_numpy()
-
-
-def _check_all(
-    path: Path, text_format: TextFormat, column: pa.ChunkedArray, fits: pa.ChunkedArray, wanted: str
-) -> None:
-    """Raises at the first field that does not fit; a null fits."""
-    row = fits.index(False).as_py()
-    if row >= 0:
-        raise fail_at(path, text_format.line(row), wanted, column[row].as_py())
+def _keys(
+    path: Path, text_format: TextFormat, column: pa.ChunkedArray, key_text: _KeyText
+) -> np.ndarray:
+    """Returns the keys that a column of text spells; each distinct text is looked at once."""
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = encoded.dictionary
+    odd = texts.filter(pa.compute.invert(pa.compute.match_substring_regex(texts, key_text.pattern)))
+    if len(odd):
+        row = column.index(odd[0]).as_py()
+        raise fail_at(path, text_format.line(row), key_text.wanted, odd[0].as_py())
+    keys = np.append(key_text.parse(texts), MISSING_KEY)
+    return keys[encoded.indices.fill_null(len(texts))]
 
 
 def _logarithms(numbers: np.ndarray) -> np.ndarray:

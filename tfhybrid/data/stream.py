@@ -174,6 +174,8 @@ class DirectoryStream:
             segments[steps_before] = _Segment(begin, len(table))
             steps_before += cuts.count
             for step in range(cuts.count):
+                if self._closed.is_set():
+                    return
                 yield table.take(self._shard.part(*cuts.bounds(step)))
 
     def _segments_from(

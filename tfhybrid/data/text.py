@@ -22,12 +22,14 @@ class TextFormat:
         columns: The columns wanted and their types. Without a header: all columns, in order.
         delimiter: What separates columns.
         header: Whether the first line names the columns.
+        quotes: Whether a field in double quotes may hold the delimiter.
         empty_is_null: Whether an empty field is a missing value rather than an error.
     """
 
     columns: Mapping[str, pa.DataType]
     delimiter: str = ","
     header: bool = True
+    quotes: bool = True
     empty_is_null: bool = False
 
     def line(self, row: int) -> int:
@@ -76,7 +78,9 @@ def _read(path: Path, text_format: TextFormat, *, use_threads: bool) -> pa.Table
             use_threads=use_threads, column_names=None if text_format.header else names
         ),
         pa.csv.ParseOptions(
-            delimiter=text_format.delimiter, quote_char=False, ignore_empty_lines=False
+            delimiter=text_format.delimiter,
+            quote_char='"' if text_format.quotes else False,
+            ignore_empty_lines=False,
         ),
         pa.csv.ConvertOptions(
             column_types=text_format.columns,

@@ -158,6 +158,15 @@ def test_close_ends_an_iteration_that_waits(tmp_path):
         closer.join()
 
 
+def test_close_ends_an_iteration_within_a_file(tmp_path):
+    open_stream = stream(published(tmp_path, 12))
+    batches = open_stream.batches()
+    next(batches)
+    open_stream.close()
+
+    assert list(batches) == []
+
+
 def test_files_under_another_name_and_the_marker_are_not_read(tmp_path):
     (tmp_path / "0001.csv.tmp").write_text("half a fi")
     published(tmp_path, 2)
@@ -232,6 +241,7 @@ class Publisher(keras.callbacks.Callback):
             self.publish_next()
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # how Keras says that it ended
 def test_fit_replays_movielens_as_it_arrives(real_data, tmp_path):
     """Each file appears only after `fit` has trained on all before it; new users keep coming."""
     with (unpacked("movielens-stream") / "ratings_by_time.csv").open() as lines:

@@ -1,0 +1,64 @@
+"""What a user configures: the recipe of a table, and the environment variables that tfhybrid reads.
+
+Environment variables, all optional:
+
+    TFHYBRID_SHM_DIR       directory of the store, on a tmpfs or hugetlbfs (default /dev/shm)
+    TFHYBRID_DATA          directory of the data archives that examples and tests read
+    TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from tfhybrid import initializers
+from tfhybrid.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tfhybrid.optimizers.sparse import SparseOptimizer
+
+
+def shm_directory() -> str:
+    """Returns the directory in which stores are kept."""
+    return os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm").rstrip("/") or "/"
+
+
+def log_level() -> str:
+    """Returns the name of the level of the "tfhybrid" logger."""
+    return os.environ.get("TFHYBRID_LOG_LEVEL", "INFO").upper()
+
+
+@dataclasses.dataclass(frozen=True)
+class TableConfig:
+    """The recipe of an embedding table; a feature that uses it gets a table of its own.
+
+    Args:
+        dim: Length of an embedding, 1 to 65,536.
+        initializer: Value of a key that was never updated: one of `tfhybrid.initializers`, or its
+            name (`"uniform"`, `"normal"`, `"truncated_normal"`, `"zeros"`).
+        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, `Adam`) or its name. `None`
+            takes the twin of the Keras optimizer that `DistributedOptimizer` wraps, and follows
+            its learning rate.
+
+    Raises:
+        ConfigError: `dim` is not a whole number in range, or the initializer is unknown.
+
+    Example:
+
+    >>> import tfhybrid
+    >>> tfhybrid.TableConfig(dim=16, optimizer=tfhybrid.optimizers.Adagrad(0.05)).dim
+    16
+    """
+
+    dim: int
+    initializer: initializers.Initializer | str = "uniform"
+    optimizer: SparseOptimizer | str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.dim, int) or isinstance(self.dim, bool) or not 1 <= self.dim <= 65536:
+            raise ConfigError(
+                f"dim is a whole number between 1 and 65536. Received: dim={self.dim!r}"
+            )
+        object.__setattr__(self, "initializer", initializers.get(self.initializer))

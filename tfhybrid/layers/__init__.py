@@ -1,0 +1,7 @@
+"""Keras layers that read the shared tables."""
+
+from tfhybrid.layers.embedding import Embedding
+from tfhybrid.layers.embedding_collection import EmbeddingCollection
+from tfhybrid.layers.table_proxy import TableProxy
+
+__all__ = ["Embedding", "EmbeddingCollection", "TableProxy"]

@@ -1,0 +1,164 @@
+"""Embeddings of many features, read by one fused lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfhybrid.config import TableConfig
+from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
+from tfhybrid.ops import table_ops
+from tfhybrid.store import Table, current_job
+
+
+@keras.saving.register_keras_serializable(package="tfhybrid")
+class EmbeddingCollection(keras.layers.Layer):
+    """Turns the keys of many features into embeddings, one table per feature.
+
+    All features are read by one op. A key is any int64; one that was never updated reads its
+    initial value, in training and evaluation alike, and gets a row with its first update.
+
+    Args:
+        configs: The recipe of each feature's table, by feature name. The table takes the name.
+        shared: Tables that several features share: table name -> feature names. Their recipes in
+            `configs` are equal, or the table's own name has the recipe.
+        prefix: Put in front of every table name, to keep the names of two collections apart.
+        **kwargs: Of `keras.layers.Layer`. With `trainable=False` the tables stay as they are.
+
+    Raises:
+        ConfigError: Recipes are missing or contradict each other.
+
+    Input shape: A dict, feature name -> integer keys of any shape, usually `[batch, length]`.
+
+    Output shape: A dict, feature name -> `keys.shape + [dim]`.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> import tfhybrid
+    >>> tfhybrid.init()
+    >>> table = tfhybrid.TableConfig(dim=8)
+    >>> layer = tfhybrid.layers.EmbeddingCollection({"doc_user": table, "doc_shop": table})
+    >>> embedded = layer({"doc_user": tf.constant([[1], [2]]), "doc_shop": tf.constant([[7], [7]])})
+    >>> embedded["doc_shop"].shape
+    TensorShape([2, 1, 8])
+    """
+
+    def __init__(
+        self,
+        configs: Mapping[str, TableConfig],
+        *,
+        shared: Mapping[str, Sequence[str]] | None = None,
+        prefix: str = "",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.supports_jit = False
+        self._prefix = prefix
+        self._table_of, self._recipes = _resolve(dict(configs), dict(shared or {}))
+        self._proxies: dict[str, TableProxy] = {}
+
+    @property
+    def features(self) -> list[str]:
+        """Names of the features that the layer wants."""
+        return list(self._table_of)
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The tables by name, without the prefix; empty until the layer is built."""
+        return {name: proxy.table for name, proxy in self._proxies.items()}
+
+    def build(self, input_shape: Any = None) -> None:
+        """Opens the tables: the leader of each host creates them, its other ranks attach."""
+        current_job()
+        if self.compute_dtype == "float16":
+            raise UnsupportedError(
+                "mixed_float16 scales the loss in a way that would scatter sparse gradients and "
+                "branch on each rank alone. Use the policy 'mixed_bfloat16', or 'float32'."
+            )
+        for name, config in self._recipes.items():
+            self._proxies[name] = TableProxy(Table(self._prefix + name, config))
+        self.built = True
+
+    def call(self, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+        """Looks the keys up.
+
+        Args:
+            inputs: Keys by feature name, int32 or int64; features of others are ignored.
+        """
+        missing = [feature for feature in self._table_of if feature not in inputs]
+        if missing:
+            raise ConfigError(
+                f"{self.name} wants the features {self.features}; {missing} are missing. "
+                f"Received: {sorted(inputs)}"
+            )
+        keys = [_as_keys(feature, inputs[feature]) for feature in self._table_of]
+        refs = [self._ref(self._proxies[table]) for table in self._table_of.values()]
+        embeddings = table_ops.lookup(refs, keys)
+        return {
+            feature: tf.cast(embedding, self.compute_dtype)
+            for feature, embedding in zip(self._table_of, embeddings, strict=True)
+        }
+
+    def compute_output_shape(self, input_shape: Mapping[str, Any]) -> dict[str, tuple]:
+        """Returns the shapes of the output for the shapes of the input."""
+        return {
+            feature: (*input_shape[feature], self._recipes[table].dim)
+            for feature, table in self._table_of.items()
+        }
+
+    def save_own_variables(self, store: Any) -> None:
+        """Refuses: the tables are saved by `tfhybrid.callbacks.Checkpoint`."""
+        raise refuse_to_save(list(self._recipes))
+
+    def load_own_variables(self, store: Any) -> None:
+        """Refuses: the tables are restored by `tfhybrid.checkpoint.restore`."""
+        raise refuse_to_save(list(self._recipes))
+
+    @staticmethod
+    def _ref(proxy: TableProxy) -> table_ops.TableRef:
+        # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
+        tf.convert_to_tensor(proxy.value)
+        return table_ops.TableRef(proxy.table.name, proxy.table.dim, proxy.handle)
+
+
+def _resolve(
+    configs: dict[str, TableConfig], shared: dict[str, Sequence[str]]
+) -> tuple[dict[str, str], dict[str, TableConfig]]:
+    """Returns the table of each feature and the recipe of each table."""
+    for name, config in configs.items():
+        if not isinstance(config, TableConfig):
+            raise ConfigError(f"The recipe of '{name}' is a TableConfig. Received: {config!r}")
+    table_of = {feature: feature for feature in configs if feature not in shared}
+    recipes: dict[str, TableConfig] = {}
+    for table, features in shared.items():
+        given = {name: configs[name] for name in [table, *features] if name in configs}
+        if not given or len(set(given.values())) > 1:
+            raise ConfigError(
+                f"The shared table '{table}' wants one recipe, under its own name or equal ones "
+                f"under {list(features)}. Received: {given}"
+            )
+        for feature in features:
+            if table_of.get(feature, feature) != feature:
+                raise ConfigError(f"Feature '{feature}' is in two shared tables. Received: {shared}")
+            table_of[feature] = table
+        recipes[table] = next(iter(given.values()))
+    for feature, table in table_of.items():
+        recipes.setdefault(table, configs.get(feature) or recipes[table])
+    if not table_of:
+        raise ConfigError("A collection wants at least one feature. Received: none")
+    return table_of, recipes
+
+
+def _as_keys(feature: str, keys: Any) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(keys)
+    if tensor.dtype not in (tf.int32, tf.int64):
+        raise ConfigError(
+            f"Keys of feature '{feature}' are int64 or int32: give its Input dtype='int64'. "
+            f"Received: {tensor.dtype.name}"
+        )
+    return tf.cast(tensor, tf.int64)

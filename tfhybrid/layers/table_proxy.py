@@ -1,0 +1,54 @@
+"""The Keras variable that stands for a table."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+
+from tfhybrid.errors import UnsupportedError
+from tfhybrid.store import Table
+
+
+class TableProxy(keras.Variable):
+    """An empty trainable variable, `[0, dim]`: the handle by which a table takes part in Keras.
+
+    Gradients of a lookup reach the optimizer as the `tf.IndexedSlices` of this variable, TensorFlow
+    orders lookups and updates by it, and freezing a layer freezes it. The rows themselves lie in
+    shared memory; so whatever would copy "all weights" through variables is refused here, because
+    it would leave the tables out and mix two moments of a model.
+
+    Args:
+        table: The table that it stands for.
+    """
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(np.zeros((0, table.dim), np.float32), name=table.name, trainable=True)
+        self.table = table
+
+    def assign(self, value: Any) -> NoReturn:
+        """Refuses `set_weights`, `load_weights` and `EarlyStopping(restore_best_weights=True)`."""
+        raise self._refuse("set")
+
+    def numpy(self) -> NoReturn:
+        """Refuses `get_weights` and `EarlyStopping(restore_best_weights=True)`."""
+        raise self._refuse("copied")
+
+    def _refuse(self, verb: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"The rows of table '{self.table.name}' lie in shared memory and are not {verb} with "
+            "the weights of the model: the result would mix two moments of it (get_weights, "
+            "set_weights, EarlyStopping(restore_best_weights=True)). Save with "
+            "tfhybrid.callbacks.Checkpoint(directory) and restore the step you want with "
+            "tfhybrid.checkpoint.restore(model, directory, step=...)."
+        )
+
+
+def refuse_to_save(tables: list[str]) -> UnsupportedError:
+    """Returns the error of a layer that Keras asks to save or load its own variables."""
+    return UnsupportedError(
+        f"model.save, save_weights, ModelCheckpoint and BackupAndRestore would leave out the "
+        f"tables {tables}, which lie in shared memory. Use tfhybrid.callbacks.Checkpoint(directory) "
+        "to save dense weights, tables and position together."
+    )

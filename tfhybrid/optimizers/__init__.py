@@ -1,0 +1,7 @@
+"""Optimizers: of tables, and the wrapper that makes a Keras optimizer reach them."""
+
+from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
+from tfhybrid.optimizers.sparse import SGD, Adagrad, Adam, SparseOptimizer, get
+from tfhybrid.optimizers.twin import twin
+
+__all__ = ["SGD", "Adagrad", "Adam", "DistributedOptimizer", "SparseOptimizer", "get", "twin"]

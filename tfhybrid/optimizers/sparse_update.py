@@ -1,0 +1,82 @@
+"""The sparse half of a step: gather the gradients of all ranks, let the leader apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.layers import TableProxy
+from tfhybrid.ops import table_ops
+from tfhybrid.optimizers.sparse import SparseOptimizer
+from tfhybrid.store import current_job
+
+REDUCTIONS = ("frequency", "sum", "mean")
+
+
+class SparseUpdate:
+    """Applies sparse gradients to tables, the same on every host.
+
+    Args:
+        reduction: What a key's summed gradient is divided by: `"frequency"`, the number of ranks
+            in which it occurred; `"mean"`, the number of ranks; `"sum"`, nothing.
+        name: Tells its collectives from those of others.
+    """
+
+    def __init__(self, reduction: str, name: str) -> None:
+        if reduction not in REDUCTIONS:
+            raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
+        self.reduction = reduction
+        self._name = name
+        self._optimizers: dict[str, SparseOptimizer] = {}
+        # What LearningRateWarmup multiplies the tables' own rates by.
+        self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
+
+    def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
+        """Gives a table its optimizer; before the first `apply` that names it."""
+        proxy.table.set_optimizer(optimizer.native, optimizer.slots)
+        self._optimizers[proxy.table.name] = optimizer
+
+    def apply(
+        self,
+        proxies: Sequence[TableProxy],
+        gradients: Sequence[tf.IndexedSlices],
+        *,
+        keras_rate: Callable[[], tf.Tensor],
+        iterations: tf.Tensor,
+    ) -> None:
+        """Updates the tables with the gradients of all ranks.
+
+        Args:
+            proxies: Of the tables, each once.
+            gradients: One per table.
+            keras_rate: Gives the learning rate that tables without their own follow.
+            iterations: Updates so far, for schedules.
+        """
+        for proxy, gradient in zip(proxies, gradients, strict=True):
+            if not isinstance(gradient, tf.IndexedSlices):
+                raise UnsupportedError(
+                    f"The gradient of table '{proxy.table.name}' is the tf.IndexedSlices that the "
+                    "tape returned; leave it as it is, or change its values with "
+                    f"tf.IndexedSlices. Received: {gradient!r}"
+                )
+        refs = [table_ops.TableRef(p.table.name, p.table.dim, p.handle) for p in proxies]
+        message = table_ops.pack_gradients(refs, gradients)
+        table_ops.update(
+            refs,
+            distributed.gather_messages(message, f"tfhybrid.{self._name}"),
+            tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies]),
+            hosts=current_job().hosts,
+            reduction=self.reduction,
+        )
+
+    def _rate(
+        self, proxy: TableProxy, keras_rate: Callable[[], tf.Tensor], iterations: tf.Tensor
+    ) -> tf.Tensor:
+        own = self._optimizers[proxy.table.name].learning_rate
+        if own is None:
+            return tf.cast(keras_rate(), tf.float32)
+        rate = own(iterations) if callable(own) else own
+        return tf.cast(rate, tf.float32) * self.rate_scale

@@ -1,0 +1,179 @@
+"""A job's start and end: Horovod, devices, threads, and the store that this host's ranks share."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import logging
+import os
+import secrets
+import socket
+
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid._version import __version__
+from tfhybrid.config import log_level, shm_directory
+from tfhybrid.errors import ConfigError, NotInitializedError, StoreError
+from tfhybrid.store import native
+
+_log = logging.getLogger("tfhybrid.job")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """The running job, as one rank sees it."""
+
+    name: str
+    seed: int
+    hosts: tuple[int, ...]  # the host of each rank
+    is_leader: bool
+
+
+_current: Job | None = None
+
+
+def current_job() -> Job:
+    """Returns the running job.
+
+    Raises:
+        NotInitializedError: `tfhybrid.init()` was not called.
+    """
+    if _current is None:
+        raise NotInitializedError(
+            "Call tfhybrid.init() first: it starts Horovod and opens the store that holds the tables."
+        )
+    return _current
+
+
+def init(job: str | None = None, *, seed: int = 0) -> None:
+    """Starts the job: Horovod, one GPU and a fair share of threads per rank, a fresh store per host.
+
+    Call it once at the top of the script, on every rank; a second call with the same arguments does
+    nothing. Without `horovodrun` it starts a job of one rank.
+
+    Args:
+        job: Name of the job, 1 to 64 letters, digits, '.', '_' or '-'; equal on all ranks. Two
+            living jobs of one name on a host are refused. Defaults to a random one.
+        seed: Seed of all initial values, 0 to 2^64 - 1; equal on all ranks.
+
+    Raises:
+        NameTakenError: A job of that name runs on this host; the message names its processes.
+        ConfigError: Ranks gave different arguments, or one of them cannot be.
+        StoreError: The ranks of a host do not share memory, or run different versions.
+
+    Example:
+
+    >>> import tfhybrid
+    >>> tfhybrid.init()
+    >>> tfhybrid.size()
+    1
+    """
+    global _current
+    if not isinstance(seed, int) or not 0 <= seed < 2**64:
+        raise ConfigError(f"seed is a whole number from 0 to 2^64 - 1. Received: seed={seed!r}")
+    if _current is not None:
+        if seed != _current.seed or job not in (None, _current.name):
+            raise ConfigError(
+                f"This process already runs job '{_current.name}' with seed {_current.seed}. "
+                f"Received: job={job!r}, seed={seed}"
+            )
+        return
+    distributed.start()
+    _set_up_logging()
+    _share_devices()
+    _check_arguments(job, seed)
+    name, tokens = distributed.broadcast_object(
+        (job or secrets.token_hex(4), [secrets.randbits(64) for _ in range(distributed.size())])
+    )
+    _open_store(name, tokens[distributed.cross_rank()])
+    hosts = tuple(distributed.allgather_object(distributed.cross_rank()))
+    _current = Job(name, seed, hosts, distributed.local_rank() == 0)
+    atexit.register(shutdown)
+    _log.info(
+        "tfhybrid %s: job %s, %d host(s) x %d rank(s), sparse sync by allgather, store %s with "
+        "%.1f GB free, seed %d, TensorFlow %s, Horovod %s",
+        __version__,
+        name,
+        len(set(hosts)),
+        distributed.local_size(),
+        shm_directory(),
+        native.available_bytes(shm_directory()) / 1e9,
+        seed,
+        tf.__version__,
+        distributed.horovod_version(),
+    )
+
+
+def shutdown() -> None:
+    """Ends the job in this process and closes its store; the last process removes it.
+
+    Layers and models of the job are unusable afterwards. Called by itself when Python exits.
+    """
+    global _current
+    _current = None
+    native.close_store()
+    atexit.unregister(shutdown)
+
+
+def _set_up_logging() -> None:
+    """Rank 0 alone talks; where the application configured no logging, to standard error."""
+    logger = logging.getLogger("tfhybrid")
+    logger.setLevel(log_level() if distributed.rank() == 0 else logging.WARNING)
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logger.addHandler(handler)
+
+
+def _share_devices() -> None:
+    """Gives each rank of a host its GPU and its share of the processors."""
+    ranks = distributed.local_size()
+    try:
+        gpus = tf.config.list_physical_devices("GPU")
+        if gpus:
+            gpu = gpus[distributed.local_rank() % len(gpus)]
+            tf.config.set_visible_devices(gpu, "GPU")
+            tf.config.experimental.set_memory_growth(gpu, True)
+        if ranks > 1 and tf.config.threading.get_intra_op_parallelism_threads() == 0:
+            processors = len(os.sched_getaffinity(0))
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, processors // ranks))
+    except RuntimeError as error:
+        _log.warning(
+            "TensorFlow was in use before tfhybrid.init(), so devices and threads stay as they "
+            "are (%s). Call init() first.",
+            error,
+        )
+
+
+def _check_arguments(job: str | None, seed: int) -> None:
+    given = distributed.allgather_object((job, seed, __version__))
+    if len(set(given)) > 1:
+        raise ConfigError(
+            "All ranks call init() with the same job and seed, and run the same version of "
+            f"tfhybrid. Received by rank: {dict(enumerate(given))}"
+        )
+
+
+def _open_store(job: str, token: int) -> None:
+    """Opens the store on all ranks, leaders first; where one fails, all raise."""
+    local_rank = distributed.local_rank()
+    host = socket.gethostname()
+    description = f"rank {distributed.rank()} (pid {os.getpid()} on {host})"
+    for leaders in (True, False):
+        failure: Exception | None = None
+        if (local_rank == 0) == leaders:
+            try:
+                reclaimed = native.open_store(
+                    shm_directory(), job, local_rank, description, token
+                )
+                for line in reclaimed.splitlines():
+                    _log.warning("Removed the store of a dead job, %s", line)
+            except Exception as error:  # noqa: BLE001: told to all ranks, raised below
+                failure = error
+        failures = distributed.allgather_object(failure and f"{description}: {failure}")
+        if any(failures):
+            native.close_store()
+            if failure is not None:
+                raise failure
+            raise StoreError(next(text for text in failures if text))

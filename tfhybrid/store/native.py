@@ -1,0 +1,176 @@
+"""The C interface of the native core (`custom_ops/core/c_api.h`), through ctypes; no TensorFlow.
+
+Every call that can fail raises the exception of `tfhybrid.errors` that its status stands for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+
+from tfhybrid import errors
+
+_LIBRARY = Path(__file__).resolve().parent.parent / "ops" / "libtfhybrid_core.so"
+
+# tfhybrid::StatusCode
+_ERRORS: dict[int, type[errors.TfhybridError]] = {
+    1: errors.ConfigError,
+    2: errors.StoreError,
+    3: errors.NameTakenError,
+    4: errors.StoreError,
+    5: errors.OutOfSpaceError,
+    6: errors.CorruptFileError,
+    7: errors.PeerDiedError,
+    8: errors.PeerDiedError,
+    9: errors.StoreError,
+}
+
+
+class TableConfigStruct(ctypes.Structure):
+    """`tfhybrid_table_config`."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("dim", ctypes.c_int64),
+        ("initializer", ctypes.c_uint32),
+        ("initializer_a", ctypes.c_double),
+        ("initializer_b", ctypes.c_double),
+        ("job_seed", ctypes.c_uint64),
+    ]
+
+
+class OptimizerConfigStruct(ctypes.Structure):
+    """`tfhybrid_optimizer_config`."""
+
+    _fields_ = [
+        ("kind", ctypes.c_uint32),
+        ("initial_accumulator_value", ctypes.c_float),
+        ("beta_1", ctypes.c_double),
+        ("beta_2", ctypes.c_double),
+        ("epsilon", ctypes.c_float),
+    ]
+
+
+class TableStatsStruct(ctypes.Structure):
+    """`tfhybrid_table_stats`."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in (
+            "rows",
+            "version",
+            "chunks",
+            "index_slots",
+            "embedding_bytes",
+            "state_bytes",
+            "index_bytes",
+            "bytes",
+        )
+    ]
+
+
+class RecordSchemaStruct(ctypes.Structure):
+    """`tfhybrid_record_schema`."""
+
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("header_bytes", "record_bytes", "key_offset", "embedding_offset")
+    ]
+
+
+def _load() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise ImportError(
+            f"tfhybrid's native library cannot be loaded ({error}): reinstall tfhybrid, or run "
+            "scripts/install in a checkout."
+        ) from error
+    library.tfhybrid_last_error.restype = ctypes.c_char_p
+    library.tfhybrid_available_bytes.restype = ctypes.c_int64
+    library.tfhybrid_table_seed.restype = ctypes.c_uint64
+    library.tfhybrid_crc32c.restype = ctypes.c_uint32
+    return library
+
+
+_library = _load()
+
+
+def call(function: str, *arguments: object) -> None:
+    """Calls a function of the C interface and raises what its status says.
+
+    Args:
+        function: Name without the `tfhybrid_` in front.
+        *arguments: ctypes values, `bytes` or `None`.
+
+    Raises:
+        TfhybridError: The subclass that the status stands for, with the core's message.
+    """
+    code = getattr(_library, f"tfhybrid_{function}")(*arguments)
+    if code != 0:
+        raise _ERRORS[code](_library.tfhybrid_last_error().decode())
+
+
+def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
+    """Returns the address of a C-contiguous array, or `None` for none."""
+    return None if array is None else ctypes.c_void_p(array.ctypes.data)
+
+
+def open_store(directory: str, job: str, local_rank: int, description: str, token: int) -> str:
+    """Opens this process's store; returns what was reclaimed from dead jobs, a line each."""
+    reclaimed = ctypes.c_char_p()
+    call(
+        "store_open",
+        directory.encode(),
+        job.encode(),
+        ctypes.c_int(local_rank),
+        description.encode(),
+        ctypes.c_uint64(token),
+        ctypes.byref(reclaimed),
+    )
+    return (reclaimed.value or b"").decode()
+
+
+def close_store() -> None:
+    """Closes this process's store; the last process of a job removes it."""
+    _library.tfhybrid_store_close()
+
+
+def available_bytes(directory: str) -> int:
+    """Returns the bytes that can still be reserved in a directory, memory limit considered."""
+    return int(_library.tfhybrid_available_bytes(directory.encode()))
+
+
+def initial_rows(
+    kind: int, a: float, b: float, seed: int, keys: np.ndarray, dim: int
+) -> np.ndarray:
+    """Returns the initial embeddings, float32 `[n, dim]`, of int64 keys `[n]`."""
+    keys = np.ascontiguousarray(keys, np.int64)
+    rows = np.empty((len(keys), dim), np.float32)
+    call(
+        "initial_rows",
+        ctypes.c_uint32(kind),
+        ctypes.c_double(a),
+        ctypes.c_double(b),
+        ctypes.c_uint64(seed),
+        ctypes.c_int64(len(keys)),
+        pointer(keys),
+        ctypes.c_int64(dim),
+        pointer(rows),
+    )
+    return rows
+
+
+def table_seed(job_seed: int, name: str) -> int:
+    """Returns the seed of a table's initial values."""
+    return int(_library.tfhybrid_table_seed(ctypes.c_uint64(job_seed), name.encode()))
+
+
+def crc32c(data: bytes | np.ndarray, seed: int = 0) -> int:
+    """Returns the CRC-32C of bytes, continuing from `seed`."""
+    array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+    return int(
+        _library.tfhybrid_crc32c(pointer(array), ctypes.c_int64(array.nbytes), ctypes.c_uint32(seed))
+    )

@@ -1,0 +1,55 @@
+"""The binary file of sparse parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tfhybrid.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordFile:
+    """A binary file of records, each with a key and an embedding; the dtype is its schema.
+
+    Args:
+        path: The file; every host reads it alone.
+        dtype: A NumPy structured dtype, little-endian, with an int64 field `key` and a float32
+            field `embedding` of shape `[dim]`. Other fields and padding are skipped.
+        header_bytes: Bytes in front of the first record.
+
+    Example:
+
+    >>> import numpy as np
+    >>> record = np.dtype([("key", "<i8"), ("clicks", "<u4"), ("embedding", "<f4", (16,))])
+    >>> RecordFile("embeddings.bin", record).layout(16)
+    (0, 76, 0, 12)
+    """
+
+    path: str | os.PathLike[str]
+    dtype: np.dtype
+    header_bytes: int = 0
+
+    def layout(self, dim: int) -> tuple[int, int, int, int]:
+        """Returns bytes of header and record and the offsets of key and embedding in a record.
+
+        Raises:
+            ConfigError: The dtype has no such fields, or an embedding of another length.
+        """
+        fields = self.dtype.fields or {}
+        wanted = {"key": np.dtype("<i8"), "embedding": np.dtype(("<f4", (dim,)))}
+        for name, dtype in wanted.items():
+            if name not in fields or fields[name][0] != dtype:
+                raise ConfigError(
+                    f"Records of {Path(self.path)} want a field '{name}' of type {dtype}. "
+                    f"Received: {self.dtype}"
+                )
+        return (
+            self.header_bytes,
+            self.dtype.itemsize,
+            fields["key"][1],
+            fields["embedding"][1],
+        )

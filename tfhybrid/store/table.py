@@ -1,0 +1,215 @@
+"""A table of the host's store, as one process sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from tfhybrid import initializers
+from tfhybrid.config import TableConfig
+from tfhybrid.errors import ConfigError
+from tfhybrid.store import native
+from tfhybrid.store.job import current_job
+from tfhybrid.store.record_file import RecordFile
+
+# How long a rank waits for the leader to create a table; the leader may be loading data first.
+_OPEN_TIMEOUT_MS = 120_000
+
+
+@dataclasses.dataclass(frozen=True)
+class TableStats:
+    """What a table holds, on this host. Bytes are as reserved in shared memory."""
+
+    rows: int
+    version: int
+    chunks: int
+    index_slots: int
+    embedding_bytes: int
+    state_bytes: int
+    index_bytes: int
+    bytes: int
+
+    @property
+    def load_factor(self) -> float:
+        """Share of the index's slots that are taken."""
+        return self.rows / self.index_slots if self.index_slots else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBlock:
+    """Rows of a table in creation order: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`."""
+
+    keys: np.ndarray
+    embeddings: np.ndarray
+    states: np.ndarray | None
+
+
+class Table:
+    """One embedding table: shared by the ranks of a host, written by its leader.
+
+    Layers make tables; what is useful here is reading them.
+
+    Args:
+        name: Unique within the job.
+        config: The recipe.
+
+    Raises:
+        NotInitializedError: `tfhybrid.init()` was not called.
+        NameTakenError: The job has a table of that name.
+        OutOfSpaceError: Shared memory is full.
+        ConfigError: The leader created the table with another shape.
+
+    Example:
+
+    >>> import tfhybrid
+    >>> tfhybrid.init()
+    >>> layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(dim=4), name="doc_item")
+    >>> layer.build((None, 1))
+    >>> layer.table.lookup([7, -1]).shape
+    (2, 4)
+    """
+
+    def __init__(self, name: str, config: TableConfig) -> None:
+        self.name = name
+        self.config = config
+        self.dim = config.dim
+        self.state_slots = 0
+        self._job = current_job()
+        kind, a, b = initializers.get(config.initializer).native
+        struct = native.TableConfigStruct(name.encode(), config.dim, kind, a, b, self._job.seed)
+        native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
+
+    def stats(self) -> TableStats:
+        """Returns rows, version and bytes of the table on this host."""
+        struct = native.TableStatsStruct()
+        self._call("table_stats_get", ctypes.byref(struct))
+        return TableStats(**{name: getattr(struct, name) for name, _ in struct._fields_})
+
+    def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
+        """Returns the embeddings of keys, initial values where a key has no row.
+
+        Args:
+            keys: int64, any shape.
+
+        Returns:
+            float32, `keys.shape + (dim,)`.
+        """
+        array = np.asarray(keys)
+        if array.size and not np.issubdtype(array.dtype, np.integer):
+            raise ConfigError(f"Keys are whole numbers. Received: dtype {array.dtype}")
+        array = np.ascontiguousarray(array, np.int64)
+        out = np.empty((*array.shape, self.dim), np.float32)
+        self._call(
+            "table_lookup", ctypes.c_int64(array.size), native.pointer(array), native.pointer(out)
+        )
+        return out
+
+    def blocks(self, block_rows: int = 65536, *, states: bool = False) -> Iterator[RowBlock]:
+        """Yields all rows in creation order, a block at a time. Not while a step runs.
+
+        Args:
+            block_rows: Most rows of a block.
+            states: Whether to read the optimizer state too; only on the leader.
+        """
+        total = self.stats().rows
+        for first in range(0, total, block_rows):
+            count = min(block_rows, total - first)
+            block = RowBlock(
+                np.empty(count, np.int64),
+                np.empty((count, self.dim), np.float32),
+                np.empty((count, self.state_slots, self.dim), np.float32) if states else None,
+            )
+            self._call(
+                "table_read_rows",
+                ctypes.c_int64(first),
+                ctypes.c_int64(count),
+                native.pointer(block.keys),
+                native.pointer(block.embeddings),
+                native.pointer(block.states),
+            )
+            yield block
+
+    def digest(self) -> int:
+        """Returns a number that is equal on two hosts if and only if the replicas are, bit for bit.
+
+        On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
+        """
+        digest = ctypes.c_uint64()
+        self._call("table_digest", ctypes.byref(digest))
+        return digest.value
+
+    def set_optimizer(self, optimizer: tuple[int, float, float, float, float], slots: int) -> None:
+        """Gives the table its optimizer; called by `DistributedOptimizer` on every rank.
+
+        Args:
+            optimizer: Kind, initial accumulator value, beta_1, beta_2 and epsilon.
+            slots: Vectors of `dim` floats in a row's state.
+        """
+        self.state_slots = slots
+        if self._job.is_leader:
+            struct = native.OptimizerConfigStruct(*optimizer)
+            self._call("table_set_optimizer", ctypes.byref(struct))
+
+    def write_rows(self, block: RowBlock) -> None:
+        """Creates or overwrites rows; the leader alone, and not while a step runs.
+
+        Args:
+            block: The rows; the last of equal keys wins. Without states they start fresh.
+        """
+        count = len(block.keys)
+        shapes = [block.keys.shape == (count,), block.embeddings.shape == (count, self.dim)]
+        if block.states is not None:
+            shapes.append(block.states.shape == (count, self.state_slots, self.dim))
+        if not all(shapes):
+            raise ConfigError(
+                f"Rows of table '{self.name}' are keys [n], embeddings [n, {self.dim}] and states "
+                f"[n, {self.state_slots}, {self.dim}]. Received: {block.keys.shape}, "
+                f"{block.embeddings.shape}, {None if block.states is None else block.states.shape}"
+            )
+        keys = np.ascontiguousarray(block.keys, np.int64)
+        embeddings = np.ascontiguousarray(block.embeddings, np.float32)
+        states = None if block.states is None else np.ascontiguousarray(block.states, np.float32)
+        self._call(
+            "table_write_rows",
+            ctypes.c_int64(count),
+            native.pointer(keys),
+            native.pointer(embeddings),
+            native.pointer(states),
+        )
+
+    def load(self, file: RecordFile) -> int:
+        """Fills the table from a binary file of sparse parameters, before the first step.
+
+        Call it on every rank: the leader of each host loads, the others wait for it.
+
+        Args:
+            file: The file and the layout of its records.
+
+        Returns:
+            Rows in the table.
+
+        Raises:
+            CorruptFileError: The file is cut short, or holds a key twice.
+            ConfigError: Its records do not fit the table.
+        """
+        if self._job.is_leader:
+            schema = native.RecordSchemaStruct(*file.layout(self.dim))
+            rows = ctypes.c_int64()
+            self._call(
+                "table_load_records",
+                str(file.path).encode(),
+                ctypes.byref(schema),
+                ctypes.byref(rows),
+            )
+        self.set_version(1)
+        return self.stats().rows
+
+    def set_version(self, version: int) -> None:
+        """Continues from `version` after loading, on every rank: the leader says, the others wait."""
+        self._call("table_set_version", ctypes.c_uint64(version))
+
+    def _call(self, function: str, *arguments: object) -> None:
+        native.call(function, self.name.encode(), *arguments)
