@@ -74,18 +74,21 @@ def run_rounds(
     return {name: runs for name, runs in results.items() if runs}
 
 
+def median(field: str, runs: list[dict[str, object]]) -> float:
+    """Returns the median of a field over a side's runs."""
+    return statistics.median(run[field] for run in runs)
+
+
 def summarize(results: dict[str, list[dict[str, object]]]) -> dict[str, dict[str, object]]:
     """Returns each side's median over the rounds, and its ratios to bound and better peer."""
-    rates = {
-        name: statistics.median(run["samples_per_second"] for run in runs)
-        for name, runs in results.items()
-    }
+    rates = {name: median("samples_per_second", runs) for name, runs in results.items()}
     peers = [rate for name, rate in rates.items() if name not in ("bound", "tfhybrid")]
     return {
         name: {
             "samples_per_second": round(rate),
-            "milliseconds_per_step": round(
-                statistics.median(run["milliseconds_per_step"] for run in results[name]), 2
+            "milliseconds_per_step": round(median("milliseconds_per_step", results[name]), 2),
+            "processor_milliseconds_per_step": round(
+                median("processor_milliseconds_per_step", results[name]), 2
             ),
             "to_bound": round(rate / rates["bound"], 3) if "bound" in rates else None,
             "to_better_peer": round(rate / max(peers), 3) if peers else None,
@@ -97,13 +100,21 @@ def summarize(results: dict[str, list[dict[str, object]]]) -> dict[str, dict[str
 def show(summary: dict[str, dict[str, object]], results: dict[str, list], title: str) -> None:
     """Prints the comparison as a table."""
     table = Table(title=title)
-    for heading in ("side", "samples/s", "ms per step", "of the bound", "to better peer"):
+    for heading in (
+        "side",
+        "samples/s",
+        "ms/step",
+        "CPU ms/step",
+        "of the bound",
+        "to better peer",
+    ):
         table.add_column(heading, justify="left" if heading == "side" else "right")
     for name, row in summary.items():
         table.add_row(
             str(results[name][0]["side"]),
             f"{row['samples_per_second']:,}",
-            f"{row['milliseconds_per_step']}",
+            f"{row['milliseconds_per_step']:.1f}",
+            f"{row['processor_milliseconds_per_step']:.0f}",
             "-" if row["to_bound"] is None else f"{row['to_bound']:.2f}",
             "-" if row["to_better_peer"] is None else f"{row['to_better_peer']:.2f}",
         )

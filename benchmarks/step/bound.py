@@ -46,8 +46,7 @@ def main() -> None:
     random = np.random.default_rng(hvd.rank())
     values = random.normal(0, 0.05, (config.batch, config.features * config.dim))
     embedded = tf.constant(values, tf.float32)
-    ranks = (hvd.rank(), hvd.size())
-    model.measure("bound", config, ranks, make_step(config), feed=lambda ids: embedded)
+    model.measure("bound", config, make_step(config), feed=lambda ids: embedded)
 
 
 if __name__ == "__main__":

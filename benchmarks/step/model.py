@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
@@ -151,41 +152,47 @@ Step = Callable[..., tf.Tensor]
 Feed = Callable[[np.ndarray], object]
 
 
-def measure(side: str, config: StepConfig, ranks: tuple[int, int], step: Step, feed: Feed) -> None:
-    """Fills the tables, times the windows and prints rank 0's result as one JSON line.
+def measure(side: str, config: StepConfig, step: Step, feed: Feed) -> None:
+    """Fills the tables, then times the windows, of which the first warms caches and threads.
 
     Args:
         side: name of the side in the result.
         config: the workload.
-        ranks: (rank, size).
         step: trains once on (ids as `feed` made them, labels) and returns the loss.
         feed: turns ids `[features, batch]` into the tensors that `step` wants; not timed.
     """
-    rank, size = ranks
-    batches = Batches(config, rank, size)
+    batches = Batches(config, hvd.rank(), hvd.size())
     for ids, labels in batches.fill():
         step(feed(ids), tf.constant(labels))
     prepared = [
         (feed(ids), tf.constant(labels))
         for ids, labels in batches.measured(config.steps * (config.windows + 1))
     ]
-    seconds = []
+    seconds, processor_seconds = [], []
     for window in range(config.windows + 1):
-        start = time.perf_counter()
+        start, processor_start = time.perf_counter(), time.process_time()
         for ids, labels in prepared[window * config.steps : (window + 1) * config.steps]:
             loss = step(ids, labels)
         loss.numpy()
         seconds.append(time.perf_counter() - start)
-    if rank == 0:
-        # The first window warms caches and thread pools.
-        per_step = [window / config.steps for window in seconds[1:]]
-        median = float(np.median(per_step))
+        processor_seconds.append(time.process_time() - processor_start)
+    report(side, config, seconds[1:], processor_seconds[1:])
+
+
+def report(
+    side: str, config: StepConfig, seconds: list[float], processor_seconds: list[float]
+) -> None:
+    """Prints rank 0's windows and the processor time of all ranks as one JSON line."""
+    processor = sum(hvd.allgather_object(float(np.median(processor_seconds))))
+    per_step = [window / config.steps for window in seconds]
+    median = float(np.median(per_step))
+    if hvd.rank() == 0:
         result = {
             "side": side,
             "keras": keras.__version__,
-            "samples_per_second": config.batch * size / median,
+            "samples_per_second": config.batch * hvd.size() / median,
             "milliseconds_per_step": 1e3 * median,
+            "processor_milliseconds_per_step": 1e3 * processor / config.steps,
             "windows_milliseconds": [round(1e3 * value, 2) for value in per_step],
-            "loss": float(loss),
         }
         print(json.dumps(result), flush=True)

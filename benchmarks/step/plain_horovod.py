@@ -91,7 +91,7 @@ def main() -> None:
     step = make_step(config, arguments.layout, arguments.adagrad)
     name = f"plain Horovod ({arguments.adagrad}, {arguments.layout})"
     feed = make_feed(config, arguments.layout)
-    model.measure(name, config, (hvd.rank(), hvd.size()), step, feed)
+    model.measure(name, config, step, feed)
 
 
 if __name__ == "__main__":

@@ -47,12 +47,11 @@ def main() -> None:
     model.add_options(parser)
     config = model.config_of(parser.parse_args())
     tfhybrid.init()
-    ranks = (tfhybrid.rank(), tfhybrid.size())
 
     def feed(ids):
         return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
 
-    model.measure("tfhybrid", config, ranks, make_step(config), feed)
+    model.measure("tfhybrid", config, make_step(config), feed)
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def main() -> None:
     step = make_step(config, arguments.layout)
     feed = make_feed(config, arguments.layout)
     name = f"TFRA ({arguments.layout})"
-    model.measure(name, config, (hvd.rank(), hvd.size()), step, feed)
+    model.measure(name, config, step, feed)
 
 
 if __name__ == "__main__":

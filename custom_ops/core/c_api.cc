@@ -169,6 +169,11 @@ int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* k
   });
 }
 
+int tfhybrid_table_clear(const char* table) {
+  return tfhybrid::WithWriter(table,
+                              [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
+}
+
 int tfhybrid_table_load_records(const char* table, const char* path,
                                 const tfhybrid_record_schema* schema, int64_t* rows) {
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {

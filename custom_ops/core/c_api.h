@@ -75,10 +75,12 @@ TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, i
 /* The leader alone writes; `states` null means fresh state. */
 TFHYBRID_EXPORT int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
                                               const float* embeddings, const float* states);
+TFHYBRID_EXPORT int tfhybrid_table_clear(const char* table);
 TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* path,
                                                 const tfhybrid_record_schema* schema,
                                                 int64_t* rows);
-/* After loading: the leader publishes `version`, the others wait for it; all continue from there. */
+/* After loading: the leader publishes `version`, the others wait until it has at least that; all continue from there.
+   Going back needs a barrier between the leader's call and the others'. */
 TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
 
 /* Pure functions. */

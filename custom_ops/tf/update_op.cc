@@ -1,4 +1,6 @@
 // TfhybridUpdate: the end of a step for the tables: the leader applies the messages of all ranks, once.
+#include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -94,10 +96,11 @@ class UpdateOp : public tensorflow::OpKernel {
         ParseMessages(schema_, Span<const int64_t>(words, messages.NumElements()), ranks_));
     std::vector<TableWriter*> writers;
     std::vector<std::unique_lock<std::mutex>> locks;
-    for (OpenTable* table : tables) {
-      locks.emplace_back(table->writing);
-      writers.push_back(table->writer.get());
-    }
+    // In one order for all ops, so that two that share tables cannot wait for each other.
+    std::vector<OpenTable*> in_order = tables;
+    std::sort(in_order.begin(), in_order.end(), std::less<OpenTable*>());
+    for (OpenTable* table : in_order) locks.emplace_back(table->writing);
+    for (OpenTable* table : tables) writers.push_back(table->writer.get());
     const Span<const float> rates(learning_rates.flat<float>().data(),
                                   learning_rates.NumElements());
     return update_->Run(parsed, rates, writers, ThreadsOf(context));

@@ -1,0 +1,8 @@
+"""Keras callbacks for jobs of many ranks."""
+
+from tfhybrid.callbacks.broadcast_variables import BroadcastVariables
+from tfhybrid.callbacks.checkpoint import Checkpoint
+from tfhybrid.callbacks.learning_rate_warmup import LearningRateWarmup
+from tfhybrid.callbacks.metric_average import MetricAverage
+
+__all__ = ["BroadcastVariables", "Checkpoint", "LearningRateWarmup", "MetricAverage"]

@@ -1,0 +1,7 @@
+"""Checkpoints: dense weights, optimizer, tables in their real shape, and the position, of one step."""
+
+from tfhybrid.checkpoint.manifest import Position, steps
+from tfhybrid.checkpoint.restore import restore
+from tfhybrid.checkpoint.save import save
+
+__all__ = ["Position", "restore", "save", "steps"]

@@ -93,17 +93,19 @@ def gather_messages(message: tf.Tensor, name: str) -> tf.Tensor:
         message: int64 `[words]`; every rank may bring another number.
         name: Equal on all ranks, and different from what is under way at the same time.
     """
-    return hvd.allgather(message, name=name) if size() > 1 else message
+    return hvd.allgather(message, name=name, ignore_name_scope=True) if size() > 1 else message
 
 
-def average(gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns dense gradients averaged over ranks, in a graph, as one group."""
+def average(gradients: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+    """Returns dense gradients averaged over ranks, in a graph, as one group.
+
+    Args:
+        gradients: In the same order on all ranks.
+        name: As of `gather_messages`. Horovod would make one of the layers' names, which differ
+            where one rank has built another model before, and the ranks would wait forever.
+    """
     if size() == 1 or not gradients:
         return list(gradients)
-    return list(hvd.grouped_allreduce(list(gradients), op=hvd.Average))
-
-
-def broadcast_variables(variables: Sequence[tf.Variable], root: int = 0) -> None:
-    """Gives every rank the values that rank `root` has."""
-    if size() > 1 and variables:
-        hvd.broadcast_variables(list(variables), root_rank=root)
+    return list(
+        hvd.grouped_allreduce(list(gradients), op=hvd.Average, name=name, ignore_name_scope=True)
+    )

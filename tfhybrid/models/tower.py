@@ -33,7 +33,9 @@ def tower(
     for index, units in enumerate(hidden, start=1):
         outputs = keras.layers.Dense(units, name=f"dense_{index}")(outputs)
         if batch_norm:
-            outputs = keras.layers.BatchNormalization(name=f"batch_norm_{index}")(outputs)
+            # Keras's default momentum, 0.99, lags hundreds of steps behind: whole epochs here.
+            normalize = keras.layers.BatchNormalization(momentum=0.9, name=f"batch_norm_{index}")
+            outputs = normalize(outputs)
         outputs = keras.layers.ReLU(name=f"relu_{index}")(outputs)
         if dropout:
             outputs = keras.layers.Dropout(dropout, name=f"dropout_{index}")(outputs)

@@ -97,7 +97,6 @@ class _Distributed:
     def start_sparse(self, update: SparseUpdate) -> None:
         """Takes the sparse half of the step."""
         self.sparse_update = update
-        self._all_variables: list[Any] = []
 
     def build(self, variables: Sequence[Any]) -> None:
         """Builds the dense state for dense variables and gives the tables their optimizer."""
@@ -108,7 +107,8 @@ class _Distributed:
             )
         if self.built:
             return
-        self._all_variables = list(variables)
+        # Not an attribute of this object: Keras would take the variables for the optimizer's own.
+        self.sparse_update.variables = list(variables)
         proxies = [v for v in variables if isinstance(v, TableProxy)]
         for proxy in proxies:
             own = proxy.table.config.optimizer
@@ -124,7 +124,7 @@ class _Distributed:
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Averages and applies dense gradients, gathers and applies sparse ones."""
         if trainable_variables is None:
-            trainable_variables = self._all_variables
+            trainable_variables = self.sparse_update.variables
         if not self.built:
             self.build(trainable_variables)
         pairs = [
@@ -144,7 +144,10 @@ class _Distributed:
             )
         if dense_pairs:
             gradients, variables = zip(*dense_pairs, strict=True)
-            averaged = distributed.average([tf.convert_to_tensor(g) for g in gradients])
+            averaged = distributed.average(
+                [tf.convert_to_tensor(gradient) for gradient in gradients],
+                f"tfhybrid.{self.sparse_update.name}.dense",
+            )
             super().apply(averaged, list(variables))
         else:
             self._iterations.assign_add(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -29,7 +30,8 @@ class SparseUpdate:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
         self.reduction = reduction
-        self._name = name
+        self.name = name
+        self.variables: list[Any] = []  # all that the optimizer was built for, tables included
         self._optimizers: dict[str, SparseOptimizer] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
@@ -66,7 +68,7 @@ class SparseUpdate:
         message = table_ops.pack_gradients(refs, gradients)
         table_ops.update(
             refs,
-            distributed.gather_messages(message, f"tfhybrid.{self._name}"),
+            distributed.gather_messages(message, f"tfhybrid.{self.name}"),
             tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies]),
             hosts=current_job().hosts,
             reduction=self.reduction,

@@ -76,6 +76,7 @@ class Table:
         self.name = name
         self.config = config
         self.dim = config.dim
+        self.optimizer: tuple[float, ...] = ()
         self.state_slots = 0
         self._job = current_job()
         kind, a, b = initializers.get(config.initializer).native
@@ -148,6 +149,7 @@ class Table:
             optimizer: Kind, initial accumulator value, beta_1, beta_2 and epsilon.
             slots: Vectors of `dim` floats in a row's state.
         """
+        self.optimizer = optimizer
         self.state_slots = slots
         if self._job.is_leader:
             struct = native.OptimizerConfigStruct(*optimizer)
@@ -206,6 +208,10 @@ class Table:
             )
         self.set_version(1)
         return self.stats().rows
+
+    def clear(self) -> None:
+        """Forgets all rows; the leader alone, and not while a step runs."""
+        self._call("table_clear")
 
     def set_version(self, version: int) -> None:
         """Continues from `version` after loading, on every rank: the leader says, the others wait."""

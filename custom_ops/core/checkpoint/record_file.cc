@@ -14,12 +14,15 @@ constexpr int64_t kBlockRecords = 16384;
 Status CheckSchema(const RecordSchema& schema, int64_t embedding_bytes) {
   constexpr auto kKeyBytes = static_cast<int64_t>(sizeof(int64_t));
   const auto inside = [&](int64_t offset, int64_t bytes) {
-    return offset >= 0 && offset <= schema.record_bytes - bytes;
+    return offset >= 0 && schema.record_bytes >= bytes && offset <= schema.record_bytes - bytes;
   };
-  const bool overlap = schema.key_offset < schema.embedding_offset + embedding_bytes &&
-                       schema.embedding_offset < schema.key_offset + kKeyBytes;
+  // Asked only once both lie inside, so no sum overflows.
+  const auto apart = [&] {
+    return schema.key_offset + kKeyBytes <= schema.embedding_offset ||
+           schema.embedding_offset + embedding_bytes <= schema.key_offset;
+  };
   if (schema.header_bytes >= 0 && inside(schema.key_offset, kKeyBytes) &&
-      inside(schema.embedding_offset, embedding_bytes) && !overlap) {
+      inside(schema.embedding_offset, embedding_bytes) && apart()) {
     return Status::Ok();
   }
   return Status::Error(StatusCode::kInvalidArgument, "A record must hold a key of 8 bytes and an ",

@@ -92,9 +92,10 @@ void LivenessLock::Release() {
 bool IsAlive(const std::string& path) {
   if (HeldPaths::Get().Contains(path)) return true;
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return false;
+  // In doubt (no descriptor left, say) it lives: the dead are declared so, and their tables removed.
+  if (fd < 0) return errno != ENOENT;
   struct flock whole = WholeFile();
-  const bool held = fcntl(fd, F_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+  const bool held = fcntl(fd, F_GETLK, &whole) != 0 || whole.l_type != F_UNLCK;
   close(fd);
   return held;
 }
@@ -111,13 +112,18 @@ std::string DescribeHolder(const std::string& path) {
 
 HostMutex::HostMutex(const std::string& path)
     : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-  if (fd_ < 0 || flock(fd_, LOCK_EX) != 0) {
+  int locked = -1;
+  while (fd_ >= 0 && (locked = flock(fd_, LOCK_EX)) != 0 && errno == EINTR) continue;
+  if (locked != 0) {
     status_ = Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(errno));
   }
 }
 
 HostMutex::~HostMutex() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  // Unlocked, not only closed: a child forked meanwhile shares the lock and would keep it.
+  flock(fd_, LOCK_UN);
+  close(fd_);
 }
 
 }  // namespace tfhybrid

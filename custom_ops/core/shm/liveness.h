@@ -36,7 +36,7 @@ class LivenessLock {
   std::string path_;
 };
 
-// Whether some process holds the lock of `path`.
+// Whether some process holds the lock of `path`; yes where that cannot be told.
 bool IsAlive(const std::string& path);
 
 // The description that the holder, living or dead, wrote; a stand-in where it cannot be read.

@@ -32,8 +32,22 @@ class Descriptor {
 };
 
 Status SystemError(const std::string& what, const std::string& path, int error) {
-  const StatusCode code = error == ENOENT ? StatusCode::kNotFound : StatusCode::kSystem;
+  // ELOOP: O_NOFOLLOW met a symbolic link.
+  const StatusCode code = error == ENOENT  ? StatusCode::kNotFound
+                          : error == ELOOP ? StatusCode::kFailedPrecondition
+                                           : StatusCode::kSystem;
   return Status::Error(code, what, " ", path, ": ", std::strerror(error));
+}
+
+// The page cache that a memory cgroup counts as used but gives back when asked, shared memory excluded.
+int64_t PageCacheBytes(const char* memory_stat, const std::string& prefix) {
+  std::ifstream file(memory_stat);
+  std::string name;
+  int64_t bytes = 0, sum = 0;
+  while (file >> name >> bytes) {
+    if (name == prefix + "active_file" || name == prefix + "inactive_file") sum += bytes;
+  }
+  return sum;
 }
 
 // What a memory cgroup still allows, or the largest number where there is no limit.
@@ -41,16 +55,21 @@ int64_t MemoryLimitLeft() {
   struct Files {
     const char* limit;
     const char* usage;
+    const char* stat;
+    const char* prefix;
   };
   const Files kinds[] = {
-      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat",
+       ""},
       {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-       "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+       "/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat",
+       "total_"}};
   for (const Files& files : kinds) {
     int64_t limit = 0, usage = 0;
     // "max" does not parse as a number, which is how the unlimited case falls through.
     if ((std::ifstream(files.limit) >> limit) && (std::ifstream(files.usage) >> usage)) {
-      return std::max<int64_t>(0, limit - usage);
+      const int64_t needed = std::max<int64_t>(0, usage - PageCacheBytes(files.stat, files.prefix));
+      return std::max<int64_t>(0, limit - needed);
     }
   }
   return std::numeric_limits<int64_t>::max();
@@ -63,6 +82,19 @@ Result<MappedFile> OutOfSpace(const std::string& path, int64_t bytes, const std:
                        " bytes are left. Make it larger (docker run --shm-size, mount -o "
                        "remount,size=...), or point TFHYBRID_SHM_DIR at a larger tmpfs. The table "
                        "is as it was.");
+}
+
+// posix_fallocate in slices: an older kernel gives up a whole request at any signal, and a profiler's timer would let
+// no large one through.
+int Reserve(int fd, int64_t bytes) {
+  constexpr int64_t kSlice = int64_t{1} << 20;
+  for (int64_t done = 0; done < bytes;) {
+    const int error = posix_fallocate(fd, done, std::min(kSlice, bytes - done));
+    if (error == EINTR) continue;
+    if (error != 0) return error;
+    done += kSlice;
+  }
+  return 0;
 }
 
 Status CheckOwned(int fd, const std::string& path, struct stat* info) {
@@ -81,6 +113,8 @@ Status CheckOwned(int fd, const std::string& path, struct stat* info) {
 int64_t AvailableBytes(const std::string& directory) {
   struct statvfs info;
   if (statvfs(directory.c_str(), &info) != 0) return 0;
+  // A tmpfs mounted without a limit counts no blocks at all.
+  if (info.f_blocks == 0) return MemoryLimitLeft();
   const auto free_bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
   return std::min(free_bytes, MemoryLimitLeft());
 }
@@ -105,7 +139,7 @@ Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
   }
   const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0) return SystemError("Cannot create", path, errno);
-  const int reserved = posix_fallocate(file.get(), 0, bytes);
+  const int reserved = Reserve(file.get(), bytes);
   if (reserved != 0) {
     unlink(path.c_str());
     if (reserved == ENOSPC || reserved == ENOMEM) return OutOfSpace(path, bytes, purpose);
@@ -123,7 +157,8 @@ Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
 }
 
 Result<MappedFile> MappedFile::OpenReadOnly(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  // O_NONBLOCK: a FIFO of that name must be refused, not waited for.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) return SystemError("Cannot open", path, errno);
   struct stat info;
   TFHYBRID_RETURN_IF_ERROR(CheckOwned(file.get(), path, &info));
@@ -134,10 +169,13 @@ Result<MappedFile> MappedFile::OpenReadOnly(const std::string& path) {
 }
 
 Result<MappedFile> MappedFile::OpenInput(const std::string& path) {
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.get() < 0) return SystemError("Cannot open", path, errno);
   struct stat info;
   if (fstat(file.get(), &info) != 0) return SystemError("Cannot examine", path, errno);
+  if (!S_ISREG(info.st_mode)) {
+    return Status::Error(StatusCode::kInvalidArgument, path, " is not a regular file");
+  }
   if (info.st_size == 0) return MappedFile();
   void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return SystemError("Cannot map", path, errno);

@@ -19,7 +19,7 @@ constexpr int kAttachPollMs = 2;
 constexpr int kMaxJobName = 64;
 
 std::string Prefix(const std::string& shm_directory) {
-  return shm_directory + "/tfhybrid-" + std::to_string(geteuid());
+  return (fs::path(shm_directory) / ("tfhybrid-" + std::to_string(geteuid()))).string();
 }
 
 std::string LockPath(const std::string& directory, int local_rank) {
@@ -38,8 +38,11 @@ Status CheckJob(const std::string& job) {
 // The descriptions of the living processes of a store, "; " between them; empty if all are dead.
 std::string LivingProcesses(const std::string& directory) {
   std::string living;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+  std::error_code error;
+  fs::directory_iterator entries(directory, error);
+  // In doubt they live: the stores of the dead are removed.
+  if (error && error != std::errc::no_such_file_or_directory) return error.message();
+  for (const auto& entry : entries) {
     const std::string path = entry.path().string();
     if (entry.path().filename().string().rfind("rank-", 0) != 0 || !IsAlive(path)) continue;
     living += (living.empty() ? "" : "; ") + DescribeHolder(path);
@@ -124,6 +127,9 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
 
 Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
   TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
+  // Between finding the store and being counted among its processes nobody may take it for dead.
+  const HostMutex mutex(Prefix(config.shm_directory) + ".lock");
+  TFHYBRID_RETURN_IF_ERROR(mutex.status());
   const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
   Result<MappedFile> segment = OpenSegment(
       directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(StoreSegment));

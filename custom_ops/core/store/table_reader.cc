@@ -64,13 +64,10 @@ TableStats TableReader::Stats() const {
     stats.embedding_bytes += RowChunkBytes(rows, dim());
     if (slots > 0) stats.state_bytes += StateChunkBytes(rows, slots * dim());
   }
-  Result<MappedFile> index = OpenSegment(
-      paths_.Index(LoadAcquire(counters.index_generation)),
-      {SegmentKind::kIndex, segment().header.token, LoadAcquire(counters.index_generation)},
-      kIndexSlotsOffset);
-  if (index.ok()) {
-    stats.index_bytes = index.value().size();
-    stats.index_slots = SlotsOf(index.value()).size();
+  View view;
+  if (MapIndex(&view).ok()) {
+    stats.index_bytes = view.index_file->size();
+    stats.index_slots = SlotsOf(*view.index_file).size();
   }
   stats.bytes = table_.size() + stats.embedding_bytes + stats.state_bytes + stats.index_bytes;
   return stats;
@@ -137,7 +134,7 @@ Status TableReader::MapChunks(View* view, int64_t count) const {
 
 Status TableReader::ResolveNew(const View& view, int64_t* row) const {
   const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
-  if (*row >= rows) {
+  if (*row < 0 || *row >= rows) {
     return Status::Error(StatusCode::kDataLoss, "The index of table '", name(),
                          "' is damaged: it names row ", *row, " of ", rows);
   }
@@ -161,7 +158,8 @@ Status TableReader::Lookup(Span<const int64_t> keys, float* out) {
     }
     view->index.FindBatch(keys.subspan(start, count), Span<int64_t>(rows, count));
     for (int64_t i = 0; i < count; ++i) {
-      if (rows[i] >= known_rows) TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &rows[i]));
+      const bool known = rows[i] == KeyIndex::kMissing || (rows[i] >= 0 && rows[i] < known_rows);
+      if (!known) TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &rows[i]));
       if (rows[i] >= 0) PrefetchRow(RowAt(*view, rows[i]), width);
     }
     for (int64_t i = 0; i < count; ++i) {
@@ -197,9 +195,10 @@ Status TableReader::WaitVersion(uint64_t version,
 
 Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings) {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
-  if (first < 0 || count < 0 ||
-      first + count > static_cast<int64_t>(LoadAcquire(segment().counters.rows))) {
-    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", Stats().rows,
+  const int64_t rows =
+      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity);
+  if (first < 0 || count < 0 || count > rows - first) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows,
                          " rows. Received: first=", first, ", count=", count);
   }
   for (int64_t done = 0; done < count;) {

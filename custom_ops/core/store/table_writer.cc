@@ -114,6 +114,10 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     const Status added = AddState(static_cast<int64_t>(chunk), &chunks_[chunk]);
     if (!added.ok()) {
+      for (size_t made = 0; made < chunk; ++made) {
+        chunks_[made].state = MappedFile();
+        unlink(paths_.State(static_cast<int64_t>(made)).c_str());
+      }
       optimizer_ = OptimizerConfig();
       return added;
     }
@@ -308,8 +312,13 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   return Status::Ok();
 }
 
+Status TableWriter::Clear() {
+  __atomic_store_n(&table()->counters.rows, 0, __ATOMIC_RELEASE);
+  return BuildIndex(kFirstIndexSlots);
+}
+
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {
-  if (first < 0 || count < 0 || first + count > rows()) {
+  if (first < 0 || count < 0 || count > rows() - first) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", Name(), "' has ", rows(),
                          " rows. Received: first=", first, ", count=", count);
   }

@@ -76,6 +76,8 @@ class TableWriter {
   // keys wins. For loading; not while a step runs.
   Status WriteRows(Span<const int64_t> keys, const float* embeddings, const float* states,
                    const ParallelFor& parallel_for);
+  // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
+  Status Clear();
   // Continues the count of a saved table. REQUIRES: only while loading.
   void SetVersion(uint64_t version);
   // Copies the optimizer state of rows [first, first + count).

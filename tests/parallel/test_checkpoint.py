@@ -1,0 +1,195 @@
+"""Stop and resume: bit for bit as if nothing had happened, at the same number of ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tfhybrid
+from tfhybrid import checkpoint, distributed
+from tfhybrid.data import Batches, Clicks
+from tfhybrid.errors import CheckpointError
+
+FEATURES = ["user", "item"]
+STEPS_PER_EPOCH = 4
+
+
+@pytest.fixture(autouse=True)
+def job():
+    yield
+    tfhybrid.shutdown()
+    keras.utils.clear_session()
+
+
+@pytest.fixture
+def directory(tmp_path_factory) -> Path:
+    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
+
+
+def batches() -> Batches:
+    rng = np.random.default_rng(3)
+    samples = 64 * STEPS_PER_EPOCH * distributed.size()
+    keys = {name: rng.integers(-40, 40, samples) for name in FEATURES}
+    labels = ((keys["user"] + keys["item"]) % 2).astype(np.float32)
+    return Batches(Clicks(keys, labels), 64, seed=5)
+
+
+def start(optimizer: str = "adam", dim: int = 6) -> keras.Model:
+    """Starts the job anew, as a new process would, and builds the model."""
+    tfhybrid.shutdown()
+    tfhybrid.init()
+    keras.utils.set_random_seed(11 + distributed.rank())
+    table = tfhybrid.TableConfig(dim=dim, initializer="normal", optimizer=optimizer)
+    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in FEATURES}
+    embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(FEATURES, table))(inputs)
+    flat = keras.layers.Concatenate()([keras.layers.Flatten()(e) for e in embedded.values()])
+    hidden = keras.layers.Dense(8, activation="relu")(keras.layers.BatchNormalization()(flat))
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.3)(hidden)))
+    model.compile(
+        tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.01)),
+        keras.losses.BinaryCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def fit(model: keras.Model, epochs: int, position=checkpoint.Position(0, 0), callbacks=()) -> None:
+    """Trains to the end of `epochs`, first the rest of the epoch that was broken off."""
+    source = batches()
+    epoch = position.epoch
+    options = {"verbose": 0, "callbacks": [tfhybrid.callbacks.BroadcastVariables(), *callbacks]}
+    if position.step:
+        model.fit(source.dataset(*position), initial_epoch=epoch, epochs=epoch + 1, **options)
+        epoch += 1
+    model.fit(
+        source.dataset(epoch, epochs=None),
+        initial_epoch=epoch,
+        epochs=epochs,
+        steps_per_epoch=source.steps_per_epoch,
+        **options,
+    )
+
+
+def state(model: keras.Model) -> tuple[list[int], list[np.ndarray]]:
+    tables = [table.digest() for table in checkpoint.dense.tables_of(model).values()]
+    variables = [*model.variables, *model.optimizer.variables]
+    dense = [np.asarray(v) for v in variables if not isinstance(v, tfhybrid.layers.TableProxy)]
+    return tables, dense
+
+
+def assert_equal(actual, expected) -> None:
+    assert actual[0] == expected[0]
+    for a, b in zip(actual[1], expected[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("save_freq", ["epoch", 3])
+def test_resumed_equals_uninterrupted(directory, save_freq):
+    model = start()
+    save = tfhybrid.callbacks.Checkpoint(directory, save_freq=save_freq, max_to_keep=None)
+    fit(model, 3, callbacks=[save])
+    expected = state(model)
+    saved = checkpoint.steps(directory)
+    assert saved == ([4, 8, 12] if save_freq == "epoch" else [3, 6, 9, 12])
+
+    resumed = start()
+    position = checkpoint.restore(resumed, directory, step=saved[1])
+    assert position == ((2, 0) if save_freq == "epoch" else (1, 2))
+    assert int(resumed.optimizer.iterations) == saved[1]
+    fit(resumed, 3, position)
+    assert_equal(state(resumed), expected)
+
+
+def test_goes_back_in_a_running_job(directory):
+    model = start()
+    fit(model, 1)
+    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    expected = state(model)
+    fit(model, 3, checkpoint.Position(1, 0))
+    assert state(model)[0] != expected[0]
+    assert checkpoint.restore(model, directory) == (1, 0)
+    assert_equal(state(model), expected)
+    fit(model, 2, checkpoint.Position(1, 0))
+
+
+def test_keeps_the_newest_and_the_real_shape(directory):
+    model = start()
+    fit(model, 3, callbacks=[tfhybrid.callbacks.Checkpoint(directory, max_to_keep=2)])
+    assert checkpoint.steps(directory) == [8, 12]
+    manifest = json.loads((directory / "step-0000000012" / "manifest.json").read_text())
+    for name, table in checkpoint.dense.tables_of(model).items():
+        assert manifest["tables"][name]["rows"] == table.stats().rows <= 80
+
+
+def test_starts_at_zero_where_there_is_nothing(directory):
+    model = start()
+    assert checkpoint.restore(model, directory) == (0, 0)
+    with pytest.raises(CheckpointError, match=r"Received: step=7"):
+        checkpoint.restore(model, directory, step=7)
+
+
+def damage_by_truncation(folder: Path) -> None:
+    path = folder / "item-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def damage_by_flipping_a_bit(folder: Path) -> None:
+    path = folder / "user-00000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+
+
+def damage_by_removal(folder: Path) -> None:
+    (folder / "dense.safetensors").unlink()
+
+
+def damage_by_leaving_the_folder(folder: Path) -> None:
+    text = (folder / "manifest.json").read_text()
+    (folder / "manifest.json").write_text(text.replace("dense.safetensors", "../dense.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        damage_by_truncation,
+        damage_by_flipping_a_bit,
+        damage_by_removal,
+        damage_by_leaving_the_folder,
+    ],
+)
+def test_damaged_checkpoint_changes_nothing(directory, damage):
+    model = start()
+    fit(model, 1)
+    folder = checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    fit(model, 2, checkpoint.Position(1, 0))
+    before = state(model)
+    if distributed.rank() == 0:
+        damage(folder)
+    distributed.barrier()
+    with pytest.raises(CheckpointError, match=r"damaged|cannot be read|outside"):
+        checkpoint.restore(model, directory)
+    assert_equal(state(model), before)
+
+
+@pytest.mark.parametrize("change", [{"dim": 7}, {"optimizer": "adagrad"}])
+def test_checkpoint_of_another_model_is_refused(directory, change):
+    model = start()
+    fit(model, 1)
+    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    other = start(**change)
+    with pytest.raises(CheckpointError, match=r"Received"):
+        checkpoint.restore(other, directory)
+
+
+def test_unwritable_directory_is_an_error_on_all_ranks(directory):
+    model = start()
+    fit(model, 1)
+    blocked = directory / "file"
+    if distributed.rank() == 0:
+        blocked.write_text("in the way")
+    distributed.barrier()
+    with pytest.raises(CheckpointError, match=r"could not be written"):
+        checkpoint.save(model, blocked / "below", checkpoint.Position(1, 0))

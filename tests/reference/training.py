@@ -1,0 +1,194 @@
+"""A whole training step over N ranks in plain NumPy and float64: what results are compared with.
+
+The model: embeddings of fields, concatenated -> dense layers with ReLU -> a logit -> binary
+cross-entropy. Dense gradients are averaged over ranks; sparse ones are summed by key and divided as
+the reduction says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tfhybrid.store import native
+
+Keys = Mapping[str, np.ndarray]  # feature -> int64 [batch, length]
+Batch = tuple[Keys, np.ndarray]  # keys and labels [batch] of one rank
+
+
+@dataclasses.dataclass(frozen=True)
+class SGD:
+    """Plain gradient descent. Its siblings have the same interface."""
+
+    learning_rate: float
+    slots: tuple[float, ...] = ()  # initial values of the state
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        weight -= self.learning_rate * gradient
+
+
+@dataclasses.dataclass(frozen=True)
+class Adagrad:
+    learning_rate: float
+    slots: tuple[float, ...] = (0.1,)
+    epsilon: float = 1e-7
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        state[0] += gradient**2
+        weight -= self.learning_rate * gradient / np.sqrt(state[0] + self.epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class Adam:
+    learning_rate: float
+    slots: tuple[float, ...] = (0.0, 0.0)
+    beta_1: float = 0.9
+    beta_2: float = 0.999
+    epsilon: float = 1e-7
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        state[0] += (gradient - state[0]) * (1 - self.beta_1)
+        state[1] += (gradient**2 - state[1]) * (1 - self.beta_2)
+        rate = self.learning_rate * np.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        weight -= rate * state[0] / (np.sqrt(state[1]) + self.epsilon)
+
+
+Optimizer = SGD | Adagrad | Adam
+
+
+def initial_state(optimizer: Optimizer, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the state of a fresh weight: `[slots, *shape]`."""
+    slots = np.array(optimizer.slots).reshape(-1, *[1] * len(shape))
+    return np.zeros((len(slots), *shape)) + slots
+
+
+class Table:
+    """Rows by key; a row is made when it is first updated.
+
+    Args:
+        name: Name of the table, of which its initial values depend.
+        config: Its `tfhybrid.TableConfig`.
+        optimizer: What updates it; a row that a step does not touch stays as it is.
+        seed: Seed of the job.
+    """
+
+    def __init__(self, name: str, config, optimizer: Optimizer, seed: int = 0) -> None:
+        self.dim = config.dim
+        self.step = 0
+        self.rows: dict[int, np.ndarray] = {}
+        self._states: dict[int, np.ndarray] = {}
+        self._optimizer = optimizer
+        self._initializer = (*config.initializer.native, native.table_seed(seed, name))
+
+    def lookup(self, keys: np.ndarray) -> np.ndarray:
+        """Returns `keys.shape + (dim,)`."""
+        initial = native.initial_rows(*self._initializer, keys.ravel(), self.dim)
+        rows = [
+            self.rows.get(key, row) for key, row in zip(keys.ravel().tolist(), initial, strict=True)
+        ]
+        return np.array(rows, np.float64).reshape(*keys.shape, self.dim)
+
+    def update(self, gradients: Mapping[int, np.ndarray]) -> None:
+        """Applies the reduced gradient of each key."""
+        self.step += 1
+        for key, gradient in gradients.items():
+            row = self.rows.setdefault(key, self.lookup(np.array(key)))
+            if key not in self._states:
+                self._states[key] = initial_state(self._optimizer, row.shape)
+            self._optimizer.update(row, gradient, self._states[key], self.step)
+
+
+def reduce(ranks: Sequence[Mapping[int, np.ndarray]], reduction: str) -> dict[int, np.ndarray]:
+    """Returns each key's gradient, summed over ranks and divided."""
+    reduced = {}
+    for key in sorted(set().union(*ranks)):
+        gradients = [rank[key] for rank in ranks if key in rank]
+        divisor = {"frequency": len(gradients), "mean": len(ranks), "sum": 1}[reduction]
+        reduced[key] = np.sum(gradients, axis=0) / divisor
+    return reduced
+
+
+def sum_by_key(keys: np.ndarray, gradients: np.ndarray) -> dict[int, np.ndarray]:
+    """Returns one rank's gradient of each of its keys."""
+    unique, inverse = np.unique(keys.ravel(), return_inverse=True)
+    sums = np.zeros((len(unique), gradients.shape[-1]))
+    np.add.at(sums, inverse.ravel(), gradients.reshape(-1, gradients.shape[-1]))
+    return dict(zip(unique.tolist(), sums, strict=True))
+
+
+class Trainer:
+    """The model, and its training by all ranks together.
+
+    Args:
+        fields: Feature and table of each embedding, in the order of concatenation. A feature or a
+            table may come more than once.
+        tables: The tables by name; those that are missing from `trained` stay as they are.
+        dense: Kernel and bias of each dense layer, in turn.
+        dense_optimizer: What updates these.
+        reduction: `"frequency"`, `"mean"` or `"sum"`.
+        mean_loss: Whether the loss of a rank is the mean over its samples, or their sum.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[tuple[str, str]],
+        tables: Mapping[str, Table],
+        dense: Sequence[np.ndarray],
+        dense_optimizer: Optimizer,
+        *,
+        reduction: str = "frequency",
+        mean_loss: bool = True,
+    ) -> None:
+        self.fields = fields
+        self.tables = tables
+        self.dense = [np.array(weight, np.float64) for weight in dense]
+        self._states = [initial_state(dense_optimizer, weight.shape) for weight in self.dense]
+        self._optimizer = dense_optimizer
+        self._reduction = reduction
+        self._mean_loss = mean_loss
+        self._step = 0
+
+    def step(self, batches: Sequence[Batch]) -> list[float]:
+        """Trains on one batch per rank; returns the loss of each rank."""
+        results = [self._gradients(keys, labels) for keys, labels in batches]
+        self._step += 1
+        for name, table in self.tables.items():
+            table.update(reduce([sparse[name] for _, _, sparse in results], self._reduction))
+        for index, (weight, state) in enumerate(zip(self.dense, self._states, strict=True)):
+            average = np.mean([dense[index] for _, dense, _ in results], axis=0)
+            self._optimizer.update(weight, average, state, self._step)
+        return [loss for loss, _, _ in results]
+
+    def _gradients(self, keys: Keys, labels: np.ndarray):
+        """Returns the loss, the dense gradients, and the sparse ones by table and key."""
+        embeddings = [self.tables[table].lookup(keys[feature]) for feature, table in self.fields]
+        x = np.concatenate([e.reshape(len(labels), -1) for e in embeddings], axis=1)
+        activations = [x]
+        layers = list(zip(self.dense[::2], self.dense[1::2], strict=True))
+        for index, (kernel, bias) in enumerate(layers):
+            x = x @ kernel + bias
+            x = np.maximum(x, 0) if index < len(layers) - 1 else x
+            activations.append(x)
+        logits = x[:, 0]
+        losses = np.logaddexp(0, logits) - labels * logits
+        samples = len(labels) if self._mean_loss else 1
+        upstream = ((1 / (1 + np.exp(-logits)) - labels) / samples)[:, np.newaxis]
+        dense: list[np.ndarray] = []
+        for (kernel, _), x in zip(reversed(layers), reversed(activations[:-1]), strict=True):
+            dense = [x.T @ upstream, upstream.sum(axis=0), *dense]
+            upstream = upstream @ kernel.T
+            upstream = upstream * (x > 0) if x is not activations[0] else upstream
+        return losses.sum() / samples, dense, self._sparse(keys, embeddings, upstream)
+
+    def _sparse(self, keys: Keys, embeddings: list[np.ndarray], upstream: np.ndarray):
+        widths = [e.shape[1] * e.shape[2] for e in embeddings]
+        parts = np.split(upstream, np.cumsum(widths)[:-1], axis=1)
+        pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in self.tables}
+        for (feature, table), part in zip(self.fields, parts, strict=True):
+            pairs[table].append((keys[feature].ravel(), part.reshape(-1, self.tables[table].dim)))
+        return {
+            name: sum_by_key(*(np.concatenate(column) for column in zip(*pair, strict=True)))
+            for name, pair in pairs.items()
+        }

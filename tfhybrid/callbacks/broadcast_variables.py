@@ -1,0 +1,44 @@
+"""Dense weights from rank 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfhybrid import distributed
+from tfhybrid.layers import TableProxy
+
+
+class BroadcastVariables(keras.callbacks.Callback):
+    """Gives every rank the dense weights and optimizer state of one rank, when training begins.
+
+    Tables need none of this: their initial values are the same on every rank by construction. The
+    states of random generators stay each rank's own, so that dropout differs from rank to rank.
+
+    Args:
+        root: The rank whose values all take. Defaults to 0.
+
+    Example:
+
+    ```python
+    model.fit(dataset, callbacks=[tfhybrid.callbacks.BroadcastVariables()])
+    ```
+    """
+
+    def __init__(self, root: int = 0) -> None:
+        super().__init__()
+        self.root = root
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Sends the values; every rank must come here."""
+        variables = [
+            variable
+            for variable in [*self.model.variables, *self.model.optimizer.variables]
+            if not isinstance(variable, TableProxy) and variable.dtype != "uint32"
+        ]
+        mine = [np.asarray(variable) for variable in variables]
+        values = distributed.broadcast_object(mine, self.root)
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)

@@ -1,0 +1,76 @@
+"""Checkpoints while `fit` runs."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import keras
+
+from tfhybrid import checkpoint
+from tfhybrid.errors import ConfigError
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Saves dense weights, optimizer, tables and position, all of one step.
+
+    `tfhybrid.checkpoint.restore(model, directory)` brings them back and says where to go on.
+
+    Args:
+        directory: Where checkpoints are kept, one folder each; common to all hosts.
+        save_freq: `"epoch"`, or a number of steps.
+        max_to_keep: Number of newest checkpoints that are kept. `None` keeps all.
+
+    Raises:
+        ConfigError: `save_freq` or `max_to_keep` is out of range.
+        CheckpointError: On all ranks, if a checkpoint cannot be written; the one before stays.
+
+    Example:
+
+    ```python
+    position = tfhybrid.checkpoint.restore(model, "checkpoints/")
+    model.fit(
+        batches.dataset(position.epoch, epochs=None),
+        initial_epoch=position.epoch,
+        epochs=10,
+        steps_per_epoch=batches.steps_per_epoch,
+        callbacks=[tfhybrid.callbacks.Checkpoint("checkpoints/")],
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        save_freq: str | int = "epoch",
+        max_to_keep: int | None = 3,
+    ) -> None:
+        super().__init__()
+        by_steps = isinstance(save_freq, int) and save_freq >= 1
+        if not (by_steps or save_freq == "epoch") or (max_to_keep is not None and max_to_keep < 1):
+            raise ConfigError(
+                "Checkpoint wants save_freq 'epoch' or a number of steps, and max_to_keep >= 1 or "
+                f"None. Received: save_freq={save_freq!r}, max_to_keep={max_to_keep!r}"
+            )
+        self.directory = os.fspath(directory)
+        self.save_freq = save_freq
+        self.max_to_keep = max_to_keep
+        self._epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the epoch."""
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves after every `save_freq` steps."""
+        if isinstance(self.save_freq, int) and int(self.model.optimizer.iterations) % self.save_freq == 0:
+            self._save(checkpoint.Position(self._epoch, batch + 1))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves after every epoch, if asked to."""
+        if self.save_freq == "epoch":
+            self._save(checkpoint.Position(epoch + 1, 0))
+
+    def _save(self, position: checkpoint.Position) -> None:
+        checkpoint.save(self.model, self.directory, position, max_to_keep=self.max_to_keep)

@@ -1,0 +1,65 @@
+"""A learning rate that grows to its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from tfhybrid import distributed
+from tfhybrid.errors import ConfigError
+
+
+class LearningRateWarmup(keras.callbacks.Callback):
+    """Raises the learning rate linearly over the first steps (Goyal et al., 2017).
+
+    Both kinds are raised together: the Keras optimizer's rate, which tables without their own
+    follow, and the tables' own rates. The step is the optimizer's, so a resumed job goes on where
+    it was.
+
+    Args:
+        learning_rate: The Keras optimizer's rate after the warm-up.
+        steps: Length of the warm-up, at least 1.
+        start: Factor of the first step, 0 to 1. Defaults to 1 / number of ranks.
+
+    Raises:
+        ConfigError: `steps` or `start` is out of range, or the rate is a schedule.
+
+    Example:
+
+    ```python
+    model.fit(dataset, callbacks=[tfhybrid.callbacks.LearningRateWarmup(0.01, steps=1000)])
+    ```
+    """
+
+    def __init__(self, learning_rate: float, *, steps: int, start: float | None = None) -> None:
+        super().__init__()
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.start = 1.0 / distributed.size() if start is None else start
+        if steps < 1 or not 0.0 <= self.start <= 1.0:
+            raise ConfigError(
+                "LearningRateWarmup wants steps >= 1 and 0 <= start <= 1. "
+                f"Received: steps={steps}, start={start}"
+            )
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Looks at the optimizer."""
+        rate = self.model.optimizer.get_config()["learning_rate"]
+        if not isinstance(rate, float):
+            raise ConfigError(
+                "LearningRateWarmup sets the rate, and a schedule's cannot be set: give the "
+                f"schedule a warm-up of its own. Received: {rate}"
+            )
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Sets the rates of this step."""
+        optimizer = self.model.optimizer
+        done = int(optimizer.iterations)
+        if done > self.steps:
+            return
+        factor = self.start + (1.0 - self.start) * min(done / self.steps, 1.0)
+        optimizer.learning_rate = self.learning_rate * factor
+        sparse_update = getattr(optimizer, "sparse_update", None)
+        if sparse_update is not None:
+            sparse_update.rate_scale.assign(factor)

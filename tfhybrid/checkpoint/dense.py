@@ -1,0 +1,83 @@
+"""The dense side of a model as named arrays, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfhybrid import distributed
+from tfhybrid.errors import CheckpointError
+from tfhybrid.layers import TableProxy
+from tfhybrid.store import Table
+
+
+def tables_of(model: keras.Model) -> dict[str, Table]:
+    """Returns the tables of a model by name, frozen ones too."""
+    proxies = [weight for weight in model.weights if isinstance(weight, TableProxy)]
+    return {proxy.table.name: proxy.table for proxy in proxies}
+
+
+def gather(model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns all that is dense, as rank 0 will write it; every rank must call it.
+
+    Weights and optimizer are the same on every rank. What is not trained by gradients (statistics
+    of batch normalisation, states of random generators) is each rank's own, and kept by rank.
+    """
+    arrays = {
+        **_named("weights", _common(model)),
+        **_named("optimizer", model.optimizer.variables),
+    }
+    own = [np.asarray(variable) for variable in _own(model)]
+    for rank, values in enumerate(distributed.allgather_object(own)):
+        arrays |= {f"rank/{rank}/{i:04d}": value for i, value in enumerate(values)}
+    return arrays
+
+
+def assign(model: keras.Model, arrays: dict[str, np.ndarray], ranks: int) -> None:
+    """Gives a model what `gather` returned.
+
+    Args:
+        model: Built and compiled as the one that was saved.
+        arrays: By name.
+        ranks: Number of ranks that saved; with another number of them, all take rank 0's own.
+
+    Raises:
+        CheckpointError: The arrays do not fit the model; nothing was assigned.
+    """
+    rank = distributed.rank() if ranks == distributed.size() else 0
+    pairs = [
+        *_matched("weights", _common(model), arrays),
+        *_matched("optimizer", model.optimizer.variables, arrays),
+        *_matched(f"rank/{rank}", _own(model), arrays),
+    ]
+    for variable, value in pairs:
+        variable.assign(value)
+
+
+def _common(model: keras.Model) -> list[Any]:
+    return [v for v in model.trainable_variables if not isinstance(v, TableProxy)]
+
+
+def _own(model: keras.Model) -> list[Any]:
+    return [v for v in model.non_trainable_variables if not isinstance(v, TableProxy)]
+
+
+def _named(group: str, variables: list[Any]) -> dict[str, np.ndarray]:
+    # By number: the names that Keras makes up differ when a model is built twice in a process.
+    return {f"{group}/{i:04d}": np.asarray(variable) for i, variable in enumerate(variables)}
+
+
+def _matched(
+    group: str, variables: list[Any], arrays: dict[str, np.ndarray]
+) -> list[tuple[Any, np.ndarray]]:
+    saved = sorted(name for name in arrays if name.startswith(f"{group}/"))
+    wanted = [(tuple(variable.shape), str(variable.dtype)) for variable in variables]
+    found = [(arrays[name].shape, str(arrays[name].dtype)) for name in saved]
+    if wanted != found:
+        raise CheckpointError(
+            f"The checkpoint's {group} do not fit the model: wanted {len(wanted)} arrays {wanted}. "
+            f"Received: {len(found)} arrays {found}"
+        )
+    return [(variable, arrays[name]) for variable, name in zip(variables, saved, strict=True)]
