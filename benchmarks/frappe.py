@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,12 +31,15 @@ def main() -> None:
     """Runs every number of ranks with every seed, prints the table and keeps the numbers."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--seeds", type=int, default=3, help="seeds 0 to this number")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... of each")
     arguments = parser.parse_args()
 
-    jobs = [(ranks, seed) for seed in range(arguments.seeds) for ranks in arguments.ranks]
     console = Console()
-    runs = [run(*job) for job in track(jobs, description="runs", console=console)]
+    runs = []
+    for seed in range(arguments.seeds):
+        for ranks in arguments.ranks:
+            runs.append(run(ranks, seed))
+            console.print(f"ranks {ranks}, seed {seed}: test AUC {runs[-1]['auc']:.4f}")
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     host = {"machine": platform.machine(), "cpus": os.cpu_count()}
     RESULTS.write_text(json.dumps({"host": host, "runs": runs}, indent=2) + "\n")

@@ -46,9 +46,9 @@ class Recipe:
         seed: Seed of the initial values, the order of the samples and dropout.
     """
 
-    dim: int = 10
+    dim: int = 16
     hidden: tuple[int, ...] = (200, 200)
-    dropout: float = 0.2
+    dropout: float = 0.4
     dense_rate: float = 3e-3
     table_rate: float = 0.2
     table_epsilon: float = 1e-3
@@ -170,4 +170,4 @@ class Judge(keras.callbacks.Callback):
 
     def _score(self, clicks: Clicks) -> dict[str, float]:
         batches = Batches(clicks, EVALUATION_BATCH, seed=0, shuffle=False)
-        return tfhybrid.metrics.evaluate(self.model, batches.dataset())
+        return tfhybrid.metrics.evaluate(self.model, batches.dataset(), batches.steps_per_epoch)

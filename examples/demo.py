@@ -62,7 +62,7 @@ def open_source() -> Source:
 def generated_source() -> Source:
     """Returns a generated click log, whose best possible AUC is known."""
     log = ClickLog(
-        {"user": IdSpace(2_000), "item": IdSpace(1_000), "city": IdSpace(200, 1.4), "hour": 24},
+        {"user": IdSpace(1_000), "item": IdSpace(500), "city": IdSpace(100, 1.4), "hour": 24},
         seed=1,
     )
     train_samples, held_out = 400_000, 40_000

@@ -9,14 +9,14 @@ import keras
 import tfhybrid
 from tfhybrid.data import Batches, ClickLog
 
-FEATURES = {"user": 5_000, "item": 1_000, "hour": 24}  # the number of ids of each
+FEATURES = {"user": 1_000, "item": 200, "hour": 24}  # the number of ids of each
 
 tfhybrid.init()
 log = ClickLog(FEATURES, seed=1)
 train = Batches(log.clicks(0, 300_000), 1024 // tfhybrid.size(), seed=1)
 test = Batches(log.clicks(300_000, 50_000), 1024, seed=1, shuffle=False)
 
-table = tfhybrid.TableConfig(dim=8, optimizer=tfhybrid.optimizers.Adagrad(0.05))
+table = tfhybrid.TableConfig(dim=8, optimizer=tfhybrid.optimizers.Adam(0.01))
 inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in FEATURES}
 embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(FEATURES, table))(inputs)
 hidden = keras.layers.Flatten()(keras.layers.Concatenate()([embedded[name] for name in FEATURES]))

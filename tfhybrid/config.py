@@ -10,6 +10,7 @@ Environment variables, all optional:
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from typing import TYPE_CHECKING
 
@@ -57,8 +58,10 @@ class TableConfig:
     optimizer: SparseOptimizer | str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dim, int) or isinstance(self.dim, bool) or not 1 <= self.dim <= 65536:
+        whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
+        if not whole or not 1 <= self.dim <= 65536:
             raise ConfigError(
                 f"dim is a whole number between 1 and 65536. Received: dim={self.dim!r}"
             )
+        object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer))

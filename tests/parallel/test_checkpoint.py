@@ -19,6 +19,7 @@ STEPS_PER_EPOCH = 4
 
 @pytest.fixture(autouse=True)
 def job():
+    tfhybrid.init()
     yield
     tfhybrid.shutdown()
     keras.utils.clear_session()

@@ -27,14 +27,15 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
 }
 
 
-def keras_model(seed: int = 0, **options) -> keras.Model:
+def keras_model(seed: int = 0, optimizer=None, **options) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
 
     Args:
         seed: Of the dense weights.
+        optimizer: Of the tables, where it is not the twin of the model's.
         **options: Of the `EmbeddingCollection`.
     """
-    user, item = (tfhybrid.TableConfig(dim=DIMS[name], initializer=WIDE) for name in DIMS)
+    user, item = (tfhybrid.TableConfig(dim, WIDE, optimizer) for dim in DIMS.values())
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options
     )
@@ -63,13 +64,19 @@ def dense_weights(model: keras.Model) -> list[np.ndarray]:
 
 
 def reference(
-    model: keras.Model, optimizer: training.Optimizer, prefix: str = "", **options
+    model: keras.Model,
+    optimizer: training.Optimizer,
+    *,
+    dense_optimizer: training.Optimizer | None = None,
+    prefix: str = "",
+    **options,
 ) -> training.Trainer:
     """Returns the reference of a model that was not trained yet.
 
     Args:
         model: It.
-        optimizer: Of tables and dense weights.
+        optimizer: Of the tables.
+        dense_optimizer: Of the dense weights, where it is another one.
         prefix: Of the collection.
         **options: Of `training.Trainer`.
     """
@@ -77,7 +84,9 @@ def reference(
         name: training.Table(prefix + name, table.config, optimizer)
         for name, table in collection(model).tables.items()
     }
-    return training.Trainer(FIELDS, tables, dense_weights(model), optimizer, **options)
+    return training.Trainer(
+        FIELDS, tables, dense_weights(model), dense_optimizer or optimizer, **options
+    )
 
 
 def batches(steps: int, ranks: int, samples: int = 16) -> list[list[training.Batch]]:
@@ -112,7 +121,7 @@ def relative_differences(model: keras.Model, trainer: training.Trainer) -> dict[
     """Returns max|difference| / max|weight| of each table and of the dense weights."""
     pairs = {"dense": (_flat(dense_weights(model)), _flat(trainer.dense))}
     for name, table in collection(model).tables.items():
-        keys = np.array(list(trainer.tables[name].rows), np.int64)
+        keys = np.array([*trainer.tables[name].rows, 123456], np.int64)
         pairs[name] = (table.lookup(keys), trainer.tables[name].lookup(keys))
     return {
         name: float(np.abs(actual - wanted).max() / np.abs(wanted).max())

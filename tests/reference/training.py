@@ -124,10 +124,11 @@ class Trainer:
     Args:
         fields: Feature and table of each embedding, in the order of concatenation. A feature or a
             table may come more than once.
-        tables: The tables by name; those that are missing from `trained` stay as they are.
+        tables: The tables by name.
         dense: Kernel and bias of each dense layer, in turn.
         dense_optimizer: What updates these.
         reduction: `"frequency"`, `"mean"` or `"sum"`.
+        frozen: Names of tables that stay as they are.
         mean_loss: Whether the loss of a rank is the mean over its samples, or their sum.
     """
 
@@ -139,6 +140,7 @@ class Trainer:
         dense_optimizer: Optimizer,
         *,
         reduction: str = "frequency",
+        frozen: Sequence[str] = (),
         mean_loss: bool = True,
     ) -> None:
         self.fields = fields
@@ -147,6 +149,7 @@ class Trainer:
         self._states = [initial_state(dense_optimizer, weight.shape) for weight in self.dense]
         self._optimizer = dense_optimizer
         self._reduction = reduction
+        self._trained = {name: table for name, table in tables.items() if name not in frozen}
         self._mean_loss = mean_loss
         self._step = 0
 
@@ -154,7 +157,7 @@ class Trainer:
         """Trains on one batch per rank; returns the loss of each rank."""
         results = [self._gradients(keys, labels) for keys, labels in batches]
         self._step += 1
-        for name, table in self.tables.items():
+        for name, table in self._trained.items():
             table.update(reduce([sparse[name] for _, _, sparse in results], self._reduction))
         for index, (weight, state) in enumerate(zip(self.dense, self._states, strict=True)):
             average = np.mean([dense[index] for _, dense, _ in results], axis=0)
@@ -164,7 +167,10 @@ class Trainer:
     def _gradients(self, keys: Keys, labels: np.ndarray):
         """Returns the loss, the dense gradients, and the sparse ones by table and key."""
         embeddings = [self.tables[table].lookup(keys[feature]) for feature, table in self.fields]
-        x = np.concatenate([e.reshape(len(labels), -1) for e in embeddings], axis=1)
+        widths = [e.shape[1] * e.shape[2] for e in embeddings]
+        x = np.concatenate(
+            [e.reshape(-1, width) for e, width in zip(embeddings, widths, strict=True)], axis=1
+        )
         activations = [x]
         layers = list(zip(self.dense[::2], self.dense[1::2], strict=True))
         for index, (kernel, bias) in enumerate(layers):
@@ -180,11 +186,10 @@ class Trainer:
             dense = [x.T @ upstream, upstream.sum(axis=0), *dense]
             upstream = upstream @ kernel.T
             upstream = upstream * (x > 0) if x is not activations[0] else upstream
-        return losses.sum() / samples, dense, self._sparse(keys, embeddings, upstream)
+        return losses.sum() / samples, dense, self._sparse(keys, np.split(upstream, np.cumsum(widths)[:-1], 1))
 
-    def _sparse(self, keys: Keys, embeddings: list[np.ndarray], upstream: np.ndarray):
-        widths = [e.shape[1] * e.shape[2] for e in embeddings]
-        parts = np.split(upstream, np.cumsum(widths)[:-1], axis=1)
+    def _sparse(self, keys: Keys, parts: Sequence[np.ndarray]):
+        """Returns by table and key the gradients that the parts, one per field, add up to."""
         pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in self.tables}
         for (feature, table), part in zip(self.fields, parts, strict=True):
             pairs[table].append((keys[feature].ravel(), part.reshape(-1, self.tables[table].dim)))

@@ -14,6 +14,9 @@ from tfhybrid.layers import TableProxy
 class BroadcastVariables(keras.callbacks.Callback):
     """Gives every rank the dense weights and optimizer state of one rank, when training begins.
 
+    Ranks that have trained together already, or restored the same checkpoint, have them: then
+    nothing is sent, and what is each rank's own (statistics of batch normalisation) stays.
+
     Tables need none of this: their initial values are the same on every rank by construction. The
     states of random generators stay each rank's own, so that dropout differs from rank to rank.
 
@@ -33,6 +36,9 @@ class BroadcastVariables(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Sends the values; every rank must come here."""
+        steps = set(distributed.allgather_object(int(self.model.optimizer.iterations)))
+        if len(steps) == 1 and steps != {0}:
+            return
         variables = [
             variable
             for variable in [*self.model.variables, *self.model.optimizer.variables]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 import tensorflow as tf
@@ -110,6 +110,10 @@ class EmbeddingCollection(keras.layers.Layer):
             feature: (*input_shape[feature], self._recipes[table].dim)
             for feature, table in self._table_of.items()
         }
+
+    def get_config(self) -> NoReturn:
+        """Refuses: Keras asks this to save or clone a model, and the tables would not come along."""
+        raise refuse_to_save(list(self._recipes))
 
     def save_own_variables(self, store: Any) -> None:
         """Refuses: the tables are saved by `tfhybrid.callbacks.Checkpoint`."""

@@ -24,7 +24,10 @@ class TableProxy(keras.Variable):
     """
 
     def __init__(self, table: Table) -> None:
-        super().__init__(np.zeros((0, table.dim), np.float32), name=table.name, trainable=True)
+        # A cast copy, as mixed precision would make on reading, has no handle and no gradient.
+        super().__init__(
+            np.zeros((0, table.dim), np.float32), name=table.name, trainable=True, autocast=False
+        )
         self.table = table
 
     def assign(self, value: Any) -> NoReturn:
@@ -34,6 +37,15 @@ class TableProxy(keras.Variable):
     def numpy(self) -> NoReturn:
         """Refuses `get_weights` and `EarlyStopping(restore_best_weights=True)`."""
         raise self._refuse("copied")
+
+    @property
+    def overwrite_with_gradient(self) -> NoReturn:
+        """Refuses a plain Keras optimizer, which asks this before it updates a variable."""
+        raise UnsupportedError(
+            f"The rows of table '{self.table.name}' lie in shared memory, where a Keras optimizer "
+            "does not reach them. Compile with tfhybrid.DistributedOptimizer(optimizer), on one "
+            "rank too."
+        )
 
     def _refuse(self, verb: str) -> UnsupportedError:
         return UnsupportedError(

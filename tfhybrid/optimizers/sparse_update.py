@@ -57,6 +57,12 @@ class SparseUpdate:
             keras_rate: Gives the learning rate that tables without their own follow.
             iterations: Updates so far, for schedules.
         """
+        unknown = [p.table.name for p in proxies if p.table.name not in self._optimizers]
+        if unknown:
+            raise ConfigError(
+                "An optimizer trains the tables that it was built for, and no others: give each "
+                f"model one of its own. Received: the new tables {unknown}"
+            )
         for proxy, gradient in zip(proxies, gradients, strict=True):
             if not isinstance(gradient, tf.IndexedSlices):
                 raise UnsupportedError(

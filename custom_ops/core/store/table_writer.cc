@@ -313,8 +313,11 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
 }
 
 Status TableWriter::Clear() {
+  const uint64_t rows_before = table()->counters.rows;
   __atomic_store_n(&table()->counters.rows, 0, __ATOMIC_RELEASE);
-  return BuildIndex(kFirstIndexSlots);
+  const Status built = BuildIndex(kFirstIndexSlots);
+  if (!built.ok()) __atomic_store_n(&table()->counters.rows, rows_before, __ATOMIC_RELEASE);
+  return built;
 }
 
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -62,17 +63,17 @@ TEST_F(WaitWordTest, PublishWakesAThreadThatWaitsOnAReadOnlyMapping) {
 }
 
 TEST_F(WaitWordTest, PublishWakesAnotherProcess) {
+  std::atomic<bool> stop{false};
   std::thread publisher([&] {
-    while (LoadWord(read_only() + 1) == 0) std::this_thread::yield();
-    PublishWord(writable(), 5);
+    for (uint64_t value = 1; !stop; ++value) {
+      PublishWord(writable(), value);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   });
   RunInChild([&] {
-    // The child's own writable mapping: the parent's does not come along.
-    MappedFile mapping = MappedFile::Create(directory_.File("other"), 4096, "a test").Take();
-    EXPECT_TRUE(mapping.mapped());
+    for (int i = 0; i < 50; ++i) WaitFor(LoadWord(read_only()) + 1);
   });
-  PublishWord(writable() + 1, 1);
-  WaitFor(5);
+  stop = true;
   publisher.join();
 }
 

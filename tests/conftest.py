@@ -1,4 +1,4 @@
-"""Every test runs on all ranks together, in a job of its own."""
+"""What tests of every kind share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-import tfhybrid
 
-
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def job() -> Iterator[None]:
+    """A job of the test's own; its store is gone when the test ends."""
+    import tfhybrid
+
     tfhybrid.init()
     yield
     tfhybrid.shutdown()

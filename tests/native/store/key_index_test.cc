@@ -1,0 +1,188 @@
+#include "core/store/key_index.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+// Slots of an index in plain memory, aligned as a segment's are.
+class Slots {
+ public:
+  explicit Slots(int64_t count) : lines_(static_cast<size_t>(count) / 4), count_(count) {}
+  Span<IndexSlot> span() {
+    return Span<IndexSlot>(reinterpret_cast<IndexSlot*>(lines_.data()), count_);
+  }
+
+ private:
+  struct alignas(64) Line {
+    IndexSlot slots[4];
+  };
+  std::vector<Line> lines_;
+  int64_t count_;
+};
+
+// z ^ (z >> shift) undone.
+uint64_t UnXorShift(uint64_t z, int shift) {
+  uint64_t x = z;
+  for (int done = shift; done < 64; done += shift) x = z ^ (x >> shift);
+  return x;
+}
+
+// The inverse of an odd factor modulo 2^64, by Newton's method.
+uint64_t Inverse(uint64_t factor) {
+  uint64_t x = factor;
+  for (int i = 0; i < 6; ++i) x *= 2 - factor * x;
+  return x;
+}
+
+// The key whose hash is `hash`.
+int64_t KeyOf(uint64_t hash) {
+  uint64_t z = UnXorShift(hash, 31) * Inverse(0x94d049bb133111ebull);
+  z = UnXorShift(z, 27) * Inverse(0xbf58476d1ce4e5b9ull);
+  return static_cast<int64_t>(UnXorShift(z, 30));
+}
+
+int64_t RandomKey(std::mt19937_64* random) {
+  const int64_t extremes[] = {0, -1, 1, kMin, kMax, kMin + 1, kMax - 1};
+  const uint64_t bits = (*random)();
+  switch (bits % 4) {
+    case 0:
+      return extremes[(bits >> 8) % 7];
+    case 1:
+      return static_cast<int64_t>((bits >> 8) % 3000) - 1500;
+    case 2:
+      return KeyOf((bits << 32) | 7);  // One home bucket in every index of less than 2^34 slots.
+    default:
+      return static_cast<int64_t>((*random)());
+  }
+}
+
+TEST(KeyIndexTest, SlotsForIsTheSmallestThatHoldsTheKeys) {
+  for (int64_t keys = 0; keys < 5000; ++keys) {
+    const int64_t slots = KeyIndex::SlotsFor(keys);
+    ASSERT_EQ(0, slots & (slots - 1));
+    ASSERT_GE(KeyIndex::MaxKeys(slots), keys);
+    ASSERT_TRUE(slots == KeyIndex::kSlotsPerBucket || KeyIndex::MaxKeys(slots / 2) < keys);
+    ASSERT_LT(KeyIndex::MaxKeys(slots), slots);
+  }
+  EXPECT_EQ(int64_t{1} << 34, KeyIndex::SlotsFor(int64_t{3} << 32));
+}
+
+TEST(KeyIndexTest, MatchesUnorderedMapUnderRandomKeys) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const int64_t capacity = int64_t{4} << (random() % 9);
+    Slots slots(capacity);
+    KeyIndex index(slots.span());
+    std::unordered_map<int64_t, int64_t> model;
+    for (int step = 0; step < 5000; ++step) {
+      const int64_t key = RandomKey(&random);
+      const auto known = model.find(key);
+      ASSERT_EQ(known == model.end() ? KeyIndex::kMissing : known->second, index.Find(key)) << key;
+      if (known != model.end() ||
+          static_cast<int64_t>(model.size()) == KeyIndex::MaxKeys(capacity)) {
+        continue;
+      }
+      const auto row = static_cast<int64_t>(model.size());
+      index.Insert(key, row);
+      model[key] = row;
+    }
+    for (const auto& [key, row] : model) ASSERT_EQ(row, index.Find(key));
+  }
+}
+
+TEST(KeyIndexTest, KeysOfOneHomeBucketAreAllFound) {
+  Slots slots(4096);
+  KeyIndex index(slots.span());
+  // The last bucket, so that the probe wraps around.
+  constexpr uint64_t kHome = 1023;
+  for (uint64_t i = 0; i < 2000; ++i) {
+    ASSERT_EQ(kHome, Mix64(static_cast<uint64_t>(KeyOf((i << 20) | kHome))) & 1023);
+    index.Insert(KeyOf((i << 20) | kHome), static_cast<int64_t>(i));
+  }
+  for (uint64_t i = 0; i < 2000; ++i) {
+    ASSERT_EQ(static_cast<int64_t>(i), index.Find(KeyOf((i << 20) | kHome)));
+  }
+  EXPECT_EQ(KeyIndex::kMissing, index.Find(KeyOf((uint64_t{2000} << 20) | kHome)));
+}
+
+TEST(KeyIndexTest, LargestRowNumberComesBack) {
+  Slots slots(4);
+  KeyIndex index(slots.span());
+  index.Insert(kMin, kMax);
+  EXPECT_EQ(kMax, index.Find(kMin));
+}
+
+TEST(KeyIndexTest, FindBatchEqualsFindAtEveryLength) {
+  std::mt19937_64 random(1);
+  Slots slots(1024);
+  KeyIndex index(slots.span());
+  for (int64_t key = 0; key < 700; ++key) index.Insert(key * key, key);
+  for (const int64_t length : {0, 1, 2, 63, 64, 65, 127, 128, 129, 1000}) {
+    std::vector<int64_t> keys, rows(static_cast<size_t>(length) + 1, 12345);
+    for (int64_t i = 0; i < length; ++i) keys.push_back(static_cast<int64_t>(random() % 500000));
+    index.FindBatch(keys, rows);
+    for (int64_t i = 0; i < length; ++i) {
+      ASSERT_EQ(index.Find(keys[static_cast<size_t>(i)]), rows[static_cast<size_t>(i)]);
+    }
+    EXPECT_EQ(12345, rows.back());
+  }
+}
+
+TEST(KeyIndexTest, StrayKeyOfAKilledWriterIsHarmless) {
+  Slots slots(4);
+  KeyIndex index(slots.span());
+  slots.span()[0].key = 42;
+  EXPECT_EQ(KeyIndex::kMissing, index.Find(42));
+  index.Insert(43, 5);
+  EXPECT_EQ(5, index.Find(43));
+  EXPECT_EQ(KeyIndex::kMissing, index.Find(42));
+}
+
+TEST(KeyIndexTest, ProbeEndsInADamagedIndexWithoutAnEmptySlot) {
+  Slots slots(64);
+  for (IndexSlot& slot : slots.span()) slot = {7, 1};
+  const KeyIndex index(slots.span());
+  EXPECT_EQ(KeyIndex::kMissing, index.Find(8));
+}
+
+TEST(KeyIndexTest, ReadersSeeOnlyCompleteSlotsWhileTheWriterInserts) {
+  constexpr int64_t kKeys = 50000;
+  Slots slots(KeyIndex::SlotsFor(kKeys));
+  KeyIndex index(slots.span());
+  int64_t inserted = 0;  // atomic
+  std::vector<std::thread> readers;
+  for (uint64_t seed = 0; seed < 2; ++seed) {
+    readers.emplace_back([&, seed] {
+      std::mt19937_64 random(seed);
+      int64_t known = 0, wrong = 0;
+      while (known < kKeys) {
+        known = __atomic_load_n(&inserted, __ATOMIC_ACQUIRE);
+        for (int i = 0; i < 1000; ++i) {
+          const auto key = static_cast<int64_t>(random() % kKeys);
+          const int64_t row = index.Find(key * 3);
+          if (row != key && (row != KeyIndex::kMissing || key < known)) ++wrong;
+        }
+      }
+      EXPECT_EQ(0, wrong);
+    });
+  }
+  for (int64_t key = 0; key < kKeys; ++key) {
+    index.Insert(key * 3, key);
+    __atomic_store_n(&inserted, key + 1, __ATOMIC_RELEASE);
+  }
+  for (std::thread& reader : readers) reader.join();
+}
+
+}  // namespace
+}  // namespace tfhybrid

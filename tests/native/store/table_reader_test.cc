@@ -1,0 +1,167 @@
+#include "core/store/table_reader.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/shm/mapped_file.h"
+#include "store/table_fixture.h"
+
+namespace tfhybrid {
+namespace {
+
+using TableReaderTest = TableFixture;
+
+TEST_F(TableReaderTest, UnseenKeysReadTheirInitialValue) {
+  const Initializer initializers[] = {{InitializerKind::kZeros, 0, 0},
+                                      {InitializerKind::kConstant, 0.25, 0},
+                                      {InitializerKind::kUniform, -0.05, 0.05},
+                                      {InitializerKind::kNormal, 0, 0.01},
+                                      {InitializerKind::kTruncatedNormal, 1, 0.5}};
+  const std::vector<int64_t> keys = {0, -1, 1, kMinKey, kMaxKey, 42, 42, 0};
+  for (const Initializer& initializer : initializers) {
+    const auto kind = static_cast<uint32_t>(initializer.kind);
+    TableConfig config = ConfigOf("table" + std::to_string(kind), 5);
+    config.initializer = initializer;
+    const auto writer = Create(config);
+    const auto reader = Open(config.name);
+    EXPECT_EQ(InitialRows(config, keys), Lookup(reader.get(), keys)) << kind;
+    EXPECT_EQ(0, reader->Stats().rows);
+    ASSERT_OK(CreateRows(writer.get(), {0, -1, kMinKey, kMaxKey}));
+    EXPECT_EQ(InitialRows(config, keys), Lookup(reader.get(), keys)) << kind;
+    EXPECT_EQ(4, reader->Stats().rows);
+  }
+}
+
+TEST_F(TableReaderTest, ShapeIsTheWriters) {
+  const TableConfig config = ConfigOf("item", 7);
+  const auto writer = Create(config);
+  const auto reader = Open("item");
+  EXPECT_EQ("item", reader->name());
+  EXPECT_EQ(7, reader->dim());
+  EXPECT_EQ(config.initializer.kind, reader->initializer().kind);
+  EXPECT_EQ(-0.05, reader->initializer().a);
+  EXPECT_EQ(TableSeed(99, "item", 4), reader->shape().seed);
+}
+
+TEST_F(TableReaderTest, LookupOfNoKeysIsOk) {
+  const auto writer = Create(ConfigOf("item", 4));
+  const auto reader = Open("item");
+  EXPECT_OK(reader->Lookup(Span<const int64_t>(), nullptr));
+}
+
+TEST_F(TableReaderTest, OneKeyAHundredThousandTimesReadsItsRowEachTime) {
+  const auto writer = Create(ConfigOf("item", 3));
+  const std::vector<float> row = {1, 2, 3};
+  ASSERT_OK(writer->WriteRows(std::vector<int64_t>{-7}, row.data(), nullptr, RunInline));
+  const auto reader = Open("item");
+  const std::vector<int64_t> keys(100000, -7);
+  const std::vector<float> rows = Lookup(reader.get(), keys);
+  for (size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(row[i % 3], rows[i]);
+}
+
+TEST_F(TableReaderTest, ReaderOpenedBeforeSeesEveryGrowth) {
+  const auto writer = Create(ConfigOf("item", 8));
+  const auto reader = Open("item");
+  int64_t keys = 0;
+  for (const int64_t batch : {1, 63, 64, 65, 1000, 10000, 30000}) {
+    std::vector<int64_t> added;
+    std::vector<float> rows;
+    for (int64_t i = 0; i < batch; ++i, ++keys) {
+      added.push_back(keys * 0x9e3779b97f4a7c1);
+      rows.insert(rows.end(), 8, static_cast<float>(keys));
+    }
+    ASSERT_OK(writer->WriteRows(added, rows.data(), nullptr, RunInline));
+    ASSERT_EQ(rows, Lookup(reader.get(), added)) << keys;
+  }
+  EXPECT_EQ(keys, reader->Stats().rows);
+  EXPECT_GE(reader->Stats().chunks, 10);
+  const auto late = Open("item");
+  EXPECT_EQ(std::vector<float>(8, 41192), Lookup(late.get(), {41192 * 0x9e3779b97f4a7c1}));
+}
+
+TEST_F(TableReaderTest, ReadRowsGivesCreationOrderAcrossChunks) {
+  const auto writer = Create(ConfigOf("item", 2));
+  std::vector<int64_t> keys;
+  std::vector<float> rows;
+  for (int64_t i = 0; i < 500; ++i) {
+    keys.push_back(1000 - i);
+    rows.insert(rows.end(), 2, static_cast<float>(i));
+  }
+  ASSERT_OK(writer->WriteRows(keys, rows.data(), nullptr, RunInline));
+  const auto reader = Open("item");
+  std::vector<int64_t> read_keys(300);
+  std::vector<float> read_rows(600);
+  ASSERT_OK(reader->ReadRows(50, 300, read_keys.data(), read_rows.data()));
+  EXPECT_EQ(std::vector<int64_t>(keys.begin() + 50, keys.begin() + 350), read_keys);
+  EXPECT_EQ(std::vector<float>(rows.begin() + 100, rows.begin() + 700), read_rows);
+  EXPECT_OK(reader->ReadRows(500, 0, nullptr, nullptr));
+  const int64_t wrong[][2] = {{-1, 1}, {0, -1}, {0, 501}, {500, 1}, {1, kMaxKey}, {kMaxKey, 1}};
+  for (const auto& [first, count] : wrong) {
+    ExpectError(reader->ReadRows(first, count, nullptr, nullptr), StatusCode::kInvalidArgument,
+                {"'item'", "500 rows", "Received: first=" + std::to_string(first)});
+  }
+}
+
+TEST_F(TableReaderTest, StatsAreWhatTheFilesReserve) {
+  const auto writer = Create(ConfigOf("item", 16));
+  ASSERT_OK(writer->SetOptimizer(OptimizerOf(OptimizerKind::kAdam)));
+  ASSERT_OK(CreateRows(writer.get(), KeysBetween(0, 3000)));
+  const auto reader = Open("item");
+  int64_t reserved = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.path())) {
+    struct stat info;
+    ASSERT_EQ(0, stat(entry.path().c_str(), &info));
+    reserved += info.st_blocks * 512;
+  }
+  const TableStats stats = reader->Stats();
+  EXPECT_EQ(3000, stats.rows);
+  EXPECT_EQ(1, stats.version);
+  EXPECT_EQ(4096, stats.index_slots);
+  EXPECT_EQ(stats.bytes, stats.embedding_bytes + stats.state_bytes + stats.index_bytes + 4096);
+  EXPECT_NEAR(static_cast<double>(reserved), static_cast<double>(stats.bytes),
+              4096.0 * 3 * static_cast<double>(stats.chunks));
+}
+
+TEST_F(TableReaderTest, WaitVersionReturnsOncePublished) {
+  const auto writer = Create(ConfigOf("item", 2));
+  const auto reader = Open("item");
+  EXPECT_TRUE(reader->Reached(0));
+  EXPECT_FALSE(reader->Reached(1));
+  std::thread waiter([&] {
+    EXPECT_OK(reader->WaitVersion(3, [] { return Status::Ok(); }));
+    EXPECT_GE(reader->version(), 3u);
+  });
+  for (int i = 0; i < 3; ++i) writer->Publish();
+  waiter.join();
+  EXPECT_TRUE(reader->Reached(3));
+}
+
+TEST_F(TableReaderTest, WaitVersionPassesOnThatTheLeaderDied) {
+  const auto writer = Create(ConfigOf("item", 2));
+  const auto reader = Open("item");
+  const Status status = reader->WaitVersion(
+      1, [] { return Status::Error(StatusCode::kPeerDied, "rank 0 has died"); });
+  ExpectError(status, StatusCode::kPeerDied, {"rank 0 has died"});
+}
+
+TEST_F(TableReaderTest, WaitVersionPassesOnWhyTheLeaderCouldNot) {
+  const auto writer = Create(ConfigOf("item", 2));
+  const auto reader = Open("item");
+  writer->PublishFailure("no room" + std::string(1000, '!'));
+  EXPECT_TRUE(reader->Reached(1));
+  ExpectError(reader->WaitVersion(1, [] { return Status::Ok(); }), StatusCode::kFailedPrecondition,
+              {"'item'", "no room!!!"});
+}
+
+TEST_F(TableReaderTest, MissingTableIsNotFound) {
+  ExpectError(TableReader::Open(directory_.path(), kToken, "item").status(), StatusCode::kNotFound,
+              {"item"});
+}
+
+}  // namespace
+}  // namespace tfhybrid
