@@ -70,7 +70,7 @@ def generated_source() -> Source:
     splits = Splits(*map(log.clicks, starts, (train_samples, held_out, held_out)))
     best = log.best_auc(held_out, start=starts[-1]).drawn
     return Source(
-        "Generated click log (real data was not found: TFHYBRID_DATA or ../shared/data)",
+        "Generated click log (no real data found)",
         splits,
         dataclasses.replace(frappe.RECIPE, hidden=(128, 64)),
         ("best possible with these labels", f"{best:.4f}"),

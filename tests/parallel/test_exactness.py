@@ -146,8 +146,7 @@ def test_a_frozen_layer_keeps_its_tables() -> None:
     steps = click_model.batches(STEPS, tfhybrid.size())
     model = click_model.keras_model(trainable=False)
     trainer = click_model.reference(model, OPTIMIZERS["sgd"][1], frozen=["user", "item"])
-    model.compile(optimizer=tfhybrid.DistributedOptimizer("sgd"), loss=loss())
-    model.optimizer.learning_rate = 0.5
+    model.compile(tfhybrid.DistributedOptimizer(OPTIMIZERS["sgd"][0]()), loss())
     fit(model, steps)
     for ranks in steps:
         trainer.step(ranks)

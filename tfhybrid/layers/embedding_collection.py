@@ -82,6 +82,8 @@ class EmbeddingCollection(keras.layers.Layer):
             )
         for name, config in self._recipes.items():
             self._proxies[name] = TableProxy(Table(self._prefix + name, config))
+            # Keras leaves variables that are made after `trainable=False` was given trainable.
+            self._proxies[name].trainable = self.trainable
         self.built = True
 
     def call(self, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:

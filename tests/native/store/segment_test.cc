@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "store/table_fixture.h"
@@ -37,8 +39,9 @@ class SegmentTest : public TableFixture {
   Status Read() {
     auto reader = TableReader::Open(directory_.path(), kToken, "t");
     if (!reader.ok()) return reader.status();
+    const std::vector<int64_t> keys = KeysBetween(0, kRows);
     std::vector<float> rows(kRows * 4);
-    return reader.value()->Lookup(KeysBetween(0, kRows), rows.data());
+    return reader.value()->Lookup(keys, rows.data());
   }
   void ExpectDamaged(const std::string& file, const std::string& what) {
     ExpectError(Read(), StatusCode::kDataLoss, {file, what});

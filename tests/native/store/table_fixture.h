@@ -48,6 +48,12 @@ inline std::vector<float> InitialRows(const TableConfig& config, const std::vect
   return rows;
 }
 
+// Embeddings for keys, the optimizer's state fresh.
+inline Status WriteRows(TableWriter* writer, const std::vector<int64_t>& keys,
+                        const std::vector<float>& rows) {
+  return writer->WriteRows(keys, rows.data(), nullptr, RunInline);
+}
+
 class TableFixture : public testing::Test {
  protected:
   std::unique_ptr<TableWriter> Create(const TableConfig& config) {

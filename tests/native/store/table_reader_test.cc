@@ -57,7 +57,7 @@ TEST_F(TableReaderTest, LookupOfNoKeysIsOk) {
 TEST_F(TableReaderTest, OneKeyAHundredThousandTimesReadsItsRowEachTime) {
   const auto writer = Create(ConfigOf("item", 3));
   const std::vector<float> row = {1, 2, 3};
-  ASSERT_OK(writer->WriteRows(std::vector<int64_t>{-7}, row.data(), nullptr, RunInline));
+  ASSERT_OK(WriteRows(writer.get(), {-7}, row));
   const auto reader = Open("item");
   const std::vector<int64_t> keys(100000, -7);
   const std::vector<float> rows = Lookup(reader.get(), keys);
@@ -72,16 +72,16 @@ TEST_F(TableReaderTest, ReaderOpenedBeforeSeesEveryGrowth) {
     std::vector<int64_t> added;
     std::vector<float> rows;
     for (int64_t i = 0; i < batch; ++i, ++keys) {
-      added.push_back(keys * 0x9e3779b97f4a7c1);
+      added.push_back(keys * 0x3779b97f4a7c);
       rows.insert(rows.end(), 8, static_cast<float>(keys));
     }
-    ASSERT_OK(writer->WriteRows(added, rows.data(), nullptr, RunInline));
+    ASSERT_OK(WriteRows(writer.get(), added, rows));
     ASSERT_EQ(rows, Lookup(reader.get(), added)) << keys;
   }
   EXPECT_EQ(keys, reader->Stats().rows);
   EXPECT_GE(reader->Stats().chunks, 10);
   const auto late = Open("item");
-  EXPECT_EQ(std::vector<float>(8, 41192), Lookup(late.get(), {41192 * 0x9e3779b97f4a7c1}));
+  EXPECT_EQ(std::vector<float>(8, 41192), Lookup(late.get(), {41192 * 0x3779b97f4a7c}));
 }
 
 TEST_F(TableReaderTest, ReadRowsGivesCreationOrderAcrossChunks) {
@@ -92,7 +92,7 @@ TEST_F(TableReaderTest, ReadRowsGivesCreationOrderAcrossChunks) {
     keys.push_back(1000 - i);
     rows.insert(rows.end(), 2, static_cast<float>(i));
   }
-  ASSERT_OK(writer->WriteRows(keys, rows.data(), nullptr, RunInline));
+  ASSERT_OK(WriteRows(writer.get(), keys, rows));
   const auto reader = Open("item");
   std::vector<int64_t> read_keys(300);
   std::vector<float> read_rows(600);

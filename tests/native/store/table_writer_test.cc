@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -171,7 +174,7 @@ TEST_F(TableWriterTest, AnyNameMakesATableOfItsOwn) {
     writers.push_back(Create(ConfigOf(name, 1)));
     ASSERT_NE(nullptr, writers.back());
     ++stamp;
-    ASSERT_OK(writers.back()->WriteRows(std::vector<int64_t>{1}, &stamp, nullptr, RunInline));
+    ASSERT_OK(WriteRows(writers.back().get(), {1}, {stamp}));
   }
   stamp = 0;
   for (const std::string& name : names) {
@@ -204,7 +207,7 @@ TEST_F(TableWriterTest, LastOfEqualKeysIsWritten) {
   EXPECT_EQ((std::vector<float>{5, 5, 6, 6, 4, 4}), read);
 
   // Without states the rows start afresh.
-  ASSERT_OK(writer->WriteRows(std::vector<int64_t>{6}, rows.data(), nullptr, RunInline));
+  ASSERT_OK(WriteRows(writer.get(), {6}, {rows[0]}));
   ASSERT_OK(writer->ReadState(1, 1, read.data()));
   EXPECT_EQ((std::vector<float>{0, 0, 6, 6, 4, 4}), read);
 }
@@ -225,7 +228,7 @@ TEST_F(TableWriterTest, ClearedTableReadsInitialValuesAndGrowsAgain) {
   const auto reader = Open("item");
   const std::vector<int64_t> keys = KeysBetween(0, 1000);
   const std::vector<float> rows(2000, 7.0f);
-  ASSERT_OK(writer->WriteRows(keys, rows.data(), nullptr, RunInline));
+  ASSERT_OK(WriteRows(writer.get(), keys, rows));
   EXPECT_EQ(rows, Lookup(reader.get(), keys));
   ASSERT_OK(writer->Clear());
   EXPECT_EQ(0, reader->Stats().rows);
@@ -266,13 +269,12 @@ TEST_F(TableWriterTest, FullTmpfsLeavesTheTableAsItWasAndNamesIt) {
     const std::vector<float> gradients(32000, 0.5f);
     ASSERT_OK(Update(writer.get(), keys, gradients, 1, 0.1f));
     const std::vector<float> before = Lookup(reader.get(), keys);
+    const std::vector<int64_t> too_many = KeysBetween(-20000, 2000);
 
     for (int attempt = 0; attempt < 2; ++attempt) {
       RowSet set;
-      const Status full = writer->Prepare(KeysBetween(-20000, 2000), &set);
-      ExpectError(full, StatusCode::kResourceExhausted, {"table 'item'", "wanted ", " left"});
-      const int64_t left = AvailableBytes(directory_.path());
-      EXPECT_NE(std::string::npos, full.message().find(std::to_string(left) + " bytes are left"));
+      const Status full = writer->Prepare(too_many, &set);
+      ExpectError(full, StatusCode::kResourceExhausted, {"table 'item'", "wanted ", " bytes are left"});
       EXPECT_EQ(2000, reader->Stats().rows);
       EXPECT_EQ(1u, reader->version());
       EXPECT_EQ(before, Lookup(reader.get(), keys));
@@ -307,7 +309,7 @@ TEST_F(TableWriterTest, ClearThatFindsNoRoomLeavesTheTableAsItWas) {
   const std::string impossible = RunOnOwnTmpfs(directory_.path(), kSmall, [&] {
     const auto writer = Create(ConfigOf("item", 2));
     const std::vector<float> rows(20, 7.0f);
-    ASSERT_OK(writer->WriteRows(KeysBetween(0, 10), rows.data(), nullptr, RunInline));
+    ASSERT_OK(WriteRows(writer.get(), KeysBetween(0, 10), rows));
     const int64_t room = AvailableBytes(directory_.path());
     ASSERT_OK(MappedFile::Create(directory_.File("filler"), room, "a test"));
     ExpectError(writer->Clear(), StatusCode::kResourceExhausted, {"table 'item'"});
@@ -362,7 +364,7 @@ TEST_F(TableWriterTest, ReadersNeverSeeAForeignRowWhileTheTableGrows) {
     const std::vector<int64_t> keys = KeysBetween(step * kStepKeys, (step + 1) * kStepKeys);
     std::vector<float> rows;
     for (const int64_t key : keys) rows.insert(rows.end(), kDim, static_cast<float>(key));
-    EXPECT_OK(writer->WriteRows(keys, rows.data(), nullptr, RunInline));
+    EXPECT_OK(WriteRows(writer.get(), keys, rows));
     writer->Publish();
   }
   for (std::thread& reader : readers) reader.join();

@@ -1,0 +1,81 @@
+"""Jobs of real processes: started by horovodrun, with a store directory of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).parent / "jobs"
+
+
+class RunningJob:
+    """A job under horovodrun whose ranks have all said that they run."""
+
+    def __init__(self, ranks: int, job: str, shm_directory: Path) -> None:
+        command = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
+        self.output = ""
+        self._process = subprocess.Popen(
+            [*command, sys.executable, str(JOBS / "endless.py"), job],
+            env={**os.environ, "TFHYBRID_SHM_DIR": str(shm_directory)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.pids: dict[int, int] = {}
+        for line in self._process.stdout:
+            self.output += line
+            if found := re.search(r"running rank=(\d+) pid=(\d+)", line):
+                self.pids[int(found[1])] = int(found[2])
+                if len(self.pids) == ranks:
+                    return
+        raise AssertionError(f"the job ended before all ranks ran:\n{self.output}")
+
+    def kill(self, rank: int) -> None:
+        """kill -9."""
+        os.kill(self.pids[rank], signal.SIGKILL)
+
+    def wait(self, seconds: float) -> int:
+        """Returns the exit status of horovodrun; fails the test if it runs on."""
+        self.output += self._process.communicate(timeout=seconds)[0]
+        return self._process.returncode
+
+    def stop(self) -> None:
+        """Ends whatever still runs."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        for pid in self.pids.values():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._process.wait()
+
+
+@pytest.fixture
+def shm_directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def start_job(shm_directory: Path) -> Iterator:
+    jobs: list[RunningJob] = []
+
+    def start(ranks: int, job: str) -> RunningJob:
+        jobs.append(RunningJob(ranks, job, shm_directory))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.stop()

@@ -1,0 +1,209 @@
+#include "core/c_api.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/util/status.h"
+#include "shm/child_process.h"
+#include "shm/temporary_directory.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int kTimeoutMs = 30000;
+constexpr uint64_t kToken = 77;
+constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99};
+constexpr tfhybrid_optimizer_config kAdagrad = {2, 0.1f, 0.9, 0.999, 1e-7f};
+
+void ExpectCode(StatusCode wanted, int code) {
+  EXPECT_EQ(static_cast<int>(wanted), code) << tfhybrid_last_error();
+}
+void ExpectMessage(const std::string& part) {
+  const std::string message = tfhybrid_last_error();
+  EXPECT_NE(std::string::npos, message.find(part)) << message;
+}
+
+class CApiTest : public testing::Test {
+ protected:
+  ~CApiTest() override { tfhybrid_store_close(); }
+  int Open(int local_rank) {
+    return tfhybrid_store_open(directory_.path().c_str(), "job", local_rank,
+                               ("rank " + std::to_string(local_rank)).c_str(), kToken, &reclaimed_);
+  }
+  void OpenWithTable() {
+    ExpectCode(StatusCode::kOk, Open(0));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kItem, kTimeoutMs));
+  }
+
+  TemporaryDirectory directory_;
+  const char* reclaimed_ = nullptr;
+  int64_t keys_[2] = {4, std::numeric_limits<int64_t>::min()};
+  float rows_[4] = {1, 2, 3, 4};
+};
+
+TEST_F(CApiTest, WithoutAStoreEveryCallSaysThatInitIsMissing) {
+  uint64_t digest;
+  int64_t loaded;
+  tfhybrid_table_stats stats;
+  const tfhybrid_record_schema schema = {0, 16, 0, 8};
+  const int codes[] = {tfhybrid_table_open(&kItem, 10),
+                       tfhybrid_table_set_optimizer("item", &kAdagrad),
+                       tfhybrid_table_stats_get("item", &stats),
+                       tfhybrid_table_digest("item", &digest),
+                       tfhybrid_table_lookup("item", 2, keys_, rows_),
+                       tfhybrid_table_read_rows("item", 0, 0, keys_, rows_, nullptr),
+                       tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr),
+                       tfhybrid_table_clear("item"),
+                       tfhybrid_table_load_records("item", "/missing", &schema, &loaded),
+                       tfhybrid_table_set_version("item", 1)};
+  for (const int code : codes) ExpectCode(StatusCode::kFailedPrecondition, code);
+  ExpectMessage("init()");
+  ExpectMessage("'item'");
+  tfhybrid_store_close();
+}
+
+TEST_F(CApiTest, RowsGoInAndComeOut) {
+  OpenWithTable();
+  EXPECT_STREQ("", reclaimed_);
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_optimizer("item", &kAdagrad));
+  const float states[4] = {5, 6, 7, 8};
+  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, states));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 3));
+  const int64_t wanted[3] = {keys_[1], 0, keys_[0]};
+  float found[6];
+  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 3, wanted, found));
+  EXPECT_EQ((std::vector<float>{3, 4, 0.5, 0.5, 1, 2}), std::vector<float>(found, found + 6));
+
+  int64_t read_keys[2];
+  float read_rows[4], read_states[4];
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_table_read_rows("item", 0, 2, read_keys, read_rows, read_states));
+  EXPECT_EQ(0, std::memcmp(keys_, read_keys, sizeof(keys_)));
+  EXPECT_EQ(0, std::memcmp(rows_, read_rows, sizeof(rows_)));
+  EXPECT_EQ(0, std::memcmp(states, read_states, sizeof(states)));
+
+  tfhybrid_table_stats stats;
+  ExpectCode(StatusCode::kOk, tfhybrid_table_stats_get("item", &stats));
+  EXPECT_EQ(2, stats.rows);
+  EXPECT_EQ(3, stats.version);
+  EXPECT_EQ(stats.bytes, stats.embedding_bytes + stats.state_bytes + stats.index_bytes + 4096);
+  uint64_t digest = 0;
+  ExpectCode(StatusCode::kOk, tfhybrid_table_digest("item", &digest));
+  EXPECT_NE(0u, digest);
+
+  ExpectCode(StatusCode::kOk, tfhybrid_table_clear("item"));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_digest("item", &digest));
+  EXPECT_EQ(0u, digest);
+}
+
+TEST_F(CApiTest, ErrorsKeepTheirCodesAndWords) {
+  OpenWithTable();
+  ExpectCode(StatusCode::kFailedPrecondition, Open(0));
+  ExpectMessage("open already");
+  ExpectCode(StatusCode::kAlreadyExists, tfhybrid_table_open(&kItem, kTimeoutMs));
+  ExpectMessage("'item'");
+  const tfhybrid_table_config wrong = {"wrong", 0, 1, 0, 0, 0};
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(&wrong, kTimeoutMs));
+  ExpectMessage("Received: 0");
+  const tfhybrid_table_config unknown_kind = {"wrong", 2, 12345, 0, 0, 0};
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(&unknown_kind, kTimeoutMs));
+  ExpectCode(StatusCode::kNotFound, tfhybrid_table_lookup("other", 2, keys_, rows_));
+  ExpectMessage("'other'");
+  ExpectCode(StatusCode::kInvalidArgument,
+             tfhybrid_table_read_rows("item", 0, 1, keys_, rows_, nullptr));
+  ExpectMessage("count=1");
+  tfhybrid_optimizer_config optimizer = kAdagrad;
+  optimizer.kind = 9;
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_set_optimizer("item", &optimizer));
+  ExpectCode(StatusCode::kSystem, tfhybrid_table_lookup(nullptr, 2, keys_, rows_));
+}
+
+TEST_F(CApiTest, MessageIsThatOfTheCallingThread) {
+  ExpectCode(StatusCode::kFailedPrecondition, tfhybrid_table_clear("mine"));
+  std::thread([] {
+    EXPECT_STREQ("", tfhybrid_last_error());
+    tfhybrid_table_clear("others");
+  }).join();
+  ExpectMessage("'mine'");
+}
+
+TEST_F(CApiTest, RecordFileIsLoaded) {
+  OpenWithTable();
+  const std::string path = directory_.File("records");
+  std::string bytes(reinterpret_cast<const char*>(keys_), 8);
+  bytes.append(reinterpret_cast<const char*>(rows_), 8);
+  std::ofstream(path, std::ios::binary) << bytes;
+  const tfhybrid_record_schema schema = {0, 16, 0, 8};
+  int64_t loaded = 0;
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_table_load_records("item", path.c_str(), &schema, &loaded));
+  EXPECT_EQ(1, loaded);
+  float found[2];
+  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 1, keys_, found));
+  EXPECT_EQ(2, found[1]);
+  ExpectCode(StatusCode::kNotFound,
+             tfhybrid_table_load_records("item", "/missing", &schema, &loaded));
+}
+
+TEST_F(CApiTest, OnlyTheLeaderWrites) {
+  OpenWithTable();
+  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
+  const auto other_rank = [&] {
+    // Forked with the leader's store open, which a rank never is: it lets go of it first.
+    tfhybrid_store_close();
+    ExpectCode(StatusCode::kOk, Open(1));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kItem, kTimeoutMs));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
+    float found[4];
+    ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 2, keys_, found));
+    EXPECT_EQ(4, found[3]);
+    const auto refused = StatusCode::kFailedPrecondition;
+    ExpectCode(refused, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr));
+    ExpectMessage("leader");
+    ExpectCode(refused, tfhybrid_table_clear("item"));
+    ExpectCode(refused, tfhybrid_table_set_optimizer("item", &kAdagrad));
+    int64_t keys[2];
+    ExpectCode(StatusCode::kOk, tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr));
+    ExpectCode(refused, tfhybrid_table_read_rows("item", 0, 2, keys, found, found));
+    tfhybrid_store_close();
+  };
+  RunInChild(other_rank);
+  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 2, keys_, rows_));
+}
+
+TEST_F(CApiTest, WhatADeadJobLeftIsReported) {
+  ChildProcess dead([&] { OpenWithTable(); });
+  dead.Kill();
+  ExpectCode(StatusCode::kOk, Open(0));
+  const std::string report = reclaimed_;
+  EXPECT_NE(std::string::npos, report.find("bytes left by rank 0\n")) << report;
+}
+
+TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {
+  OpenWithTable();
+  tfhybrid_store_close();
+  OpenWithTable();
+  EXPECT_STREQ("", reclaimed_);
+}
+
+TEST_F(CApiTest, PureFunctionsNeedNoStore) {
+  float rows[4];
+  ExpectCode(StatusCode::kOk, tfhybrid_initial_rows(1, 0.25, 0, 1, 2, keys_, 2, rows));
+  EXPECT_EQ(std::vector<float>(4, 0.25f), std::vector<float>(rows, rows + 4));
+  ExpectCode(StatusCode::kInvalidArgument,
+             tfhybrid_initial_rows(99, 0, 0, 1, 2, keys_, 2, rows));
+  EXPECT_NE(tfhybrid_table_seed(1, "a"), tfhybrid_table_seed(1, "b"));
+  EXPECT_EQ(0xe3069283u, tfhybrid_crc32c("123456789", 9, 0));
+  EXPECT_GT(tfhybrid_available_bytes(directory_.path().c_str()), 0);
+  EXPECT_EQ(0, tfhybrid_available_bytes("/missing"));
+}
+
+}  // namespace
+}  // namespace tfhybrid

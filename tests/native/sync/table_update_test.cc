@@ -1,0 +1,178 @@
+#include "core/sync/table_update.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "shm/child_process.h"
+#include "store/table_fixture.h"
+
+namespace tfhybrid {
+namespace {
+
+using Ranks = std::vector<std::vector<std::pair<int64_t, float>>>;  // per rank: key and gradient
+
+class TableUpdateTest : public TableFixture {
+ protected:
+  // A table of dim 1 whose rows start at zero, updated by plain SGD.
+  std::unique_ptr<TableWriter> SgdTable(const std::string& name) {
+    TableConfig config = ConfigOf(name, 1);
+    config.initializer = {};
+    auto writer = Create(config);
+    EXPECT_OK(writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
+    return writer;
+  }
+
+  // One step of `tables`, each of which gets the same gradients; learning rate -1, so that rows become the gradients.
+  Status Run(TableUpdate* update, const Ranks& ranks, const std::vector<TableWriter*>& tables) {
+    keys_.assign(ranks.size(), {});
+    gradients_.assign(ranks.size(), {});
+    std::vector<GradientMessage> messages(ranks.size());
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      for (const auto& [key, gradient] : ranks[rank]) {
+        keys_[rank].push_back(key);
+        gradients_[rank].push_back(gradient);
+      }
+      for (size_t t = 0; t < tables.size(); ++t) {
+        messages[rank].keys.emplace_back(keys_[rank].data(),
+                                         static_cast<int64_t>(keys_[rank].size()));
+        messages[rank].gradients.push_back(gradients_[rank].data());
+      }
+    }
+    const std::vector<float> rates(tables.size(), -1.0f);
+    return update->Run(messages, rates, tables, RunInline);
+  }
+
+  std::vector<float> Reduce(const std::string& name, std::vector<int64_t> hosts,
+                            Reduction reduction, const Ranks& ranks,
+                            const std::vector<int64_t>& keys) {
+    const auto table = SgdTable(name);
+    TableUpdate update(std::move(hosts), reduction);
+    EXPECT_OK(Run(&update, ranks, {table.get()}));
+    return Lookup(Open(name).get(), keys);
+  }
+
+ private:
+  std::vector<std::vector<int64_t>> keys_;
+  std::vector<std::vector<float>> gradients_;
+};
+
+// The patent's example: rank 0 holds gradients of e, g, i, rank 1 of f, h, i, rank 2 of e, g, i.
+TEST_F(TableUpdateTest, DivisorsOfThePatentsExample) {
+  const Ranks ranks = {{{'e', 12}, {'g', 24}, {'i', 36}},
+                       {{'f', 48}, {'h', 60}, {'i', 72}},
+                       {{'e', 84}, {'g', 96}, {'i', 108}}};
+  const std::vector<int64_t> keys = {'e', 'f', 'g', 'h', 'i'};
+  const std::vector<float> sums = {96, 48, 120, 60, 216};
+  const std::vector<float> divisors = {2, 1, 2, 1, 3};
+  std::vector<float> by_frequency, by_rank;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    by_frequency.push_back(sums[i] * (1.0f / divisors[i]));
+    by_rank.push_back(sums[i] * (1.0f / 3.0f));
+  }
+  const std::vector<std::vector<int64_t>> layouts = {{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 1}};
+  for (const std::vector<int64_t>& hosts : layouts) {
+    const std::string name = std::to_string(hosts[1]) + std::to_string(hosts[2]);
+    EXPECT_EQ(by_frequency, Reduce("f" + name, hosts, Reduction::kFrequency, ranks, keys));
+    EXPECT_EQ(sums, Reduce("s" + name, hosts, Reduction::kSum, ranks, keys));
+    EXPECT_EQ(by_rank, Reduce("m" + name, hosts, Reduction::kMean, ranks, keys));
+  }
+}
+
+// Floats whose sum shows in which order it was formed: 1 is lost beside 2^24 unless another 1 came first.
+TEST_F(TableUpdateTest, SumsByLocalRankAndThenByHost) {
+  constexpr float kBig = 16777216.0f;
+  const Ranks ranks = {{{1, kBig}}, {{1, 1.0f}}, {{1, 1.0f}}, {{1, -kBig}}};
+  const auto sum = [&](const std::string& name, const std::vector<int64_t>& hosts) {
+    return Reduce(name, hosts, Reduction::kSum, ranks, {1})[0];
+  };
+  EXPECT_EQ(((kBig + 1.0f) + 1.0f) - kBig, sum("one_host", {0, 0, 0, 0}));
+  EXPECT_EQ(((kBig + 1.0f) + 1.0f) - kBig, sum("four_hosts", {0, 1, 2, 3}));
+  EXPECT_EQ((kBig + 1.0f) + (1.0f - kBig), sum("two_hosts", {0, 0, 1, 1}));
+  EXPECT_EQ((kBig + (1.0f + 1.0f)) - kBig, sum("three_hosts", {0, 1, 1, 2}));
+  EXPECT_EQ(2.0f, sum("three_hosts_again", {0, 1, 1, 2}));
+  EXPECT_EQ(0.0f, sum("one_host_again", {0, 0, 0, 0}));
+}
+
+TEST_F(TableUpdateTest, OneKeyInEveryOneOfManyRanks) {
+  const Ranks ranks(1000, {{kMinKey, 1.0f}, {kMaxKey, 2.0f}});
+  EXPECT_EQ((std::vector<float>{1000.0f * (1.0f / 1000.0f), 2000.0f * (1.0f / 1000.0f)}),
+            Reduce("t", std::vector<int64_t>(1000, 0), Reduction::kFrequency, ranks,
+                   {kMinKey, kMaxKey}));
+}
+
+TEST_F(TableUpdateTest, OneKeyAHundredThousandTimesIsSummedOnce) {
+  GradientMerger merger;
+  merger.Reset(1, 100000);
+  const std::vector<int64_t> keys(100000, -1);
+  const std::vector<float> gradients(100000, 1.0f);
+  merger.Add(keys, gradients.data(), nullptr);
+  const auto table = SgdTable("t");
+  TableUpdate update({0}, Reduction::kSum);
+  ASSERT_EQ(1, merger.keys().size());
+  EXPECT_OK(Run(&update, {{{merger.keys()[0], merger.sums()[0]}}}, {table.get()}));
+  EXPECT_EQ(std::vector<float>{100000.0f}, Lookup(Open("t").get(), {-1}));
+  EXPECT_EQ(1, table->rows());
+}
+
+TEST_F(TableUpdateTest, EveryTableCountsAVersionAndScratchIsReused) {
+  const auto first = SgdTable("first"), second = SgdTable("second");
+  TableUpdate update({0, 0}, Reduction::kSum);
+  for (uint64_t version = 1; version <= 5; ++version) {
+    const auto key = static_cast<int64_t>(version);
+    ASSERT_OK(Run(&update, {{{key, 1.0f}}, {{0, 1.0f}}}, {first.get(), second.get()}));
+    EXPECT_EQ(version, first->version());
+    EXPECT_EQ(version, second->version());
+  }
+  ASSERT_OK(Run(&update, {{}, {}}, {first.get(), second.get()}));
+  EXPECT_EQ(6u, first->version());
+  EXPECT_EQ((std::vector<float>{5, 1, 1, 1, 1, 1, 0}),
+            Lookup(Open("second").get(), {0, 1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersAreTold) {
+  const std::string impossible = RunOnOwnTmpfs(directory_.path(), "size=600k", [&] {
+    const auto small = SgdTable("small");
+    TableConfig config = ConfigOf("wide", 1024);
+    const auto wide = Create(config);
+    ASSERT_OK(wide->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
+    TableUpdate update({0}, Reduction::kSum);
+    std::vector<int64_t> keys = KeysBetween(0, 200);
+    const std::vector<float> gradients(200 * 1024, 1.0f);
+    GradientMessage message;
+    message.keys.assign(2, keys);
+    message.gradients.assign(2, gradients.data());
+    const std::vector<float> rates = {0.1f, 0.1f};
+    const Status full = update.Run({message}, rates, {small.get(), wide.get()}, RunInline);
+    ExpectError(full, StatusCode::kResourceExhausted, {"table 'wide'"});
+    for (const char* name : {"small", "wide"}) {
+      const auto reader = Open(name);
+      EXPECT_EQ(0, reader->Stats().rows);
+      EXPECT_EQ(0u, reader->version());
+      EXPECT_TRUE(reader->Reached(1));
+      ExpectError(reader->WaitVersion(1, [] { return Status::Ok(); }),
+                  StatusCode::kFailedPrecondition, {name, "No room for table 'wide'"});
+    }
+    keys.resize(3);
+    message.keys.assign(2, keys);
+    EXPECT_OK(update.Run({message}, rates, {small.get(), wide.get()}, RunInline));
+    EXPECT_EQ(1u, wide->version());
+    EXPECT_EQ(3, small->rows());
+  });
+  if (!impossible.empty()) GTEST_SKIP() << impossible;
+}
+
+TEST_F(TableUpdateTest, ReductionsHaveNames) {
+  EXPECT_EQ(Reduction::kFrequency, ParseReduction("frequency").value());
+  EXPECT_EQ(Reduction::kSum, ParseReduction("sum").value());
+  EXPECT_EQ(Reduction::kMean, ParseReduction("mean").value());
+  ExpectError(ParseReduction("average").status(), StatusCode::kInvalidArgument,
+              {"Received: 'average'"});
+}
+
+}  // namespace
+}  // namespace tfhybrid
