@@ -2,7 +2,7 @@
 
 Environment variables, all optional:
 
-    TFHYBRID_SHM_DIR       directory of the store, on a tmpfs or hugetlbfs (default /dev/shm)
+    TFHYBRID_SHM_DIR       directory of the store, on a tmpfs (default /dev/shm)
     TFHYBRID_DATA          directory of the data archives that examples and tests read
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
 """

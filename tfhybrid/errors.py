@@ -1,16 +1,16 @@
 """The exceptions of tfhybrid.
 
-    TfhybridError
-    ├── ConfigError (ValueError)             an argument or a combination of settings that can never work
-    ├── UnsupportedError (ValueError)        a Keras or TensorFlow feature that would silently mix models; names what to use
-    ├── DataError (ValueError)               a malformed record, column or file of training data
-    ├── NotInitializedError (RuntimeError)   `tfhybrid.init()` has not been called
-    ├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
-    └── StoreError (RuntimeError)            the shared-memory store
-        ├── NameTakenError                   a living job or table has that name
-        ├── OutOfSpaceError                  shared memory, disk or memory limit reached
-        ├── CorruptFileError                 a segment or binary file is damaged
-        └── PeerDiedError                    a process that this one waited for is gone or does not answer
+TfhybridError
+├── ConfigError (ValueError)             arguments that can never work
+├── UnsupportedError (ValueError)        a feature that is refused; names what to use
+├── DataError (ValueError)               a malformed record, column or file of training data
+├── NotInitializedError (RuntimeError)   `tfhybrid.init()` has not been called
+├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
+└── StoreError (RuntimeError)            the shared-memory store
+    ├── NameTakenError                   a living job or table has that name
+    ├── OutOfSpaceError                  shared memory, disk or memory limit reached
+    ├── CorruptFileError                 a segment or binary file is damaged
+    └── PeerDiedError                    a process that this one waits for is gone
 """
 
 from __future__ import annotations

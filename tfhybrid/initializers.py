@@ -1,43 +1,42 @@
 """Initial values of embeddings: pure functions of (job seed, table name, key, column).
 
 A lookup of a key that was never updated computes its value on the fly, on every rank and host
-alike, so nothing is stored or sent for it. The formulas are in `custom_ops/core/compute/initializer.h`.
+alike, so nothing is stored or sent for it. The formulas: `custom_ops/core/compute/initializer.h`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import ClassVar
 
 from tfhybrid.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """Base of the initializers: what the native function wants to know."""
+    """Base of the initializers: a kind and at most two parameters, the fields of the class."""
+
+    kind: ClassVar[int]  # InitializerKind of the core
 
     @property
     def native(self) -> tuple[int, float, float]:
-        """The kind's number and its two parameters."""
-        raise NotImplementedError
+        """The kind and its two parameters, as the core has them."""
+        values = [float(getattr(self, field.name)) for field in dataclasses.fields(self)]
+        a, b = (*values, 0.0, 0.0)[:2]
+        return self.kind, a, b
 
     def __post_init__(self) -> None:
-        kind, a, b = self.native
+        _, a, b = self.native
         if not (math.isfinite(a) and math.isfinite(b)):
             raise ConfigError(f"An initializer's parameters are finite. Received: {self}")
-        if (kind == 2 and a > b) or (kind in (3, 4) and b < 0):
-            raise ConfigError(
-                f"An initializer wants minval <= maxval and stddev >= 0. Received: {self}"
-            )
 
 
 @dataclasses.dataclass(frozen=True)
 class Zeros(Initializer):
     """Every value is 0."""
 
-    @property
-    def native(self) -> tuple[int, float, float]:
-        return 0, 0.0, 0.0
+    kind = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,9 +45,7 @@ class Constant(Initializer):
 
     value: float = 0.0
 
-    @property
-    def native(self) -> tuple[int, float, float]:
-        return 1, float(self.value), 0.0
+    kind = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +55,12 @@ class Uniform(Initializer):
     minval: float = -0.05
     maxval: float = 0.05
 
-    @property
-    def native(self) -> tuple[int, float, float]:
-        return 2, float(self.minval), float(self.maxval)
+    kind = 2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.minval > self.maxval:
+            raise ConfigError(f"Uniform wants minval <= maxval. Received: {self}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,21 +70,19 @@ class Normal(Initializer):
     mean: float = 0.0
     stddev: float = 0.05
 
-    @property
-    def native(self) -> tuple[int, float, float]:
-        return 3, float(self.mean), float(self.stddev)
+    kind = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stddev < 0:
+            raise ConfigError(f"A normal distribution wants stddev >= 0. Received: {self}")
 
 
 @dataclasses.dataclass(frozen=True)
-class TruncatedNormal(Initializer):
+class TruncatedNormal(Normal):
     """Normal with `mean` and `stddev`, restricted to two standard deviations around the mean."""
 
-    mean: float = 0.0
-    stddev: float = 0.05
-
-    @property
-    def native(self) -> tuple[int, float, float]:
-        return 4, float(self.mean), float(self.stddev)
+    kind = 4
 
 
 _NAMES: dict[str, type[Initializer]] = {

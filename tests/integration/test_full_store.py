@@ -24,7 +24,8 @@ def test_full_store_is_an_error_and_leaves_the_table_as_it_was(tmp_path):
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout.splitlines()[-1])
     assert "table 'item'" in report["message"]
-    assert "wanted" in report["message"] and "bytes are left" in report["message"]
+    assert "wanted" in report["message"]
+    assert "bytes are left" in report["message"]
     assert report["steps"] > 1
     assert report["same"]
     assert report["rows"] == report["steps"] * 4096

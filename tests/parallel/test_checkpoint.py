@@ -8,6 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+
 import tfhybrid
 from tfhybrid import checkpoint, distributed
 from tfhybrid.data import Batches, Clicks
@@ -15,6 +16,7 @@ from tfhybrid.errors import CheckpointError
 
 FEATURES = ["user", "item"]
 STEPS_PER_EPOCH = 4
+START = checkpoint.Position(0, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +58,7 @@ def start(optimizer: str = "adam", dim: int = 6) -> keras.Model:
     return model
 
 
-def fit(model: keras.Model, epochs: int, position=checkpoint.Position(0, 0), callbacks=()) -> None:
+def fit(model: keras.Model, epochs: int, position=START, callbacks=()) -> None:
     """Trains to the end of `epochs`, first the rest of the epoch that was broken off."""
     source = batches()
     epoch = position.epoch

@@ -186,7 +186,11 @@ class Trainer:
             dense = [x.T @ upstream, upstream.sum(axis=0), *dense]
             upstream = upstream @ kernel.T
             upstream = upstream * (x > 0) if x is not activations[0] else upstream
-        return losses.sum() / samples, dense, self._sparse(keys, np.split(upstream, np.cumsum(widths)[:-1], 1))
+        return (
+            losses.sum() / samples,
+            dense,
+            self._sparse(keys, np.split(upstream, np.cumsum(widths)[:-1], 1)),
+        )
 
     def _sparse(self, keys: Keys, parts: Sequence[np.ndarray]):
         """Returns by table and key the gradients that the parts, one per field, add up to."""

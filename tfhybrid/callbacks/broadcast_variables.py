@@ -39,11 +39,13 @@ class BroadcastVariables(keras.callbacks.Callback):
         steps = set(distributed.allgather_object(int(self.model.optimizer.iterations)))
         if len(steps) == 1 and steps != {0}:
             return
-        variables = [
-            variable
-            for variable in [*self.model.variables, *self.model.optimizer.variables]
-            if not isinstance(variable, TableProxy) and variable.dtype != "uint32"
+        # Whole numbers among a model's variables are states of random generators.
+        weights = [
+            weight
+            for weight in self.model.variables
+            if not isinstance(weight, TableProxy) and keras.backend.is_float_dtype(weight.dtype)
         ]
+        variables = [*weights, *self.model.optimizer.variables]
         mine = [np.asarray(variable) for variable in variables]
         values = distributed.broadcast_object(mine, self.root)
         for variable, value in zip(variables, values, strict=True):

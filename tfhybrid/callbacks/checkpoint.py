@@ -64,7 +64,10 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves after every `save_freq` steps."""
-        if isinstance(self.save_freq, int) and int(self.model.optimizer.iterations) % self.save_freq == 0:
+        if (
+            isinstance(self.save_freq, int)
+            and int(self.model.optimizer.iterations) % self.save_freq == 0
+        ):
             self._save(checkpoint.Position(self._epoch, batch + 1))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

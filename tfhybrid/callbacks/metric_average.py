@@ -18,7 +18,7 @@ class MetricAverage(keras.callbacks.Callback):
     samples; the average of the ranks' AUCs is not the AUC of all samples, so AUC is refused.
 
     Raises:
-        UnsupportedError: When training begins, if the model has a metric that is no mean.
+        UnsupportedError: After the first step, if the model has a metric that is no mean.
 
     Example:
 
@@ -27,14 +27,23 @@ class MetricAverage(keras.callbacks.Callback):
     ```
     """
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Looks at the metrics."""
-        refused = [m.name for m in _leaves(self.model.metrics) if not isinstance(m, keras.metrics.Mean)]
+    def __init__(self) -> None:
+        super().__init__()
+        self._looked = False
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Looks at the metrics: Keras makes those of `compile` with the first step."""
+        if self._looked:
+            return
+        self._looked = True
+        refused = [
+            m.name for m in _leaves(self.model.metrics) if not isinstance(m, keras.metrics.Mean)
+        ]
         if refused:
             raise UnsupportedError(
-                "MetricAverage averages means over samples; the average of other metrics over ranks "
-                "is not the metric of all samples. Use tfhybrid.metrics.evaluate(model, dataset) "
-                f"for the exact AUC and log loss over all ranks. Received: {refused}"
+                "MetricAverage averages means over samples; the average of another metric over "
+                "ranks is not the metric of all samples. For the exact AUC and log loss over all "
+                f"ranks use tfhybrid.metrics.evaluate(model, dataset). Received: {refused}"
             )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints: dense weights, optimizer, tables in their real shape, and the position, of one step."""
+"""Checkpoints: dense weights, optimizer, tables and the position, all of one step."""
 
 from tfhybrid.checkpoint.manifest import Position, steps
 from tfhybrid.checkpoint.restore import restore

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tfhybrid import distributed, initializers
 from tfhybrid.checkpoint import dense
 from tfhybrid.checkpoint.manifest import Manifest, Position, TableEntry, folder_of, steps
-from tfhybrid.errors import CheckpointError, TfhybridError
+from tfhybrid.errors import CheckpointError, StoreError
 from tfhybrid.store import RowBlock, Table, current_job
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -53,25 +53,15 @@ def restore(
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     tables = dense.tables_of(model)
-    manifest = _together(lambda: _check(folder, tables))
-    _together(lambda: _load(folder, manifest, model, tables))
+    try:
+        manifest = distributed.together(lambda: _check(folder, tables))
+        distributed.together(lambda: _load(folder, manifest, model, tables))
+    except (StoreError, OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} could not be restored. {error}") from error
     for name, table in tables.items():
         table.set_version(manifest.tables[name].version)
     _log.info("Restored %s, going on at epoch %d, step %d", folder, *manifest.position)
     return manifest.position
-
-
-def _together(work):
-    """Runs `work` on this rank and raises on all ranks if it fails on one."""
-    failure, result = None, None
-    try:
-        result = work()
-    except (TfhybridError, OSError, SafetensorError) as error:
-        failure = f"rank {distributed.rank()}: {error}"
-    failures = [text for text in distributed.allgather_object(failure) if text]
-    if failures:
-        raise CheckpointError(failures[0])
-    return result
 
 
 def _check(folder: Path, tables: dict[str, Table]) -> Manifest:

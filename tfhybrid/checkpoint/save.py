@@ -12,6 +12,7 @@ from urllib.parse import quote
 import keras
 import numpy as np
 import tensorflow as tf
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from tfhybrid import distributed, initializers
@@ -27,7 +28,7 @@ from tfhybrid.checkpoint.manifest import (
     steps,
     sync,
 )
-from tfhybrid.errors import CheckpointError
+from tfhybrid.errors import CheckpointError, TfhybridError
 from tfhybrid.store import Table, current_job
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -65,22 +66,39 @@ def save(
     """
     step = int(model.optimizer.iterations)
     folder = folder_of(Path(directory), step)
+    tables = dense.tables_of(model)
     arrays = dense.gather(model)
-    failure = None
-    if distributed.rank() == 0:
+
+    def write() -> None:
+        if distributed.rank() > 0:
+            return
         started = time.monotonic()
-        try:
-            size = _write(folder, dense.tables_of(model), arrays, step, position)
-            _prune(folder.parent, max_to_keep)
-            _log.info(
-                "Saved %s: %.1f MB in %.1f s", folder, size / 1e6, time.monotonic() - started
-            )
-        except Exception as error:  # noqa: BLE001: told to all ranks, raised below
-            failure = f"{type(error).__name__}: {error}"
-    failure = distributed.broadcast_object(failure)
-    if failure is not None:
-        raise CheckpointError(f"The checkpoint {folder} could not be written. {failure}")
+        size = _write(folder, tables, arrays, step, position)
+        _prune(folder.parent, max_to_keep)
+        _log.info("Saved %s: %.1f MB in %.1f s", folder, size / 1e6, time.monotonic() - started)
+
+    _compare_replicas(tables)
+    try:
+        distributed.together(write)
+    except (TfhybridError, OSError, SafetensorError) as error:
+        raise CheckpointError(f"The checkpoint {folder} could not be written. {error}") from error
     return folder
+
+
+def _compare_replicas(tables: dict[str, Table]) -> None:
+    """Checks that all hosts have the same tables, bit for bit, before one of them is saved."""
+    job = current_job()
+    if len(set(job.hosts)) == 1:
+        return
+    mine = {name: table.digest() for name, table in tables.items()} if job.is_leader else {}
+    by_rank = distributed.allgather_object(mine)
+    for name, table in tables.items():
+        digests = {rank: mine[name] for rank, mine in enumerate(by_rank) if name in mine}
+        if len(set(digests.values())) > 1:
+            raise CheckpointError(
+                f"The replicas of table '{name}' differ at version {table.stats().version}: "
+                f"digests by leader's rank {digests}. Nothing was saved."
+            )
 
 
 def _write(
@@ -120,7 +138,7 @@ def _write_table(folder: Path, table: Table, files: dict[str, FileEntry]) -> Tab
     blocks = table.blocks(max(1, _BLOCK_BYTES // row_bytes), states=True)
     for number, block in enumerate(blocks):
         names.append(f"{quote(table.name, safe='')}-{number:05d}.safetensors")
-        arrays = {"keys": block.keys, "embeddings": block.embeddings, "states": block.states}
+        arrays = {name: array for name, array in vars(block).items() if array is not None}
         files[names[-1]] = _write_file(folder / names[-1], arrays)
     return TableEntry(
         dim=table.dim,

@@ -15,6 +15,7 @@ from tfhybrid.distributed.collectives import (
     rank,
     size,
     start,
+    together,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "rank",
     "size",
     "start",
+    "together",
 ]

@@ -6,8 +6,9 @@ Horovod's own Keras wrappers fail on Keras 3; its collectives do not.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +19,10 @@ os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
 import horovod
 import horovod.tensorflow as hvd
 import tensorflow as tf
+
+from tfhybrid.errors import StoreError
+
+Result = TypeVar("Result")
 
 
 def start() -> None:
@@ -84,6 +89,29 @@ def allgather(array: np.ndarray) -> np.ndarray:
     if size() == 1:
         return array
     return np.concatenate(allgather_object(array))
+
+
+def together(work: Callable[[], Result]) -> Result:
+    """Runs `work` on every rank, and raises on all of them if it fails on one.
+
+    Without it a rank whose part fails would leave the others waiting in their next collective.
+
+    Raises:
+        Exception: Where `work` raised, what it raised.
+        StoreError: On the other ranks, with the rank that failed in front.
+    """
+    failure: Exception | None = None
+    try:
+        result = work()
+    except Exception as error:  # told to all ranks, raised below
+        failure = error
+    here = f"rank {rank()} on {socket.gethostname()}"
+    failures = allgather_object(failure and f"{here}: {type(failure).__name__}: {failure}")
+    if failure is not None:
+        raise failure
+    if any(failures):
+        raise StoreError(next(text for text in failures if text))
+    return result
 
 
 def gather_messages(message: tf.Tensor, name: str) -> tf.Tensor:

@@ -48,7 +48,7 @@ class Embedding(EmbeddingCollection):
         feature = self.features[0]
         return super().call({feature: inputs})[feature]
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Returns the shape of the output for the shape of the input."""
         feature = self.features[0]
         return super().compute_output_shape({feature: input_shape})[feature]

@@ -106,7 +106,7 @@ class EmbeddingCollection(keras.layers.Layer):
             for feature, embedding in zip(self._table_of, embeddings, strict=True)
         }
 
-    def compute_output_shape(self, input_shape: Mapping[str, Any]) -> dict[str, tuple]:
+    def compute_output_shape(self, input_shape: Mapping[str, Any]) -> Any:
         """Returns the shapes of the output for the shapes of the input."""
         return {
             feature: (*input_shape[feature], self._recipes[table].dim)
@@ -114,7 +114,7 @@ class EmbeddingCollection(keras.layers.Layer):
         }
 
     def get_config(self) -> NoReturn:
-        """Refuses: Keras asks this to save or clone a model, and the tables would not come along."""
+        """Refuses to be saved or cloned: the tables would not come along."""
         raise refuse_to_save(list(self._recipes))
 
     def save_own_variables(self, store: Any) -> None:
@@ -150,7 +150,9 @@ def _resolve(
             )
         for feature in features:
             if table_of.get(feature, feature) != feature:
-                raise ConfigError(f"Feature '{feature}' is in two shared tables. Received: {shared}")
+                raise ConfigError(
+                    f"Feature '{feature}' is in two shared tables. Received: {shared}"
+                )
             table_of[feature] = table
         recipes[table] = next(iter(given.values()))
     for feature, table in table_of.items():

@@ -61,6 +61,7 @@ def refuse_to_save(tables: list[str]) -> UnsupportedError:
     """Returns the error of a layer that Keras asks to save or load its own variables."""
     return UnsupportedError(
         f"model.save, save_weights, ModelCheckpoint and BackupAndRestore would leave out the "
-        f"tables {tables}, which lie in shared memory. Use tfhybrid.callbacks.Checkpoint(directory) "
-        "to save dense weights, tables and position together."
+        f"tables {tables}, which lie in shared memory. Use "
+        "tfhybrid.callbacks.Checkpoint(directory) to save dense weights, tables and position "
+        "together."
     )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import keras
 from keras import ops
-from tfhybrid.config import TableConfig
 
+from tfhybrid.config import TableConfig
 from tfhybrid.layers import EmbeddingCollection
 from tfhybrid.models.tower import tower
 

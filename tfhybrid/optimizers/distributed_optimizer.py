@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -83,12 +83,17 @@ def DistributedOptimizer(
                 f"Received: {option}={getattr(optimizer, option)}"
             )
     base = type(optimizer)
-    wrapped = type(base.__name__, (_Distributed, base), {}).from_config(optimizer.get_config())
+    distributed_class: Any = type(base.__name__, (_Distributed, base), {})
+    wrapped = distributed_class.from_config(optimizer.get_config())
     wrapped.start_sparse(SparseUpdate(reduction, f"update_{next(_ordinals)}"))
     return wrapped
 
 
-class _Distributed:
+# For the type checker alone: what stands behind the mixin.
+_KerasOptimizer: Any = keras.optimizers.Optimizer if TYPE_CHECKING else object
+
+
+class _Distributed(_KerasOptimizer):
     """What `DistributedOptimizer` puts in front of a Keras optimizer class.
 
     Keras sees the dense variables alone; `build` and `apply` split what they are given.

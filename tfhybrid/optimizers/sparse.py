@@ -1,15 +1,15 @@
-"""The native optimizers of tables. Each equals its Keras namesake on the rows that a step touches."""
+"""The native optimizers of tables; each equals its Keras namesake on the rows a step touches."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import keras
 
 from tfhybrid.errors import ConfigError
 
-LearningRate = float | keras.optimizers.schedules.LearningRateSchedule
+LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,29 +17,31 @@ class SparseOptimizer:
     """Base of the optimizers of tables.
 
     Args:
-        learning_rate: A number, or a Keras schedule over the number of updates. `None` follows
+        learning_rate: A number, or a Keras schedule over the optimizer's iterations. `None` follows
             the learning rate of the Keras optimizer that `DistributedOptimizer` wraps.
     """
 
     learning_rate: LearningRate | None = None
 
-    slots: ClassVar[int] = 0  # vectors of dim floats in a row's state
+    kind: ClassVar[int]  # OptimizerKind of the core
+    slots: ClassVar[int]  # vectors of dim floats in a row's state
 
     @property
     def native(self) -> tuple[int, float, float, float, float]:
-        """Kind, initial accumulator value, beta_1, beta_2 and epsilon, as the core has them."""
-        raise NotImplementedError
+        """Kind, initial accumulator value, beta_1, beta_2 and epsilon, 0 where it has none."""
+        accumulator, beta_1, beta_2, epsilon = (
+            float(getattr(self, name, 0.0))
+            for name in ("initial_accumulator_value", "beta_1", "beta_2", "epsilon")
+        )
+        return self.kind, accumulator, beta_1, beta_2, epsilon
 
 
 @dataclasses.dataclass(frozen=True)
 class SGD(SparseOptimizer):
     """`embedding -= learning_rate * gradient`."""
 
-    slots: ClassVar[int] = 0
-
-    @property
-    def native(self) -> tuple[int, float, float, float, float]:
-        return 1, 0.0, 0.0, 0.0, 0.0
+    kind = 1
+    slots = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +57,8 @@ class Adagrad(SparseOptimizer):
     initial_accumulator_value: float = 0.1
     epsilon: float = 1e-7
 
-    slots: ClassVar[int] = 1
-
-    @property
-    def native(self) -> tuple[int, float, float, float, float]:
-        return 2, self.initial_accumulator_value, 0.0, 0.0, self.epsilon
+    kind = 2
+    slots = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +78,8 @@ class Adam(SparseOptimizer):
     beta_2: float = 0.999
     epsilon: float = 1e-7
 
-    slots: ClassVar[int] = 2
-
-    @property
-    def native(self) -> tuple[int, float, float, float, float]:
-        return 3, 0.0, self.beta_1, self.beta_2, self.epsilon
+    kind = 3
+    slots = 2
 
 
 _NAMES = {"sgd": SGD, "adagrad": Adagrad, "adam": Adam}

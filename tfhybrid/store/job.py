@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import itertools
 import logging
 import os
 import secrets
@@ -14,7 +15,7 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
-from tfhybrid.errors import ConfigError, NotInitializedError, StoreError
+from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.store import native
 
 _log = logging.getLogger("tfhybrid.job")
@@ -41,13 +42,13 @@ def current_job() -> Job:
     """
     if _current is None:
         raise NotInitializedError(
-            "Call tfhybrid.init() first: it starts Horovod and opens the store that holds the tables."
+            "Call tfhybrid.init() first: it starts Horovod and opens the store of the tables."
         )
     return _current
 
 
 def init(job: str | None = None, *, seed: int = 0) -> None:
-    """Starts the job: Horovod, one GPU and a fair share of threads per rank, a fresh store per host.
+    """Starts the job: Horovod, a GPU and a share of threads per rank, a fresh store per host.
 
     Call it once at the top of the script, on every rank; a second call with the same arguments does
     nothing. Without `horovodrun` it starts a job of one rank.
@@ -83,20 +84,20 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     _set_up_logging()
     _share_devices()
     _check_arguments(job, seed)
+    hosts = _hosts(distributed.allgather_object(distributed.local_rank()))
     name, tokens = distributed.broadcast_object(
-        (job or secrets.token_hex(4), [secrets.randbits(64) for _ in range(distributed.size())])
+        (job or secrets.token_hex(4), [secrets.randbits(64) for _ in hosts])
     )
-    _open_store(name, tokens[distributed.cross_rank()])
-    hosts = tuple(distributed.allgather_object(distributed.cross_rank()))
+    _open_store(name, tokens[hosts[distributed.rank()]])
     _current = Job(name, seed, hosts, distributed.local_rank() == 0)
     atexit.register(shutdown)
     _log.info(
-        "tfhybrid %s: job %s, %d host(s) x %d rank(s), sparse sync by allgather, store %s with "
+        "tfhybrid %s: job %s, %d rank(s) on %d host(s), sparse sync by allgather, store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Horovod %s",
         __version__,
         name,
+        len(hosts),
         len(set(hosts)),
-        distributed.local_size(),
         shm_directory(),
         native.available_bytes(shm_directory()) / 1e9,
         seed,
@@ -124,6 +125,7 @@ def _set_up_logging() -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
+        logger.propagate = False
 
 
 def _share_devices() -> None:
@@ -146,6 +148,16 @@ def _share_devices() -> None:
         )
 
 
+def _hosts(local_ranks: list[int]) -> tuple[int, ...]:
+    """Returns the host of each rank; a host begins with its leader, local rank 0.
+
+    Not Horovod's cross_rank, which on hosts with different numbers of ranks counts anew for each
+    local rank.
+    """
+    hosts = tuple(itertools.accumulate(int(local_rank == 0) for local_rank in local_ranks))
+    return tuple(host - 1 for host in hosts)
+
+
 def _check_arguments(job: str | None, seed: int) -> None:
     given = distributed.allgather_object((job, seed, __version__))
     if len(set(given)) > 1:
@@ -158,22 +170,17 @@ def _check_arguments(job: str | None, seed: int) -> None:
 def _open_store(job: str, token: int) -> None:
     """Opens the store on all ranks, leaders first; where one fails, all raise."""
     local_rank = distributed.local_rank()
-    host = socket.gethostname()
-    description = f"rank {distributed.rank()} (pid {os.getpid()} on {host})"
-    for leaders in (True, False):
-        failure: Exception | None = None
-        if (local_rank == 0) == leaders:
-            try:
-                reclaimed = native.open_store(
-                    shm_directory(), job, local_rank, description, token
-                )
-                for line in reclaimed.splitlines():
-                    _log.warning("Removed the store of a dead job, %s", line)
-            except Exception as error:  # noqa: BLE001: told to all ranks, raised below
-                failure = error
-        failures = distributed.allgather_object(failure and f"{description}: {failure}")
-        if any(failures):
-            native.close_store()
-            if failure is not None:
-                raise failure
-            raise StoreError(next(text for text in failures if text))
+    description = f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
+
+    def open_as(leader: bool) -> None:
+        if (local_rank == 0) == leader:
+            reclaimed = native.open_store(shm_directory(), job, local_rank, description, token)
+            for line in reclaimed.splitlines():
+                _log.warning("Removed the store of a dead job, %s", line)
+
+    try:
+        distributed.together(lambda: open_as(leader=True))
+        distributed.together(lambda: open_as(leader=False))
+    except TfhybridError:
+        native.close_store()
+        raise

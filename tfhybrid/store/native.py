@@ -172,5 +172,7 @@ def crc32c(data: bytes | np.ndarray, seed: int = 0) -> int:
     """Returns the CRC-32C of bytes, continuing from `seed`."""
     array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
     return int(
-        _library.tfhybrid_crc32c(pointer(array), ctypes.c_int64(array.nbytes), ctypes.c_uint32(seed))
+        _library.tfhybrid_crc32c(
+            pointer(array), ctypes.c_int64(array.nbytes), ctypes.c_uint32(seed)
+        )
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class RecordFile:
         Raises:
             ConfigError: The dtype has no such fields, or an embedding of another length.
         """
-        fields = self.dtype.fields or {}
+        fields: dict[str, Any] = dict(self.dtype.fields or {})
         wanted = {"key": np.dtype("<i8"), "embedding": np.dtype(("<f4", (dim,)))}
         for name, dtype in wanted.items():
             if name not in fields or fields[name][0] != dtype:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import os
 from collections.abc import Iterator
 
 import numpy as np
 
-from tfhybrid import initializers
+from tfhybrid import distributed, initializers
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
 from tfhybrid.store import native
@@ -40,7 +41,7 @@ class TableStats:
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Rows of a table in creation order: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`."""
+    """Rows in creation order: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`."""
 
     keys: np.ndarray
     embeddings: np.ndarray
@@ -87,7 +88,7 @@ class Table:
         """Returns rows, version and bytes of the table on this host."""
         struct = native.TableStatsStruct()
         self._call("table_stats_get", ctypes.byref(struct))
-        return TableStats(**{name: getattr(struct, name) for name, _ in struct._fields_})
+        return TableStats(*(getattr(struct, f.name) for f in dataclasses.fields(TableStats)))
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
         """Returns the embeddings of keys, initial values where a key has no row.
@@ -134,7 +135,7 @@ class Table:
             yield block
 
     def digest(self) -> int:
-        """Returns a number that is equal on two hosts if and only if the replicas are, bit for bit.
+        """Returns a hash by which two hosts see whether their replicas are equal, bit for bit.
 
         On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
         """
@@ -185,7 +186,7 @@ class Table:
     def load(self, file: RecordFile) -> int:
         """Fills the table from a binary file of sparse parameters, before the first step.
 
-        Call it on every rank: the leader of each host loads, the others wait for it.
+        Every rank must call it: the leader of each host loads, the others wait for all leaders.
 
         Args:
             file: The file and the layout of its records.
@@ -195,18 +196,10 @@ class Table:
 
         Raises:
             CorruptFileError: The file is cut short, or holds a key twice.
-            ConfigError: Its records do not fit the table.
+            ConfigError: Its records do not fit the table, or the table has rows.
+            StoreError: Another host could not load. Whatever failed, the table is empty then.
         """
-        if self._job.is_leader:
-            schema = native.RecordSchemaStruct(*file.layout(self.dim))
-            rows = ctypes.c_int64()
-            self._call(
-                "table_load_records",
-                str(file.path).encode(),
-                ctypes.byref(schema),
-                ctypes.byref(rows),
-            )
-        self.set_version(1)
+        distributed.together(lambda: self._load(file) if self._job.is_leader else None)
         return self.stats().rows
 
     def clear(self) -> None:
@@ -214,8 +207,23 @@ class Table:
         self._call("table_clear")
 
     def set_version(self, version: int) -> None:
-        """Continues from `version` after loading, on every rank: the leader says, the others wait."""
+        """Continues from `version` after loading; every rank calls it, the leader first."""
         self._call("table_set_version", ctypes.c_uint64(version))
+
+    def _load(self, file: RecordFile) -> None:
+        if self.stats().rows:
+            raise ConfigError(
+                f"A file is loaded into an empty table. Received: table '{self.name}' with "
+                f"{self.stats().rows} rows"
+            )
+        schema = native.RecordSchemaStruct(*file.layout(self.dim))
+        rows = ctypes.c_int64()
+        path = os.fsencode(file.path)
+        try:
+            self._call("table_load_records", path, ctypes.byref(schema), ctypes.byref(rows))
+        except BaseException:
+            self.clear()
+            raise
 
     def _call(self, function: str, *arguments: object) -> None:
         native.call(function, self.name.encode(), *arguments)

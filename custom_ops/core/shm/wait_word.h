@@ -1,6 +1,6 @@
 // Waiting for a 64-bit counter in shared memory to reach a value, without spinning: the only caller of futex.
 //
-// The counter only grows. The waiter may have it mapped read-only. The futex watches the low 32 bits, which change with
+// The counter grows while anybody waits. The waiter may have it mapped read-only. The futex watches the low 32 bits, which change with
 // every increment, so no wake-up is lost unless 2^32 increments happen between two instructions.
 #ifndef TFHYBRID_CORE_SHM_WAIT_WORD_H_
 #define TFHYBRID_CORE_SHM_WAIT_WORD_H_

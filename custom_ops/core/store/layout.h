@@ -98,13 +98,6 @@ struct ChunkSegment {
 };
 static_assert(sizeof(ChunkSegment) == 64);
 
-struct StoreSegment {
-  SegmentHeader header;
-  char host[256];
-  char version[32];  // of the package that made it
-};
-static_assert(sizeof(StoreSegment) <= kPageBytes);
-
 }  // namespace tfhybrid
 
 #endif  // TFHYBRID_CORE_STORE_LAYOUT_H_

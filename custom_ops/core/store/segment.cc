@@ -126,11 +126,12 @@ int64_t EmbeddingsOffset(int64_t rows) {
 }
 
 int64_t RowChunkBytes(int64_t rows, int64_t dim) {
-  return EmbeddingsOffset(rows) + rows * dim * static_cast<int64_t>(sizeof(float));
+  return RoundUp(EmbeddingsOffset(rows) + rows * dim * static_cast<int64_t>(sizeof(float)),
+                 kPageBytes);
 }
 
 int64_t StateChunkBytes(int64_t rows, int64_t row_floats) {
-  return kPageBytes + rows * row_floats * static_cast<int64_t>(sizeof(float));
+  return RoundUp(kPageBytes + rows * row_floats * static_cast<int64_t>(sizeof(float)), kPageBytes);
 }
 
 Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows,

@@ -35,7 +35,7 @@ struct SegmentIdentity {
   uint64_t ordinal;
 };
 
-// Creates a segment and fills its header; `crc` is set for all kinds but kTable (SealTable does that).
+// Creates a segment of whole pages and fills its header. A table's checksum follows with SealTable.
 Result<MappedFile> CreateSegment(const std::string& path, const SegmentIdentity& identity,
                                  int64_t bytes, const std::string& purpose);
 
@@ -59,7 +59,7 @@ int64_t IndexBytes(int64_t slots);
 Status CheckIndex(const std::string& path, const MappedFile& file);
 Span<IndexSlot> SlotsOf(const MappedFile& file);
 
-// Row chunks: keys, then embeddings.
+// Row chunks: keys, then embeddings. Sizes are of whole pages.
 int64_t EmbeddingsOffset(int64_t rows);
 int64_t RowChunkBytes(int64_t rows, int64_t dim);
 int64_t StateChunkBytes(int64_t rows, int64_t row_floats);

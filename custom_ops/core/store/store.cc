@@ -120,7 +120,7 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
   TFHYBRID_ASSIGN_OR_RETURN(
       MappedFile segment,
       CreateSegment(directory + "/store", {SegmentKind::kStore, config.token, 0},
-                    sizeof(StoreSegment), "the store of job '" + config.job + "'"));
+                    sizeof(SegmentHeader), "the store of job '" + config.job + "'"));
   return std::unique_ptr<Store>(
       new Store(config, directory, std::move(alive), std::move(segment)));
 }
@@ -132,7 +132,7 @@ Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
   const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
   Result<MappedFile> segment = OpenSegment(
-      directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(StoreSegment));
+      directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(SegmentHeader));
   if (!segment.ok()) {
     return Status::Error(StatusCode::kNotFound, "This rank (", config.description,
                          ") does not see the store of its leader, local rank 0: ",

@@ -1,7 +1,7 @@
 // Store: one job's tables on one host, a directory of segments in shared memory.
 //
 //   SHM_DIR/tfhybrid-UID.lock         HostMutex of all jobs of the user on this host
-//   SHM_DIR/tfhybrid-UID-JOB/store    StoreSegment: the token that tells this store from any other
+//   SHM_DIR/tfhybrid-UID-JOB/store    SegmentHeader alone: its token tells this store from any other
 //   SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
 //   SHM_DIR/tfhybrid-UID-JOB/...      the tables (layout.h)
 //

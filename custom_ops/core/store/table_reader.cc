@@ -182,13 +182,15 @@ bool TableReader::Reached(uint64_t version) const {
 Status TableReader::WaitVersion(uint64_t version,
                                 const std::function<Status()>& check_alive) const {
   const TableCounters& counters = segment().counters;
-  while (!WaitWord(&counters.version, version, kWaitSliceMs)) {
+  while (LoadAcquire(counters.version) < version) {
     if (LoadAcquire(counters.failed) != 0) {
       return Status::Error(StatusCode::kFailedPrecondition,
                            "The leader could not update table '", name(), "': ",
                            std::string(counters.failure, strnlen(counters.failure, kMaxFailure)));
     }
-    TFHYBRID_RETURN_IF_ERROR(check_alive());
+    if (!WaitWord(&counters.version, version, kWaitSliceMs)) {
+      TFHYBRID_RETURN_IF_ERROR(check_alive());
+    }
   }
   return Status::Ok();
 }

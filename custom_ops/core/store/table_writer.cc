@@ -279,6 +279,7 @@ void TableWriter::PublishFailure(const std::string& message) {
   std::strncpy(counters.failure, message.c_str(), kMaxFailure - 1);
   // Release: whoever sees the flag sees the message.
   __atomic_store_n(&counters.failed, 1, __ATOMIC_RELEASE);
+  PublishWord(&counters.version, version());  // wakes the waiting, with the version they know
 }
 
 Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
@@ -316,8 +317,12 @@ Status TableWriter::Clear() {
   const uint64_t rows_before = table()->counters.rows;
   __atomic_store_n(&table()->counters.rows, 0, __ATOMIC_RELEASE);
   const Status built = BuildIndex(kFirstIndexSlots);
-  if (!built.ok()) __atomic_store_n(&table()->counters.rows, rows_before, __ATOMIC_RELEASE);
-  return built;
+  if (!built.ok()) {
+    __atomic_store_n(&table()->counters.rows, rows_before, __ATOMIC_RELEASE);
+    return built;
+  }
+  __atomic_store_n(&table()->counters.failed, 0, __ATOMIC_RELEASE);
+  return Status::Ok();
 }
 
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {

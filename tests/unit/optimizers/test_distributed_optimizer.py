@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.errors import ConfigError, NotInitializedError, StoreError, UnsupportedError
+
+pytestmark = pytest.mark.usefixtures("job")
+
+KEYS = np.arange(8)[:, np.newaxis]
+LABELS = np.ones((8, 1), np.float32)
+
+
+def embedding(name: str = "item", **config) -> tfhybrid.layers.Embedding:
+    return tfhybrid.layers.Embedding(tfhybrid.TableConfig(1, **config), name=name)
+
+
+def model_of_tables_only(layer: tfhybrid.layers.Embedding) -> keras.Model:
+    inputs = keras.Input((1,), dtype="int64")
+    return keras.Model(inputs, keras.layers.Flatten()(layer(inputs)))
+
+
+def build_for_a_table(dense: keras.optimizers.Optimizer, **config) -> None:
+    layer = embedding(**config)
+    layer.build()
+    tfhybrid.DistributedOptimizer(dense).build(layer.trainable_variables)
+
+
+def test_it_stays_of_its_class_and_keeps_its_options() -> None:
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.125, beta_1=0.5))
+    assert isinstance(optimizer, keras.optimizers.Adam)
+    assert type(optimizer).__name__ == "Adam"
+    assert float(optimizer.learning_rate) == 0.125
+    assert optimizer.beta_1 == 0.5
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ({"gradient_accumulation_steps": 2}, "raise the batch size"),
+        ({"global_clipnorm": 1.0}, "leave the tables out"),
+        ({"clipnorm": 1.0}, "leave the tables out"),
+        ({"clipvalue": 1.0}, "leave the tables out"),
+        ({"use_ema": True}, "leave the tables out"),
+        ({"loss_scale_factor": 8.0}, "mixed_bfloat16"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_options_that_leave_tables_out_are_refused(option, instead) -> None:
+    with pytest.raises(UnsupportedError, match=f"{next(iter(option))} is not .*{instead}"):
+        tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1, **option))
+
+
+def test_loss_scaling_is_refused() -> None:
+    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    with pytest.raises(UnsupportedError, match="mixed_bfloat16"):
+        tfhybrid.DistributedOptimizer(scaled)
+
+
+def test_an_unknown_reduction_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'frequency', 'sum', 'mean'.*Received: 'average'"):
+        tfhybrid.DistributedOptimizer("sgd", reduction="average")
+
+
+def test_an_optimizer_is_wrapped_once_and_new() -> None:
+    with pytest.raises(ConfigError, match="wraps it once"):
+        tfhybrid.DistributedOptimizer(tfhybrid.DistributedOptimizer("sgd"))
+    used = keras.optimizers.SGD()
+    used.build([keras.Variable([1.0])])
+    with pytest.raises(ConfigError, match="was not used yet"):
+        tfhybrid.DistributedOptimizer(used)
+
+
+def test_it_wants_init_first() -> None:
+    tfhybrid.shutdown()
+    with pytest.raises(NotInitializedError, match=r"tfhybrid\.init\(\)"):
+        tfhybrid.DistributedOptimizer("sgd")
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        keras.optimizers.RMSprop(),
+        keras.optimizers.SGD(momentum=0.9),
+        keras.optimizers.Adam(amsgrad=True),
+        keras.optimizers.Adam(weight_decay=0.1),
+        keras.optimizers.AdamW(),
+    ],
+    ids=["rmsprop", "momentum", "amsgrad", "weight_decay", "adamw"],
+)
+def test_an_optimizer_without_twin_wants_tables_with_their_own(optimizer) -> None:
+    with pytest.raises(UnsupportedError, match="TableConfig"):
+        build_for_a_table(optimizer)
+    build_for_a_table(optimizer, name="other", optimizer="adagrad")
+
+
+def test_iterations_advance_in_a_model_of_tables_only() -> None:
+    layer = embedding()
+    model = model_of_tables_only(layer)
+    model.compile(tfhybrid.DistributedOptimizer("adagrad"), "mse")
+    model.fit(KEYS, LABELS, batch_size=2, verbose=0)
+    assert model.optimizer.iterations == 4
+    assert layer.table.stats().version == 4
+    assert layer.table.stats().rows == 8
+
+
+def test_an_optimizer_trains_one_model() -> None:
+    first = model_of_tables_only(embedding("first"))
+    first.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
+    first.fit(KEYS, LABELS, verbose=0)
+    second = model_of_tables_only(embedding("second"))
+    second.compile(first.optimizer, "mse")
+    with pytest.raises(ConfigError, match=r"\['second'\]"):
+        second.fit(KEYS, LABELS, verbose=0)
+
+
+def test_a_table_has_one_optimizer_for_life() -> None:
+    model = model_of_tables_only(embedding())
+    model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
+    model.fit(KEYS, LABELS, verbose=0)
+    model.compile(tfhybrid.DistributedOptimizer("adam"), "mse")
+    with pytest.raises(StoreError, match="one optimizer for its whole life"):
+        model.fit(KEYS, LABELS, verbose=0)
+
+
+def test_a_model_may_be_compiled_again_with_another_rate() -> None:
+    layer = embedding()
+    model = model_of_tables_only(layer)
+    for rate in (0.5, 0.25):
+        model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(rate)), "mse")
+        model.fit(KEYS, LABELS, verbose=0)
+    assert layer.table.stats().version == 2
+
+
+def test_a_gradient_may_be_scaled_but_not_densified() -> None:
+    layer = embedding(initializer="zeros")
+    layer.build()
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(layer(tf.constant([3])))
+    (slices,) = tape.gradient(value, layer.trainable_variables)
+    scaled = tf.IndexedSlices(slices.values * 0.5, slices.indices, slices.dense_shape)
+    optimizer.apply([scaled], layer.trainable_variables)
+    assert layer.table.lookup([3]) == -0.5
+    with pytest.raises(UnsupportedError, match=r"table 'item' is the tf\.IndexedSlices"):
+        optimizer.apply([tf.zeros((0, 1))], layer.trainable_variables)
+
+
+def test_a_table_without_gradient_stays_as_it_is() -> None:
+    layers = [embedding("used"), embedding("unused")]
+    for layer in layers:
+        layer.build()
+    variables = [layer.trainable_variables[0] for layer in layers]
+    gradient = tf.IndexedSlices(tf.ones((1, 1)), [1])
+    tfhybrid.DistributedOptimizer("sgd").apply([gradient, None], variables)
+    assert [layer.table.stats().version for layer in layers] == [1, 0]

@@ -1,0 +1,167 @@
+"""Ways to train with Keras, all against the reference; and what Keras would do to tables, refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tests.reference import click_model, training
+from tfhybrid.errors import UnsupportedError
+
+pytestmark = pytest.mark.usefixtures("job")
+
+STEPS, SAMPLES = 8, 16
+LOSS = keras.losses.BinaryCrossentropy(from_logits=True)
+
+
+def data() -> training.Batch:
+    """Returns the samples of all steps, in order."""
+    steps = click_model.batches(STEPS, ranks=1, samples=SAMPLES)
+    return click_model.concatenate([batch for (batch,) in steps])
+
+
+def compiled_model(**options) -> keras.Model:
+    model = click_model.keras_model()
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.1)), LOSS, **options)
+    return model
+
+
+def fit(model: keras.Model, **options) -> keras.callbacks.History:
+    keys, labels = data()
+    return model.fit(keys, labels, batch_size=SAMPLES, shuffle=False, verbose=0, **options)
+
+
+def train_on_batch(model: keras.Model) -> None:
+    for ((keys, labels),) in click_model.batches(STEPS, ranks=1, samples=SAMPLES):
+        model.train_on_batch(keys, labels)
+
+
+def loop(model: keras.Model, wrap=lambda step: step) -> None:
+    """A custom loop."""
+
+    @wrap
+    def step(keys, labels):
+        with tf.GradientTape() as tape:
+            value = LOSS(labels[:, tf.newaxis], model(keys, training=True))
+        gradients = tape.gradient(value, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    for ((keys, labels),) in click_model.batches(STEPS, ranks=1, samples=SAMPLES):
+        step({name: tf.constant(value) for name, value in keys.items()}, tf.constant(labels))
+
+
+WAYS = {
+    "fit": ({}, fit),
+    "steps_per_execution": ({"steps_per_execution": 4}, fit),
+    "run_eagerly": ({"run_eagerly": True}, fit),
+    "train_on_batch": ({}, train_on_batch),
+    "eager_loop": ({}, loop),
+    "compiled_loop": ({}, lambda model: loop(model, tf.function)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_of_training_equals_the_reference(way) -> None:
+    options, train = WAYS[way]
+    model = compiled_model(**options)
+    trainer = click_model.reference(model, training.Adagrad(0.1))
+    train(model)
+    for ranks in click_model.batches(STEPS, ranks=1, samples=SAMPLES):
+        trainer.step(ranks)
+    differences = click_model.relative_differences(model, trainer)
+    assert max(differences.values()) <= 1e-6, differences
+    assert model.optimizer.iterations == STEPS
+
+
+def test_evaluation_leaves_tables_as_they_are() -> None:
+    model = compiled_model()
+    fit(model, validation_data=data())
+    keys, labels = data()
+    tables = click_model.collection(model).tables.values()
+    before = [(table.digest(), table.stats()) for table in tables]
+    loss = model.evaluate(keys, labels, verbose=0)
+    logits = model.predict(keys, verbose=0)
+    assert float(LOSS(labels[:, np.newaxis], logits)) == pytest.approx(loss, abs=1e-5)
+    assert [(table.digest(), table.stats()) for table in tables] == before
+
+
+@pytest.fixture
+def policy() -> Iterator[None]:
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def test_mixed_bfloat16_trains_tables_in_float32(policy) -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = compiled_model()
+    assert click_model.collection(model).compute_dtype == "bfloat16"
+    history = fit(model, epochs=5).history["loss"]
+    assert history[-1] < history[0]
+    assert click_model.collection(model).tables["user"].lookup([1]).dtype == np.float32
+
+
+def test_mixed_float16_is_refused(policy) -> None:
+    keras.config.set_dtype_policy("mixed_float16")
+    with pytest.raises(UnsupportedError, match="mixed_bfloat16"):
+        compiled_model()
+
+
+def test_jit_compile_is_declined_and_trains() -> None:
+    with pytest.warns(UserWarning, match="Proceeding with `jit_compile=False`"):
+        model = compiled_model(jit_compile=True)
+    fit(model)
+    assert model.optimizer.iterations == STEPS
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam", "rmsprop"])
+def test_a_plain_keras_optimizer_is_refused(optimizer) -> None:
+    model = click_model.keras_model()
+    model.compile(optimizer, LOSS)
+    with pytest.raises(UnsupportedError, match=r"tfhybrid\.DistributedOptimizer\(optimizer\)"):
+        fit(model)
+
+
+def test_early_stopping_works() -> None:
+    stop = keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=1)
+    history = fit(compiled_model(), epochs=10, callbacks=[stop])
+    assert len(history.epoch) == 2
+
+
+REFUSED_CALLBACKS = {
+    "restore_best_weights": lambda path: keras.callbacks.EarlyStopping(
+        monitor="loss", restore_best_weights=True
+    ),
+    "checkpoint": lambda path: keras.callbacks.ModelCheckpoint(path / "model.keras"),
+    "checkpoint_weights": lambda path: keras.callbacks.ModelCheckpoint(
+        path / "model.weights.h5", save_weights_only=True
+    ),
+    "backup": lambda path: keras.callbacks.BackupAndRestore(path),
+}
+
+
+@pytest.mark.parametrize("callback", REFUSED_CALLBACKS)
+def test_callbacks_that_would_leave_tables_out_are_refused(callback, tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match=r"tfhybrid\.callbacks\.Checkpoint\(directory\)"):
+        fit(compiled_model(), callbacks=[REFUSED_CALLBACKS[callback](tmp_path)])
+
+
+REFUSED_CALLS = {
+    "get_weights": lambda model, path: model.get_weights(),
+    "set_weights": lambda model, path: model.set_weights(
+        [np.zeros(weight.shape) for weight in model.weights]
+    ),
+    "save": lambda model, path: model.save(path / "model.keras"),
+    "save_weights": lambda model, path: model.save_weights(path / "model.weights.h5"),
+    "clone_model": lambda model, path: keras.models.clone_model(model),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED_CALLS)
+def test_calls_that_would_leave_tables_out_are_refused(call, tmp_path) -> None:
+    with pytest.raises(UnsupportedError, match=r"tfhybrid\.callbacks\.Checkpoint\(directory\)"):
+        REFUSED_CALLS[call](compiled_model(), tmp_path)

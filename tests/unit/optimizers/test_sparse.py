@@ -1,0 +1,119 @@
+"""The native optimizers of tables against their Keras namesakes, and their learning rates."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("job")
+
+KEYS = np.array([7, -1, 0, 2**62])
+HALVING = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5)
+NAMESAKES = {
+    "sgd": lambda: keras.optimizers.SGD(0.3),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
+    "adagrad_options": lambda: keras.optimizers.Adagrad(
+        0.05, initial_accumulator_value=0.0, epsilon=1e-3
+    ),
+    "adam": lambda: keras.optimizers.Adam(0.001),
+    "adam_options": lambda: keras.optimizers.Adam(0.001, beta_1=0.5, beta_2=0.9, epsilon=1e-3),
+}
+
+
+def built_layer(**config) -> tfhybrid.layers.Embedding:
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(3, **config), name="item")
+    layer.build()
+    return layer
+
+
+@pytest.mark.parametrize("optimizer", NAMESAKES)
+def test_touched_rows_equal_those_of_keras(optimizer) -> None:
+    layer = built_layer()
+    rows = keras.Variable(layer.table.lookup(KEYS))
+    keras_optimizer = NAMESAKES[optimizer]()
+    ours = tfhybrid.DistributedOptimizer(NAMESAKES[optimizer]())
+    random = np.random.default_rng(1)
+    for step in range(1, 51):
+        gradient = tf.constant(random.normal(size=rows.shape), tf.float32)
+        ours.apply([tf.IndexedSlices(gradient, KEYS)], layer.trainable_variables)
+        keras_optimizer.apply([gradient], [rows])
+        if step in (1, 10, 50):
+            np.testing.assert_allclose(layer.table.lookup(KEYS), rows.numpy(), atol=1e-6, rtol=1e-6)
+
+
+def test_gradients_of_equal_keys_are_summed_first() -> None:
+    layer = built_layer(initializer="zeros")
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(1.0, 0.0, 0.0))
+    twice = tf.IndexedSlices(tf.constant([[1.0, 2.0, -3.0]] * 2), tf.constant([5, 5]))
+    optimizer.apply([twice], layer.trainable_variables)
+    np.testing.assert_allclose(layer.table.lookup([5]), [[-1.0, -1.0, 1.0]], rtol=1e-6)
+
+
+def test_adam_leaves_rows_alone_that_a_step_does_not_touch() -> None:
+    layer = built_layer()
+    optimizer = tfhybrid.DistributedOptimizer("adam")
+    gradient = tf.ones((1, 3))
+    optimizer.apply([tf.IndexedSlices(gradient, [1])], layer.trainable_variables)
+    before = layer.table.lookup([1])
+    optimizer.apply([tf.IndexedSlices(gradient, [2])], layer.trainable_variables)
+    np.testing.assert_array_equal(layer.table.lookup([1]), before)
+
+
+def rates(layer, optimizer, steps: int, between=lambda step: None) -> list[float]:
+    """Returns how far each step of a compiled function moved a row whose gradient is 1."""
+
+    @tf.function
+    def train():
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(layer(tf.constant([7])))
+        optimizer.apply(tape.gradient(value, layer.trainable_variables), layer.trainable_variables)
+
+    positions = [0.0]
+    for step in range(steps):
+        between(step)
+        train()
+        positions.append(float(layer.table.lookup([7])[0, 0]))
+    return (-np.diff(positions)).tolist()
+
+
+def test_a_table_has_a_rate_of_its_own() -> None:
+    layer = built_layer(initializer="zeros", optimizer=tfhybrid.optimizers.SGD(0.25))
+    assert rates(layer, tfhybrid.DistributedOptimizer("adam"), 2) == [0.25, 0.25]
+
+
+def test_a_table_has_a_schedule_of_its_own() -> None:
+    layer = built_layer(initializer="zeros", optimizer=tfhybrid.optimizers.SGD(HALVING))
+    assert rates(layer, tfhybrid.DistributedOptimizer("adam"), 3) == [1.0, 0.5, 0.25]
+
+
+def test_a_table_follows_the_schedule_of_keras() -> None:
+    layer = built_layer(initializer="zeros")
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(HALVING))
+    assert rates(layer, optimizer, 3) == [1.0, 0.5, 0.25]
+
+
+def test_a_table_follows_the_rate_of_keras_when_it_changes() -> None:
+    layer = built_layer(initializer="zeros")
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))
+
+    def halve(step: int) -> None:
+        optimizer.learning_rate = 0.5**step
+
+    assert rates(layer, optimizer, 3, between=halve) == [1.0, 0.5, 0.25]
+
+
+def test_optimizers_have_names() -> None:
+    assert tfhybrid.optimizers.get("Adam") == tfhybrid.optimizers.Adam()
+    with pytest.raises(ConfigError, match="'adagrda'"):
+        tfhybrid.optimizers.get("adagrda")
+
+
+def test_an_unknown_name_in_a_recipe_is_refused() -> None:
+    layer = built_layer(optimizer="adagrda")
+    with pytest.raises(ConfigError, match="'adagrda'"):
+        tfhybrid.DistributedOptimizer("sgd").build(layer.trainable_variables)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfhybrid
+from tfhybrid.errors import ConfigError, NotInitializedError
+from tfhybrid.store import Table, current_job, native
+
+pytestmark = pytest.mark.usefixtures("job")
+
+FOUR = tfhybrid.TableConfig(4)
+
+
+def files_of(job: str) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"*{job}*"))
+
+
+@pytest.fixture
+def name() -> str:
+    """A job's name that no other process uses."""
+    return f"unit-{os.getpid()}"
+
+
+def restart(job: str | None = None, seed: int = 0) -> None:
+    tfhybrid.shutdown()
+    tfhybrid.init(job, seed=seed)
+
+
+def test_a_second_init_with_the_same_arguments_does_nothing(name) -> None:
+    restart(name, seed=3)
+    job = current_job()
+    tfhybrid.init(seed=3)
+    tfhybrid.init(name, seed=3)
+    assert current_job() is job
+
+
+@pytest.mark.parametrize("arguments", [{"job": "other"}, {"seed": 4}])
+def test_a_second_init_with_other_arguments_is_refused(arguments, name) -> None:
+    restart(name, seed=3)
+    with pytest.raises(ConfigError, match=f"already runs job '{name}' with seed 3"):
+        tfhybrid.init(**{"job": name, "seed": 3} | arguments)
+
+
+@pytest.mark.parametrize("job", ["", "a/b", "..", ".", "a b", "x" * 65, "näme"])
+def test_a_name_that_cannot_be_is_refused(job) -> None:
+    tfhybrid.shutdown()
+    with pytest.raises(ConfigError, match="Received"):
+        tfhybrid.init(job)
+    with pytest.raises(NotInitializedError):
+        current_job()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "0"])
+def test_a_seed_that_cannot_be_is_refused(seed) -> None:
+    tfhybrid.shutdown()
+    with pytest.raises(ConfigError, match="from 0 to 2\\^64 - 1. Received: seed="):
+        tfhybrid.init(seed=seed)
+
+
+def test_shutdown_removes_the_store_and_init_starts_a_fresh_one(name) -> None:
+    restart(name)
+    table = Table("item", FOUR)
+    table.set_optimizer((1, 0.0, 0.0, 0.0, 0.0), 0)
+    ones = np.ones((1, 4), np.float32)
+    table.write_rows(tfhybrid.store.RowBlock(np.array([7]), ones, None))
+    assert files_of(name)
+    tfhybrid.shutdown()
+    assert not files_of(name)
+    tfhybrid.init(name)
+    assert Table("item", FOUR).stats().rows == 0
+
+
+def test_shutdown_twice_does_nothing() -> None:
+    tfhybrid.shutdown()
+    tfhybrid.shutdown()
+    with pytest.raises(NotInitializedError, match=r"tfhybrid\.init\(\)"):
+        current_job()
+
+
+def test_the_store_is_kept_where_the_environment_says(name, tmp_path_factory, monkeypatch) -> None:
+    directory = Path("/dev/shm") / f"tfhybrid-{name}"
+    directory.mkdir()
+    monkeypatch.setenv("TFHYBRID_SHM_DIR", str(directory))
+    try:
+        restart(name)
+        Table("item", FOUR)
+        assert list(directory.iterdir())
+        tfhybrid.shutdown()
+    finally:
+        for file in directory.iterdir():
+            file.unlink()
+        directory.rmdir()
+
+
+def test_initial_values_depend_on_seed_and_table() -> None:
+    keys = np.arange(3)
+    first = [Table(table, FOUR).lookup(keys) for table in ("user", "item")]
+    restart()
+    assert np.array_equal(Table("user", FOUR).lookup(keys), first[0])
+    restart(seed=1)
+    other = Table("user", FOUR).lookup(keys)
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0], other)
+
+
+def test_a_job_without_horovodrun_has_one_rank() -> None:
+    numbers = (tfhybrid.rank(), tfhybrid.size(), tfhybrid.local_rank(), tfhybrid.local_size())
+    assert numbers == (0, 1, 0, 1)
+    assert (tfhybrid.cross_rank(), tfhybrid.cross_size()) == (0, 1)
+    assert current_job().is_leader
+    assert native.available_bytes("/dev/shm") > 0

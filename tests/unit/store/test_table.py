@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tfhybrid
+from tfhybrid.errors import ConfigError, NameTakenError, NotInitializedError
+from tfhybrid.store import RowBlock, Table, native
+
+pytestmark = pytest.mark.usefixtures("job")
+
+INT64 = np.iinfo(np.int64)
+DIM = 3
+
+
+@pytest.fixture
+def table() -> Table:
+    return adagrad_table("item")
+
+
+def adagrad_table(name: str) -> Table:
+    table = Table(name, tfhybrid.TableConfig(DIM))
+    optimizer = tfhybrid.optimizers.Adagrad()
+    table.set_optimizer(optimizer.native, optimizer.slots)
+    return table
+
+
+def block(keys: np.ndarray | list[int]) -> RowBlock:
+    """Returns rows whose embeddings and states tell their keys' places."""
+    keys = np.array(keys, np.int64)
+    numbers = np.arange(len(keys) * DIM, dtype=np.float32).reshape(-1, DIM)
+    return RowBlock(keys, numbers, (numbers + 0.5)[:, np.newaxis])
+
+
+def test_lookup_returns_the_shape_of_the_keys_and_the_dim(table) -> None:
+    assert table.lookup([]).shape == (0, DIM)
+    assert table.lookup(5).shape == (DIM,)
+    assert table.lookup(np.zeros((2, 4), np.int8)).shape == (2, 4, DIM)
+    assert table.lookup([1]).dtype == np.float32
+
+
+def test_lookup_of_unseen_keys_returns_initial_values(table) -> None:
+    keys = np.array([0, -1, INT64.min, INT64.max])
+    expected = native.initial_rows(2, -0.05, 0.05, native.table_seed(0, "item"), keys, DIM)
+    np.testing.assert_array_equal(table.lookup(keys), expected)
+    assert table.stats().rows == 0
+
+
+@pytest.mark.parametrize("keys", [[1.0], ["1"], [True], [None]])
+def test_keys_that_are_no_whole_numbers_are_refused(table, keys) -> None:
+    with pytest.raises(ConfigError, match="Keys are whole numbers"):
+        table.lookup(keys)
+
+
+def test_written_rows_are_read_back_in_creation_order(table) -> None:
+    rows = block([5, INT64.min, 0, -1, INT64.max])
+    table.write_rows(rows)
+    np.testing.assert_array_equal(table.lookup(rows.keys), rows.embeddings)
+    blocks = list(table.blocks(block_rows=2, states=True))
+    assert [len(part.keys) for part in blocks] == [2, 2, 1]
+    for field in ("keys", "embeddings", "states"):
+        joined = np.concatenate([getattr(part, field) for part in blocks])
+        np.testing.assert_array_equal(joined, getattr(rows, field))
+
+
+def test_blocks_leave_out_states_that_nobody_asked_for(table) -> None:
+    assert list(table.blocks()) == []
+    table.write_rows(block([1]))
+    (part,) = table.blocks()
+    assert part.states is None
+
+
+def test_writing_overwrites_and_the_last_of_equal_keys_wins(table) -> None:
+    table.write_rows(block([1, 2]))
+    rows = block([2, 3, 2])
+    table.write_rows(rows)
+    assert table.stats().rows == 3
+    np.testing.assert_array_equal(table.lookup([2, 3]), rows.embeddings[[2, 1]])
+
+
+def test_rows_written_without_states_start_fresh(table) -> None:
+    rows = block([1])
+    table.write_rows(RowBlock(rows.keys, rows.embeddings, None))
+    (part,) = table.blocks(states=True)
+    np.testing.assert_array_equal(part.states, np.full((1, 1, DIM), 0.1, np.float32))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda rows: RowBlock(rows.keys[:, np.newaxis], rows.embeddings, rows.states),
+        lambda rows: RowBlock(rows.keys[:1], rows.embeddings, rows.states),
+        lambda rows: RowBlock(rows.keys, rows.embeddings[:, :2], rows.states),
+        lambda rows: RowBlock(rows.keys, rows.embeddings, rows.states[:, 0]),
+    ],
+    ids=["keys_of_two_axes", "too_few_keys", "another_dim", "states_without_slots"],
+)
+def test_rows_of_another_shape_are_refused(table, damage: Callable) -> None:
+    with pytest.raises(ConfigError, match="Rows of table 'item' are keys"):
+        table.write_rows(damage(block([1, 2])))
+    assert table.stats().rows == 0
+
+
+def test_many_rows_grow_the_table(table) -> None:
+    keys = np.random.default_rng(0).permutation(50_000)
+    table.write_rows(block(keys))
+    stats = table.stats()
+    assert stats.rows == 50_000
+    assert stats.chunks > 1
+    assert stats.bytes == stats.embedding_bytes + stats.state_bytes + stats.index_bytes
+    assert stats.embedding_bytes >= 50_000 * DIM * 4
+    assert 0.1 < stats.load_factor < 1.0
+    np.testing.assert_array_equal(table.lookup(keys[-5:]), block(keys).embeddings[-5:])
+
+
+def test_digest_is_equal_for_equal_rows_in_any_order() -> None:
+    def digest(rows: RowBlock) -> int:
+        tfhybrid.shutdown()
+        tfhybrid.init()
+        table = adagrad_table("item")
+        table.write_rows(rows)
+        return table.digest()
+
+    rows = block([4, 5, 6])
+    turned = RowBlock(rows.keys[::-1], rows.embeddings[::-1], rows.states[::-1])
+    assert digest(rows) == digest(turned)
+    others = [
+        RowBlock(rows.keys + 1, rows.embeddings, rows.states),
+        RowBlock(rows.keys, np.nextafter(rows.embeddings, 9), rows.states),
+        RowBlock(rows.keys, rows.embeddings, np.nextafter(rows.states, 9)),
+        RowBlock(rows.keys, rows.embeddings[::-1], rows.states),
+    ]
+    assert len({digest(other) for other in [rows, *others]}) == 5
+
+
+def test_the_version_continues_from_where_it_is_set(table) -> None:
+    table.set_version(41)
+    assert table.stats().version == 41
+
+
+def test_a_name_is_taken_once(table) -> None:
+    with pytest.raises(NameTakenError, match="'item'"):
+        Table("item", tfhybrid.TableConfig(DIM))
+
+
+def test_a_table_wants_init_first() -> None:
+    tfhybrid.shutdown()
+    with pytest.raises(NotInitializedError, match=r"tfhybrid\.init\(\)"):
+        Table("item", tfhybrid.TableConfig(DIM))
+
+
+def test_a_table_of_an_ended_job_says_so(table) -> None:
+    tfhybrid.shutdown()
+    with pytest.raises(tfhybrid.errors.StoreError, match=r"tfhybrid\.init\(\)"):
+        table.lookup([1])
