@@ -86,7 +86,7 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     _check_arguments(job, seed)
     hosts = _hosts(distributed.allgather_object(distributed.local_rank()))
     name, tokens = distributed.broadcast_object(
-        (job or secrets.token_hex(4), [secrets.randbits(64) for _ in hosts])
+        (secrets.token_hex(4) if job is None else job, [secrets.randbits(64) for _ in hosts])
     )
     _open_store(name, tokens[hosts[distributed.rank()]])
     _current = Job(name, seed, hosts, distributed.local_rank() == 0)

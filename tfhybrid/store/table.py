@@ -102,7 +102,7 @@ class Table:
         array = np.asarray(keys)
         if array.size and not np.issubdtype(array.dtype, np.integer):
             raise ConfigError(f"Keys are whole numbers. Received: dtype {array.dtype}")
-        array = np.ascontiguousarray(array, np.int64)
+        array = np.asarray(array, np.int64, order="C")
         out = np.empty((*array.shape, self.dim), np.float32)
         self._call(
             "table_lookup", ctypes.c_int64(array.size), native.pointer(array), native.pointer(out)

@@ -18,8 +18,8 @@ namespace {
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-// Far longer than a wake-up takes and shorter than the test's own limit: a wake-up that is lost shows as a test that
-// ran this long.
+// Far longer than a wake-up takes and shorter than the test's own limit: a wake-up that is lost
+// shows as a test that ran this long.
 constexpr int kForeverMs = 60000;
 
 // One word mapped twice, as the leader and as another rank have it.

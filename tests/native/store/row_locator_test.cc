@@ -7,7 +7,8 @@
 namespace tfhybrid {
 namespace {
 
-// Every row of a chunk, chunk after chunk, is the next row: a bijection, and Capacity agrees with ChunkRows.
+// Every row of a chunk, chunk after chunk, is the next row: a bijection, and Capacity agrees with
+// ChunkRows.
 TEST(RowLocatorTest, RowsFillTheChunksOneAfterTheOther) {
   for (int chunk_log2 = 0; chunk_log2 <= 7; ++chunk_log2) {
     for (int first_log2 = 0; first_log2 <= chunk_log2; ++first_log2) {

@@ -89,7 +89,8 @@ class FileTest : public SegmentTest, public testing::WithParamInterface<const ch
 TEST_P(FileTest, CutShortAnywhereIsDamage) {
   const std::string path = directory_.File(GetParam());
   const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
-  for (const int64_t left : {size - 1, size / 2, int64_t{100}, int64_t{47}, int64_t{1}, int64_t{0}}) {
+  const int64_t lengths[] = {size - 1, size / 2, 100, 47, 1, 0};
+  for (const int64_t left : lengths) {
     ASSERT_EQ(0, truncate(path.c_str(), left));
     ExpectDamaged(GetParam(), "");
   }

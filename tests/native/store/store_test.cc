@@ -235,8 +235,8 @@ TEST_F(StoreTest, DeathOfTheLeaderIsNoticed) {
   auto other = Attach("job", 1);
   auto table = other->OpenNamed(ConfigOf("item", 4), kTimeoutMs).Take();
   EXPECT_OK(other->CheckLeader());
-  std::thread killer([&] { leader.Kill(); });
   const std::string pid = "pid " + std::to_string(leader.pid());
+  std::thread killer([&] { leader.Kill(); });
   const auto start = std::chrono::steady_clock::now();
   const Status status = table->reader->WaitVersion(1, [&] { return other->CheckLeader(); });
   const auto waited = std::chrono::steady_clock::now() - start;

@@ -77,8 +77,9 @@ class TableOptimizerTest : public TableFixture,
     EXPECT_EQ(embeddings, Lookup(reader, keys));
     for (size_t i = 0; i < keys.size(); ++i) {
       const PlainTable::Row& row = plain.rows().at(keys[i]);
-      ASSERT_TRUE(std::equal(row.embedding.begin(), row.embedding.end(), &embeddings[i * dim]));
-      ASSERT_TRUE(std::equal(row.state.begin(), row.state.end(), states.begin() + static_cast<int64_t>(i * width)));
+      ASSERT_TRUE(std::equal(row.embedding.begin(), row.embedding.end(),
+                             embeddings.data() + i * dim));
+      ASSERT_TRUE(std::equal(row.state.begin(), row.state.end(), states.data() + i * width));
     }
   }
 };
@@ -133,7 +134,12 @@ TEST_P(TableOptimizerTest, ASecondOptimizerMustBeTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(, TableOptimizerTest,
                          testing::Values(OptimizerKind::kSgd, OptimizerKind::kAdagrad,
-                                         OptimizerKind::kAdam));
+                                         OptimizerKind::kAdam),
+                         [](const auto& info) {
+                           return std::string(info.param == OptimizerKind::kSgd       ? "Sgd"
+                                              : info.param == OptimizerKind::kAdagrad ? "Adagrad"
+                                                                                      : "Adam");
+                         });
 
 TEST_F(TableWriterTest, RefusesImpossibleConfigs) {
   const auto error = [&](const TableConfig& config) {
@@ -274,7 +280,8 @@ TEST_F(TableWriterTest, FullTmpfsLeavesTheTableAsItWasAndNamesIt) {
     for (int attempt = 0; attempt < 2; ++attempt) {
       RowSet set;
       const Status full = writer->Prepare(too_many, &set);
-      ExpectError(full, StatusCode::kResourceExhausted, {"table 'item'", "wanted ", " bytes are left"});
+      ExpectError(full, StatusCode::kResourceExhausted,
+                  {"table 'item'", "wanted ", " bytes are left"});
       EXPECT_EQ(2000, reader->Stats().rows);
       EXPECT_EQ(1u, reader->version());
       EXPECT_EQ(before, Lookup(reader.get(), keys));
@@ -327,8 +334,8 @@ TEST_F(TableWriterTest, TableThatFindsNoRoomLeavesNothing) {
   if (!impossible.empty()) GTEST_SKIP() << impossible;
 }
 
-// A step of training is a version: what it wrote is stamped with its key, and whoever has seen the version must read
-// the stamps, whatever the table does for later versions meanwhile.
+// A step of training is a version: what it wrote is stamped with its key, and whoever has seen the
+// version must read the stamps, whatever the table does for later versions meanwhile.
 TEST_F(TableWriterTest, ReadersNeverSeeAForeignRowWhileTheTableGrows) {
   constexpr int64_t kSteps = 150, kStepKeys = 400, kDim = 8;
   const TableConfig config = ConfigOf("item", kDim);

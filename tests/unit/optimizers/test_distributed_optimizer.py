@@ -61,7 +61,7 @@ def test_loss_scaling_is_refused() -> None:
 
 
 def test_an_unknown_reduction_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'frequency', 'sum', 'mean'.*Received: 'average'"):
+    with pytest.raises(ConfigError, match=r"'frequency', 'sum', 'mean'.*Received: 'average'"):
         tfhybrid.DistributedOptimizer("sgd", reduction="average")
 
 
@@ -157,3 +157,17 @@ def test_a_table_without_gradient_stays_as_it_is() -> None:
     gradient = tf.IndexedSlices(tf.ones((1, 1)), [1])
     tfhybrid.DistributedOptimizer("sgd").apply([gradient, None], variables)
     assert [layer.table.stats().version for layer in layers] == [1, 0]
+
+
+def test_an_eager_step_reaches_the_tables_of_the_running_job() -> None:
+    """TensorFlow keeps the kernels of eager ops from one job to the next."""
+    for _ in range(2):
+        tfhybrid.shutdown()
+        tfhybrid.init()
+        layer = embedding(initializer="zeros")
+        layer.build()
+        optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))
+        gradient = tf.IndexedSlices(tf.ones((1, 1)), [3])
+        optimizer.apply([gradient], layer.trainable_variables)
+        assert layer.table.lookup([3]) == -1.0
+        assert layer(tf.constant([3])) == -1.0

@@ -1,4 +1,4 @@
-"""Ways to train with Keras, all against the reference; and what Keras would do to tables, refused."""
+"""Ways to train with Keras, against the reference; and what would leave tables out, refused."""
 
 from __future__ import annotations
 

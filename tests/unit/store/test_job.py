@@ -45,7 +45,7 @@ def test_a_second_init_with_other_arguments_is_refused(arguments, name) -> None:
         tfhybrid.init(**{"job": name, "seed": 3} | arguments)
 
 
-@pytest.mark.parametrize("job", ["", "a/b", "..", ".", "a b", "x" * 65, "näme"])
+@pytest.mark.parametrize("job", ["", "a/b", "a b", "x" * 65, "näme"])
 def test_a_name_that_cannot_be_is_refused(job) -> None:
     tfhybrid.shutdown()
     with pytest.raises(ConfigError, match="Received"):
@@ -57,7 +57,7 @@ def test_a_name_that_cannot_be_is_refused(job) -> None:
 @pytest.mark.parametrize("seed", [-1, 2**64, 1.5, "0"])
 def test_a_seed_that_cannot_be_is_refused(seed) -> None:
     tfhybrid.shutdown()
-    with pytest.raises(ConfigError, match="from 0 to 2\\^64 - 1. Received: seed="):
+    with pytest.raises(ConfigError, match=r"from 0 to 2\^64 - 1. Received: seed="):
         tfhybrid.init(seed=seed)
 
 

@@ -42,7 +42,6 @@ def test_all_rows_are_loaded(table, tmp_path) -> None:
     array = records(KEYS)
     assert table.load(write(tmp_path / "rows.bin", array.tobytes())) == len(KEYS)
     np.testing.assert_array_equal(table.lookup(KEYS), array["embedding"])
-    assert table.stats().version == 1
     (block,) = table.blocks(states=True)
     assert np.all(block.states == np.float32(0.1))
 
@@ -64,6 +63,15 @@ def test_a_file_that_is_cut_short_is_refused(table, tmp_path, size) -> None:
 def test_a_key_twice_is_refused(table, tmp_path) -> None:
     with pytest.raises(CorruptFileError, match=r"rows.bin holds keys twice"):
         table.load(write(tmp_path / "rows.bin", records([7, 8, 7]).tobytes()))
+    assert table.stats().rows == 0
+
+
+def test_a_table_that_has_rows_is_refused(table, tmp_path) -> None:
+    file = write(tmp_path / "rows.bin", records(KEYS).tobytes())
+    table.load(file)
+    with pytest.raises(ConfigError, match=r"empty table. Received: table 'item' with 5 rows"):
+        table.load(file)
+    assert table.stats().rows == 5
 
 
 def test_a_missing_file_is_named(table, tmp_path) -> None:

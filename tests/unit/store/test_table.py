@@ -109,7 +109,7 @@ def test_many_rows_grow_the_table(table) -> None:
     stats = table.stats()
     assert stats.rows == 50_000
     assert stats.chunks > 1
-    assert stats.bytes == stats.embedding_bytes + stats.state_bytes + stats.index_bytes
+    assert stats.bytes >= stats.embedding_bytes + stats.state_bytes + stats.index_bytes
     assert stats.embedding_bytes >= 50_000 * DIM * 4
     assert 0.1 < stats.load_factor < 1.0
     np.testing.assert_array_equal(table.lookup(keys[-5:]), block(keys).embeddings[-5:])

@@ -1,0 +1,26 @@
+"""Trains a small model; the first rank prints digests of tables and dense weights."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+
+import keras
+
+import tfhybrid
+from tests.reference import click_model
+
+tfhybrid.init("digests", seed=11)
+model = click_model.keras_model()
+model.compile(
+    tfhybrid.DistributedOptimizer("adam"), keras.losses.BinaryCrossentropy(from_logits=True)
+)
+for ranks in click_model.batches(10, tfhybrid.size()):
+    keys, labels = ranks[tfhybrid.rank()]
+    model.train_on_batch(keys, labels)
+tables = click_model.collection(model).tables
+digests = {name: f"{table.digest():016x}" for name, table in tables.items()}
+weights = b"".join(weight.tobytes() for weight in click_model.dense_weights(model))
+digests["dense"] = hashlib.sha256(weights).hexdigest()
+if tfhybrid.rank() == 0:
+    sys.stdout.write(f"digests {digests}\n")
