@@ -49,8 +49,8 @@ template <typename Body>
 int WithWriter(const char* name, const Body& body) {
   return WithTable(name, [&](OpenTable* table) -> Status {
     if (table->writer == nullptr) {
-      return Status::Error(StatusCode::kFailedPrecondition, "Only the leader (local rank 0) writes ",
-                           "table '", name, "'");
+      return Status::Error(StatusCode::kFailedPrecondition,
+                           "Only the leader (local rank 0) writes ", "table '", name, "'");
     }
     const std::lock_guard<std::mutex> guard(table->writing);
     return body(table->writer.get());
@@ -84,8 +84,8 @@ int tfhybrid_store_open(const char* shm_directory, const char* job, int local_ra
     }
     const tfhybrid::StoreConfig config = {shm_directory, job, local_rank, description, token};
     std::vector<std::string> lines;
-    auto store = local_rank == 0 ? tfhybrid::Store::Create(config, &lines)
-                                 : tfhybrid::Store::Attach(config);
+    auto store =
+        local_rank == 0 ? tfhybrid::Store::Create(config, &lines) : tfhybrid::Store::Attach(config);
     for (const std::string& line : lines) report += line + "\n";
     *reclaimed = report.c_str();
     if (!store.ok()) return store.status();
@@ -107,8 +107,7 @@ int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
     const tfhybrid::Initializer initializer = {
         static_cast<tfhybrid::InitializerKind>(config->initializer), config->initializer_a,
         config->initializer_b};
-    return store
-        ->OpenNamed({config->name, config->dim, initializer, config->job_seed}, timeout_ms)
+    return store->OpenNamed({config->name, config->dim, initializer, config->job_seed}, timeout_ms)
         .status();
   });
 }
@@ -124,8 +123,14 @@ int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_con
 int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) {
     const tfhybrid::TableStats found = open->reader->Stats();
-    *stats = {found.rows,        found.version,         found.chunks,      found.index_slots,
-              found.embedding_bytes, found.state_bytes, found.index_bytes, found.bytes};
+    *stats = {found.rows,
+              found.version,
+              found.chunks,
+              found.index_slots,
+              found.embedding_bytes,
+              found.state_bytes,
+              found.index_bytes,
+              found.bytes};
     return Status::Ok();
   });
 }
@@ -170,8 +175,7 @@ int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* k
 }
 
 int tfhybrid_table_clear(const char* table) {
-  return tfhybrid::WithWriter(table,
-                              [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
+  return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
 }
 
 int tfhybrid_table_load_records(const char* table, const char* path,

@@ -1,8 +1,10 @@
-/* The C interface of the core: what the Python package and the command line call through ctypes, without TensorFlow.
+/* The C interface of the core: what the Python package and the command line call through ctypes,
+   without TensorFlow.
 
-   A process has at most one open store. Functions that can fail return 0 or a tfhybrid::StatusCode; the message of the
-   calling thread's last failure is tfhybrid_last_error(). Pointers are borrowed for the call. Thread-safe, but loading
-   functions (write_rows, load_records, set_version) must not run beside a training step. */
+   A process has at most one open store. Functions that can fail return 0 or a tfhybrid::StatusCode;
+   the message of the calling thread's last failure is tfhybrid_last_error(). Pointers are borrowed
+   for the call. Thread-safe, but loading functions (write_rows, load_records, set_version) must not
+   run beside a training step. */
 #ifndef TFHYBRID_CORE_C_API_H_
 #define TFHYBRID_CORE_C_API_H_
 
@@ -51,8 +53,8 @@ typedef struct tfhybrid_record_schema {
 
 TFHYBRID_EXPORT const char* tfhybrid_last_error(void);
 
-/* The store of this process. `*reclaimed` receives a description of what dead jobs had left, one per line; it stays
-   valid until the next call. */
+/* The store of this process. `*reclaimed` receives a description of what dead jobs had left, one
+   per line; it stays valid until the next call. */
 TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
                                         const char* description, uint64_t token,
                                         const char** reclaimed);
@@ -79,8 +81,8 @@ TFHYBRID_EXPORT int tfhybrid_table_clear(const char* table);
 TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* path,
                                                 const tfhybrid_record_schema* schema,
                                                 int64_t* rows);
-/* After loading: the leader publishes `version`, the others wait until it has at least that; all continue from there.
-   Going back needs a barrier between the leader's call and the others'. */
+/* After loading: the leader publishes `version`, the others wait until it has at least that; all
+   continue from there. Going back needs a barrier between the leader's call and the others'. */
 TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
 
 /* Pure functions. */

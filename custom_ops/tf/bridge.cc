@@ -42,10 +42,12 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   };
 }
 
-Result<std::vector<OpenTable*>> NamedTables::Get(const std::vector<int64_t>& dims) {
+Result<OpenTables> NamedTables::Get(const std::vector<int64_t>& dims) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (tables_.empty()) {
-    std::vector<std::shared_ptr<OpenTable>> found;
+  const std::shared_ptr<Store> store = ProcessStore();
+  if (store == nullptr || store_.lock() != store) {
+    tables_.clear();
+    OpenTables found;
     for (size_t i = 0; i < names_.size(); ++i) {
       TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, OpenTableNamed(names_[i]));
       if (table->reader->dim() != dims[i]) {
@@ -55,10 +57,10 @@ Result<std::vector<OpenTable*>> NamedTables::Get(const std::vector<int64_t>& dim
       found.push_back(std::move(table));
     }
     tables_ = std::move(found);
+    store_ = store;
+    store_ = store;
   }
-  std::vector<OpenTable*> tables;
-  for (const auto& table : tables_) tables.push_back(table.get());
-  return tables;
+  return tables_;
 }
 
 }  // namespace tfhybrid

@@ -20,19 +20,25 @@ tensorflow::Status ToTensorFlow(const Status& status);
 // The intra-op threads of the device that runs the kernel.
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
 
-// The tables that an op names, looked up when it first runs, because a graph may be built before its tables.
-// Thread-safe. Keeps the tables' mappings alive as long as the kernel.
+// Held for as long as an op runs, so that a job that ends meanwhile does not unmap what is being
+// read.
+using OpenTables = std::vector<std::shared_ptr<OpenTable>>;
+
+// The tables that an op names, looked up when it first runs, because a graph may be built before
+// its tables, and anew when another job has begun, because TensorFlow keeps kernels of eager ops as
+// long as the process lives. Thread-safe.
 class NamedTables {
  public:
   void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
   const std::vector<std::string>& names() const { return names_; }
   // `dims` is what the op was built for.
-  Result<std::vector<OpenTable*>> Get(const std::vector<int64_t>& dims);
+  Result<OpenTables> Get(const std::vector<int64_t>& dims);
 
  private:
   std::vector<std::string> names_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<OpenTable>> tables_;  // guarded by mutex_; empty until found
+  std::weak_ptr<Store> store_;  // guarded by mutex_; where tables_ are from
+  OpenTables tables_;           // guarded by mutex_
 };
 
 }  // namespace tfhybrid

@@ -82,16 +82,17 @@ class LookupOp : public tensorflow::AsyncOpKernel {
 
  private:
   struct Wanted {
-    OpenTable* table;
+    std::shared_ptr<OpenTable> table;
     uint64_t version;
   };
 
-  // Either finishes and calls `done`, or leaves both to the waiting thread, or returns what is wrong.
+  // Either finishes and calls `done`, or leaves both to the waiting thread, or returns what is
+  // wrong.
   Status Start(OpKernelContext* context, const DoneCallback& done) {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<OpenTable*> tables, tables_.Get(dims_));
+    TFHYBRID_ASSIGN_OR_RETURN(const OpenTables tables, tables_.Get(dims_));
     std::vector<Wanted> wanted;
     bool ready = true;
-    for (OpenTable* table : tables) {
+    for (const auto& table : tables) {
       wanted.push_back({table, table->posted.load()});
       ready = ready && table->reader->Reached(wanted.back().version);
     }
@@ -104,7 +105,8 @@ class LookupOp : public tensorflow::AsyncOpKernel {
     Waiter::Get().Submit([this, context, done, tables, wanted = std::move(wanted)] {
       const Status waited = WaitAll(wanted);
       OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(waited), done);
-      // Back to TensorFlow's threads: the next op in the queue must not wait for this one's copying.
+      // Back to TensorFlow's threads: the next op in the queue must not wait for this one's
+      // copying.
       context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
           [this, context, done, tables] {
             const Status read = Read(context, tables);
@@ -125,7 +127,7 @@ class LookupOp : public tensorflow::AsyncOpKernel {
     return Status::Ok();
   }
 
-  Status Read(OpKernelContext* context, const std::vector<OpenTable*>& tables) {
+  Status Read(OpKernelContext* context, const OpenTables& tables) {
     OpInputList keys;
     OpOutputList embeddings;
     TF_CHECK_OK(context->input_list("keys", &keys));
@@ -147,11 +149,10 @@ class LookupOp : public tensorflow::AsyncOpKernel {
     Status failure;  // guarded by mutex
     ThreadsOf(context)(starts.back(), kLookupCostNs, [&](int64_t begin, int64_t end) {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
-        const auto* feature_keys =
-            reinterpret_cast<const int64_t*>(keys[static_cast<int>(i)].flat<tensorflow::int64>().data());
-        const Status looked_up =
-            tables[i]->reader->Lookup(Span<const int64_t>(feature_keys + first, last - first),
-                                      outputs[i] + first * dims_[i]);
+        const auto* feature_keys = reinterpret_cast<const int64_t*>(
+            keys[static_cast<int>(i)].flat<tensorflow::int64>().data());
+        const Status looked_up = tables[i]->reader->Lookup(
+            Span<const int64_t>(feature_keys + first, last - first), outputs[i] + first * dims_[i]);
         if (looked_up.ok()) return;
         const std::lock_guard<std::mutex> guard(mutex);
         failure = looked_up;

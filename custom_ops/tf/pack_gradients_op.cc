@@ -94,11 +94,10 @@ class PackGradientsOp : public tensorflow::OpKernel {
     for (const GradientMerger& merger : mergers_) counts.push_back(merger.keys().size());
     const Span<const int64_t> key_counts(counts.data(), static_cast<int64_t>(counts.size()));
     Tensor* message = nullptr;
-    TF_RETURN_IF_ERROR(context->allocate_output(
-        0, TensorShape({MessageWords(schema_, key_counts)}), &message));
+    TF_RETURN_IF_ERROR(
+        context->allocate_output(0, TensorShape({MessageWords(schema_, key_counts)}), &message));
     auto* words = reinterpret_cast<int64_t*>(message->flat<tensorflow::int64>().data());
-    const MessageBuilder builder(schema_, key_counts,
-                                 Span<int64_t>(words, message->NumElements()));
+    const MessageBuilder builder(schema_, key_counts, Span<int64_t>(words, message->NumElements()));
     for (size_t i = 0; i < mergers_.size(); ++i) {
       const Span<const int64_t> keys = mergers_[i].keys();
       std::copy(keys.begin(), keys.end(), builder.keys(static_cast<int64_t>(i)));

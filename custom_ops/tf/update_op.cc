@@ -1,6 +1,6 @@
-// TfhybridUpdate: the end of a step for the tables: the leader applies the messages of all ranks, once.
+// TfhybridUpdate: the end of a step for the tables: the leader applies the messages of all ranks,
+// once.
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -78,29 +78,37 @@ class UpdateOp : public tensorflow::OpKernel {
 
  private:
   Status Run(OpKernelContext* context, const Tensor& messages, const Tensor& learning_rates) {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<OpenTable*> tables, tables_.Get(schema_.dims));
+    TFHYBRID_ASSIGN_OR_RETURN(const OpenTables tables, tables_.Get(schema_.dims));
     if (tables.front()->writer != nullptr) {
       const std::lock_guard<std::mutex> guard(mutex_);
       TFHYBRID_RETURN_IF_ERROR(Lead(context, messages, learning_rates, tables));
     }
-    for (OpenTable* table : tables) ++table->posted;
+    for (const auto& table : tables) ++table->posted;
     return Status::Ok();
   }
 
   Status Lead(OpKernelContext* context, const Tensor& messages, const Tensor& learning_rates,
-              const std::vector<OpenTable*>& tables) {
-    const auto* words =
-        reinterpret_cast<const int64_t*>(messages.flat<tensorflow::int64>().data());
-    TFHYBRID_ASSIGN_OR_RETURN(
-        const std::vector<GradientMessage> parsed,
-        ParseMessages(schema_, Span<const int64_t>(words, messages.NumElements()), ranks_));
+              const OpenTables& tables) {
     std::vector<TableWriter*> writers;
     std::vector<std::unique_lock<std::mutex>> locks;
     // In one order for all ops, so that two that share tables cannot wait for each other.
-    std::vector<OpenTable*> in_order = tables;
-    std::sort(in_order.begin(), in_order.end(), std::less<OpenTable*>());
-    for (OpenTable* table : in_order) locks.emplace_back(table->writing);
-    for (OpenTable* table : tables) writers.push_back(table->writer.get());
+    OpenTables in_order = tables;
+    std::sort(in_order.begin(), in_order.end());
+    for (const auto& table : in_order) locks.emplace_back(table->writing);
+    for (const auto& table : tables) writers.push_back(table->writer.get());
+    const Status applied = Apply(context, messages, learning_rates, writers);
+    if (!applied.ok()) {
+      for (TableWriter* writer : writers) writer->PublishFailure(applied.message());
+    }
+    return applied;
+  }
+
+  Status Apply(OpKernelContext* context, const Tensor& messages, const Tensor& learning_rates,
+               const std::vector<TableWriter*>& writers) {
+    const auto* words = reinterpret_cast<const int64_t*>(messages.flat<tensorflow::int64>().data());
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const std::vector<GradientMessage> parsed,
+        ParseMessages(schema_, Span<const int64_t>(words, messages.NumElements()), ranks_));
     const Span<const float> rates(learning_rates.flat<float>().data(),
                                   learning_rates.NumElements());
     return update_->Run(parsed, rates, writers, ThreadsOf(context));

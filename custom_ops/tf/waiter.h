@@ -1,7 +1,9 @@
-// Waiter: the thread on which lookups wait for the leader, so that no thread of TensorFlow's ever does.
+// Waiter: the thread on which lookups wait for the leader, so that no thread of TensorFlow's ever
+// does.
 //
-// One per process, first in first out. That cannot deadlock: what a wait needs is done by the leader's process, and the
-// leader itself never waits here, because its updates and lookups are ordered by TensorFlow.
+// One per process, first in first out. That cannot deadlock: what a wait needs is done by the
+// leader's process, and the leader itself never waits here, because its updates and lookups are
+// ordered by TensorFlow.
 #ifndef TFHYBRID_TF_WAITER_H_
 #define TFHYBRID_TF_WAITER_H_
 

@@ -141,8 +141,7 @@ TEST_F(CApiTest, RecordFileIsLoaded) {
   std::ofstream(path, std::ios::binary) << bytes;
   const tfhybrid_record_schema schema = {0, 16, 0, 8};
   int64_t loaded = 0;
-  ExpectCode(StatusCode::kOk,
-             tfhybrid_table_load_records("item", path.c_str(), &schema, &loaded));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_load_records("item", path.c_str(), &schema, &loaded));
   EXPECT_EQ(1, loaded);
   float found[2];
   ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 1, keys_, found));
@@ -197,8 +196,7 @@ TEST_F(CApiTest, PureFunctionsNeedNoStore) {
   float rows[4];
   ExpectCode(StatusCode::kOk, tfhybrid_initial_rows(1, 0.25, 0, 1, 2, keys_, 2, rows));
   EXPECT_EQ(std::vector<float>(4, 0.25f), std::vector<float>(rows, rows + 4));
-  ExpectCode(StatusCode::kInvalidArgument,
-             tfhybrid_initial_rows(99, 0, 0, 1, 2, keys_, 2, rows));
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_initial_rows(99, 0, 0, 1, 2, keys_, 2, rows));
   EXPECT_NE(tfhybrid_table_seed(1, "a"), tfhybrid_table_seed(1, "b"));
   EXPECT_EQ(0xe3069283u, tfhybrid_crc32c("123456789", 9, 0));
   EXPECT_GT(tfhybrid_available_bytes(directory_.path().c_str()), 0);

@@ -168,9 +168,8 @@ class Trainer:
         """Returns the loss, the dense gradients, and the sparse ones by table and key."""
         embeddings = [self.tables[table].lookup(keys[feature]) for feature, table in self.fields]
         widths = [e.shape[1] * e.shape[2] for e in embeddings]
-        x = np.concatenate(
-            [e.reshape(-1, width) for e, width in zip(embeddings, widths, strict=True)], axis=1
-        )
+        parts = [e.reshape(-1, width) for e, width in zip(embeddings, widths, strict=True)]
+        x = np.concatenate(parts, axis=1)
         activations = [x]
         layers = list(zip(self.dense[::2], self.dense[1::2], strict=True))
         for index, (kernel, bias) in enumerate(layers):
@@ -186,11 +185,8 @@ class Trainer:
             dense = [x.T @ upstream, upstream.sum(axis=0), *dense]
             upstream = upstream @ kernel.T
             upstream = upstream * (x > 0) if x is not activations[0] else upstream
-        return (
-            losses.sum() / samples,
-            dense,
-            self._sparse(keys, np.split(upstream, np.cumsum(widths)[:-1], 1)),
-        )
+        parts = np.split(upstream, np.cumsum(widths)[:-1], axis=1)
+        return losses.sum() / samples, dense, self._sparse(keys, parts)
 
     def _sparse(self, keys: Keys, parts: Sequence[np.ndarray]):
         """Returns by table and key the gradients that the parts, one per field, add up to."""

@@ -26,8 +26,9 @@ Status CheckSchema(const RecordSchema& schema, int64_t embedding_bytes) {
     return Status::Ok();
   }
   return Status::Error(StatusCode::kInvalidArgument, "A record must hold a key of 8 bytes and an ",
-                       "embedding of ", embedding_bytes, " bytes side by side. Received: record of ",
-                       schema.record_bytes, " bytes, key at ", schema.key_offset, ", embedding at ",
+                       "embedding of ", embedding_bytes,
+                       " bytes side by side. Received: record of ", schema.record_bytes,
+                       " bytes, key at ", schema.key_offset, ", embedding at ",
                        schema.embedding_offset, ", header of ", schema.header_bytes, " bytes");
 }
 
@@ -47,6 +48,7 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
   }
   const int64_t records = body / schema.record_bytes;
   const int64_t rows_before = table->rows();
+  TFHYBRID_RETURN_IF_ERROR(table->Reserve(rows_before + records));
   std::vector<int64_t> keys(static_cast<size_t>(std::min(records, kBlockRecords)));
   std::vector<float> embeddings(keys.size() * static_cast<size_t>(dim));
   const uint8_t* record = file.data() + schema.header_bytes;

@@ -1,7 +1,8 @@
 // Record files: the binary file of sparse parameters that the leader loads before the first step.
 //
-// A header that is skipped, then records of equal size, each with an int64 key and `dim` float32 values somewhere in it,
-// little-endian. The schema says where (in Python: a NumPy structured dtype). Every host loads the file alone.
+// A header that is skipped, then records of equal size, each with an int64 key and `dim` float32
+// values somewhere in it, little-endian. The schema says where (in Python: a NumPy structured
+// dtype). Every host loads the file alone.
 #ifndef TFHYBRID_CORE_CHECKPOINT_RECORD_FILE_H_
 #define TFHYBRID_CORE_CHECKPOINT_RECORD_FILE_H_
 
@@ -21,8 +22,9 @@ struct RecordSchema {
   int64_t embedding_offset = 0;
 };
 
-// Creates a row for every record, with fresh optimizer state. Fails with kInvalidArgument if the schema does not fit
-// the table, kDataLoss if the file is not a whole number of records or holds a key twice. Returns the number of rows.
+// Creates a row for every record, with fresh optimizer state. Fails with kInvalidArgument if the
+// schema does not fit the table, kDataLoss if the file is not a whole number of records or holds a
+// key twice. Returns the number of rows.
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
                                TableWriter* table);
 

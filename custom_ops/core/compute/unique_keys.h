@@ -1,7 +1,7 @@
 // UniqueKeys: numbers the distinct keys of a sequence 0, 1, 2, ... in order of first occurrence.
 //
-// An open-addressing table of numbers over a dense list of keys; reusable, so that a step allocates only when it is
-// larger than every step before. Any key is legal. Not thread-safe.
+// An open-addressing table of numbers over a dense list of keys; reusable, so that a step allocates
+// only when it is larger than every step before. Any key is legal. Not thread-safe.
 #ifndef TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_
 #define TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_
 
@@ -22,7 +22,8 @@ class UniqueKeys {
     keys_.reserve(static_cast<size_t>(most));
     size_t slots = 8;
     while (slots < static_cast<size_t>(most) * 2) slots *= 2;
-    // Shrinking too: a small step after a large one must not pay for clearing the large one's table.
+    // Shrinking too: a small step after a large one must not pay for clearing the large one's
+    // table.
     numbers_.assign(slots, 0);
     mask_ = slots - 1;
   }

@@ -14,8 +14,8 @@
 namespace tfhybrid {
 namespace {
 
-// The paths whose lock this process holds: to the kernel they look free from inside, and closing another descriptor of
-// one of them would give its lock up.
+// The paths whose lock this process holds: to the kernel they look free from inside, and closing
+// another descriptor of one of them would give its lock up.
 class HeldPaths {
  public:
   static HeldPaths& Get() {
@@ -76,7 +76,8 @@ Result<LivenessLock> LivenessLock::Acquire(const std::string& path,
                          " is held by a living process: ", DescribeHolder(path));
   }
   const auto length = static_cast<ssize_t>(description.size());
-  if (ftruncate(lock.fd_, 0) != 0 || pwrite(lock.fd_, description.data(), description.size(), 0) != length) {
+  if (ftruncate(lock.fd_, 0) != 0 ||
+      pwrite(lock.fd_, description.data(), description.size(), 0) != length) {
     return Status::Error(StatusCode::kResourceExhausted, "Cannot write ", path, ": ",
                          std::strerror(errno));
   }
@@ -92,7 +93,8 @@ void LivenessLock::Release() {
 bool IsAlive(const std::string& path) {
   if (HeldPaths::Get().Contains(path)) return true;
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  // In doubt (no descriptor left, say) it lives: the dead are declared so, and their tables removed.
+  // In doubt (no descriptor left, say) it lives: the dead are declared so, and their tables
+  // removed.
   if (fd < 0) return errno != ENOENT;
   struct flock whole = WholeFile();
   const bool held = fcntl(fd, F_GETLK, &whole) != 0 || whole.l_type != F_UNLCK;

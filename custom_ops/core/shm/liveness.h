@@ -1,10 +1,12 @@
 // Liveness: how one process knows that another one still lives, without asking it.
 //
-// Each process of a store holds a POSIX record lock on a file of its own. The kernel drops the lock with the process,
-// a zombie included, a forked child does not inherit it, and it is seen across pid namespaces that share the mount.
+// Each process of a store holds a POSIX record lock on a file of its own. The kernel drops the lock
+// with the process, a zombie included, a forked child does not inherit it, and it is seen across
+// pid namespaces that share the mount.
 //
-// CAUTION: a POSIX lock is dropped when its process closes *any* descriptor of the file. So the file is opened once per
-// process, never closed before Release(), and the functions below do not open what this process holds.
+// CAUTION: a POSIX lock is dropped when its process closes *any* descriptor of the file. So the
+// file is opened once per process, never closed before Release(), and the functions below do not
+// open what this process holds.
 #ifndef TFHYBRID_CORE_SHM_LIVENESS_H_
 #define TFHYBRID_CORE_SHM_LIVENESS_H_
 
@@ -22,8 +24,8 @@ class LivenessLock {
   LivenessLock& operator=(LivenessLock&& other) noexcept;
   ~LivenessLock() { Release(); }
 
-  // Creates or takes over the file of a dead process and writes `description` ("rank 3, pid 17, host a") into it.
-  // Fails with kAlreadyExists while another process holds it.
+  // Creates or takes over the file of a dead process and writes `description` ("rank 3, pid 17,
+  // host a") into it. Fails with kAlreadyExists while another process holds it.
   static Result<LivenessLock> Acquire(const std::string& path, const std::string& description);
 
   bool held() const { return fd_ >= 0; }
@@ -42,8 +44,8 @@ bool IsAlive(const std::string& path);
 // The description that the holder, living or dead, wrote; a stand-in where it cannot be read.
 std::string DescribeHolder(const std::string& path);
 
-// Serialises a few steps of all processes of a user on a host (create, reclaim, remove a store): an flock, held from
-// construction to destruction. Waits for its turn.
+// Serialises a few steps of all processes of a user on a host (create, reclaim, remove a store): an
+// flock, held from construction to destruction. Waits for its turn.
 class HostMutex {
  public:
   explicit HostMutex(const std::string& path);

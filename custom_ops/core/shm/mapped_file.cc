@@ -39,7 +39,8 @@ Status SystemError(const std::string& what, const std::string& path, int error) 
   return Status::Error(code, what, " ", path, ": ", std::strerror(error));
 }
 
-// The page cache that a memory cgroup counts as used but gives back when asked, shared memory excluded.
+// The page cache that a memory cgroup counts as used but gives back when asked, shared memory
+// excluded.
 int64_t PageCacheBytes(const char* memory_stat, const std::string& prefix) {
   std::ifstream file(memory_stat);
   std::string name;
@@ -61,9 +62,8 @@ int64_t MemoryLimitLeft() {
   const Files kinds[] = {
       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat",
        ""},
-      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-       "/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.stat",
-       "total_"}};
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+       "/sys/fs/cgroup/memory/memory.stat", "total_"}};
   for (const Files& files : kinds) {
     int64_t limit = 0, usage = 0;
     // "max" does not parse as a number, which is how the unlimited case falls through.
@@ -84,8 +84,8 @@ Result<MappedFile> OutOfSpace(const std::string& path, int64_t bytes, const std:
                        "is as it was.");
 }
 
-// posix_fallocate in slices: an older kernel gives up a whole request at any signal, and a profiler's timer would let
-// no large one through.
+// posix_fallocate in slices: an older kernel gives up a whole request at any signal, and a
+// profiler's timer would let no large one through.
 int Reserve(int fd, int64_t bytes) {
   constexpr int64_t kSlice = int64_t{1} << 20;
   for (int64_t done = 0; done < bytes;) {
@@ -145,8 +145,8 @@ Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
     if (reserved == ENOSPC || reserved == ENOMEM) return OutOfSpace(path, bytes, purpose);
     return SystemError("Cannot reserve", path, reserved);
   }
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED,
-                    file.get(), 0);
+  void* data =
+      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) {
     const int error = errno;
     unlink(path.c_str());
@@ -163,7 +163,8 @@ Result<MappedFile> MappedFile::OpenReadOnly(const std::string& path) {
   struct stat info;
   TFHYBRID_RETURN_IF_ERROR(CheckOwned(file.get(), path, &info));
   if (info.st_size == 0) return Status::Error(StatusCode::kDataLoss, path, " is empty");
-  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
+  void* data =
+      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return SystemError("Cannot map", path, errno);
   return MappedFile(static_cast<uint8_t*>(data), info.st_size);
 }
@@ -177,7 +178,8 @@ Result<MappedFile> MappedFile::OpenInput(const std::string& path) {
     return Status::Error(StatusCode::kInvalidArgument, path, " is not a regular file");
   }
   if (info.st_size == 0) return MappedFile();
-  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
+  void* data =
+      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) return SystemError("Cannot map", path, errno);
   madvise(data, static_cast<size_t>(info.st_size), MADV_SEQUENTIAL);
   return MappedFile(static_cast<uint8_t*>(data), info.st_size);

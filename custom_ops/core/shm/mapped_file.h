@@ -1,11 +1,13 @@
 // MappedFile: one memory-mapped file, owned. The only place of the core that calls mmap.
 //
-// Creating reserves every byte before the mapping is used (posix_fallocate), so a full tmpfs is a Status here and never
-// a SIGBUS later. A writable mapping is not inherited by forked children (MADV_DONTFORK), and no descriptor stays open.
-// Files are created 0600 with O_EXCL, and opened only if they are regular files of this user that nobody else may touch.
+// Creating reserves every byte before the mapping is used (posix_fallocate), so a full tmpfs is a
+// Status here and never a SIGBUS later. A writable mapping is not inherited by forked children
+// (MADV_DONTFORK), and no descriptor stays open. Files are created 0600 with O_EXCL, and opened
+// only if they are regular files of this user that nobody else may touch.
 //
-// Movable, not copyable. The destructor unmaps and never unlinks: who owns the name decides about the name.
-// Thread-safe once constructed; the bytes themselves follow the rules of whoever laid them out.
+// Movable, not copyable. The destructor unmaps and never unlinks: who owns the name decides about
+// the name. Thread-safe once constructed; the bytes themselves follow the rules of whoever laid
+// them out.
 #ifndef TFHYBRID_CORE_SHM_MAPPED_FILE_H_
 #define TFHYBRID_CORE_SHM_MAPPED_FILE_H_
 
@@ -25,15 +27,17 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  // Creates `path` with `bytes` reserved bytes of zero, mapped for reading and writing. `purpose` names the thing in
-  // the error ("table 'item', rows 512 to 1024"). On failure no file is left behind.
+  // Creates `path` with `bytes` reserved bytes of zero, mapped for reading and writing. `purpose`
+  // names the thing in the error ("table 'item', rows 512 to 1024"). On failure no file is left
+  // behind.
   static Result<MappedFile> Create(const std::string& path, int64_t bytes,
                                    const std::string& purpose);
 
   // Maps an existing file of this user's store for reading only.
   static Result<MappedFile> OpenReadOnly(const std::string& path);
 
-  // Maps any readable file, whoever owns it, for one pass from front to back: data that a user hands in.
+  // Maps any readable file, whoever owns it, for one pass from front to back: data that a user
+  // hands in.
   static Result<MappedFile> OpenInput(const std::string& path);
 
   bool mapped() const { return data_ != nullptr; }
@@ -49,8 +53,9 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
-// Bytes that can still be reserved in `directory`: what its file system has free, or less where the memory limit of a
-// container comes first (there a reservation would end in an OOM kill instead of an error).
+// Bytes that can still be reserved in `directory`: what its file system has free, or less where the
+// memory limit of a container comes first (there a reservation would end in an OOM kill instead of
+// an error).
 int64_t AvailableBytes(const std::string& directory);
 
 }  // namespace tfhybrid

@@ -1,7 +1,9 @@
-// Waiting for a 64-bit counter in shared memory to reach a value, without spinning: the only caller of futex.
+// Waiting for a 64-bit counter in shared memory to reach a value, without spinning: the only caller
+// of futex.
 //
-// The counter grows while anybody waits. The waiter may have it mapped read-only. The futex watches the low 32 bits, which change with
-// every increment, so no wake-up is lost unless 2^32 increments happen between two instructions.
+// The counter grows while anybody waits. The waiter may have it mapped read-only. The futex watches
+// the low 32 bits, which change with every increment, so no wake-up is lost unless 2^32 increments
+// happen between two instructions.
 #ifndef TFHYBRID_CORE_SHM_WAIT_WORD_H_
 #define TFHYBRID_CORE_SHM_WAIT_WORD_H_
 
@@ -9,7 +11,8 @@
 
 namespace tfhybrid {
 
-// Release store, pairs with the acquire load of LoadWord(): whoever sees `value` sees all that was written before it.
+// Release store, pairs with the acquire load of LoadWord(): whoever sees `value` sees all that was
+// written before it.
 void PublishWord(uint64_t* word, uint64_t value);
 
 // Acquire load.

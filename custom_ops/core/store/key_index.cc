@@ -5,8 +5,8 @@
 namespace tfhybrid {
 namespace {
 
-// Cache lines in flight at once. Cores of today track 10 to 16 misses in L1 and some 48 in L2; more keys in a group
-// only push prefetched lines out again.
+// Cache lines in flight at once. Cores of today track 10 to 16 misses in L1 and some 48 in L2; more
+// keys in a group only push prefetched lines out again.
 constexpr int64_t kGroup = 64;
 
 }  // namespace

@@ -2,25 +2,30 @@
 //
 // Layout. `slots` (a power of two) slots of 16 bytes, four to a cache line: a bucket.
 //
-//     slot   := { int64 key, uint64 row + 1 }       0 in the second word means empty, so every key is legal
-//     bucket := slot[4]                             64 bytes, aligned
+//     slot   := { int64 key, uint64 row + 1 }       0 in the second word means empty, so every key
+//     is legal bucket := slot[4]                             64 bytes, aligned
 //
-// A key's home bucket is the low bits of Mix64(key). A key lies in the first bucket, counted from home and wrapping
-// around, that had a free slot when it came; slots of a bucket fill from the front.
+// A key's home bucket is the low bits of Mix64(key). A key lies in the first bucket, counted from
+// home and wrapping around, that had a free slot when it came; slots of a bucket fill from the
+// front.
 //
 // Invariants, whatever moment a reader looks:
-//   1. A non-empty slot is complete: the key is stored before the row (release), the row is loaded before the key
+//   1. A non-empty slot is complete: the key is stored before the row (release), the row is loaded
+//   before the key
 //      (acquire). Slots never change again: nothing is deleted or moved inside a generation.
-//   2. Between a key's home bucket and its own every bucket is full. So a probe ends at the first empty slot.
+//   2. Between a key's home bucket and its own every bucket is full. So a probe ends at the first
+//   empty slot.
 //   3. At most 3/4 of the slots are taken. So there is an empty slot, and every probe ends.
-//   4. A row is complete, and counted by TableCounters::rows, before its number appears here (TableWriter::CreateRows).
-// A writer killed between the two stores of (1) leaves an empty slot with a stray key: harmless, the next insertion
-// overwrites it.
+//   4. A row is complete, and counted by TableCounters::rows, before its number appears here
+//   (TableWriter::CreateRows).
+// A writer killed between the two stores of (1) leaves an empty slot with a stray key: harmless,
+// the next insertion overwrites it.
 //
-// What hides the memory latency is FindBatch: all home buckets of a group are prefetched before the first is read.
+// What hides the memory latency is FindBatch: all home buckets of a group are prefetched before the
+// first is read.
 //
-// Not owned: the span belongs to a MappedFile that must outlive the index. One thread of one process inserts; any number
-// of threads of any processes find.
+// Not owned: the span belongs to a MappedFile that must outlive the index. One thread of one
+// process inserts; any number of threads of any processes find.
 #ifndef TFHYBRID_CORE_STORE_KEY_INDEX_H_
 #define TFHYBRID_CORE_STORE_KEY_INDEX_H_
 
@@ -43,7 +48,8 @@ class KeyIndex {
   static constexpr int64_t kMissing = -1;
 
   KeyIndex() = default;
-  // REQUIRES: slots.size() is a power of two and at least kSlotsPerBucket; slots.data() is aligned to 64 bytes.
+  // REQUIRES: slots.size() is a power of two and at least kSlotsPerBucket; slots.data() is aligned
+  // to 64 bytes.
   explicit KeyIndex(Span<IndexSlot> slots)
       : slots_(slots.data()), bucket_mask_(slots.size() / kSlotsPerBucket - 1) {}
 
@@ -61,9 +67,7 @@ class KeyIndex {
   // REQUIRES: the writer calls; `key` is not in the index; it holds fewer than MaxKeys(); row >= 0.
   void Insert(int64_t key, int64_t row);
 
-  void Prefetch(int64_t key) const {
-    __builtin_prefetch(&slots_[Home(key) * kSlotsPerBucket]);
-  }
+  void Prefetch(int64_t key) const { __builtin_prefetch(&slots_[Home(key) * kSlotsPerBucket]); }
 
  private:
   int64_t Home(int64_t key) const {
@@ -75,7 +79,8 @@ class KeyIndex {
     for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = (bucket + 1) & bucket_mask_) {
       const IndexSlot* slot = &slots_[bucket * kSlotsPerBucket];
       for (int64_t i = 0; i < kSlotsPerBucket; ++i, ++slot) {
-        // Acquire: pairs with the release of Insert, so the key read next is the one stored with this row.
+        // Acquire: pairs with the release of Insert, so the key read next is the one stored with
+        // this row.
         const uint64_t row_plus_one = __atomic_load_n(&slot->row_plus_one, __ATOMIC_ACQUIRE);
         if (row_plus_one == 0) return kMissing;
         if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key) {

@@ -1,14 +1,15 @@
-// The bytes of every segment: plain old data only, fixed widths, little-endian. docs/store_format.md tells the same in
-// prose. A change here raises kFormatVersion.
+// The bytes of every segment: plain old data only, fixed widths, little-endian.
+// docs/store_format.md tells the same in prose. A change here raises kFormatVersion.
 //
 // A store is a directory; a table is these files in it (NAME is the table's name, %-encoded):
-//   NAME.table            TableSegment: what the table is, and the counters that readers and the leader share
-//   NAME.index.G          IndexSegment of generation G: key -> row
-//   NAME.rows.C           ChunkSegment: keys and embeddings of chunk C
-//   NAME.state.C          ChunkSegment: optimizer state of chunk C; only the leader maps it
+//   NAME.table            TableSegment: what the table is, and the counters that readers and the
+//   leader share NAME.index.G          IndexSegment of generation G: key -> row NAME.rows.C
+//   ChunkSegment: keys and embeddings of chunk C NAME.state.C          ChunkSegment: optimizer
+//   state of chunk C; only the leader maps it
 //
-// One writer, the leader. Everything that changes is written by it alone; the fields marked `atomic` are read by other
-// processes while it writes, with the acquire load that pairs with its release store.
+// One writer, the leader. Everything that changes is written by it alone; the fields marked
+// `atomic` are read by other processes while it writes, with the acquire load that pairs with its
+// release store.
 #ifndef TFHYBRID_CORE_STORE_LAYOUT_H_
 #define TFHYBRID_CORE_STORE_LAYOUT_H_
 
@@ -25,14 +26,15 @@ inline constexpr int64_t kMaxFailure = 512;
 
 enum class SegmentKind : uint32_t { kStore = 1, kTable = 2, kIndex = 3, kRows = 4, kState = 5 };
 
-// Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape behind it.
+// Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape
+// behind it.
 struct SegmentHeader {
   char magic[8];
   uint32_t format;
-  uint32_t kind;       // SegmentKind
-  uint64_t token;      // of the store: a file that strayed in from another job does not match
+  uint32_t kind;   // SegmentKind
+  uint64_t token;  // of the store: a file that strayed in from another job does not match
   uint64_t file_bytes;
-  uint64_t ordinal;    // index: generation; chunk: number
+  uint64_t ordinal;  // index: generation; chunk: number
   uint32_t uid;
   uint32_t crc;
 };
@@ -62,13 +64,14 @@ struct TableOptimizer {
 };
 static_assert(sizeof(TableOptimizer) == 32);
 
-// Each on a cache line of its own: `version` is waited for, the rest is read at the start of every lookup.
+// Each on a cache line of its own: `version` is waited for, the rest is read at the start of every
+// lookup.
 struct TableCounters {
-  alignas(64) uint64_t version;           // atomic: updates applied; a futex watches it
-  alignas(64) uint64_t rows;              // atomic: rows that are fully written
-  uint64_t chunks;                        // atomic: chunks that can be mapped
-  uint64_t index_generation;              // atomic: the index that can be mapped
-  alignas(64) uint64_t failed;            // atomic: not 0 once an update failed and `failure` says why
+  alignas(64) uint64_t version;  // atomic: updates applied; a futex watches it
+  alignas(64) uint64_t rows;     // atomic: rows that are fully written
+  uint64_t chunks;               // atomic: chunks that can be mapped
+  uint64_t index_generation;     // atomic: the index that can be mapped
+  alignas(64) uint64_t failed;   // atomic: not 0 once an update failed and `failure` says why
   char failure[kMaxFailure];
 };
 
@@ -89,8 +92,8 @@ struct IndexSegment {
 inline constexpr int64_t kIndexSlotsOffset = 64;
 static_assert(sizeof(IndexSegment) == kIndexSlotsOffset);
 
-// Behind a page of header: in NAME.rows.C first the keys (int64 [rows]), then, on a cache line, the embeddings
-// (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, slots, dim]).
+// Behind a page of header: in NAME.rows.C first the keys (int64 [rows]), then, on a cache line, the
+// embeddings (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, slots, dim]).
 struct ChunkSegment {
   SegmentHeader header;
   uint64_t rows;

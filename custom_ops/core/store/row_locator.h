@@ -1,7 +1,8 @@
 // RowLocator: which chunk holds a row, and where in it.
 //
-// Rows live in chunks that never move. The first chunks are small and double, so that a small table costs little and a
-// growing one adds at most as much as it has; from the cap on all chunks are equal:
+// Rows live in chunks that never move. The first chunks are small and double, so that a small table
+// costs little and a growing one adds at most as much as it has; from the cap on all chunks are
+// equal:
 //   chunk:  0      1      2       3       ...  k           k+1         ...
 //   rows:   2^f    2^f    2^(f+1) 2^(f+2) ...  2^(c-1)     2^c, 2^c, ...        k = c - f
 // The first k + 1 chunks together hold 2^c rows, which makes the arithmetic two shifts.
@@ -24,7 +25,8 @@ class RowLocator {
 
   Place Locate(int64_t row) const {
     const int64_t full = row >> chunk_log2_;
-    if (full > 0) return {chunk_log2_ - first_log2_ + full, row & ((int64_t{1} << chunk_log2_) - 1)};
+    if (full > 0)
+      return {chunk_log2_ - first_log2_ + full, row & ((int64_t{1} << chunk_log2_) - 1)};
     const int64_t scaled = row >> first_log2_;
     if (scaled == 0) return {0, row};
     const int log2 = 63 - __builtin_clzll(static_cast<uint64_t>(scaled));

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cctype>
 #include <cstdio>
 #include <cstring>
 
@@ -13,15 +12,18 @@ namespace {
 
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// File names keep letters, digits, '-' and '_'; any other byte becomes %XX, so every table name is a legal file name.
+// File names keep letters, digits, '-', '_' and what is not ASCII; any other byte becomes %XX.
 std::string Encode(const std::string& name) {
   std::string encoded;
   for (const char c : name) {
-    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_') {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool kept = byte >= 0x80 || (byte >= '0' && byte <= '9') ||
+                      ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') || c == '-' || c == '_';
+    if (kept) {
       encoded += c;
     } else {
       char escaped[4];
-      std::snprintf(escaped, sizeof(escaped), "%%%02X", static_cast<unsigned char>(c));
+      std::snprintf(escaped, sizeof(escaped), "%%%02X", byte);
       encoded += escaped;
     }
   }
@@ -72,7 +74,8 @@ Result<MappedFile> OpenSegment(const std::string& path, const SegmentIdentity& i
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
     return Status::Error(StatusCode::kDataLoss, path, " is not a segment: its magic is wrong");
   }
-  if (header.format != kFormatVersion) return Damaged(path, "format", kFormatVersion, header.format);
+  if (header.format != kFormatVersion)
+    return Damaged(path, "format", kFormatVersion, header.format);
   const auto kind = static_cast<uint32_t>(identity.kind);
   if (header.kind != kind) return Damaged(path, "kind", kind, header.kind);
   if (header.file_bytes != static_cast<uint64_t>(file.size())) {
@@ -106,8 +109,7 @@ int64_t IndexBytes(int64_t slots) {
 Status CheckIndex(const std::string& path, const MappedFile& file) {
   const auto slots =
       static_cast<int64_t>(reinterpret_cast<const IndexSegment*>(file.data())->slots);
-  const int64_t most =
-      (file.size() - kIndexSlotsOffset) / static_cast<int64_t>(sizeof(IndexSlot));
+  const int64_t most = (file.size() - kIndexSlotsOffset) / static_cast<int64_t>(sizeof(IndexSlot));
   if (slots < KeyIndex::kSlotsPerBucket || slots > most || (slots & (slots - 1)) != 0) {
     return Damaged(path, "a power of two of slots, at most", static_cast<uint64_t>(most),
                    static_cast<uint64_t>(slots));

@@ -1,5 +1,5 @@
-// Segments: mapped files that open with a checked header. Every file is distrusted until its magic, format, kind, size,
-// token, owner and checksum are what they should be.
+// Segments: mapped files that open with a checked header. Every file is distrusted until its magic,
+// format, kind, size, token, owner and checksum are what they should be.
 #ifndef TFHYBRID_CORE_STORE_SEGMENT_H_
 #define TFHYBRID_CORE_STORE_SEGMENT_H_
 
@@ -20,7 +20,9 @@ class TablePaths {
  public:
   TablePaths(const std::string& directory, const std::string& table_name);
   std::string Table() const { return prefix_ + ".table"; }
-  std::string Index(uint64_t generation) const { return prefix_ + ".index." + std::to_string(generation); }
+  std::string Index(uint64_t generation) const {
+    return prefix_ + ".index." + std::to_string(generation);
+  }
   std::string Rows(int64_t chunk) const { return prefix_ + ".rows." + std::to_string(chunk); }
   std::string State(int64_t chunk) const { return prefix_ + ".state." + std::to_string(chunk); }
 
@@ -63,7 +65,8 @@ Span<IndexSlot> SlotsOf(const MappedFile& file);
 int64_t EmbeddingsOffset(int64_t rows);
 int64_t RowChunkBytes(int64_t rows, int64_t dim);
 int64_t StateChunkBytes(int64_t rows, int64_t row_floats);
-Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows, int64_t row_floats);
+Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows,
+                  int64_t row_floats);
 
 }  // namespace tfhybrid
 

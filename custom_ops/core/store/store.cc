@@ -28,8 +28,9 @@ std::string LockPath(const std::string& directory, int local_rank) {
 
 Status CheckJob(const std::string& job) {
   const bool legal = !job.empty() && job.size() <= kMaxJobName &&
-                     job.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                           "0123456789._-") == std::string::npos;
+                     job.find_first_not_of(
+                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                         "0123456789._-") == std::string::npos;
   if (legal) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument, "A job's name has 1 to ", kMaxJobName,
                        " letters, digits, '.', '_' or '-'. Received: '", job, "'");
@@ -81,8 +82,8 @@ void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* rec
 
 Status SameShape(const TableReader& reader, const TableConfig& config) {
   const Initializer initial = reader.initializer();
-  const uint64_t seed = TableSeed(config.job_seed, config.name.data(),
-                                  static_cast<int64_t>(config.name.size()));
+  const uint64_t seed =
+      TableSeed(config.job_seed, config.name.data(), static_cast<int64_t>(config.name.size()));
   if (reader.dim() != config.dim) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name, "' has dim ",
                          reader.dim(), " on the leader. Received: dim=", config.dim);
@@ -113,7 +114,8 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
     return Status::Error(StatusCode::kAlreadyExists, "A job named '", config.job,
                          "' is running on this host: ", LivingProcesses(directory),
                          ". Choose another name with init(job=...), or end that job first. If "
-                         "this job spans several hosts, two of them share ", config.shm_directory);
+                         "this job spans several hosts, two of them share ",
+                         config.shm_directory);
   }
   TFHYBRID_ASSIGN_OR_RETURN(LivenessLock alive,
                             LivenessLock::Acquire(LockPath(directory, 0), config.description));
@@ -121,8 +123,7 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
       MappedFile segment,
       CreateSegment(directory + "/store", {SegmentKind::kStore, config.token, 0},
                     sizeof(SegmentHeader), "the store of job '" + config.job + "'"));
-  return std::unique_ptr<Store>(
-      new Store(config, directory, std::move(alive), std::move(segment)));
+  return std::unique_ptr<Store>(new Store(config, directory, std::move(alive), std::move(segment)));
 }
 
 Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
@@ -134,12 +135,12 @@ Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
   Result<MappedFile> segment = OpenSegment(
       directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(SegmentHeader));
   if (!segment.ok()) {
-    return Status::Error(StatusCode::kNotFound, "This rank (", config.description,
-                         ") does not see the store of its leader, local rank 0: ",
-                         segment.status().message(),
-                         ". All ranks of a host must share ", config.shm_directory,
-                         " and run as one user; containers of one rank each do not, unless "
-                         "they share it (docker run --ipc=host, or one volume)");
+    return Status::Error(
+        StatusCode::kNotFound, "This rank (", config.description,
+        ") does not see the store of its leader, local rank 0: ", segment.status().message(),
+        ". All ranks of a host must share ", config.shm_directory,
+        " and run as one user; containers of one rank each do not, unless "
+        "they share it (docker run --ipc=host, or one volume)");
   }
   TFHYBRID_ASSIGN_OR_RETURN(
       LivenessLock alive,
@@ -211,8 +212,9 @@ Result<std::unique_ptr<TableReader>> Store::WaitForTable(const TableConfig& conf
 Status Store::CheckLeader() const {
   const std::string path = LockPath(directory_, 0);
   if (is_leader() || IsAlive(path)) return Status::Ok();
-  return Status::Error(StatusCode::kPeerDied, "The leader of this host has died: ",
-                       DescribeHolder(path), ". Noticed by ", config_.description);
+  return Status::Error(StatusCode::kPeerDied,
+                       "The leader of this host has died: ", DescribeHolder(path), ". Noticed by ",
+                       config_.description);
 }
 
 }  // namespace tfhybrid

@@ -1,12 +1,13 @@
 // Store: one job's tables on one host, a directory of segments in shared memory.
 //
 //   SHM_DIR/tfhybrid-UID.lock         HostMutex of all jobs of the user on this host
-//   SHM_DIR/tfhybrid-UID-JOB/store    SegmentHeader alone: its token tells this store from any other
-//   SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
+//   SHM_DIR/tfhybrid-UID-JOB/store    SegmentHeader alone: its token tells this store from any
+//   other SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
 //   SHM_DIR/tfhybrid-UID-JOB/...      the tables (layout.h)
 //
-// The leader creates, the others attach. A new job starts fresh: what a dead job left behind is removed first, by any
-// job of the same user; a living job is never touched. The last process to leave removes the directory.
+// The leader creates, the others attach. A new job starts fresh: what a dead job left behind is
+// removed first, by any job of the same user; a living job is never touched. The last process to
+// leave removes the directory.
 //
 // Thread-safe. One Store per process and job; not usable in forked children.
 #ifndef TFHYBRID_CORE_STORE_STORE_H_
@@ -41,7 +42,8 @@ struct OpenTable {
   std::unique_ptr<TableReader> reader;
   std::mutex writing;                   // guards *writer
   std::unique_ptr<TableWriter> writer;  // null unless this process is the leader
-  std::atomic<uint64_t> posted{0};      // updates this rank has taken part in: the version its lookups wait for
+  std::atomic<uint64_t> posted{
+      0};  // updates this rank has taken part in: the version its lookups wait for
 };
 
 class Store {
@@ -56,8 +58,8 @@ class Store {
   const std::string& directory() const { return directory_; }
   bool is_leader() const { return config_.local_rank == 0; }
 
-  // The leader creates the table, any other rank attaches it, waiting up to `timeout_ms` for the leader. Fails if the
-  // table found has another shape than `config` asks for.
+  // The leader creates the table, any other rank attaches it, waiting up to `timeout_ms` for the
+  // leader. Fails if the table found has another shape than `config` asks for.
   Result<std::shared_ptr<OpenTable>> OpenNamed(const TableConfig& config, int timeout_ms);
   // The open table of that name, or null.
   std::shared_ptr<OpenTable> Find(const std::string& table_name) const;
@@ -68,7 +70,8 @@ class Store {
  private:
   Store(const StoreConfig& config, std::string directory, LivenessLock alive, MappedFile segment);
 
-  Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config, int timeout_ms) const;
+  Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config,
+                                                    int timeout_ms) const;
 
   const StoreConfig config_;
   const std::string directory_;

@@ -1,7 +1,7 @@
 // TableDigest: one number that says whether two replicas of a table are equal, bit for bit.
 //
-// The sum, modulo 2^64, of a hash of each row's key, embedding and optimizer state: independent of where rows lie and in
-// which order they came, and cheap to compare across hosts.
+// The sum, modulo 2^64, of a hash of each row's key, embedding and optimizer state: independent of
+// where rows lie and in which order they came, and cheap to compare across hosts.
 #ifndef TFHYBRID_CORE_STORE_TABLE_DIGEST_H_
 #define TFHYBRID_CORE_STORE_TABLE_DIGEST_H_
 

@@ -15,7 +15,9 @@ constexpr int64_t kGroup = 64;
 // How long a waiting rank sleeps before it looks whether the leader still lives.
 constexpr int kWaitSliceMs = 200;
 
-uint64_t LoadAcquire(const uint64_t& counter) { return __atomic_load_n(&counter, __ATOMIC_ACQUIRE); }
+uint64_t LoadAcquire(const uint64_t& counter) {
+  return __atomic_load_n(&counter, __ATOMIC_ACQUIRE);
+}
 
 void PrefetchRow(const float* row, int64_t dim) {
   for (int64_t column = 0; column < dim; column += 16) __builtin_prefetch(row + column);
@@ -118,15 +120,15 @@ Status TableReader::MapChunks(View* view, int64_t count) const {
   for (auto chunk = static_cast<int64_t>(view->chunks.size()); chunk < count; ++chunk) {
     const int64_t rows = locator_.ChunkRows(chunk);
     const std::string path = paths_.Rows(chunk);
-    TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
-                              OpenSegment(path,
-                                          {SegmentKind::kRows, segment().header.token,
-                                           static_cast<uint64_t>(chunk)},
-                                          RowChunkBytes(rows, dim())));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        MappedFile file,
+        OpenSegment(path,
+                    {SegmentKind::kRows, segment().header.token, static_cast<uint64_t>(chunk)},
+                    RowChunkBytes(rows, dim())));
     TFHYBRID_RETURN_IF_ERROR(CheckChunk(path, file, rows, dim()));
     view->chunks.push_back(std::make_shared<const MappedFile>(std::move(file)));
-    view->embeddings.push_back(reinterpret_cast<const float*>(view->chunks.back()->data() +
-                                                              EmbeddingsOffset(rows)));
+    view->embeddings.push_back(
+        reinterpret_cast<const float*>(view->chunks.back()->data() + EmbeddingsOffset(rows)));
   }
   view->capacity = locator_.Capacity(static_cast<int64_t>(view->chunks.size()));
   return Status::Ok();
@@ -138,7 +140,8 @@ Status TableReader::ResolveNew(const View& view, int64_t* row) const {
     return Status::Error(StatusCode::kDataLoss, "The index of table '", name(),
                          "' is damaged: it names row ", *row, " of ", rows);
   }
-  // Created after this lookup began, in a chunk that is not mapped yet: when it began, the key read its initial value.
+  // Created after this lookup began, in a chunk that is not mapped yet: when it began, the key read
+  // its initial value.
   if (*row >= view.capacity) *row = KeyIndex::kMissing;
   return Status::Ok();
 }
@@ -184,9 +187,9 @@ Status TableReader::WaitVersion(uint64_t version,
   const TableCounters& counters = segment().counters;
   while (LoadAcquire(counters.version) < version) {
     if (LoadAcquire(counters.failed) != 0) {
-      return Status::Error(StatusCode::kFailedPrecondition,
-                           "The leader could not update table '", name(), "': ",
-                           std::string(counters.failure, strnlen(counters.failure, kMaxFailure)));
+      return Status::Error(
+          StatusCode::kFailedPrecondition, "The leader could not update table '", name(),
+          "': ", std::string(counters.failure, strnlen(counters.failure, kMaxFailure)));
     }
     if (!WaitWord(&counters.version, version, kWaitSliceMs)) {
       TFHYBRID_RETURN_IF_ERROR(check_alive());
@@ -209,8 +212,7 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
     const int64_t run = std::min(count - done, locator_.ChunkRows(place.chunk) - place.offset);
     const auto* chunk_keys =
         reinterpret_cast<const int64_t*>(view->chunks[chunk]->data() + kPageBytes);
-    std::memcpy(keys + done, chunk_keys + place.offset,
-                static_cast<size_t>(run) * sizeof(int64_t));
+    std::memcpy(keys + done, chunk_keys + place.offset, static_cast<size_t>(run) * sizeof(int64_t));
     std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
                 static_cast<size_t>(run * dim()) * sizeof(float));
     done += run;

@@ -1,9 +1,11 @@
-// TableReader: a table as every rank sees it, the leader's own lookups included: read-only mappings, no lock held while
-// rows are copied, and never a write. A key without a row reads its initial value.
+// TableReader: a table as every rank sees it, the leader's own lookups included: read-only
+// mappings, no lock held while rows are copied, and never a write. A key without a row reads its
+// initial value.
 //
-// Thread-safe. What is mapped grows with the table; a lookup works on one immutable View and maps what is new first.
-// Process-safe beside one TableWriter: a row that is being updated during a lookup may be read half old, half new;
-// the version protocol of a training step (WaitVersion) keeps lookups and updates of the same step apart.
+// Thread-safe. What is mapped grows with the table; a lookup works on one immutable View and maps
+// what is new first. Process-safe beside one TableWriter: a row that is being updated during a
+// lookup may be read half old, half new; the version protocol of a training step (WaitVersion)
+// keeps lookups and updates of the same step apart.
 #ifndef TFHYBRID_CORE_STORE_TABLE_READER_H_
 #define TFHYBRID_CORE_STORE_TABLE_READER_H_
 
@@ -50,21 +52,24 @@ class TableReader {
   TableStats Stats() const;
   uint64_t version() const;
 
-  // Copies the embedding of keys[i] to out + i * dim(). REQUIRES: out holds keys.size() * dim() floats.
+  // Copies the embedding of keys[i] to out + i * dim(). REQUIRES: out holds keys.size() * dim()
+  // floats.
   Status Lookup(Span<const int64_t> keys, float* out);
 
-  // Ok once `version` updates have been applied. Waits in slices, and between them fails with what the leader reported,
-  // or with what `check_alive` returns.
+  // Ok once `version` updates have been applied. Waits in slices, and between them fails with what
+  // the leader reported, or with what `check_alive` returns.
   Status WaitVersion(uint64_t version, const std::function<Status()>& check_alive) const;
 
   // Whether WaitVersion would return at once, with success or failure.
   bool Reached(uint64_t version) const;
 
-  // Copies rows [first, first + count) in creation order: keys and embeddings. REQUIRES: they exist; nothing updates.
+  // Copies rows [first, first + count) in creation order: keys and embeddings. REQUIRES: they
+  // exist; nothing updates.
   Status ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings);
 
  private:
-  // What is mapped at one moment. Immutable once published; old ones live until their last lookup ends.
+  // What is mapped at one moment. Immutable once published; old ones live until their last lookup
+  // ends.
   struct View {
     uint64_t generation;
     std::shared_ptr<const MappedFile> index_file;
@@ -84,7 +89,8 @@ class TableReader {
   Result<std::shared_ptr<const View>> Extend(const View* old) const;
   Status MapIndex(View* view) const;
   Status MapChunks(View* view, int64_t count) const;
-  // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or an error.
+  // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or
+  // an error.
   Status ResolveNew(const View& view, int64_t* row) const;
   const float* RowAt(const View& view, int64_t row) const {
     const RowLocator::Place place = locator_.Locate(row);

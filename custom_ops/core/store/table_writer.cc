@@ -19,7 +19,8 @@ constexpr int64_t kFirstIndexSlots = 128;
 constexpr int64_t kPrefetchDistance = 8;
 constexpr int64_t kInitialiseCostNs = 100;
 
-// The largest power of two of rows whose embeddings, or the state of the optimizer with most of it, fill one chunk.
+// The largest power of two of rows whose embeddings, or the state of the optimizer with most of it,
+// fill one chunk.
 int ChunkLog2(int64_t dim) {
   const int64_t row_bytes = std::max<int64_t>(8 + 4 * dim, 2 * 4 * dim);
   int log2 = kFirstChunkLog2;
@@ -43,8 +44,8 @@ Status CheckConfig(const TableConfig& config) {
 TableShape ShapeOf(const TableConfig& config) {
   TableShape shape = {};
   std::memcpy(shape.name, config.name.data(), config.name.size());
-  shape.seed = TableSeed(config.job_seed, config.name.data(),
-                         static_cast<int64_t>(config.name.size()));
+  shape.seed =
+      TableSeed(config.job_seed, config.name.data(), static_cast<int64_t>(config.name.size()));
   shape.initializer = static_cast<uint32_t>(config.initializer.kind);
   shape.initializer_a = config.initializer.a;
   shape.initializer_b = config.initializer.b;
@@ -67,11 +68,13 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
   TFHYBRID_RETURN_IF_ERROR(CheckConfig(config));
   TablePaths paths(directory, config.name);
   if (access(paths.Table().c_str(), F_OK) == 0) {
-    return Status::Error(StatusCode::kAlreadyExists, "A table named '", config.name,
-                         "' exists in this job. Table names are unique within a job: rename one, or "
-                         "let two features share a table");
+    return Status::Error(
+        StatusCode::kAlreadyExists, "A table named '", config.name,
+        "' exists in this job. Table names are unique within a job: rename one, or "
+        "let two features share a table");
   }
-  // Under a temporary name until it is complete, because other ranks wait for the final name to appear.
+  // Under a temporary name until it is complete, because other ranks wait for the final name to
+  // appear.
   const std::string temporary = paths.Table() + ".new";
   unlink(temporary.c_str());
   TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
@@ -98,14 +101,14 @@ TableWriter::TableWriter(MappedFile table, TablePaths paths)
       paths_(std::move(paths)),
       locator_(LocatorOf(reinterpret_cast<const TableSegment*>(table_.data())->shape)) {}
 
-std::string TableWriter::Name() const {
+std::string TableWriter::name() const {
   return std::string(table()->shape.name, strnlen(table()->shape.name, kMaxTableName));
 }
 
 Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   if (optimizer_.kind != OptimizerKind::kNone) {
     if (SameOptimizer(optimizer_, config)) return Status::Ok();
-    return Status::Error(StatusCode::kFailedPrecondition, "Table '", Name(),
+    return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
                          "' already has an optimizer, with other settings. A table is updated by "
                          "one optimizer for its whole life");
   }
@@ -123,8 +126,12 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
     }
   }
   for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), StateAt(row));
-  table()->optimizer = {static_cast<uint32_t>(config.kind), config.initial_accumulator_value,
-                        config.epsilon, 0, config.beta_1, config.beta_2};
+  table()->optimizer = {static_cast<uint32_t>(config.kind),
+                        config.initial_accumulator_value,
+                        config.epsilon,
+                        0,
+                        config.beta_1,
+                        config.beta_2};
   return Status::Ok();
 }
 
@@ -135,9 +142,12 @@ Status TableWriter::Prepare(Span<const int64_t> keys, RowSet* set) {
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (set->rows[static_cast<size_t>(i)] == KeyIndex::kMissing) set->missing.push_back(i);
   }
-  const int64_t wanted = rows() + static_cast<int64_t>(set->missing.size());
-  TFHYBRID_RETURN_IF_ERROR(ReserveRows(wanted));
-  return ReserveIndex(wanted);
+  return Reserve(rows() + static_cast<int64_t>(set->missing.size()));
+}
+
+Status TableWriter::Reserve(int64_t rows) {
+  TFHYBRID_RETURN_IF_ERROR(ReserveRows(rows));
+  return ReserveIndex(rows);
 }
 
 Status TableWriter::ReserveRows(int64_t rows) {
@@ -151,7 +161,7 @@ Status TableWriter::AddChunk() {
   const auto number = static_cast<int64_t>(chunks_.size());
   const int64_t rows = locator_.ChunkRows(number);
   const int64_t first = locator_.Capacity(number);
-  const std::string purpose = "table '" + Name() + "', rows " + std::to_string(first) + " to " +
+  const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
                               std::to_string(first + rows - 1);
   const SegmentIdentity identity = {SegmentKind::kRows, table()->header.token,
                                     static_cast<uint64_t>(number)};
@@ -176,13 +186,13 @@ Status TableWriter::AddChunk() {
 Status TableWriter::AddState(int64_t number, Chunk* chunk) {
   if (StateFloats() == 0) return Status::Ok();
   const int64_t rows = locator_.ChunkRows(number);
-  const std::string purpose = "table '" + Name() + "', optimizer state of " + std::to_string(rows) +
-                              " rows";
+  const std::string purpose =
+      "table '" + name() + "', optimizer state of " + std::to_string(rows) + " rows";
   const SegmentIdentity identity = {SegmentKind::kState, table()->header.token,
                                     static_cast<uint64_t>(number)};
   TFHYBRID_ASSIGN_OR_RETURN(
-      chunk->state, CreateSegment(paths_.State(number), identity,
-                                  StateChunkBytes(rows, StateFloats()), purpose));
+      chunk->state,
+      CreateSegment(paths_.State(number), identity, StateChunkBytes(rows, StateFloats()), purpose));
   auto* header = reinterpret_cast<ChunkSegment*>(chunk->state.mutable_data());
   header->rows = static_cast<uint64_t>(rows);
   header->row_floats = static_cast<uint64_t>(StateFloats());
@@ -202,7 +212,7 @@ Status TableWriter::BuildIndex(int64_t slots) {
       MappedFile file,
       CreateSegment(paths_.Index(generation),
                     {SegmentKind::kIndex, table()->header.token, generation}, IndexBytes(slots),
-                    "table '" + Name() + "', index of " + std::to_string(slots) + " slots"));
+                    "table '" + name() + "', index of " + std::to_string(slots) + " slots"));
   reinterpret_cast<IndexSegment*>(file.mutable_data())->slots = static_cast<uint64_t>(slots);
   KeyIndex index(SlotsOf(file));
   // From the rows, which lie in order, and not from the old index, which does not.
@@ -236,12 +246,12 @@ void TableWriter::InitialiseRows(Span<const int64_t> keys, const RowSet& set, in
   }
 }
 
-void TableWriter::CreateRows(Span<const int64_t> keys, RowSet* set, const ParallelFor& parallel_for) {
+void TableWriter::CreateRows(Span<const int64_t> keys, RowSet* set,
+                             const ParallelFor& parallel_for) {
   const auto count = static_cast<int64_t>(set->missing.size());
   if (count == 0) return;
-  parallel_for(count, kInitialiseCostNs, [&](int64_t begin, int64_t end) {
-    InitialiseRows(keys, *set, begin, end);
-  });
+  parallel_for(count, kInitialiseCostNs,
+               [&](int64_t begin, int64_t end) { InitialiseRows(keys, *set, begin, end); });
   const int64_t first = rows();
   __atomic_store_n(&table()->counters.rows, static_cast<uint64_t>(first + count), __ATOMIC_RELEASE);
   for (int64_t i = 0; i < count; ++i) {
@@ -270,9 +280,7 @@ void TableWriter::Apply(const OptimizerStep& step, const RowSet& set, const floa
 
 void TableWriter::Publish() { PublishWord(&table()->counters.version, version() + 1); }
 
-void TableWriter::SetVersion(uint64_t version) {
-  PublishWord(&table()->counters.version, version);
-}
+void TableWriter::SetVersion(uint64_t version) { PublishWord(&table()->counters.version, version); }
 
 void TableWriter::PublishFailure(const std::string& message) {
   TableCounters& counters = table()->counters;
@@ -327,7 +335,7 @@ Status TableWriter::Clear() {
 
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {
   if (first < 0 || count < 0 || count > rows() - first) {
-    return Status::Error(StatusCode::kInvalidArgument, "Table '", Name(), "' has ", rows(),
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows(),
                          " rows. Received: first=", first, ", count=", count);
   }
   const int64_t width = StateFloats();

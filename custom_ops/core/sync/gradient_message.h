@@ -1,12 +1,12 @@
-// GradientMessage: what one rank says about one step: for each table its distinct keys and their summed gradients.
+// GradientMessage: what one rank says about one step: for each table its distinct keys and their
+// summed gradients.
 //
 // A sequence of 64-bit words, so that messages laid end to end by an allgather stay aligned:
 //
-//     word 0          signature: hash of the tables' names and dims; ranks with another model do not match
-//     word 1          words in this message
-//     word 2 ...      number of keys, one word per table
-//     then            keys, table by table (int64)
-//     then            gradients, table by table (float [keys, dim]), padded with zero to a whole word
+//     word 0          signature: hash of the tables' names and dims; ranks with another model do
+//     not match word 1          words in this message word 2 ...      number of keys, one word per
+//     table then            keys, table by table (int64) then            gradients, table by table
+//     (float [keys, dim]), padded with zero to a whole word
 #ifndef TFHYBRID_CORE_SYNC_GRADIENT_MESSAGE_H_
 #define TFHYBRID_CORE_SYNC_GRADIENT_MESSAGE_H_
 

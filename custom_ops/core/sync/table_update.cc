@@ -59,6 +59,11 @@ void TableUpdate::Merge(const std::vector<GradientMessage>& messages, size_t tab
 Status TableUpdate::Run(const std::vector<GradientMessage>& messages,
                         Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
                         const ParallelFor& parallel_for) {
+  for (const TableWriter* table : tables) {
+    if (table->optimizer().kind != OptimizerKind::kNone) continue;
+    return Status::Error(StatusCode::kFailedPrecondition, "Table '", table->name(),
+                         "' has no optimizer: was the DistributedOptimizer built for it?");
+  }
   const auto count = static_cast<int64_t>(tables.size());
   work_.resize(tables.size());
   parallel_for(count, kMergeCostNs, [&](int64_t begin, int64_t end) {
@@ -69,9 +74,7 @@ Status TableUpdate::Run(const std::vector<GradientMessage>& messages,
     }
   });
   for (const Work& work : work_) {
-    if (work.prepared.ok()) continue;
-    for (TableWriter* table : tables) table->PublishFailure(work.prepared.message());
-    return work.prepared;
+    TFHYBRID_RETURN_IF_ERROR(work.prepared);
   }
   parallel_for(count, kMergeCostNs, [&](int64_t begin, int64_t end) {
     for (int64_t table = begin; table < end; ++table) {
@@ -90,8 +93,7 @@ void TableUpdate::Apply(Span<const float> learning_rates, const std::vector<Tabl
   std::vector<OptimizerStep> steps;
   for (size_t t = 0; t < tables.size(); ++t) {
     starts.push_back(starts.back() + work_[t].merged.keys().size());
-    steps.push_back(PrepareStep(tables[t]->optimizer(),
-                                learning_rates[static_cast<int64_t>(t)],
+    steps.push_back(PrepareStep(tables[t]->optimizer(), learning_rates[static_cast<int64_t>(t)],
                                 static_cast<int64_t>(tables[t]->version()) + 1));
   }
   parallel_for(starts.back(), kApplyCostNs, [&](int64_t begin, int64_t end) {

@@ -1,8 +1,9 @@
-// TableUpdate: the leader's share of a step: merge the messages of all ranks, reduce, apply once, publish.
+// TableUpdate: the leader's share of a step: merge the messages of all ranks, reduce, apply once,
+// publish.
 //
-// Order of summation: by local rank within a host, then by host, whatever way the messages came; so every host and
-// every sync mode gets the same bits. All tables of a step are prepared before any is changed: if one cannot grow, none
-// is updated, and the waiting ranks are told why.
+// Order of summation: by local rank within a host, then by host, whatever way the messages came; so
+// every host and every sync mode gets the same bits. All tables of a step are prepared before any
+// is changed: if one cannot grow, none is updated. Telling the waiting ranks is the caller's.
 //
 // Holds the scratch of its steps. Not thread-safe; one per update operation.
 #ifndef TFHYBRID_CORE_SYNC_TABLE_UPDATE_H_
@@ -37,7 +38,8 @@ class TableUpdate {
   TableUpdate(std::vector<int64_t> hosts, Reduction reduction)
       : hosts_(std::move(hosts)), reduction_(reduction) {}
 
-  // REQUIRES: messages, learning_rates and tables have one entry per rank, table and table.
+  // On failure every table is as it was. REQUIRES: messages, learning_rates and tables have one
+  // entry per rank, table and table.
   Status Run(const std::vector<GradientMessage>& messages, Span<const float> learning_rates,
              const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
 

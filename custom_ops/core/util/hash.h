@@ -1,8 +1,9 @@
 // Mix64: the one hash of the project, a bijection on 64 bits.
 //
-// It is the output function of splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators",
-// OOPSLA 2014). The same function places keys in the index and drives the initial values, so it can never change:
-// exported models compute it with stock TensorFlow integer operations. Golden values are pinned in the tests.
+// It is the output function of splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
+// Generators", OOPSLA 2014). The same function places keys in the index and drives the initial
+// values, so it can never change: exported models compute it with stock TensorFlow integer
+// operations. Golden values are pinned in the tests.
 #ifndef TFHYBRID_CORE_UTIL_HASH_H_
 #define TFHYBRID_CORE_UTIL_HASH_H_
 

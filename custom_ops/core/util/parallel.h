@@ -1,5 +1,5 @@
-// ParallelFor: who runs a loop. The TensorFlow kernels pass the worker threads of TensorFlow, the tests and the command
-// line a plain loop. The core starts no thread for computing.
+// ParallelFor: who runs a loop. The TensorFlow kernels pass the worker threads of TensorFlow, the
+// tests and the command line a plain loop. The core starts no thread for computing.
 #ifndef TFHYBRID_CORE_UTIL_PARALLEL_H_
 #define TFHYBRID_CORE_UTIL_PARALLEL_H_
 
@@ -10,23 +10,26 @@
 
 namespace tfhybrid {
 
-// Calls work(begin, end) over disjoint ranges that cover [0, total), possibly at once on several threads, and returns
-// when all are done. `cost` is the rough time of one unit in nanoseconds. `work` must not call it again.
-using ParallelFor = std::function<void(int64_t total, int64_t cost,
-                                       const std::function<void(int64_t begin, int64_t end)>& work)>;
+// Calls work(begin, end) over disjoint ranges that cover [0, total), possibly at once on several
+// threads, and returns when all are done. `cost` is the rough time of one unit in nanoseconds.
+// `work` must not call it again.
+using ParallelFor = std::function<void(
+    int64_t total, int64_t cost, const std::function<void(int64_t begin, int64_t end)>& work)>;
 
 inline void RunInline(int64_t total, int64_t /*cost*/,
                       const std::function<void(int64_t begin, int64_t end)>& work) {
   if (total > 0) work(0, total);
 }
 
-// Several sequences laid end to end as one range, so that one long sequence keeps every thread busy and many short ones
-// do not cost a call each. `starts` holds the first position of each sequence and, at its end, the total.
-// Calls work(sequence, begin, end) with positions within the sequence, for all that lie in [begin, end) of the range.
+// Several sequences laid end to end as one range, so that one long sequence keeps every thread busy
+// and many short ones do not cost a call each. `starts` holds the first position of each sequence
+// and, at its end, the total. Calls work(sequence, begin, end) with positions within the sequence,
+// for all that lie in [begin, end) of the range.
 template <typename Work>
 void ForEachPart(const std::vector<int64_t>& starts, int64_t begin, int64_t end, const Work& work) {
-  auto part = static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), begin) -
-                                  starts.begin()) - 1;
+  auto part =
+      static_cast<size_t>(std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin()) -
+      1;
   for (; part + 1 < starts.size() && starts[part] < end; ++part) {
     const int64_t first = std::max(begin, starts[part]) - starts[part];
     const int64_t last = std::min(end, starts[part + 1]) - starts[part];

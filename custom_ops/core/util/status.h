@@ -1,7 +1,8 @@
 // Status and Result: how every fallible function of the core reports what went wrong.
 //
-// No exception is thrown by the core on purpose (allocation failure aside), and none crosses the C interface or the
-// TensorFlow kernels. A Status is a value: cheap when ok, and safe to move between threads.
+// No exception is thrown by the core on purpose (allocation failure aside), and none crosses the C
+// interface or the TensorFlow kernels. A Status is a value: cheap when ok, and safe to move between
+// threads.
 #ifndef TFHYBRID_CORE_UTIL_STATUS_H_
 #define TFHYBRID_CORE_UTIL_STATUS_H_
 
@@ -13,7 +14,8 @@
 
 namespace tfhybrid {
 
-// The numbers are part of the C interface (c_api.h); Python maps them to exceptions of tfhybrid.errors.
+// The numbers are part of the C interface (c_api.h); Python maps them to exceptions of
+// tfhybrid.errors.
 enum class StatusCode : int {
   kOk = 0,
   kInvalidArgument = 1,     // the caller passed something that can never work
@@ -63,8 +65,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}           // NOLINT: implicit by design
-  Result(Status status) : status_(std::move(status)) {}   // NOLINT: implicit by design
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit by design
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
@@ -89,10 +91,10 @@ class [[nodiscard]] Result {
 #define TFHYBRID_CONCAT(a, b) TFHYBRID_CONCAT_INNER(a, b)
 
 // Declares or assigns `lhs` from a Result, or returns its Status.
-#define TFHYBRID_ASSIGN_OR_RETURN(lhs, expression)                                      \
-  auto TFHYBRID_CONCAT(result_of_call_, __LINE__) = (expression);                       \
-  if (!TFHYBRID_CONCAT(result_of_call_, __LINE__).ok())                                 \
-    return TFHYBRID_CONCAT(result_of_call_, __LINE__).status();                         \
+#define TFHYBRID_ASSIGN_OR_RETURN(lhs, expression)                \
+  auto TFHYBRID_CONCAT(result_of_call_, __LINE__) = (expression); \
+  if (!TFHYBRID_CONCAT(result_of_call_, __LINE__).ok())           \
+    return TFHYBRID_CONCAT(result_of_call_, __LINE__).status();   \
   lhs = TFHYBRID_CONCAT(result_of_call_, __LINE__).Take()
 
 }  // namespace tfhybrid

@@ -23,13 +23,15 @@ class RecordFileTest : public TableFixture {
  protected:
   void SetUp() override { writer_ = Create(ConfigOf("item", kDim)); }
 
-  // A file of those keys, the embedding of the i-th being i, i + 0.25, i + 0.5, ...; gaps hold junk.
+  // A file of those keys, the embedding of the i-th being i, i + 0.25, i + 0.5, ...; gaps hold
+  // junk.
   std::string Write(const RecordSchema& schema, const std::vector<int64_t>& keys) {
     std::string bytes(static_cast<size_t>(schema.header_bytes +
                                           schema.record_bytes * static_cast<int64_t>(keys.size())),
                       '\x7f');
     for (size_t i = 0; i < keys.size(); ++i) {
-      char* record = bytes.data() + schema.header_bytes + schema.record_bytes * static_cast<int64_t>(i);
+      char* record =
+          bytes.data() + schema.header_bytes + schema.record_bytes * static_cast<int64_t>(i);
       const std::vector<float> row = Row(i);
       std::memcpy(record + schema.key_offset, &keys[i], sizeof(int64_t));
       std::memcpy(record + schema.embedding_offset, row.data(), kDim * sizeof(float));
@@ -40,7 +42,8 @@ class RecordFileTest : public TableFixture {
   }
   static std::vector<float> Row(size_t i) {
     std::vector<float> row;
-    for (int64_t c = 0; c < kDim; ++c) row.push_back(static_cast<float>(i) + 0.25f * static_cast<float>(c));
+    for (int64_t c = 0; c < kDim; ++c)
+      row.push_back(static_cast<float>(i) + 0.25f * static_cast<float>(c));
     return row;
   }
   Status LoadError(const std::string& path, const RecordSchema& schema) {
@@ -52,11 +55,11 @@ class RecordFileTest : public TableFixture {
 
 TEST_F(RecordFileTest, AnyOrderPaddingAndHeaderIsRead) {
   const RecordSchema schemas[] = {
-      {0, 24, 0, 8},    // packed
-      {0, 24, 16, 0},   // embedding first
-      {0, 40, 8, 20},   // padded everywhere
-      {13, 27, 2, 11},  // nothing aligned
-      {4096, 24, 0, 8}, // a page of header
+      {0, 24, 0, 8},     // packed
+      {0, 24, 16, 0},    // embedding first
+      {0, 40, 8, 20},    // padded everywhere
+      {13, 27, 2, 11},   // nothing aligned
+      {4096, 24, 0, 8},  // a page of header
   };
   const std::vector<int64_t> keys = {0, -1, 5, kMinKey, kMaxKey};
   for (size_t s = 0; s < std::size(schemas); ++s) {
@@ -116,7 +119,8 @@ TEST_F(RecordFileTest, CutShortIsDamageAndChangesNothing) {
 TEST_F(RecordFileTest, RepeatedKeyIsDamage) {
   const RecordSchema schema = {0, 24, 0, 8};
   std::string path = Write(schema, {1, 2, 1});
-  ExpectError(LoadError(path, schema), StatusCode::kDataLoss, {path, "twice", "3 records", "2 rows"});
+  ExpectError(LoadError(path, schema), StatusCode::kDataLoss,
+              {path, "twice", "3 records", "2 rows"});
   // In another block, too, and what the table has already.
   std::vector<int64_t> keys = KeysBetween(100, 20100);
   keys.push_back(100);
@@ -128,14 +132,15 @@ TEST_F(RecordFileTest, RepeatedKeyIsDamage) {
 TEST_F(RecordFileTest, SchemaThatCannotHoldTheTableIsRefused) {
   const std::string path = Write({0, 24, 0, 8}, {1});
   const RecordSchema wrong[] = {
-      {0, 0, 0, 0},       {0, 23, 0, 8},      {0, 24, 0, 7},          {0, 24, 4, 8},
-      {0, 24, 17, 0},     {0, 24, 15, 0},     {-1, 24, 0, 8},         {0, 24, -8, 8},
-      {0, 24, 0, -16},    {0, 24, kMost, 8},  {0, 24, 0, kMost},      {0, -kMost - 1, 0, 8},
-      {0, kMost, 0, kMost}, {0, 40, 4, 0},    {0, 40, 10, 12},
+      {0, 0, 0, 0},         {0, 23, 0, 8},     {0, 24, 0, 7},     {0, 24, 4, 8},
+      {0, 24, 17, 0},       {0, 24, 15, 0},    {-1, 24, 0, 8},    {0, 24, -8, 8},
+      {0, 24, 0, -16},      {0, 24, kMost, 8}, {0, 24, 0, kMost}, {0, -kMost - 1, 0, 8},
+      {0, kMost, 0, kMost}, {0, 40, 4, 0},     {0, 40, 10, 12},
   };
   for (const RecordSchema& schema : wrong) {
-    ExpectError(LoadError(path, schema), StatusCode::kInvalidArgument,
-                {"embedding of 16 bytes", "Received: record of " + std::to_string(schema.record_bytes)});
+    ExpectError(
+        LoadError(path, schema), StatusCode::kInvalidArgument,
+        {"embedding of 16 bytes", "Received: record of " + std::to_string(schema.record_bytes)});
   }
   // Another dim than the table's shows as a record that is too small.
   ExpectError(LoadError(path, {0, 16, 0, 8}), StatusCode::kInvalidArgument, {"16 bytes"});

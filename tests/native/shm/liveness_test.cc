@@ -47,9 +47,8 @@ TEST_F(LivenessTest, HolderIsSeenFromAnotherProcessUntilItIsKilled) {
 
 TEST_F(LivenessTest, FileOfADeadProcessIsTakenOver) {
   LivenessLock lock;
-  ChildProcess child([&] {
-    lock = LivenessLock::Acquire(path_, "a very long description of the first").Take();
-  });
+  ChildProcess child(
+      [&] { lock = LivenessLock::Acquire(path_, "a very long description of the first").Take(); });
   child.Kill();
   Result<LivenessLock> acquired = LivenessLock::Acquire(path_, "second");
   ASSERT_OK(acquired);

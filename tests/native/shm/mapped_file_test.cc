@@ -152,9 +152,9 @@ TEST_F(MappedFileTest, FullFileSystemIsAnErrorThatLeavesNothing) {
     const int64_t left = AvailableBytes(directory_.path());
     EXPECT_OK(MappedFile::Create(directory_.File("fits"), left, "a test"));
     EXPECT_EQ(0, AvailableBytes(directory_.path()));
-    EXPECT_EQ(static_cast<int>(StatusCode::kResourceExhausted),
-              static_cast<int>(
-                  MappedFile::Create(directory_.File("more"), 1, "a test").status().code()));
+    EXPECT_EQ(
+        static_cast<int>(StatusCode::kResourceExhausted),
+        static_cast<int>(MappedFile::Create(directory_.File("more"), 1, "a test").status().code()));
   });
   if (!impossible.empty()) GTEST_SKIP() << impossible;
 }
@@ -173,8 +173,9 @@ TEST_F(MappedFileTest, MemoryLimitOfAContainerComesFirstButPageCacheDoesNotCount
     Write(cgroup + "memory.max", "1000000\n");
     Write(cgroup + "memory.current", "900000\n");
     EXPECT_EQ(100000, AvailableBytes(directory_.path()));
-    Write(cgroup + "memory.stat", "anon 300000\nfile 600000\nactive_file 200000\n"
-                                  "inactive_file 300000\nshmem 100000\n");
+    Write(cgroup + "memory.stat",
+          "anon 300000\nfile 600000\nactive_file 200000\n"
+          "inactive_file 300000\nshmem 100000\n");
     EXPECT_EQ(600000, AvailableBytes(directory_.path()));
     ExpectError(MappedFile::Create(directory_.File("a"), 600001, "a test").status(),
                 StatusCode::kResourceExhausted, {"where 600000 bytes"});

@@ -151,9 +151,9 @@ TEST_F(SegmentTest, ImpossibleShapeIsDamageEvenWithAChecksum) {
 }
 
 TEST_F(SegmentTest, IndexSlotsMustBeAPowerOfTwoThatTheFileHolds) {
-  for (const uint64_t slots : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{384},
-                               uint64_t{1} << 12, uint64_t{1} << 40, uint64_t{1} << 63,
-                               UINT64_MAX}) {
+  for (const uint64_t slots :
+       {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{384}, uint64_t{1} << 12,
+        uint64_t{1} << 40, uint64_t{1} << 63, UINT64_MAX}) {
     Overwrite("t.index.2", offsetof(IndexSegment, slots), slots);
     ExpectDamaged("t.index.2", "slots");
   }

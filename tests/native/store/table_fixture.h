@@ -38,8 +38,8 @@ inline std::vector<int64_t> KeysBetween(int64_t first, int64_t end) {
 }
 
 inline std::vector<float> InitialRows(const TableConfig& config, const std::vector<int64_t>& keys) {
-  const uint64_t seed = TableSeed(config.job_seed, config.name.data(),
-                                  static_cast<int64_t>(config.name.size()));
+  const uint64_t seed =
+      TableSeed(config.job_seed, config.name.data(), static_cast<int64_t>(config.name.size()));
   std::vector<float> rows(keys.size() * static_cast<size_t>(config.dim));
   for (size_t i = 0; i < keys.size(); ++i) {
     InitializeRow(config.initializer, seed, keys[i],

@@ -61,8 +61,7 @@ class PlainTable {
   std::map<int64_t, Row> rows_;
 };
 
-class TableOptimizerTest : public TableFixture,
-                           public testing::WithParamInterface<OptimizerKind> {
+class TableOptimizerTest : public TableFixture, public testing::WithParamInterface<OptimizerKind> {
  protected:
   // Every row, its state included, bit for bit.
   void ExpectEqual(const PlainTable& plain, TableReader* reader, const TableWriter& writer) {
@@ -77,8 +76,8 @@ class TableOptimizerTest : public TableFixture,
     EXPECT_EQ(embeddings, Lookup(reader, keys));
     for (size_t i = 0; i < keys.size(); ++i) {
       const PlainTable::Row& row = plain.rows().at(keys[i]);
-      ASSERT_TRUE(std::equal(row.embedding.begin(), row.embedding.end(),
-                             embeddings.data() + i * dim));
+      ASSERT_TRUE(
+          std::equal(row.embedding.begin(), row.embedding.end(), embeddings.data() + i * dim));
       ASSERT_TRUE(std::equal(row.state.begin(), row.state.end(), states.data() + i * width));
     }
   }
@@ -172,8 +171,9 @@ TEST_F(TableWriterTest, TableOfTheSameNameExistsAlready) {
 }
 
 TEST_F(TableWriterTest, AnyNameMakesATableOfItsOwn) {
-  const std::string names[] = {"a/b", "..", ".", "a.table", "a", "%41", "A", "store", "rank-0",
-                               "a b\n", "\xc3\xa9", std::string(128, 'x')};
+  const std::string names[] = {"a/b",    "..",    ".",        "a.table",
+                               "a",      "%41",   "A",        "store",
+                               "rank-0", "a b\n", "\xc3\xa9", std::string(128, 'x')};
   std::vector<std::unique_ptr<TableWriter>> writers;
   float stamp = 0;
   for (const std::string& name : names) {

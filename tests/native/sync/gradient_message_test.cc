@@ -81,8 +81,8 @@ TEST(GradientMessageTest, WordsTooManyAreAnError) {
 
 TEST(GradientMessageTest, ImpossibleCountsAreAnError) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  for (const int64_t count : {int64_t{-1}, -kMost - 1, int64_t{1}, int64_t{3}, int64_t{1000},
-                              kMost / 3, kMost}) {
+  for (const int64_t count :
+       {int64_t{-1}, -kMost - 1, int64_t{1}, int64_t{3}, int64_t{1000}, kMost / 3, kMost}) {
     for (const size_t table : {2, 3}) {
       std::vector<int64_t> words = Message(kSchema, {{7, -1}, {5, 6}}, 1);
       words[table] = count;
@@ -109,7 +109,8 @@ TEST(GradientMessageTest, AnotherModelIsAnError) {
   EXPECT_NE(kSchema.Signature(), (MessageSchema{{"user"}, {3}}).Signature());
 }
 
-// Any word changed, any length: an error or a message inside the words (the address sanitizer watches).
+// Any word changed, any length: an error or a message inside the words (the address sanitizer
+// watches).
 TEST(GradientMessageTest, RandomDamageNeverLeavesTheWords) {
   std::mt19937_64 random(5);
   for (int turn = 0; turn < 20000; ++turn) {

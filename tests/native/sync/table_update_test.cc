@@ -27,7 +27,8 @@ class TableUpdateTest : public TableFixture {
     return writer;
   }
 
-  // One step of `tables`, each of which gets the same gradients; learning rate -1, so that rows become the gradients.
+  // One step of `tables`, each of which gets the same gradients; learning rate -1, so that rows
+  // become the gradients.
   Status Run(TableUpdate* update, const Ranks& ranks, const std::vector<TableWriter*>& tables) {
     keys_.assign(ranks.size(), {});
     gradients_.assign(ranks.size(), {});
@@ -83,7 +84,8 @@ TEST_F(TableUpdateTest, DivisorsOfThePatentsExample) {
   }
 }
 
-// Floats whose sum shows in which order it was formed: 1 is lost beside 2^24 unless another 1 came first.
+// Floats whose sum shows in which order it was formed: 1 is lost beside 2^24 unless another 1 came
+// first.
 TEST_F(TableUpdateTest, SumsByLocalRankAndThenByHost) {
   constexpr float kBig = 16777216.0f;
   const Ranks ranks = {{{1, kBig}}, {{1, 1.0f}}, {{1, 1.0f}}, {{1, -kBig}}};
@@ -100,9 +102,9 @@ TEST_F(TableUpdateTest, SumsByLocalRankAndThenByHost) {
 
 TEST_F(TableUpdateTest, OneKeyInEveryOneOfManyRanks) {
   const Ranks ranks(1000, {{kMinKey, 1.0f}, {kMaxKey, 2.0f}});
-  EXPECT_EQ((std::vector<float>{1000.0f * (1.0f / 1000.0f), 2000.0f * (1.0f / 1000.0f)}),
-            Reduce("t", std::vector<int64_t>(1000, 0), Reduction::kFrequency, ranks,
-                   {kMinKey, kMaxKey}));
+  EXPECT_EQ(
+      (std::vector<float>{1000.0f * (1.0f / 1000.0f), 2000.0f * (1.0f / 1000.0f)}),
+      Reduce("t", std::vector<int64_t>(1000, 0), Reduction::kFrequency, ranks, {kMinKey, kMaxKey}));
 }
 
 TEST_F(TableUpdateTest, OneKeyAHundredThousandTimesIsSummedOnce) {
@@ -134,7 +136,7 @@ TEST_F(TableUpdateTest, EveryTableCountsAVersionAndScratchIsReused) {
             Lookup(Open("second").get(), {0, 1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersAreTold) {
+TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersCanBeTold) {
   const std::string impossible = RunOnOwnTmpfs(directory_.path(), "size=600k", [&] {
     const auto small = SgdTable("small");
     TableConfig config = ConfigOf("wide", 1024);
@@ -149,6 +151,7 @@ TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersAreTold) {
     const std::vector<float> rates = {0.1f, 0.1f};
     const Status full = update.Run({message}, rates, {small.get(), wide.get()}, RunInline);
     ExpectError(full, StatusCode::kResourceExhausted, {"table 'wide'"});
+    for (TableWriter* table : {small.get(), wide.get()}) table->PublishFailure(full.message());
     for (const char* name : {"small", "wide"}) {
       const auto reader = Open(name);
       EXPECT_EQ(0, reader->Stats().rows);
