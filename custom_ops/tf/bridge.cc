@@ -58,7 +58,6 @@ Result<OpenTables> NamedTables::Get(const std::vector<int64_t>& dims) {
     }
     tables_ = std::move(found);
     store_ = store;
-    store_ = store;
   }
   return tables_;
 }
