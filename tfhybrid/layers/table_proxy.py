@@ -47,11 +47,15 @@ class TableProxy(keras.Variable):
             "rank too."
         )
 
+    def _serialize_to_tensors(self) -> NoReturn:
+        """Refuses `model.export` and `tf.saved_model.save`; of TensorFlow's Trackable protocol."""
+        raise self._refuse("saved")
+
     def _refuse(self, verb: str) -> UnsupportedError:
         return UnsupportedError(
             f"The rows of table '{self.table.name}' lie in shared memory and are not {verb} with "
             "the weights of the model: the result would mix two moments of it (get_weights, "
-            "set_weights, EarlyStopping(restore_best_weights=True)). Save with "
+            "set_weights, EarlyStopping(restore_best_weights=True), export). Save with "
             "tfhybrid.callbacks.Checkpoint(directory) and restore the step you want with "
             "tfhybrid.checkpoint.restore(model, directory, step=...)."
         )

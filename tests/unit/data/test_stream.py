@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tfhybrid
 from tfhybrid.data import (
     END_MARKER,
     DirectoryStream,
@@ -242,8 +243,8 @@ class Publisher(keras.callbacks.Callback):
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # how Keras says that it ended
-def test_fit_replays_movielens_as_it_arrives(real_data, tmp_path):
-    """Each file appears only after `fit` has trained on all before it; new users keep coming."""
+def test_fit_replays_movielens_as_it_arrives(job, real_data, tmp_path):
+    """Each file appears only after `fit` has trained on all before it; new users get rows."""
     with (unpacked("movielens-stream") / "ratings_by_time.csv").open() as lines:
         header, *ratings = lines.readlines()
     pieces = [ratings[begin : begin + 10_000] for begin in range(0, len(ratings), 10_000)]
@@ -256,11 +257,13 @@ def test_fit_replays_movielens_as_it_arrives(real_data, tmp_path):
 
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in ("user", "movie")}
     users = Record(dtype="int64")(inputs["user"])
-    hashed = [keras.layers.Hashing(2**16)(column) for column in (users, inputs["movie"])]
-    biases = [keras.layers.Embedding(2**16, 1)(column) for column in hashed]
-    logit = keras.layers.Flatten()(keras.layers.Add()(biases))
+    bias = tfhybrid.TableConfig(dim=1)
+    layer = tfhybrid.layers.EmbeddingCollection({"user": bias, "movie": bias})
+    biases = layer({"user": users, "movie": inputs["movie"]})
+    logit = keras.layers.Flatten()(keras.layers.Add()(list(biases.values())))
     model = keras.Model(inputs, logit)
-    model.compile(keras.optimizers.SGD(1.0), keras.losses.BinaryCrossentropy(from_logits=True))
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
 
     publisher = Publisher(tmp_path, header, pieces, seen)
     with DirectoryStream(
@@ -271,4 +274,5 @@ def test_fit_replays_movielens_as_it_arrives(real_data, tmp_path):
     assert seen == [int(line.split(",")[1]) for line in ratings]
     firsts = [len(set(seen[: begin + 10_000])) for begin in range(0, len(seen), 10_000)]
     assert sum(later > earlier for earlier, later in itertools.pairwise(firsts)) > 15
+    assert layer.tables["user"].stats().rows == len(set(seen))
     assert history.history["loss"][0] < 0.69
