@@ -12,6 +12,7 @@ import numpy as np
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.hashing import factors, stream_seed, uniforms
 from tfhybrid.errors import ConfigError
+from tfhybrid.metrics.binary import auc
 
 _BLOCK = 16_384  # samples made at a time: their columns stay in the processor's cache
 _CALIBRATION_SAMPLES = 1 << 17
@@ -160,8 +161,13 @@ class ClickLog:
         chances = self.probabilities(start, count)
         labels = self._labels(start, chances).astype(np.float64)
         return BestAuc(
-            expected=_weighted_auc(chances, chances, 1.0 - chances),
-            drawn=_weighted_auc(chances, labels, 1.0 - labels),
+            # Each sample is positive with its chance and negative with the rest.
+            expected=auc(
+                np.repeat([1, 0], len(chances)),
+                np.tile(chances, 2),
+                np.concatenate([chances, 1.0 - chances]),
+            ),
+            drawn=auc(labels, chances),
         )
 
     def _block(self, numbers: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -224,18 +230,3 @@ def _blocks(start: int, count: int) -> list[np.ndarray]:
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-logits))
-
-
-def _weighted_auc(scores: np.ndarray, positive: np.ndarray, negative: np.ndarray) -> float:
-    """Returns the chance that a positive scores above a negative, equal scores counting half.
-
-    Args:
-        scores: `[n]`.
-        positive: How much of each sample is positive, `[n]`.
-        negative: How much of each sample is negative, `[n]`.
-    """
-    _, group = np.unique(scores, return_inverse=True)
-    positives = np.bincount(group, positive)
-    negatives = np.bincount(group, negative)
-    below = np.cumsum(negatives) - negatives / 2
-    return float(positives @ below / (positives.sum() * negatives.sum()))

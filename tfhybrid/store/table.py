@@ -100,8 +100,9 @@ class Table:
             float32, `keys.shape + (dim,)`.
         """
         array = np.asarray(keys)
-        if array.size and not np.issubdtype(array.dtype, np.integer):
-            raise ConfigError(f"Keys are whole numbers. Received: dtype {array.dtype}")
+        whole = np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint64
+        if array.size and not whole:
+            raise ConfigError(f"Keys are whole numbers that fit in int64. Received: {array.dtype}")
         array = np.asarray(array, np.int64, order="C")
         out = np.empty((*array.shape, self.dim), np.float32)
         self._call(

@@ -48,7 +48,7 @@ def test_lookup_of_unseen_keys_returns_initial_values(table) -> None:
     assert table.stats().rows == 0
 
 
-@pytest.mark.parametrize("keys", [[1.0], ["1"], [True], [None]])
+@pytest.mark.parametrize("keys", [[1.0], ["1"], [True], [None], [2**63]])
 def test_keys_that_are_no_whole_numbers_are_refused(table, keys) -> None:
     with pytest.raises(ConfigError, match="Keys are whole numbers"):
         table.lookup(keys)
