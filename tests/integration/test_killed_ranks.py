@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytestmark = pytest.mark.timeout(300)  # three jobs start one after the other
+
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_killed_rank_ends_the_job(start_job, victim):
