@@ -57,13 +57,6 @@ int WithWriter(const char* name, const Body& body) {
   });
 }
 
-Status WaitFor(const OpenTable& table, uint64_t version) {
-  return table.reader->WaitVersion(version, [] {
-    const std::shared_ptr<Store> store = ProcessStore();
-    return store == nullptr ? Status::Ok() : store->CheckLeader();
-  });
-}
-
 }  // namespace
 }  // namespace tfhybrid
 
@@ -137,7 +130,7 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
 
 int tfhybrid_table_digest(const char* table, uint64_t* digest) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, open->posted));
     TFHYBRID_ASSIGN_OR_RETURN(*digest, tfhybrid::TableDigest(open));
     return Status::Ok();
   });
@@ -146,7 +139,7 @@ int tfhybrid_table_digest(const char* table, uint64_t* digest) {
 int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
                           float* embeddings) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, open->posted));
     return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
   });
 }
@@ -154,7 +147,7 @@ int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
 int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
                              float* embeddings, float* states) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, open->posted));
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
     if (states == nullptr) return Status::Ok();
     if (open->writer == nullptr) {
@@ -196,7 +189,7 @@ int tfhybrid_table_set_version(const char* table, uint64_t version) {
       const std::lock_guard<std::mutex> guard(open->writing);
       open->writer->SetVersion(version);
     }
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitFor(*open, version));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, version));
     open->posted = version;
     return Status::Ok();
   });

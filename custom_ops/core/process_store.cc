@@ -44,4 +44,11 @@ Result<std::shared_ptr<OpenTable>> OpenTableNamed(const std::string& name) {
   return table;
 }
 
+Status WaitForVersion(const OpenTable& table, uint64_t version) {
+  return table.reader->WaitVersion(version, [] {
+    const std::shared_ptr<Store> store = ProcessStore();
+    return store == nullptr ? Status::Ok() : store->CheckLeader();
+  });
+}
+
 }  // namespace tfhybrid

@@ -2,6 +2,7 @@
 #ifndef TFHYBRID_CORE_PROCESS_STORE_H_
 #define TFHYBRID_CORE_PROCESS_STORE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,6 +17,9 @@ void SetProcessStore(std::shared_ptr<Store> store);
 
 // The open table of that name, or an error that says what the user forgot.
 Result<std::shared_ptr<OpenTable>> OpenTableNamed(const std::string& name);
+
+// Waits until the leader has applied `version` updates to the table; an error once it cannot.
+Status WaitForVersion(const OpenTable& table, uint64_t version);
 
 }  // namespace tfhybrid
 

@@ -119,10 +119,7 @@ class LookupOp : public tensorflow::AsyncOpKernel {
 
   static Status WaitAll(const std::vector<Wanted>& wanted) {
     for (const Wanted& want : wanted) {
-      TFHYBRID_RETURN_IF_ERROR(want.table->reader->WaitVersion(want.version, [] {
-        const std::shared_ptr<Store> store = ProcessStore();
-        return store == nullptr ? Status::Ok() : store->CheckLeader();
-      }));
+      TFHYBRID_RETURN_IF_ERROR(WaitForVersion(*want.table, want.version));
     }
     return Status::Ok();
   }
