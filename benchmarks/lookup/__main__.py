@@ -1,155 +1,156 @@
-"""Lookup and update of one table in one process, against a dense `tf.Variable`, interleaved.
+"""Lookup, update and creation of rows of one table: native bound, dense variable, TFRA, tfhybrid.
 
-    python -m benchmarks.lookup [--rows 4000000] [--dim 16] [--keys 65536] [--rounds 50]
+    python -m benchmarks.lookup [--rows 4000000] [--rounds 10] [--calls 10] [--sides dense tfhybrid]
 
-All keys are present. The dense side is `tf.nn.embedding_lookup` and TensorFlow's own sparse Adagrad
-kernel, which addresses rows directly: what a hash index and a shared table cost shows against it.
+Every side is a process that builds its table and then waits; the sides take turns (A B C A B C ...)
+while all others are idle, so that a drift of the machine meets all of them.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
+import contextlib
 import logging
+import os
 import statistics
-import time
-from collections.abc import Callable
 
-import keras
-import numpy as np
-import tensorflow as tf
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
-import tfhybrid
 from benchmarks import launch
+from benchmarks.lookup import workload
+from benchmarks.lookup.side import Side, Turn, commands, compile_gather
 
 LOGGER = logging.getLogger("benchmarks.lookup")
-LEARNING_RATE = 0.05
-EPSILON = 1e-7
+SIDES = ["gather", "gather-huge", "dense", "tfra", "tfhybrid"]
+SIDES_OF = {
+    "lookup": ["gather", "gather-huge", "dense", "tfra", "tfhybrid"],
+    "update": ["dense", "tfhybrid"],
+    "create": ["tfra", "tfhybrid"],
+}
 
-Operation = Callable[[tf.Tensor], object]
+BUSY = 0.7  # load above which something else takes a processor
 
-
-@dataclasses.dataclass(frozen=True)
-class TableUnderTest:
-    """A table's two operations on int64 keys `[keys, 1]`.
-
-    Args:
-        lookup: reads the rows.
-        train: reads the rows, makes a gradient for each and applies Adagrad.
-    """
-
-    lookup: Operation
-    train: Operation
+# Every side's turns, one per round.
+Turns = dict[str, list[Turn]]
 
 
-def dense_table(rows: int, dim: int) -> TableUnderTest:
-    """Returns a variable `[rows, dim]` with TensorFlow's lookup and sparse Adagrad kernel."""
-    table = tf.Variable(tf.random.uniform((rows, dim), -0.05, 0.05))
-    accumulator = tf.Variable(tf.fill((rows, dim), 0.1))
-
-    @tf.function(autograph=False)
-    def lookup(keys: tf.Tensor) -> tf.Tensor:
-        return tf.nn.embedding_lookup(table, keys)
-
-    @tf.function(autograph=False)
-    def train(keys: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(tf.nn.embedding_lookup(table, keys))
-        gradient = tape.gradient(loss, table)
-        tf.raw_ops.ResourceSparseApplyAdagradV2(
-            var=table.handle,
-            accum=accumulator.handle,
-            lr=LEARNING_RATE,
-            epsilon=EPSILON,
-            grad=gradient.values,
-            indices=gradient.indices,
-        )
-        return loss
-
-    return TableUnderTest(lookup, train)
+def start_sides(names: list[str], rows: int, threads: int) -> list[Side]:
+    """Starts the sides one after the other, each when the one before has built its table."""
+    compile_gather()
+    lines = commands(rows, threads)
+    sides = []
+    for name in names:
+        if lines[name] is None:
+            LOGGER.warning("%s left out: run benchmarks/peers/install_tfra first.", name)
+            continue
+        sides.append(Side(name, lines[name]))
+        LOGGER.info("%-12s ready: %s", name, sides[-1].facts)
+    return sides
 
 
-def hybrid_table(dim: int) -> tuple[TableUnderTest, tfhybrid.layers.Embedding]:
-    """Returns an Embedding layer's operations, and the layer."""
-    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(dim=dim), name="item")
-    inputs = keras.Input((1,), dtype="int64")
-    model = keras.Model(inputs, layer(inputs))
-    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(LEARNING_RATE))
-    optimizer.build(model.trainable_variables)
-
-    @tf.function(autograph=False)
-    def lookup(keys: tf.Tensor) -> tf.Tensor:
-        return model(keys, training=False)
-
-    @tf.function(autograph=False)
-    def train(keys: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(keys, training=True))
-        weights = model.trainable_variables
-        gradients = tape.gradient(loss, [weight.value for weight in weights])
-        optimizer.apply(gradients, weights)
-        return loss
-
-    return TableUnderTest(lookup, train), layer
-
-
-def time_interleaved(
-    operations: dict[str, Operation], batches: list[tf.Tensor], rounds: int
-) -> dict[str, float]:
-    """Returns each operation's median milliseconds over the rounds, in which they take turns."""
-    milliseconds: dict[str, list[float]] = {name: [] for name in operations}
+def take_turns(sides: list[Side], operation: str, rounds: int, calls: int) -> Turns:
+    """Lets all sides that know the operation take turns, `calls` calls each."""
+    taking_part = [side for side in sides if side.name in SIDES_OF[operation]]
+    turns: Turns = {side.name: [] for side in taking_part}
     for number in range(rounds):
-        keys = batches[number % len(batches)]
-        for name, operation in operations.items():
-            start = time.perf_counter()
-            operation(keys).numpy()
-            milliseconds[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in milliseconds.items()}
+        for side in taking_part:
+            turns[side.name].append(side.take_turn(operation, calls))
+        medians = [
+            f"{name} {statistics.median(done[-1].milliseconds):.2f}" for name, done in turns.items()
+        ]
+        LOGGER.info("%s, round %d, ms: %s", operation, number + 1, ", ".join(medians))
+    return turns
 
 
-def show(times: dict[str, dict[str, float]], keys: int) -> None:
+def summarize(turns: list[Turn]) -> dict[str, object]:
+    """Returns a side's median call over all rounds, its slowest, and the median of each round."""
+    calls = [value for turn in turns for value in turn.milliseconds]
+    processors = [value for turn in turns for value in turn.processor_milliseconds]
+    median = statistics.median(calls)
+    return {
+        "milliseconds": round(median, 3),
+        "slowest_milliseconds": round(max(calls), 3),
+        "processor_milliseconds": round(statistics.median(processors), 3),
+        "million_rows_per_second": round(workload.KEYS / median / 1e3, 2),
+        "rounds_milliseconds": [round(statistics.median(turn.milliseconds), 3) for turn in turns],
+    }
+
+
+def compare(turns: Turns) -> dict[str, dict[str, object]]:
+    """Returns the sides' summaries with the ratios of their times to dense and to TFRA."""
+    sides = {name: summarize(done) for name, done in turns.items()}
+    for row in sides.values():
+        for other in ("dense", "tfra"):
+            row[f"to_{other}"] = (
+                round(row["milliseconds"] / sides[other]["milliseconds"], 3)
+                if other in sides
+                else None
+            )
+    return sides
+
+
+def show(summary: dict[str, dict[str, dict[str, object]]], rows: int) -> None:
     """Prints the comparison as a table."""
-    table = Table(title=f"{keys:,} distinct keys, median of the rounds")
-    for heading in ("operation", "dense ms", "tfhybrid ms", "tfhybrid / dense", "million keys/s"):
-        table.add_column(heading, justify="left" if heading == "operation" else "right")
-    for operation, sides in times.items():
-        dense, hybrid = sides["dense"], sides["tfhybrid"]
-        rate = keys / hybrid / 1e3
-        table.add_row(
-            operation, f"{dense:.2f}", f"{hybrid:.2f}", f"{hybrid / dense:.2f}", f"{rate:.1f}"
-        )
+    title = f"{rows:,} rows x {workload.DIM}, {workload.KEYS:,} keys a call"
+    # Narrow enough for 80 columns, which is what rich takes where there is no terminal.
+    table = Table("operation", "side", title=title, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("ms", "slowest", "CPU ms", "M rows/s", "/ dense", "/ TFRA"):
+        table.add_column(heading, justify="right")
+    for operation, sides in summary.items():
+        for name, row in sides.items():
+            ratios = [
+                "-" if row[field] is None else f"{row[field]:.2f}"
+                for field in ("to_dense", "to_tfra")
+            ]
+            table.add_row(
+                operation,
+                name,
+                f"{row['milliseconds']:.2f}",
+                f"{row['slowest_milliseconds']:.1f}",
+                f"{row['processor_milliseconds']:.2f}",
+                f"{row['million_rows_per_second']:.1f}",
+                *ratios,
+            )
+        table.add_section()
     Console().print(table)
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Returns the command line's options."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.lookup", description=__doc__)
+    for name, default in (("rows", 4_000_000), ("rounds", 10), ("calls", 10), ("threads", 2)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=SIDES)
+    parser.add_argument("--operations", nargs="+", choices=SIDES_OF, default=list(SIDES_OF))
+    parser.add_argument("--name", default="lookup", help="name of the result file")
+    arguments = parser.parse_args()
+    if arguments.rows < workload.KEYS:
+        parser.error(f"--rows is at least {workload.KEYS:,}, the keys of a call")
+    return arguments
 
 
 def main() -> None:
     """Parses the command line, runs, prints and writes `benchmarks/results/lookup.json`."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lookup", description=__doc__)
-    for name, default in (("rows", 4_000_000), ("dim", 16), ("keys", 65_536), ("rounds", 50)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    arguments = parser.parse_args()
+    arguments = parse_arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    tfhybrid.init()
-    dense = dense_table(arguments.rows, arguments.dim)
-    hybrid, layer = hybrid_table(arguments.dim)
-    random = np.random.default_rng(0)
-    rows = random.permutation(arguments.rows)[:, None]
-    for start in range(0, arguments.rows, arguments.keys):
-        hybrid.train(tf.constant(rows[start : start + arguments.keys]))
-    batches = [
-        tf.constant(random.choice(arguments.rows, (arguments.keys, 1), replace=False))
-        for _ in range(8)
-    ]
-    times = {}
-    for operation in ("lookup", "train"):
-        sides = {"dense": getattr(dense, operation), "tfhybrid": getattr(hybrid, operation)}
-        time_interleaved(sides, batches, rounds=5)
-        times[operation] = time_interleaved(sides, batches, arguments.rounds)
-    show(times, arguments.keys)
-    (table,) = layer.tables.values()
-    result = {"setting": vars(arguments), "rows": table.stats().rows, "milliseconds": times}
-    LOGGER.info("%s", launch.write_result("lookup", result).relative_to(launch.ROOT))
+    load = round(os.getloadavg()[0], 2)
+    if load > BUSY:
+        LOGGER.warning("The machine is at work (load %.1f): sides may not get their threads.", load)
+    with contextlib.ExitStack() as stack:
+        sides = start_sides(arguments.sides, arguments.rows, arguments.threads)
+        for side in sides:
+            stack.callback(side.close)
+        summary = {
+            operation: compare(take_turns(sides, operation, arguments.rounds, arguments.calls))
+            for operation in arguments.operations
+        }
+    show(summary, arguments.rows)
+    setting = {name: value for name, value in vars(arguments).items() if name != "name"}
+    facts = {side.name: side.facts for side in sides}
+    result = {"setting": setting, "load_before": load, "sides": facts, "summary": summary}
+    LOGGER.info("%s", launch.write_result(arguments.name, result).relative_to(launch.ROOT))
 
 
 if __name__ == "__main__":

@@ -18,9 +18,8 @@ def build_model(config: model.StepConfig) -> keras.Model:
     table = tfhybrid.TableConfig(dim=config.dim, initializer="uniform")
     names = [f"feature_{position}" for position in range(config.features)]
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in names}
-    embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(names, table))(inputs)
-    flat = keras.layers.Concatenate()([keras.layers.Flatten()(embedded[name]) for name in names])
-    return keras.Model(inputs, model.build_tower(config)(flat))
+    collection = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(names, table), concatenate=True)
+    return keras.Model(inputs, model.build_tower(config)(collection(inputs)))
 
 
 def make_step(config: model.StepConfig) -> model.Step:

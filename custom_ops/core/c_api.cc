@@ -52,6 +52,7 @@ int WithWriter(const char* name, const Body& body) {
       return Status::Error(StatusCode::kFailedPrecondition,
                            "Only the leader (local rank 0) writes ", "table '", name, "'");
     }
+    TFHYBRID_RETURN_IF_ERROR(WaitUntilDone(*table, table->posted));
     const std::lock_guard<std::mutex> guard(table->writing);
     return body(table->writer.get());
   });
@@ -114,7 +115,8 @@ int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_con
 }
 
 int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     const tfhybrid::TableStats found = open->reader->Stats();
     *stats = {found.rows,
               found.version,
@@ -130,7 +132,7 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
 
 int tfhybrid_table_digest(const char* table, uint64_t* digest) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     TFHYBRID_ASSIGN_OR_RETURN(*digest, tfhybrid::TableDigest(open));
     return Status::Ok();
   });
@@ -139,7 +141,7 @@ int tfhybrid_table_digest(const char* table, uint64_t* digest) {
 int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
                           float* embeddings) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
   });
 }
@@ -147,7 +149,7 @@ int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
 int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
                              float* embeddings, float* states) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
     if (states == nullptr) return Status::Ok();
     if (open->writer == nullptr) {
@@ -187,7 +189,7 @@ int tfhybrid_table_set_version(const char* table, uint64_t version) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     if (open->writer != nullptr) {
       const std::lock_guard<std::mutex> guard(open->writing);
-      open->writer->SetVersion(version);
+      open->writer->PublishVersion(version);
     }
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, version));
     open->posted = version;

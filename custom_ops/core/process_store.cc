@@ -44,6 +44,11 @@ Result<std::shared_ptr<OpenTable>> OpenTableNamed(const std::string& name) {
   return table;
 }
 
+Status WaitUntilDone(const OpenTable& table, uint64_t version) {
+  const Status waited = WaitForVersion(table, version);
+  return table.reader->Reached(version) ? Status::Ok() : waited;
+}
+
 Status WaitForVersion(const OpenTable& table, uint64_t version) {
   return table.reader->WaitVersion(version, [] {
     const std::shared_ptr<Store> store = ProcessStore();

@@ -21,6 +21,10 @@ Result<std::shared_ptr<OpenTable>> OpenTableNamed(const std::string& name);
 // Waits until the leader has applied `version` updates to the table; an error once it cannot.
 Status WaitForVersion(const OpenTable& table, uint64_t version);
 
+// The same, but content with a failed update too: the table is as it was before, and may be read,
+// saved or loaded.
+Status WaitUntilDone(const OpenTable& table, uint64_t version);
+
 }  // namespace tfhybrid
 
 #endif  // TFHYBRID_CORE_PROCESS_STORE_H_

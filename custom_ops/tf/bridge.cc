@@ -33,6 +33,14 @@ tensorflow::Status ToTensorFlow(const Status& status) {
   return tensorflow::errors::Internal(status.message());
 }
 
+Status FromTensorFlow(const tensorflow::Status& status) {
+  if (status.ok()) return Status::Ok();
+  return Status::Error(tensorflow::errors::IsResourceExhausted(status)
+                           ? StatusCode::kResourceExhausted
+                           : StatusCode::kInvalidArgument,
+                       std::string(status.message()));
+}
+
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   const tensorflow::DeviceBase::CpuWorkerThreads workers =
       *context->device()->tensorflow_cpu_worker_threads();

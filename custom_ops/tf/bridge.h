@@ -10,12 +10,22 @@
 
 #include "core/store/store.h"
 #include "core/util/parallel.h"
+#include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace tfhybrid {
 
 tensorflow::Status ToTensorFlow(const Status& status);
+
+Status FromTensorFlow(const tensorflow::Status& status);
+
+// The keys of a tensor, whatever its shape.
+inline Span<const int64_t> KeysOf(const tensorflow::Tensor& tensor) {
+  return Span<const int64_t>(
+      reinterpret_cast<const int64_t*>(tensor.flat<tensorflow::int64>().data()),
+      tensor.NumElements());
+}
 
 // The intra-op threads of the device that runs the kernel.
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);

@@ -1,16 +1,15 @@
 // TfhybridLookup: embeddings of the keys of all features of a collection, in one op.
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
-#include "core/process_store.h"
+#include "core/util/row_layout.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tf/bridge.h"
-#include "tf/waiter.h"
+#include "tf/side_by_side.h"
+#include "tf/waiting_kernel.h"
 
 namespace tfhybrid {
 namespace {
@@ -21,135 +20,113 @@ using tensorflow::OpKernelContext;
 using tensorflow::OpOutputList;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
 
 // Probing and copying one row, in nanoseconds.
-constexpr int64_t kLookupCostNs = 100;
+constexpr int64_t kLookupCostNs = 60;
+
+// One output per feature: its keys' shape and the dim.
+tensorflow::Status ShapesOfFeatures(InferenceContext* context,
+                                    const std::vector<tensorflow::int64>& dims) {
+  const auto features = static_cast<int>(dims.size());
+  for (int i = 0; i < features; ++i) {
+    ShapeHandle shape;
+    TF_RETURN_IF_ERROR(context->Concatenate(context->input(features + i),
+                                            context->Vector(dims[static_cast<size_t>(i)]), &shape));
+    context->set_output(i, shape);
+  }
+  return tensorflow::OkStatus();
+}
+
+// One output: the batch, and all features of a sample side by side.
+tensorflow::Status ShapeSideBySide(InferenceContext* context,
+                                   const std::vector<tensorflow::int64>& dims) {
+  const auto features = static_cast<int>(dims.size());
+  DimensionHandle batch = context->UnknownDim();
+  DimensionHandle width = context->MakeDim(0);
+  for (int i = 0; i < features; ++i) {
+    ShapeHandle keys;
+    TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(features + i), 1, &keys));
+    TF_RETURN_IF_ERROR(context->Merge(batch, context->Dim(keys, 0), &batch));
+    ShapeHandle sample;
+    TF_RETURN_IF_ERROR(context->Subshape(keys, 1, &sample));
+    DimensionHandle floats;
+    TF_RETURN_IF_ERROR(
+        context->Multiply(context->NumElements(sample), dims[static_cast<size_t>(i)], &floats));
+    TF_RETURN_IF_ERROR(context->Add(width, floats, &width));
+  }
+  context->set_output(0, context->Matrix(batch, width));
+  return tensorflow::OkStatus();
+}
 
 REGISTER_OP("TfhybridLookup")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
-    .Output("embeddings: N * float")
+    .Output("embeddings: M * float")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
+    .Attr("side_by_side: bool = false")
     .Attr("N: int >= 1")
+    .Attr("M: int >= 1")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
+    .SetShapeFn([](InferenceContext* context) {
       std::vector<tensorflow::int64> dims;
+      bool side_by_side = false;
       TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
-      const int features = context->num_outputs();
-      for (int i = 0; i < features; ++i) {
-        tensorflow::shape_inference::ShapeHandle shape;
-        TF_RETURN_IF_ERROR(context->Concatenate(
-            context->input(features + i), context->Vector(dims[static_cast<size_t>(i)]), &shape));
-        context->set_output(i, shape);
+      TF_RETURN_IF_ERROR(context->GetAttr("side_by_side", &side_by_side));
+      if (context->num_inputs() != 2 * static_cast<int>(dims.size()) ||
+          context->num_outputs() != (side_by_side ? 1 : static_cast<int>(dims.size()))) {
+        return tensorflow::errors::InvalidArgument("dims has one entry per feature, and M is ",
+                                                   "their number, or 1 side by side");
       }
-      return tensorflow::OkStatus();
+      return side_by_side ? ShapeSideBySide(context, dims) : ShapesOfFeatures(context, dims);
     })
     .Doc(R"doc(
 Reads embeddings from the host's shared tables; a key without a row reads its initial value.
 
 Waits, on a thread of its own, until the updates that this rank has taken part in are applied.
-The gradient with respect to a proxy is an IndexedSlices of the keys and the output's gradient.
+The gradient with respect to a proxy is an IndexedSlices of the table's distinct keys and the sums
+of their gradients.
 
 proxies: One resource per feature: the handle of its table's proxy variable. It carries the
-  gradient and orders this op against TfhybridUpdate.
+  gradient and orders this op against updates.
 keys: One tensor of any shape per feature. Every int64 is legal.
-embeddings: keys[i].shape + [dims[i]].
+embeddings: keys[i].shape + [dims[i]]; or, side by side, one tensor [batch, width] that holds all
+  embeddings of a sample, feature by feature.
 tables: The table of each feature; features may share one.
 dims: The dim of each feature's table.
 )doc");
 
-class LookupOp : public tensorflow::AsyncOpKernel {
+class LookupOp : public WaitingKernel {
  public:
-  explicit LookupOp(OpKernelConstruction* context) : AsyncOpKernel(context) {
-    std::vector<std::string> names;
-    OP_REQUIRES_OK(context, context->GetAttr("tables", &names));
-    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
-    int features = 0;
-    OP_REQUIRES_OK(context, context->GetAttr("N", &features));
-    OP_REQUIRES(context,
-                names.size() == static_cast<size_t>(features) && names.size() == dims_.size(),
-                tensorflow::errors::InvalidArgument(
-                    "tables and dims have one entry per feature. Received: ", names.size(), ", ",
-                    dims_.size(), " for ", features, " features"));
-    tables_.SetNames(std::move(names));
-  }
-
-  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
-    const Status status = Start(context, done);
-    OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
+  explicit LookupOp(OpKernelConstruction* context) : WaitingKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
   }
 
  private:
-  struct Wanted {
-    std::shared_ptr<OpenTable> table;
-    uint64_t version;
+  // Where a feature's rows go.
+  struct Output {
+    float* data;
+    RowLayout layout;
   };
 
-  // Either finishes and calls `done`, or leaves both to the waiting thread, or returns what is
-  // wrong.
-  Status Start(OpKernelContext* context, const DoneCallback& done) {
-    TFHYBRID_ASSIGN_OR_RETURN(const OpenTables tables, tables_.Get(dims_));
-    std::vector<Wanted> wanted;
-    bool ready = true;
-    for (const auto& table : tables) {
-      wanted.push_back({table, table->posted.load()});
-      ready = ready && table->reader->Reached(wanted.back().version);
-    }
-    if (ready) {
-      TFHYBRID_RETURN_IF_ERROR(WaitAll(wanted));
-      TFHYBRID_RETURN_IF_ERROR(Read(context, tables));
-      done();
-      return Status::Ok();
-    }
-    Waiter::Get().Submit([this, context, done, tables, wanted = std::move(wanted)] {
-      const Status waited = WaitAll(wanted);
-      OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(waited), done);
-      // Back to TensorFlow's threads: the next op in the queue must not wait for this one's
-      // copying.
-      context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(
-          [this, context, done, tables] {
-            const Status read = Read(context, tables);
-            OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(read), done);
-            done();
-          });
-    });
-    return Status::Ok();
-  }
-
-  static Status WaitAll(const std::vector<Wanted>& wanted) {
-    for (const Wanted& want : wanted) {
-      TFHYBRID_RETURN_IF_ERROR(WaitForVersion(*want.table, want.version));
-    }
-    return Status::Ok();
-  }
-
-  Status Read(OpKernelContext* context, const OpenTables& tables) {
+  Status Run(OpKernelContext* context, const OpenTables& tables) override {
     OpInputList keys;
-    OpOutputList embeddings;
     TF_CHECK_OK(context->input_list("keys", &keys));
-    TF_CHECK_OK(context->output_list("embeddings", &embeddings));
+    std::vector<Output> outputs;
+    TFHYBRID_RETURN_IF_ERROR(side_by_side_ ? AllocateOne(context, keys, &outputs)
+                                           : AllocateEach(context, keys, &outputs));
     std::vector<int64_t> starts = {0};
-    std::vector<float*> outputs;
-    for (int i = 0; i < keys.size(); ++i) {
-      TensorShape shape = keys[i].shape();
-      shape.AddDim(dims_[static_cast<size_t>(i)]);
-      Tensor* output = nullptr;
-      const tensorflow::Status allocated = embeddings.allocate(i, shape, &output);
-      if (!allocated.ok()) {
-        return Status::Error(StatusCode::kResourceExhausted, std::string(allocated.message()));
-      }
-      outputs.push_back(output->flat<float>().data());
-      starts.push_back(starts.back() + keys[i].NumElements());
-    }
+    for (int i = 0; i < keys.size(); ++i) starts.push_back(starts.back() + keys[i].NumElements());
     std::mutex mutex;
     Status failure;  // guarded by mutex
     ThreadsOf(context)(starts.back(), kLookupCostNs, [&](int64_t begin, int64_t end) {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
-        const auto* feature_keys = reinterpret_cast<const int64_t*>(
-            keys[static_cast<int>(i)].flat<tensorflow::int64>().data());
         const Status looked_up = tables[i]->reader->Lookup(
-            Span<const int64_t>(feature_keys + first, last - first), outputs[i] + first * dims_[i]);
+            KeysOf(keys[static_cast<int>(i)]).subspan(first, last - first),
+            RowCursor<float>(outputs[i].data, outputs[i].layout, first));
         if (looked_up.ok()) return;
         const std::lock_guard<std::mutex> guard(mutex);
         failure = looked_up;
@@ -158,8 +135,35 @@ class LookupOp : public tensorflow::AsyncOpKernel {
     return failure;
   }
 
-  std::vector<int64_t> dims_;
-  NamedTables tables_;
+  Status AllocateEach(OpKernelContext* context, const OpInputList& keys,
+                      std::vector<Output>* outputs) const {
+    OpOutputList embeddings;
+    TF_CHECK_OK(context->output_list("embeddings", &embeddings));
+    for (int i = 0; i < keys.size(); ++i) {
+      const int64_t dim = dims()[static_cast<size_t>(i)];
+      TensorShape shape = keys[i].shape();
+      shape.AddDim(dim);
+      Tensor* output = nullptr;
+      TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(embeddings.allocate(i, shape, &output)));
+      outputs->push_back({output->flat<float>().data(), RowLayout::Array(dim)});
+    }
+    return Status::Ok();
+  }
+
+  Status AllocateOne(OpKernelContext* context, const OpInputList& keys,
+                     std::vector<Output>* outputs) const {
+    TFHYBRID_ASSIGN_OR_RETURN(const SideBySide places, PlaceSideBySide(keys, dims()));
+    Tensor* output = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
+        context->allocate_output(0, TensorShape({places.batch, places.width}), &output)));
+    float* data = output->flat<float>().data();
+    for (size_t i = 0; i < places.offsets.size(); ++i) {
+      outputs->push_back({data + places.offsets[i], places.layouts[i]});
+    }
+    return Status::Ok();
+  }
+
+  bool side_by_side_ = false;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridLookup").Device(tensorflow::DEVICE_CPU), LookupOp);

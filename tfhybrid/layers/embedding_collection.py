@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -26,6 +27,9 @@ class EmbeddingCollection(keras.layers.Layer):
         configs: The recipe of each feature's table, by feature name. The table takes the name.
         shared: Tables that several features share: table name -> feature names. Their recipes in
             `configs` are equal, or the table's own name has the recipe.
+        concatenate: Whether the output is one tensor, in which a sample's embeddings of all
+            features lie side by side, in the order of `configs`. It saves the copies of a
+            `keras.layers.Concatenate` and of its gradient.
         prefix: Put in front of every table name, to keep the names of two collections apart.
         **kwargs: Of `keras.layers.Layer`. With `trainable=False` the tables stay as they are.
 
@@ -34,7 +38,8 @@ class EmbeddingCollection(keras.layers.Layer):
 
     Input shape: A dict, feature name -> integer keys of any shape, usually `[batch, length]`.
 
-    Output shape: A dict, feature name -> `keys.shape + [dim]`.
+    Output shape: A dict, feature name -> `keys.shape + [dim]`; with `concatenate=True` one tensor
+    `[batch, sum of length * dim]`.
 
     Example:
 
@@ -53,12 +58,14 @@ class EmbeddingCollection(keras.layers.Layer):
         configs: Mapping[str, TableConfig],
         *,
         shared: Mapping[str, Sequence[str]] | None = None,
+        concatenate: bool = False,
         prefix: str = "",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.supports_jit = False
         self._prefix = prefix
+        self._concatenate = concatenate
         self._table_of, self._recipes = _resolve(dict(configs), dict(shared or {}))
         self._proxies: dict[str, TableProxy] = {}
 
@@ -86,7 +93,7 @@ class EmbeddingCollection(keras.layers.Layer):
             self._proxies[name].trainable = self.trainable
         self.built = True
 
-    def call(self, inputs: Mapping[str, Any]) -> dict[str, tf.Tensor]:
+    def call(self, inputs: Mapping[str, Any]) -> Any:
         """Looks the keys up.
 
         Args:
@@ -100,7 +107,9 @@ class EmbeddingCollection(keras.layers.Layer):
             )
         keys = [_as_keys(feature, inputs[feature]) for feature in self._table_of]
         refs = [self._ref(self._proxies[table]) for table in self._table_of.values()]
-        embeddings = table_ops.lookup(refs, keys)
+        embeddings = table_ops.lookup(refs, keys, side_by_side=self._concatenate)
+        if self._concatenate:
+            return tf.cast(embeddings[0], self.compute_dtype)
         return {
             feature: tf.cast(embedding, self.compute_dtype)
             for feature, embedding in zip(self._table_of, embeddings, strict=True)
@@ -108,10 +117,16 @@ class EmbeddingCollection(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Mapping[str, Any]) -> Any:
         """Returns the shapes of the output for the shapes of the input."""
-        return {
+        shapes = {
             feature: (*input_shape[feature], self._recipes[table].dim)
             for feature, table in self._table_of.items()
         }
+        if not self._concatenate:
+            return shapes
+        samples = [shape[1:] for shape in shapes.values()]
+        unknown = any(axis is None for sample in samples for axis in sample)
+        batch = next(iter(shapes.values()))[0]
+        return (batch, None if unknown else sum(math.prod(sample) for sample in samples))
 
     def get_config(self) -> NoReturn:
         """Refuses to be saved or cloned: the tables would not come along."""

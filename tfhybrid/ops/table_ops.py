@@ -1,4 +1,4 @@
-"""The TensorFlow ops of custom_ops/tf: lookup, and the two halves of an update."""
+"""The TensorFlow ops of custom_ops/tf: lookup, its gradient, and two ways to the leader."""
 
 from __future__ import annotations
 
@@ -30,39 +30,66 @@ class TableRef:
     proxy: tf.Tensor
 
 
-def lookup(tables: Sequence[TableRef], keys: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+@dataclasses.dataclass(frozen=True)
+class UpdateRef:
+    """An optimizer's updates as an op names them.
+
+    Args:
+        update: Tells them from those of others; equal on all ranks.
+        hosts: The host of each rank.
+        reduction: `"frequency"`, `"sum"` or `"mean"`.
+    """
+
+    update: str
+    hosts: tuple[int, ...]
+    reduction: str
+
+
+def lookup(
+    tables: Sequence[TableRef], keys: Sequence[tf.Tensor], *, side_by_side: bool = False
+) -> list[tf.Tensor]:
     """Reads the embeddings of all features in one op.
 
     Args:
         tables: The table of each feature; features may share one.
-        keys: int64, any shape, one tensor per feature.
+        keys: int64, any shape, one tensor per feature; side by side `[batch, ...]`.
+        side_by_side: Whether all features of a sample lie in one row of one tensor.
 
     Returns:
-        float32 `keys[i].shape + [tables[i].dim]`, one tensor per feature.
+        float32 `keys[i].shape + [tables[i].dim]`, one tensor per feature; or one, `[batch, width]`.
     """
     return _ops.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
         keys=list(keys),
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],
+        side_by_side=side_by_side,
+        M=1 if side_by_side else len(keys),
     )
 
 
 @tf.RegisterGradient("TfhybridLookup")
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
-    """As for `tf.nn.embedding_lookup`: the keys and the output's gradient, unchanged."""
-    features = len(gradients)
+    """As for `tf.nn.embedding_lookup`, with the gradients of equal keys summed already."""
     dims = op.get_attr("dims")
-    slices = []
-    for keys, gradient, dim in zip(op.inputs[features:], gradients, dims, strict=True):
-        slices.append(
-            tf.IndexedSlices(
-                values=tf.reshape(gradient, [-1, dim]),
-                indices=tf.reshape(keys, [-1]),
-                dense_shape=tf.constant([0, dim], tf.int64),
-            )
-        )
-    return [*slices, *[None] * features]
+    features = len(dims)
+    names = [name.decode() for name in op.get_attr("tables")]
+    # The first feature of each table carries what all of its features say.
+    firsts = {name: position for position, name in reversed(list(enumerate(names)))}
+    tables = sorted(firsts, key=firsts.__getitem__)
+    distinct, sums = _ops.tfhybrid_sum_gradients(
+        keys=list(op.inputs[features:]),
+        gradients=list(gradients),
+        dims=dims,
+        table_of=[tables.index(name) for name in names],
+        side_by_side=op.get_attr("side_by_side"),
+        T=len(tables),
+    )
+    slices: list[tf.IndexedSlices | None] = [None] * (2 * features)
+    for table, keys, values in zip(tables, distinct, sums, strict=True):
+        dim = dims[firsts[table]]
+        slices[firsts[table]] = tf.IndexedSlices(values, keys, tf.constant([0, dim], tf.int64))
+    return slices
 
 
 def pack_gradients(tables: Sequence[TableRef], gradients: Sequence[tf.IndexedSlices]) -> tf.Tensor:
@@ -83,29 +110,47 @@ def pack_gradients(tables: Sequence[TableRef], gradients: Sequence[tf.IndexedSli
     )
 
 
-def update(
-    tables: Sequence[TableRef],
-    messages: tf.Tensor,
-    learning_rates: tf.Tensor,
-    *,
-    hosts: Sequence[int],
-    reduction: str,
+def apply_gathered(
+    tables: Sequence[TableRef], messages: tf.Tensor, learning_rates: tf.Tensor, update: UpdateRef
 ) -> tf.Operation:
-    """Applies the messages of all ranks on the leader; elsewhere notes that it will.
+    """Lets the leader apply the messages of all ranks; elsewhere notes that it will.
 
     Args:
         tables: The tables, each once, in the order of the messages.
         messages: int64 `[words]`, the messages of all ranks end to end.
         learning_rates: float32 `[tables]`.
-        hosts: The host of each rank.
-        reduction: `"frequency"`, `"sum"` or `"mean"`.
+        update: Whose gradients these are.
     """
-    return _ops.tfhybrid_update(
+    return _ops.tfhybrid_apply_gathered(
         proxies=[table.proxy for table in tables],
         messages=messages,
         learning_rates=learning_rates,
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],
-        hosts=list(hosts),
-        reduction=reduction,
+        **dataclasses.asdict(update),
+    )
+
+
+def post_gradients(
+    tables: Sequence[TableRef],
+    gradients: Sequence[tf.IndexedSlices],
+    learning_rates: tf.Tensor,
+    update: UpdateRef,
+) -> tf.Operation:
+    """Posts this rank's gradients to the leader of its host, through shared memory.
+
+    Args:
+        tables: The tables, each once.
+        gradients: One per table, as for `pack_gradients`.
+        learning_rates: float32 `[tables]`.
+        update: Whose gradients these are; all ranks are on one host.
+    """
+    return _ops.tfhybrid_post_gradients(
+        proxies=[table.proxy for table in tables],
+        keys=[tf.cast(slices.indices, tf.int64) for slices in gradients],
+        gradients=[tf.cast(slices.values, tf.float32) for slices in gradients],
+        learning_rates=learning_rates,
+        tables=[table.name for table in tables],
+        dims=[table.dim for table in tables],
+        **dataclasses.asdict(update),
     )

@@ -33,27 +33,33 @@ _REFUSED = {
 
 
 def DistributedOptimizer(
-    optimizer: keras.optimizers.Optimizer | str, *, reduction: str = "frequency"
+    optimizer: keras.optimizers.Optimizer | str,
+    *,
+    reduction: str = "frequency",
+    sync: str | None = None,
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer work over all ranks, for dense weights and tables.
 
     Dense gradients are averaged over the ranks and applied by every rank to its own copy. Sparse
-    gradients are gathered; for each key they are summed, divided as `reduction` says, and applied
-    once per host. Tables without an optimizer of their own take the optimizer's native twin and
-    follow its learning rate.
+    gradients go to the leader of each host; for each key they are summed, divided as `reduction`
+    says, and applied once per host. Tables without an optimizer of their own take the optimizer's
+    native twin and follow its learning rate.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or its name. It is copied and must be new.
         reduction: `"frequency"` divides a key's sum by the number of ranks in which it occurred,
             `"mean"` by the number of ranks (N ranks with batches of B then equal one rank with
             N * B), `"sum"` by nothing.
+        sync: How sparse gradients reach the leader that applies them: `"shared_memory"`, on one
+            host; `"allgather"`, over Horovod. By default the former where it can be. Both give the
+            same bits.
 
     Returns:
         An optimizer of the same class, for `model.compile` or a custom loop.
 
     Raises:
         UnsupportedError: It has an option that would act on the dense side alone.
-        ConfigError: `reduction` is unknown, or the optimizer was used already.
+        ConfigError: `reduction` or `sync` is unknown or cannot be, or the optimizer was used.
 
     Example:
 
@@ -85,7 +91,7 @@ def DistributedOptimizer(
     base = type(optimizer)
     distributed_class: Any = type(base.__name__, (_Distributed, base), {})
     wrapped = distributed_class.from_config(optimizer.get_config())
-    wrapped.start_sparse(SparseUpdate(reduction, f"update_{next(_ordinals)}"))
+    wrapped.start_sparse(SparseUpdate(reduction, sync, f"update_{next(_ordinals)}"))
     return wrapped
 
 
@@ -120,9 +126,10 @@ class _Distributed(_KerasOptimizer):
             self.sparse_update.add_table(proxy, twin(self) if own is None else sparse.get(own))
         super().build([v for v in variables if not isinstance(v, TableProxy)])
         _log.info(
-            "%d table(s), %d dense variable(s); sparse gradients reduced by %s",
+            "%d table(s), %d dense variable(s); sparse gradients through %s, reduced by %s",
             len(proxies),
             len(self._trainable_variables),
+            self.sparse_update.sync.replace("_", " "),
             self.sparse_update.reduction,
         )
 

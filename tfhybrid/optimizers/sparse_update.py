@@ -1,4 +1,4 @@
-"""The sparse half of a step: gather the gradients of all ranks, let the leader apply them."""
+"""The sparse half of a step: the gradients of all ranks reach the leader, which applies them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tfhybrid.optimizers.sparse import SparseOptimizer
 from tfhybrid.store import current_job
 
 REDUCTIONS = ("frequency", "sum", "mean")
+SYNCS = ("shared_memory", "allgather")
 
 
 class SparseUpdate:
@@ -23,13 +24,15 @@ class SparseUpdate:
     Args:
         reduction: What a key's summed gradient is divided by: `"frequency"`, the number of ranks
             in which it occurred; `"mean"`, the number of ranks; `"sum"`, nothing.
+        sync: How gradients reach the leader, one of `SYNCS`, or `None` for the better one.
         name: Tells its collectives from those of others.
     """
 
-    def __init__(self, reduction: str, name: str) -> None:
+    def __init__(self, reduction: str, sync: str | None, name: str) -> None:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
         self.reduction = reduction
+        self.sync = _checked_sync(sync, set(current_job().hosts))
         self.name = name
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
         self._optimizers: dict[str, SparseOptimizer] = {}
@@ -71,14 +74,14 @@ class SparseUpdate:
                     f"tf.IndexedSlices. Received: {gradient!r}"
                 )
         refs = [table_ops.TableRef(p.table.name, p.table.dim, p.handle) for p in proxies]
-        message = table_ops.pack_gradients(refs, gradients)
-        table_ops.update(
-            refs,
-            distributed.gather_messages(message, f"tfhybrid.{self.name}"),
-            tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies]),
-            hosts=current_job().hosts,
-            reduction=self.reduction,
-        )
+        rates = tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
+        update = table_ops.UpdateRef(self.name, current_job().hosts, self.reduction)
+        if self.sync == "shared_memory":
+            table_ops.post_gradients(refs, gradients, rates, update)
+        else:
+            message = table_ops.pack_gradients(refs, gradients)
+            messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
+            table_ops.apply_gathered(refs, messages, rates, update)
 
     def _rate(
         self, proxy: TableProxy, keras_rate: Callable[[], tf.Tensor], iterations: tf.Tensor
@@ -88,3 +91,16 @@ class SparseUpdate:
             return tf.cast(keras_rate(), tf.float32)
         rate = own(iterations) if callable(own) else own
         return tf.cast(rate, tf.float32) * self.rate_scale
+
+
+def _checked_sync(sync: str | None, hosts: set[int]) -> str:
+    if sync is None:
+        return "shared_memory" if len(hosts) == 1 else "allgather"
+    if sync not in SYNCS:
+        raise ConfigError(f"sync is one of {SYNCS}, or None. Received: {sync!r}")
+    if sync == "shared_memory" and len(hosts) > 1:
+        raise ConfigError(
+            "sync='shared_memory' reaches the ranks of one host; on several give 'allgather', or "
+            f"None. Received: {len(hosts)} hosts"
+        )
+    return sync

@@ -92,7 +92,7 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     _current = Job(name, seed, hosts, distributed.local_rank() == 0)
     atexit.register(shutdown)
     _log.info(
-        "tfhybrid %s: job %s, %d rank(s) on %d host(s), sparse sync by allgather, store %s with "
+        "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Horovod %s",
         __version__,
         name,

@@ -89,19 +89,6 @@ Status ValidateOptimizer(const OptimizerConfig& config) {
   return Status::Ok();
 }
 
-int StateSlots(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kNone:
-    case OptimizerKind::kSgd:
-      return 0;
-    case OptimizerKind::kAdagrad:
-      return 1;
-    case OptimizerKind::kAdam:
-      return 2;
-  }
-  return 0;
-}
-
 void InitializeState(const OptimizerConfig& config, int64_t dim, float* state) {
   const bool adagrad = config.kind == OptimizerKind::kAdagrad;
   std::fill_n(state, StateSlots(config.kind) * dim,

@@ -38,7 +38,9 @@ struct OptimizerConfig {
 Status ValidateOptimizer(const OptimizerConfig& config);
 
 // Vectors of `dim` floats that a row's optimizer state holds.
-int StateSlots(OptimizerKind kind);
+constexpr int StateSlots(OptimizerKind kind) {
+  return kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kAdagrad ? 1 : 0;
+}
 
 // Writes a new row's optimizer state (StateSlots(kind) * dim floats).
 void InitializeState(const OptimizerConfig& config, int64_t dim, float* state);

@@ -84,6 +84,48 @@ Result<MappedFile> OutOfSpace(const std::string& path, int64_t bytes, const std:
                        "is as it was.");
 }
 
+// Linux 6.1; older headers do not know it, and an older kernel refuses it.
+#ifdef MADV_COLLAPSE
+constexpr int kCollapse = MADV_COLLAPSE;
+#else
+constexpr int kCollapse = 25;
+#endif
+constexpr size_t kHugePage = size_t{1} << 21;
+constexpr size_t kPage = 4096;
+
+// Maps a file at an address where the kernel can map huge pages, if it is large enough for one.
+// Returns MAP_FAILED with errno.
+void* Map(int fd, int64_t bytes, int protection) {
+  const auto size = static_cast<size_t>(bytes);
+  if (size < kHugePage) return mmap(nullptr, size, protection, MAP_SHARED, fd, 0);
+  // Room for the file at any alignment; what sticks out is given back.
+  void* room = mmap(nullptr, size + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return room;
+  auto* start = static_cast<uint8_t*>(room);
+  const size_t pages = (size + kPage - 1) / kPage * kPage;
+  uint8_t* aligned =
+      start + (kHugePage - reinterpret_cast<uintptr_t>(start) % kHugePage) % kHugePage;
+  void* data = mmap(aligned, size, protection, MAP_SHARED | MAP_FIXED, fd, 0);
+  const int error = errno;
+  if (data == MAP_FAILED) {
+    munmap(room, size + kHugePage);
+  } else {
+    if (aligned > start) munmap(start, static_cast<size_t>(aligned - start));
+    const size_t behind = static_cast<size_t>(start + size + kHugePage - (aligned + pages));
+    if (behind > 0) munmap(aligned + pages, behind / kPage * kPage);
+  }
+  errno = error;
+  return data;
+}
+
+// What a writer asks of the kernel for its mapping.
+void Advise(void* data, int64_t bytes) {
+  madvise(data, static_cast<size_t>(bytes), MADV_DONTFORK);
+  // Random rows on pages of 4 kB cost a page walk each. A kernel that cannot leaves them as they
+  // are.
+  madvise(data, static_cast<size_t>(bytes), kCollapse);
+}
+
 // posix_fallocate in slices: an older kernel gives up a whole request at any signal, and a
 // profiler's timer would let no large one through.
 int Reserve(int fd, int64_t bytes) {
@@ -119,17 +161,23 @@ int64_t AvailableBytes(const std::string& directory) {
   return std::min(free_bytes, MemoryLimitLeft());
 }
 
+MappedFile::MappedFile(uint8_t* data, int64_t size)
+    : data_(data), size_(size), process_(getpid()) {}
+
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      process_(other.process_) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(process_, other.process_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(data_, static_cast<size_t>(size_));
+  if (data_ != nullptr && process_ == getpid()) munmap(data_, static_cast<size_t>(size_));
 }
 
 Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
@@ -145,28 +193,36 @@ Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
     if (reserved == ENOSPC || reserved == ENOMEM) return OutOfSpace(path, bytes, purpose);
     return SystemError("Cannot reserve", path, reserved);
   }
-  void* data =
-      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  void* data = Map(file.get(), bytes, PROT_READ | PROT_WRITE);
   if (data == MAP_FAILED) {
     const int error = errno;
     unlink(path.c_str());
     return SystemError("Cannot map", path, error);
   }
-  madvise(data, static_cast<size_t>(bytes), MADV_DONTFORK);
+  Advise(data, bytes);
   return MappedFile(static_cast<uint8_t*>(data), bytes);
 }
 
-Result<MappedFile> MappedFile::OpenReadOnly(const std::string& path) {
+Result<MappedFile> MappedFile::OpenOwned(const std::string& path, int flags, int protection) {
   // O_NONBLOCK: a FIFO of that name must be refused, not waited for.
-  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const Descriptor file(open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (file.get() < 0) return SystemError("Cannot open", path, errno);
   struct stat info;
   TFHYBRID_RETURN_IF_ERROR(CheckOwned(file.get(), path, &info));
   if (info.st_size == 0) return Status::Error(StatusCode::kDataLoss, path, " is empty");
-  void* data =
-      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.get(), 0);
+  void* data = Map(file.get(), info.st_size, protection);
   if (data == MAP_FAILED) return SystemError("Cannot map", path, errno);
   return MappedFile(static_cast<uint8_t*>(data), info.st_size);
+}
+
+Result<MappedFile> MappedFile::OpenReadOnly(const std::string& path) {
+  return OpenOwned(path, O_RDONLY, PROT_READ);
+}
+
+Result<MappedFile> MappedFile::OpenWritable(const std::string& path) {
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file, OpenOwned(path, O_RDWR, PROT_READ | PROT_WRITE));
+  Advise(file.data_, file.size_);
+  return file;
 }
 
 Result<MappedFile> MappedFile::OpenInput(const std::string& path) {

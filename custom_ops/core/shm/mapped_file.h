@@ -2,8 +2,10 @@
 //
 // Creating reserves every byte before the mapping is used (posix_fallocate), so a full tmpfs is a
 // Status here and never a SIGBUS later. A writable mapping is not inherited by forked children
-// (MADV_DONTFORK), and no descriptor stays open. Files are created 0600 with O_EXCL, and opened
-// only if they are regular files of this user that nobody else may touch.
+// (MADV_DONTFORK): what a child destroys it leaves alone, because something else may lie there by
+// then. No descriptor stays open. Files of at least 2 MiB get huge pages from kernels that can
+// give them. Files are created 0600 with O_EXCL, and opened only if they are regular files of this
+// user that nobody else may touch.
 //
 // Movable, not copyable. The destructor unmaps and never unlinks: who owns the name decides about
 // the name. Thread-safe once constructed; the bytes themselves follow the rules of whoever laid
@@ -36,6 +38,9 @@ class MappedFile {
   // Maps an existing file of this user's store for reading only.
   static Result<MappedFile> OpenReadOnly(const std::string& path);
 
+  // Maps an existing file of this user's store for reading and writing, as its new and only writer.
+  static Result<MappedFile> OpenWritable(const std::string& path);
+
   // Maps any readable file, whoever owns it, for one pass from front to back: data that a user
   // hands in.
   static Result<MappedFile> OpenInput(const std::string& path);
@@ -43,14 +48,16 @@ class MappedFile {
   bool mapped() const { return data_ != nullptr; }
   int64_t size() const { return size_; }
   const uint8_t* data() const { return data_; }
-  // REQUIRES: made by Create().
+  // REQUIRES: made by Create() or OpenWritable().
   uint8_t* mutable_data() const { return data_; }
 
  private:
-  MappedFile(uint8_t* data, int64_t size) : data_(data), size_(size) {}
+  static Result<MappedFile> OpenOwned(const std::string& path, int flags, int protection);
+  MappedFile(uint8_t* data, int64_t size);
 
   uint8_t* data_ = nullptr;
   int64_t size_ = 0;
+  int process_ = 0;  // that has the mapping
 };
 
 // Bytes that can still be reserved in `directory`: what its file system has free, or less where the

@@ -22,8 +22,7 @@ void KeyIndex::FindBatch(Span<const int64_t> keys, Span<int64_t> rows) const {
   for (int64_t start = 0; start < keys.size(); start += kGroup) {
     const int64_t count = std::min(kGroup, keys.size() - start);
     for (int64_t i = 0; i < count; ++i) {
-      homes[i] = Home(keys[start + i]);
-      __builtin_prefetch(&slots_[homes[i] * kSlotsPerBucket]);
+      homes[i] = Fetch(keys[start + i]);
     }
     for (int64_t i = 0; i < count; ++i) rows[start + i] = Probe(keys[start + i], homes[i]);
   }

@@ -14,15 +14,15 @@
 //   before the key
 //      (acquire). Slots never change again: nothing is deleted or moved inside a generation.
 //   2. Between a key's home bucket and its own every bucket is full. So a probe ends at the first
-//   empty slot.
+//   bucket whose last slot is empty.
 //   3. At most 3/4 of the slots are taken. So there is an empty slot, and every probe ends.
 //   4. A row is complete, and counted by TableCounters::rows, before its number appears here
 //   (TableWriter::CreateRows).
 // A writer killed between the two stores of (1) leaves an empty slot with a stray key: harmless,
 // the next insertion overwrites it.
 //
-// What hides the memory latency is FindBatch: all home buckets of a group are prefetched before the
-// first is read.
+// What hides the memory latency: home buckets are fetched well before they are read (Fetch and
+// FindFrom, or FindBatch for a whole group).
 //
 // Not owned: the span belongs to a MappedFile that must outlive the index. One thread of one
 // process inserts; any number of threads of any processes find.
@@ -67,7 +67,14 @@ class KeyIndex {
   // REQUIRES: the writer calls; `key` is not in the index; it holds fewer than MaxKeys(); row >= 0.
   void Insert(int64_t key, int64_t row);
 
-  void Prefetch(int64_t key) const { __builtin_prefetch(&slots_[Home(key) * kSlotsPerBucket]); }
+  // A find in two halves, for callers that have other work while the line travels: Fetch() asks for
+  // the key's home bucket, FindFrom() then reads it.
+  int64_t Fetch(int64_t key) const {
+    const int64_t home = Home(key);
+    __builtin_prefetch(&slots_[home * kSlotsPerBucket]);
+    return home;
+  }
+  int64_t FindFrom(int64_t home, int64_t key) const { return Probe(key, home); }
 
  private:
   int64_t Home(int64_t key) const {
@@ -78,15 +85,16 @@ class KeyIndex {
     // A damaged index may have no empty slot; a whole turn without an answer is one.
     for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = (bucket + 1) & bucket_mask_) {
       const IndexSlot* slot = &slots_[bucket * kSlotsPerBucket];
+      // All four without a branch: where in its bucket a key lies cannot be predicted.
+      uint64_t found = 0, last = 0;
       for (int64_t i = 0; i < kSlotsPerBucket; ++i, ++slot) {
         // Acquire: pairs with the release of Insert, so the key read next is the one stored with
         // this row.
-        const uint64_t row_plus_one = __atomic_load_n(&slot->row_plus_one, __ATOMIC_ACQUIRE);
-        if (row_plus_one == 0) return kMissing;
-        if (__atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key) {
-          return static_cast<int64_t>(row_plus_one - 1);
-        }
+        last = __atomic_load_n(&slot->row_plus_one, __ATOMIC_ACQUIRE);
+        found |= __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key ? last : 0;
       }
+      if (found != 0) return static_cast<int64_t>(found - 1);
+      if (last == 0) return kMissing;
     }
     return kMissing;
   }

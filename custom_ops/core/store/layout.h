@@ -24,7 +24,16 @@ inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
 
-enum class SegmentKind : uint32_t { kStore = 1, kTable = 2, kIndex = 3, kRows = 4, kState = 5 };
+enum class SegmentKind : uint32_t {
+  kStore = 1,
+  kTable = 2,
+  kIndex = 3,
+  kRows = 4,
+  kState = 5,
+  kMailbox = 6,   // core/sync/mailbox.h
+  kMessages = 7,  // its messages
+  kJournal = 8,   // core/sync/update_journal.h
+};
 
 // Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape
 // behind it.
@@ -71,8 +80,10 @@ struct TableCounters {
   alignas(64) uint64_t rows;     // atomic: rows that are fully written
   uint64_t chunks;               // atomic: chunks that can be mapped
   uint64_t index_generation;     // atomic: the index that can be mapped
-  alignas(64) uint64_t failed;   // atomic: not 0 once an update failed and `failure` says why
+  alignas(64)
+      uint64_t failed;  // atomic: 0, or the StatusCode of an update that failed; `failure` says why
   char failure[kMaxFailure];
+  uint64_t loading;  // not 0 while rows are overwritten from elsewhere: no table if its leader dies
 };
 
 struct TableSegment {

@@ -35,6 +35,34 @@ Status Damaged(const std::string& path, const char* what, uint64_t wanted, uint6
                        ". Received: ", received);
 }
 
+Status CheckSegment(const std::string& path, const SegmentIdentity& identity, int64_t min_bytes,
+                    const MappedFile& file) {
+  if (file.size() < min_bytes) {
+    return Damaged(path, "a size of at least", static_cast<uint64_t>(min_bytes),
+                   static_cast<uint64_t>(file.size()));
+  }
+  const auto& header = *reinterpret_cast<const SegmentHeader*>(file.data());
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
+    return Status::Error(StatusCode::kDataLoss, path, " is not a segment: its magic is wrong");
+  }
+  if (header.format != kFormatVersion)
+    return Damaged(path, "format", kFormatVersion, header.format);
+  const auto kind = static_cast<uint32_t>(identity.kind);
+  if (header.kind != kind) return Damaged(path, "kind", kind, header.kind);
+  if (header.file_bytes != static_cast<uint64_t>(file.size())) {
+    return Damaged(path, "a size of", header.file_bytes, static_cast<uint64_t>(file.size()));
+  }
+  if (header.token != identity.token) return Damaged(path, "token", identity.token, header.token);
+  if (header.ordinal != identity.ordinal) {
+    return Damaged(path, "ordinal", identity.ordinal, header.ordinal);
+  }
+  if (header.uid != geteuid()) return Damaged(path, "owner", geteuid(), header.uid);
+  if (identity.kind != SegmentKind::kTable && header.crc != SegmentCrc(header, nullptr, 0)) {
+    return Damaged(path, "checksum", SegmentCrc(header, nullptr, 0), header.crc);
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 TablePaths::TablePaths(const std::string& directory, const std::string& table_name)
@@ -66,29 +94,14 @@ Result<MappedFile> CreateSegment(const std::string& path, const SegmentIdentity&
 Result<MappedFile> OpenSegment(const std::string& path, const SegmentIdentity& identity,
                                int64_t min_bytes) {
   TFHYBRID_ASSIGN_OR_RETURN(MappedFile file, MappedFile::OpenReadOnly(path));
-  if (file.size() < min_bytes) {
-    return Damaged(path, "a size of at least", static_cast<uint64_t>(min_bytes),
-                   static_cast<uint64_t>(file.size()));
-  }
-  const auto& header = *reinterpret_cast<const SegmentHeader*>(file.data());
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) {
-    return Status::Error(StatusCode::kDataLoss, path, " is not a segment: its magic is wrong");
-  }
-  if (header.format != kFormatVersion)
-    return Damaged(path, "format", kFormatVersion, header.format);
-  const auto kind = static_cast<uint32_t>(identity.kind);
-  if (header.kind != kind) return Damaged(path, "kind", kind, header.kind);
-  if (header.file_bytes != static_cast<uint64_t>(file.size())) {
-    return Damaged(path, "a size of", header.file_bytes, static_cast<uint64_t>(file.size()));
-  }
-  if (header.token != identity.token) return Damaged(path, "token", identity.token, header.token);
-  if (header.ordinal != identity.ordinal) {
-    return Damaged(path, "ordinal", identity.ordinal, header.ordinal);
-  }
-  if (header.uid != geteuid()) return Damaged(path, "owner", geteuid(), header.uid);
-  if (identity.kind != SegmentKind::kTable && header.crc != SegmentCrc(header, nullptr, 0)) {
-    return Damaged(path, "checksum", SegmentCrc(header, nullptr, 0), header.crc);
-  }
+  TFHYBRID_RETURN_IF_ERROR(CheckSegment(path, identity, min_bytes, file));
+  return file;
+}
+
+Result<MappedFile> OpenSegmentWritable(const std::string& path, const SegmentIdentity& identity,
+                                       int64_t min_bytes) {
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file, MappedFile::OpenWritable(path));
+  TFHYBRID_RETURN_IF_ERROR(CheckSegment(path, identity, min_bytes, file));
   return file;
 }
 
@@ -99,6 +112,10 @@ void SealTable(TableSegment* segment) {
 Status CheckTable(const std::string& path, const TableSegment& segment) {
   const uint32_t crc = SegmentCrc(segment.header, &segment.shape, sizeof(segment.shape));
   if (segment.header.crc != crc) return Damaged(path, "checksum", crc, segment.header.crc);
+  const TableShape& shape = segment.shape;
+  if (shape.dim == 0 || shape.first_chunk_log2 > shape.chunk_log2 || shape.chunk_log2 >= 40) {
+    return Status::Error(StatusCode::kDataLoss, path, " is damaged: impossible shape");
+  }
   return Status::Ok();
 }
 

@@ -44,6 +44,9 @@ Result<MappedFile> CreateSegment(const std::string& path, const SegmentIdentity&
 // Maps a segment for reading and checks its header; kDataLoss where it is not what was expected.
 Result<MappedFile> OpenSegment(const std::string& path, const SegmentIdentity& identity,
                                int64_t min_bytes);
+// The same for the writer that takes over from a dead one.
+Result<MappedFile> OpenSegmentWritable(const std::string& path, const SegmentIdentity& identity,
+                                       int64_t min_bytes);
 
 // The checksum of a header (with crc = 0) and of what follows it.
 uint32_t SegmentCrc(const SegmentHeader& header, const void* constants, int64_t constants_bytes);

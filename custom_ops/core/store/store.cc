@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -80,6 +81,14 @@ void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* rec
   }
 }
 
+// What was under its temporary name when its process died. A table in the making has an index.
+void RemoveUnfinished(const fs::path& unfinished) {
+  fs::remove(unfinished);
+  const fs::path complete = unfinished.stem();
+  if (complete.extension() != ".table") return;
+  fs::remove(unfinished.parent_path() / (complete.stem().string() + ".index.1"));
+}
+
 Status SameShape(const TableReader& reader, const TableConfig& config) {
   const Initializer initial = reader.initializer();
   const uint64_t seed =
@@ -119,11 +128,73 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
   }
   TFHYBRID_ASSIGN_OR_RETURN(LivenessLock alive,
                             LivenessLock::Acquire(LockPath(directory, 0), config.description));
+  // Under a temporary name until it is complete: to a new leader no store is better than half of
+  // one.
+  const std::string temporary = directory + "/store.new";
   TFHYBRID_ASSIGN_OR_RETURN(
       MappedFile segment,
-      CreateSegment(directory + "/store", {SegmentKind::kStore, config.token, 0},
-                    sizeof(SegmentHeader), "the store of job '" + config.job + "'"));
+      CreateSegment(temporary, {SegmentKind::kStore, config.token, 0}, sizeof(SegmentHeader),
+                    "the store of job '" + config.job + "'"));
+  if (rename(temporary.c_str(), (directory + "/store").c_str()) != 0) {
+    return Status::Error(StatusCode::kSystem, "Cannot rename ", temporary);
+  }
   return std::unique_ptr<Store>(new Store(config, directory, std::move(alive), std::move(segment)));
+}
+
+Result<std::unique_ptr<Store>> Store::TakeOver(const StoreConfig& config) {
+  TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Claim(config));
+  const Status attached = store->AttachTables();
+  if (attached.ok()) return store;
+  // A store is there; what it lacks is damage.
+  if (attached.code() != StatusCode::kNotFound) return attached;
+  return Status::Error(StatusCode::kDataLoss, attached.message());
+}
+
+// Becomes the leader of a dead store. The mutex is held no longer: once this process has its lock
+// nobody takes the store for dead, and ~Store() wants the mutex.
+Result<std::unique_ptr<Store>> Store::Claim(const StoreConfig& config) {
+  const HostMutex mutex(Prefix(config.shm_directory) + ".lock");
+  TFHYBRID_RETURN_IF_ERROR(mutex.status());
+  const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
+  const std::string living = LivingProcesses(directory);
+  if (!living.empty()) {
+    return Status::Error(StatusCode::kAlreadyExists, "Job '", config.job, "' still runs: ", living);
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(const MappedFile found, MappedFile::OpenReadOnly(directory + "/store"));
+  StoreConfig taken = config;
+  if (found.size() >= static_cast<int64_t>(sizeof(SegmentHeader))) {
+    taken.token = reinterpret_cast<const SegmentHeader*>(found.data())->token;
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile segment,
+                            OpenSegment(directory + "/store", {SegmentKind::kStore, taken.token, 0},
+                                        sizeof(SegmentHeader)));
+  TFHYBRID_ASSIGN_OR_RETURN(LivenessLock alive,
+                            LivenessLock::Acquire(LockPath(directory, 0), config.description));
+  return std::unique_ptr<Store>(new Store(taken, directory, std::move(alive), std::move(segment)));
+}
+
+Status Store::AttachTables() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(directory_)) {
+    if (entry.path().extension() == ".new") RemoveUnfinished(entry.path());
+    if (entry.path().extension() != ".table") continue;
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const MappedFile file,
+        OpenSegment(entry.path().string(), {SegmentKind::kTable, config_.token, 0},
+                    sizeof(TableSegment)));
+    const TableShape& shape = reinterpret_cast<const TableSegment*>(file.data())->shape;
+    names.emplace_back(shape.name, strnlen(shape.name, kMaxTableName));
+  }
+  for (const std::string& name : names) {
+    auto table = std::make_shared<OpenTable>();
+    TFHYBRID_ASSIGN_OR_RETURN(table->writer, TableWriter::Attach(directory_, config_.token, name));
+    TFHYBRID_ASSIGN_OR_RETURN(table->reader, TableReader::Open(directory_, config_.token, name));
+    table->posted = table->reader->version();
+    const std::lock_guard<std::mutex> guard(mutex_);
+    tables_[name] = table;
+  }
+  return Status::Ok();
 }
 
 Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
@@ -209,12 +280,13 @@ Result<std::unique_ptr<TableReader>> Store::WaitForTable(const TableConfig& conf
   }
 }
 
-Status Store::CheckLeader() const {
-  const std::string path = LockPath(directory_, 0);
-  if (is_leader() || IsAlive(path)) return Status::Ok();
-  return Status::Error(StatusCode::kPeerDied,
-                       "The leader of this host has died: ", DescribeHolder(path), ". Noticed by ",
-                       config_.description);
+Status Store::CheckRank(int local_rank) const {
+  const std::string path = LockPath(directory_, local_rank);
+  if (local_rank == config_.local_rank || IsAlive(path)) return Status::Ok();
+  return Status::Error(
+      StatusCode::kPeerDied,
+      local_rank == 0 ? "The leader of this host has died: " : "A rank of this host has died: ",
+      DescribeHolder(path), ". Noticed by ", config_.description);
 }
 
 }  // namespace tfhybrid

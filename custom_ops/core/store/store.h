@@ -51,12 +51,17 @@ class Store {
   // The leader's call. `reclaimed` receives one line for each dead store that was removed.
   static Result<std::unique_ptr<Store>> Create(const StoreConfig& config,
                                                std::vector<std::string>* reclaimed);
+  // A new leader's call: attaches every table of a store whose processes are all dead; its token
+  // stays what it was. See core/sync/recovery.h.
+  static Result<std::unique_ptr<Store>> TakeOver(const StoreConfig& config);
   // The other ranks' call, after the leader has created the store.
   static Result<std::unique_ptr<Store>> Attach(const StoreConfig& config);
   ~Store();
 
   const std::string& directory() const { return directory_; }
   bool is_leader() const { return config_.local_rank == 0; }
+  int local_rank() const { return config_.local_rank; }
+  uint64_t token() const { return config_.token; }
 
   // The leader creates the table, any other rank attaches it, waiting up to `timeout_ms` for the
   // leader. Fails if the table found has another shape than `config` asks for.
@@ -64,12 +69,15 @@ class Store {
   // The open table of that name, or null.
   std::shared_ptr<OpenTable> Find(const std::string& table_name) const;
 
-  // Ok while the leader of this host lives, kPeerDied with its description afterwards.
-  Status CheckLeader() const;
+  // Ok while that rank of this host lives, kPeerDied with its description afterwards.
+  Status CheckRank(int local_rank) const;
+  Status CheckLeader() const { return CheckRank(0); }
 
  private:
   Store(const StoreConfig& config, std::string directory, LivenessLock alive, MappedFile segment);
 
+  static Result<std::unique_ptr<Store>> Claim(const StoreConfig& config);
+  Status AttachTables();
   Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config,
                                                     int timeout_ms) const;
 

@@ -6,12 +6,12 @@
 
 #include "core/compute/optimizer.h"
 #include "core/shm/wait_word.h"
+#include "core/util/copy_floats.h"
+#include "core/util/prefetch.h"
 
 namespace tfhybrid {
 namespace {
 
-// Rows whose addresses are known before the first is copied; see kGroup of key_index.cc.
-constexpr int64_t kGroup = 64;
 // How long a waiting rank sleeps before it looks whether the leader still lives.
 constexpr int kWaitSliceMs = 200;
 
@@ -19,9 +19,9 @@ uint64_t LoadAcquire(const uint64_t& counter) {
   return __atomic_load_n(&counter, __ATOMIC_ACQUIRE);
 }
 
-void PrefetchRow(const float* row, int64_t dim) {
-  for (int64_t column = 0; column < dim; column += 16) __builtin_prefetch(row + column);
-}
+// Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
+// lines under way; further ahead, prefetched lines are pushed out again.
+constexpr int64_t kDistance = 16;
 
 }  // namespace
 
@@ -33,10 +33,6 @@ Result<std::unique_ptr<TableReader>> TableReader::Open(const std::string& direct
       OpenSegment(paths.Table(), {SegmentKind::kTable, token, 0}, sizeof(TableSegment)));
   const auto& segment = *reinterpret_cast<const TableSegment*>(table.data());
   TFHYBRID_RETURN_IF_ERROR(CheckTable(paths.Table(), segment));
-  const TableShape& shape = segment.shape;
-  if (shape.dim == 0 || shape.first_chunk_log2 > shape.chunk_log2 || shape.chunk_log2 >= 40) {
-    return Status::Error(StatusCode::kDataLoss, paths.Table(), " is damaged: impossible shape");
-  }
   return std::unique_ptr<TableReader>(new TableReader(std::move(table), std::move(paths)));
 }
 
@@ -146,33 +142,37 @@ Status TableReader::ResolveNew(const View& view, int64_t* row) const {
   return Status::Ok();
 }
 
-Status TableReader::Lookup(Span<const int64_t> keys, float* out) {
+// Three stages, kDistance keys apart: fetch the key's bucket; find its row and fetch that; copy it.
+// At any moment the lines of 2 * kDistance keys are on their way.
+Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   const int64_t width = dim();
   const Initializer initial = initializer();
-  const int64_t known_rows =
-      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity);
-  int64_t rows[kGroup];
-  for (int64_t start = 0; start < keys.size(); start += kGroup) {
-    const int64_t count = std::min(kGroup, keys.size() - start);
-    // The next group's buckets travel while this group's rows do.
-    for (int64_t i = start + kGroup; i < std::min(start + 2 * kGroup, keys.size()); ++i) {
-      view->index.Prefetch(keys[i]);
-    }
-    view->index.FindBatch(keys.subspan(start, count), Span<int64_t>(rows, count));
-    for (int64_t i = 0; i < count; ++i) {
-      const bool known = rows[i] == KeyIndex::kMissing || (rows[i] >= 0 && rows[i] < known_rows);
-      if (!known) TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &rows[i]));
-      if (rows[i] >= 0) PrefetchRow(RowAt(*view, rows[i]), width);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      float* target = out + (start + i) * width;
-      if (rows[i] < 0) {
-        InitializeRow(initial, shape().seed, keys[start + i], Span<float>(target, width));
+  const auto known_rows = static_cast<uint64_t>(
+      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity));
+  int64_t homes[kDistance];
+  const float* sources[kDistance];
+  for (int64_t ahead = 0; ahead < keys.size() + 2 * kDistance; ++ahead) {
+    const int64_t place = ahead % kDistance;
+    const int64_t copied = ahead - 2 * kDistance;
+    if (copied >= 0) {
+      float* target = out.Next();
+      if (sources[place] != nullptr) {
+        CopyFloats(sources[place], width, target);
       } else {
-        std::memcpy(target, RowAt(*view, rows[i]), static_cast<size_t>(width) * sizeof(float));
+        InitializeRow(initial, shape().seed, keys[copied], Span<float>(target, width));
       }
     }
+    const int64_t found = ahead - kDistance;
+    if (found >= 0 && found < keys.size()) {
+      int64_t row = view->index.FindFrom(homes[place], keys[found]);
+      if (static_cast<uint64_t>(row) >= known_rows && row != KeyIndex::kMissing) {
+        TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &row));
+      }
+      sources[place] = row < 0 ? nullptr : RowAt(*view, row);
+      if (row >= 0) PrefetchFloats(sources[place], width);
+    }
+    if (ahead < keys.size()) homes[place] = view->index.Fetch(keys[ahead]);
   }
   return Status::Ok();
 }
@@ -186,9 +186,11 @@ Status TableReader::WaitVersion(uint64_t version,
                                 const std::function<Status()>& check_alive) const {
   const TableCounters& counters = segment().counters;
   while (LoadAcquire(counters.version) < version) {
-    if (LoadAcquire(counters.failed) != 0) {
+    if (const uint64_t failed = LoadAcquire(counters.failed); failed != 0) {
       return Status::Error(
-          StatusCode::kFailedPrecondition, "The leader could not update table '", name(),
+          failed <= static_cast<uint64_t>(StatusCode::kSystem) ? static_cast<StatusCode>(failed)
+                                                               : StatusCode::kFailedPrecondition,
+          "The leader could not update table '", name(),
           "': ", std::string(counters.failure, strnlen(counters.failure, kMaxFailure)));
     }
     if (!WaitWord(&counters.version, version, kWaitSliceMs)) {

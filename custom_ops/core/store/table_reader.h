@@ -21,6 +21,7 @@
 #include "core/store/layout.h"
 #include "core/store/row_locator.h"
 #include "core/store/segment.h"
+#include "core/util/row_layout.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -52,9 +53,12 @@ class TableReader {
   TableStats Stats() const;
   uint64_t version() const;
 
-  // Copies the embedding of keys[i] to out + i * dim(). REQUIRES: out holds keys.size() * dim()
-  // floats.
-  Status Lookup(Span<const int64_t> keys, float* out);
+  // Copies the embeddings of the keys to where `out` goes, one after the other.
+  Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
+  // To an array [keys, dim()].
+  Status Lookup(Span<const int64_t> keys, float* out) {
+    return Lookup(keys, RowCursor<float>(out, RowLayout::Array(dim()), 0));
+  }
 
   // Ok once `version` updates have been applied. Waits in slices, and between them fails with what
   // the leader reported, or with what `check_alive` returns.

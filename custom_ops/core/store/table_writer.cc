@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/shm/wait_word.h"
+#include "core/util/copy_floats.h"
+#include "core/util/fault_point.h"
 
 namespace tfhybrid {
 namespace {
@@ -55,6 +57,21 @@ TableShape ShapeOf(const TableConfig& config) {
   return shape;
 }
 
+// Held while rows are overwritten without a journal.
+class LoadingMark {
+ public:
+  explicit LoadingMark(TableSegment* table) : table_(table) { Set(1); }
+  ~LoadingMark() { Set(0); }
+  LoadingMark(const LoadingMark&) = delete;
+  LoadingMark& operator=(const LoadingMark&) = delete;
+
+ private:
+  void Set(uint64_t loading) {
+    __atomic_store_n(&table_->counters.loading, loading, __ATOMIC_SEQ_CST);
+  }
+  TableSegment* const table_;
+};
+
 bool SameOptimizer(const OptimizerConfig& a, const OptimizerConfig& b) {
   return a.kind == b.kind && a.initial_accumulator_value == b.initial_accumulator_value &&
          a.beta_1 == b.beta_1 && a.beta_2 == b.beta_2 && a.epsilon == b.epsilon;
@@ -90,6 +107,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
     unlink(temporary.c_str());
     return indexed;
   }
+  TFHYBRID_FAULT_POINT();
   if (rename(temporary.c_str(), final_path.c_str()) != 0) {
     return Status::Error(StatusCode::kSystem, "Cannot rename ", temporary);
   }
@@ -99,7 +117,8 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
 TableWriter::TableWriter(MappedFile table, TablePaths paths)
     : table_(std::move(table)),
       paths_(std::move(paths)),
-      locator_(LocatorOf(reinterpret_cast<const TableSegment*>(table_.data())->shape)) {}
+      locator_(LocatorOf(reinterpret_cast<const TableSegment*>(table_.data())->shape)),
+      dim_(reinterpret_cast<const TableSegment*>(table_.data())->shape.dim) {}
 
 std::string TableWriter::name() const {
   return std::string(table()->shape.name, strnlen(table()->shape.name, kMaxTableName));
@@ -113,185 +132,109 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
                          "one optimizer for its whole life");
   }
   TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
+  // What was made ahead has no room for state.
+  DropAhead();
   optimizer_ = config;
+  state_floats_ = StateSlots(config.kind) * dim_;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     const Status added = AddState(static_cast<int64_t>(chunk), &chunks_[chunk]);
+    TFHYBRID_FAULT_POINT();
     if (!added.ok()) {
       for (size_t made = 0; made < chunk; ++made) {
         chunks_[made].state = MappedFile();
         unlink(paths_.State(static_cast<int64_t>(made)).c_str());
       }
       optimizer_ = OptimizerConfig();
+      state_floats_ = 0;
       return added;
     }
   }
-  for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), StateAt(row));
-  table()->optimizer = {static_cast<uint32_t>(config.kind),
+  for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
+  table()->optimizer = {static_cast<uint32_t>(OptimizerKind::kNone),
                         config.initial_accumulator_value,
                         config.epsilon,
                         0,
                         config.beta_1,
                         config.beta_2};
+  TFHYBRID_FAULT_POINT();
+  // Last: a table that says which optimizer it has, has its numbers and its state.
+  __atomic_store_n(&table()->optimizer.kind, static_cast<uint32_t>(config.kind), __ATOMIC_RELEASE);
   return Status::Ok();
 }
 
-Status TableWriter::Prepare(Span<const int64_t> keys, RowSet* set) {
+void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
   set->rows.resize(static_cast<size_t>(keys.size()));
   set->missing.clear();
   index_.FindBatch(keys, Span<int64_t>(set->rows));
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (set->rows[static_cast<size_t>(i)] == KeyIndex::kMissing) set->missing.push_back(i);
   }
-  return Reserve(rows() + static_cast<int64_t>(set->missing.size()));
 }
 
-Status TableWriter::Reserve(int64_t rows) {
-  TFHYBRID_RETURN_IF_ERROR(ReserveRows(rows));
-  return ReserveIndex(rows);
-}
-
-Status TableWriter::ReserveRows(int64_t rows) {
-  while (locator_.Capacity(static_cast<int64_t>(chunks_.size())) < rows) {
-    TFHYBRID_RETURN_IF_ERROR(AddChunk());
-  }
-  return Status::Ok();
-}
-
-Status TableWriter::AddChunk() {
-  const auto number = static_cast<int64_t>(chunks_.size());
-  const int64_t rows = locator_.ChunkRows(number);
-  const int64_t first = locator_.Capacity(number);
-  const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
-                              std::to_string(first + rows - 1);
-  const SegmentIdentity identity = {SegmentKind::kRows, table()->header.token,
-                                    static_cast<uint64_t>(number)};
-  Chunk chunk = {};
-  TFHYBRID_ASSIGN_OR_RETURN(chunk.rows, CreateSegment(paths_.Rows(number), identity,
-                                                      RowChunkBytes(rows, dim()), purpose));
-  auto* header = reinterpret_cast<ChunkSegment*>(chunk.rows.mutable_data());
-  header->rows = static_cast<uint64_t>(rows);
-  header->row_floats = static_cast<uint64_t>(dim());
-  chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
-  chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
-  const Status state = AddState(number, &chunk);
-  if (!state.ok()) {
-    unlink(paths_.Rows(number).c_str());
-    return state;
-  }
-  chunks_.push_back(std::move(chunk));
-  __atomic_store_n(&table()->counters.chunks, chunks_.size(), __ATOMIC_RELEASE);
-  return Status::Ok();
-}
-
-Status TableWriter::AddState(int64_t number, Chunk* chunk) {
-  if (StateFloats() == 0) return Status::Ok();
-  const int64_t rows = locator_.ChunkRows(number);
-  const std::string purpose =
-      "table '" + name() + "', optimizer state of " + std::to_string(rows) + " rows";
-  const SegmentIdentity identity = {SegmentKind::kState, table()->header.token,
-                                    static_cast<uint64_t>(number)};
-  TFHYBRID_ASSIGN_OR_RETURN(
-      chunk->state,
-      CreateSegment(paths_.State(number), identity, StateChunkBytes(rows, StateFloats()), purpose));
-  auto* header = reinterpret_cast<ChunkSegment*>(chunk->state.mutable_data());
-  header->rows = static_cast<uint64_t>(rows);
-  header->row_floats = static_cast<uint64_t>(StateFloats());
-  chunk->states = reinterpret_cast<float*>(chunk->state.mutable_data() + kPageBytes);
-  return Status::Ok();
-}
-
-Status TableWriter::ReserveIndex(int64_t keys) {
-  const int64_t slots = SlotsOf(index_file_).size();
-  if (keys <= KeyIndex::MaxKeys(slots)) return Status::Ok();
-  return BuildIndex(std::max(KeyIndex::SlotsFor(keys), 2 * slots));
-}
-
-Status TableWriter::BuildIndex(int64_t slots) {
-  const uint64_t generation = table()->counters.index_generation + 1;
-  TFHYBRID_ASSIGN_OR_RETURN(
-      MappedFile file,
-      CreateSegment(paths_.Index(generation),
-                    {SegmentKind::kIndex, table()->header.token, generation}, IndexBytes(slots),
-                    "table '" + name() + "', index of " + std::to_string(slots) + " slots"));
-  reinterpret_cast<IndexSegment*>(file.mutable_data())->slots = static_cast<uint64_t>(slots);
-  KeyIndex index(SlotsOf(file));
-  // From the rows, which lie in order, and not from the old index, which does not.
-  for (int64_t row = 0, chunk = 0; row < rows(); ++chunk) {
-    const int64_t count = std::min(locator_.ChunkRows(chunk), rows() - row);
-    const int64_t* keys = chunks_[static_cast<size_t>(chunk)].keys;
-    for (int64_t i = 0; i < count; ++i, ++row) {
-      if (i + kPrefetchDistance < count) index.Prefetch(keys[i + kPrefetchDistance]);
-      index.Insert(keys[i], row);
-    }
-  }
-  __atomic_store_n(&table()->counters.index_generation, generation, __ATOMIC_RELEASE);
-  if (generation > 1) unlink(paths_.Index(generation - 1).c_str());
-  index_file_ = std::move(file);
-  index_ = index;
-  return Status::Ok();
-}
-
-void TableWriter::InitialiseRows(Span<const int64_t> keys, const RowSet& set, int64_t begin,
-                                 int64_t end) {
+void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first,
+                             int64_t begin, int64_t end) {
   const TableShape& shape = table()->shape;
   const Initializer initializer = {static_cast<InitializerKind>(shape.initializer),
                                    shape.initializer_a, shape.initializer_b};
   for (int64_t i = begin; i < end; ++i) {
-    const int64_t position = set.missing[static_cast<size_t>(i)];
-    const int64_t row = rows() + i;
-    const RowLocator::Place place = locator_.Locate(row);
-    chunks_[static_cast<size_t>(place.chunk)].keys[place.offset] = keys[position];
-    InitializeRow(initializer, shape.seed, keys[position], Span<float>(EmbeddingAt(row), dim()));
-    InitializeState(optimizer_, dim(), StateAt(row));
+    const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
+    const RowLocator::Place place = locator_.Locate(first + i);
+    chunks_[static_cast<size_t>(place.chunk)].keys[place.offset] = key;
+    const TableRow row = Row(first + i);
+    InitializeRow(initializer, shape.seed, key, Span<float>(row.embedding, dim()));
+    InitializeState(optimizer_, dim(), row.state);
   }
 }
 
-void TableWriter::CreateRows(Span<const int64_t> keys, RowSet* set,
-                             const ParallelFor& parallel_for) {
+void TableWriter::AddRows(int64_t count) {
+  TFHYBRID_FAULT_POINT();
+  __atomic_store_n(&table()->counters.rows, static_cast<uint64_t>(rows() + count),
+                   __ATOMIC_RELEASE);
+  TFHYBRID_FAULT_POINT();
+  GrowAhead(count);
+}
+
+void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
   const auto count = static_cast<int64_t>(set->missing.size());
-  if (count == 0) return;
-  parallel_for(count, kInitialiseCostNs,
-               [&](int64_t begin, int64_t end) { InitialiseRows(keys, *set, begin, end); });
-  const int64_t first = rows();
-  __atomic_store_n(&table()->counters.rows, static_cast<uint64_t>(first + count), __ATOMIC_RELEASE);
   for (int64_t i = 0; i < count; ++i) {
     if (i + kPrefetchDistance < count) {
-      index_.Prefetch(keys[set->missing[static_cast<size_t>(i + kPrefetchDistance)]]);
+      index_.Fetch(keys[set->missing[static_cast<size_t>(i + kPrefetchDistance)]]);
     }
     const int64_t position = set->missing[static_cast<size_t>(i)];
     index_.Insert(keys[position], first + i);
     set->rows[static_cast<size_t>(position)] = first + i;
+    TFHYBRID_FAULT_POINT();
   }
 }
 
-void TableWriter::Apply(const OptimizerStep& step, const RowSet& set, const float* gradients,
-                        const float* scales, int64_t begin, int64_t end) {
-  const int64_t width = dim();
-  for (int64_t i = begin; i < end; ++i) {
-    if (i + kPrefetchDistance < end) {
-      const int64_t ahead = set.rows[static_cast<size_t>(i + kPrefetchDistance)];
-      __builtin_prefetch(EmbeddingAt(ahead), 1);
-      if (StateFloats() > 0) __builtin_prefetch(StateAt(ahead), 1);
-    }
-    const int64_t row = set.rows[static_cast<size_t>(i)];
-    ApplyRow(step, width, gradients + i * width, scales[i], EmbeddingAt(row), StateAt(row));
-  }
+Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set,
+                                  const ParallelFor& parallel_for) {
+  Find(keys, set);
+  const auto count = static_cast<int64_t>(set->missing.size());
+  const int64_t first = rows();
+  TFHYBRID_RETURN_IF_ERROR(Reserve(first + count));
+  parallel_for(count, kInitialiseCostNs,
+               [&](int64_t begin, int64_t end) { Initialise(keys, *set, first, begin, end); });
+  AddRows(count);
+  Index(keys, first, set);
+  return Status::Ok();
 }
 
-void TableWriter::Publish() { PublishWord(&table()->counters.version, version() + 1); }
+void TableWriter::PublishVersion(uint64_t version) {
+  PublishWord(&table()->counters.version, version);
+}
 
-void TableWriter::SetVersion(uint64_t version) { PublishWord(&table()->counters.version, version); }
-
-void TableWriter::PublishFailure(const std::string& message) {
+void TableWriter::PublishFailure(const Status& why) {
   TableCounters& counters = table()->counters;
-  std::strncpy(counters.failure, message.c_str(), kMaxFailure - 1);
-  // Release: whoever sees the flag sees the message.
-  __atomic_store_n(&counters.failed, 1, __ATOMIC_RELEASE);
+  std::strncpy(counters.failure, why.message().c_str(), kMaxFailure - 1);
+  // Release: whoever sees the code sees the message.
+  __atomic_store_n(&counters.failed, static_cast<uint64_t>(why.code()), __ATOMIC_RELEASE);
   PublishWord(&counters.version, version());  // wakes the waiting, with the version they know
 }
 
 Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
                               const float* states, const ParallelFor& parallel_for) {
+  const LoadingMark mark(table());
   UniqueKeys unique;
   unique.Reset(keys.size());
   std::vector<int64_t> sources(static_cast<size_t>(keys.size()));
@@ -299,22 +242,17 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
     sources[static_cast<size_t>(unique.Number(keys[i]))] = i;
   }
   RowSet set;
-  TFHYBRID_RETURN_IF_ERROR(Prepare(unique.keys(), &set));
-  CreateRows(unique.keys(), &set, parallel_for);
-  const int64_t width = dim();
-  const int64_t state_width = StateFloats();
-  parallel_for(unique.size(), width, [&](int64_t begin, int64_t end) {
+  TFHYBRID_RETURN_IF_ERROR(CreateMissing(unique.keys(), &set, parallel_for));
+  parallel_for(unique.size(), dim(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = set.rows[static_cast<size_t>(i)];
+      const TableRow row = Row(set.rows[static_cast<size_t>(i)]);
       const int64_t source = sources[static_cast<size_t>(i)];
-      std::memcpy(EmbeddingAt(row), embeddings + source * width,
-                  static_cast<size_t>(width) * sizeof(float));
-      if (state_width == 0) continue;
+      CopyFloats(embeddings + source * row.dim, row.dim, row.embedding);
+      TFHYBRID_FAULT_POINT();
       if (states == nullptr) {
-        InitializeState(optimizer_, width, StateAt(row));
+        InitializeState(optimizer_, row.dim, row.state);
       } else {
-        std::memcpy(StateAt(row), states + source * state_width,
-                    static_cast<size_t>(state_width) * sizeof(float));
+        CopyFloats(states + source * row.state_floats, row.state_floats, row.state);
       }
     }
   });
@@ -322,8 +260,11 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
 }
 
 Status TableWriter::Clear() {
+  const LoadingMark mark(table());
+  DropAhead();
   const uint64_t rows_before = table()->counters.rows;
   __atomic_store_n(&table()->counters.rows, 0, __ATOMIC_RELEASE);
+  TFHYBRID_FAULT_POINT();
   const Status built = BuildIndex(kFirstIndexSlots);
   if (!built.ok()) {
     __atomic_store_n(&table()->counters.rows, rows_before, __ATOMIC_RELEASE);
@@ -340,7 +281,7 @@ Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const
   }
   const int64_t width = StateFloats();
   for (int64_t i = 0; width > 0 && i < count; ++i) {
-    std::memcpy(states + i * width, StateAt(first + i), static_cast<size_t>(width) * sizeof(float));
+    CopyFloats(Row(first + i).state, width, states + i * width);
   }
   return Status::Ok();
 }

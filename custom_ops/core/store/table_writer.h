@@ -1,22 +1,26 @@
 // TableWriter: the leader's hand on a table, the only one that writes. One per table and host.
 //
-// An update goes in four steps, so that a full tmpfs changes nothing in any table of a step:
-//   Prepare    find the rows, count the missing, reserve chunks and index for them    may fail;
-//   nothing visible changes CreateRows give each missing key a row that holds its initial value
-//   Apply      run the optimizer on disjoint ranges of the rows, on any threads
-//   Publish    version + 1; waiting readers wake
+// An update goes in steps, so that a full tmpfs changes nothing in any table of a step:
+//   Find         the rows of the keys, and which keys have none; on any threads
+//   Reserve      chunks and index for the missing; the only step that may fail, nothing visible yet
+//   Initialise   bytes of the new rows, on disjoint ranges, on any threads
+//   AddRows      makes them rows, and names them in the index
+//   ApplyRow     the optimizer, on rows that differ, on any threads (core/sync)
+//   Publish      version + 1; waiting readers wake
 //
 // Memory order. A row's bytes, then `rows`, then its index slot, each with release; a reader that
 // finds the slot (acquire) therefore sees the count and the row. A chunk is counted after it was
 // reserved and before a row lies in it. An index generation is complete before its number is
 // stored; the old file is unlinked afterwards and lives on in the mappings of its readers.
 //
-// Not thread-safe but for Apply on disjoint ranges. Never usable in a forked child (MADV_DONTFORK).
+// Not thread-safe but for the steps that say so. Never usable in a forked child (MADV_DONTFORK).
 #ifndef TFHYBRID_CORE_STORE_TABLE_WRITER_H_
 #define TFHYBRID_CORE_STORE_TABLE_WRITER_H_
 
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -28,6 +32,7 @@
 #include "core/store/row_locator.h"
 #include "core/store/segment.h"
 #include "core/util/parallel.h"
+#include "core/util/prefetch.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -40,10 +45,18 @@ struct TableConfig {
   uint64_t job_seed = 0;
 };
 
-// The rows of one update's keys. Scratch: reused from step to step.
+// The rows of some of an update's keys. Scratch: reused from step to step.
 struct RowSet {
   std::vector<int64_t> rows;     // by key position
   std::vector<int64_t> missing;  // positions of keys that had no row
+};
+
+// The floats of a row, where they lie.
+struct TableRow {
+  float* embedding;
+  float* state;
+  int64_t dim;
+  int64_t state_floats;
 };
 
 class TableWriter {
@@ -52,28 +65,56 @@ class TableWriter {
   static Result<std::unique_ptr<TableWriter>> Create(const std::string& directory, uint64_t token,
                                                      const TableConfig& config);
 
+  // Takes over a table whose leader is dead: the index is made whole, and what was being built is
+  // removed. kDataLoss where a load was under way. An update that was begun is not finished here
+  // (core/sync/recovery.h).
+  static Result<std::unique_ptr<TableWriter>> Attach(const std::string& directory, uint64_t token,
+                                                     const std::string& table_name);
+
   std::string name() const;
-  int64_t dim() const { return table()->shape.dim; }
-  int64_t rows() const { return static_cast<int64_t>(table()->counters.rows); }
+  int64_t dim() const { return dim_; }
+  int64_t rows() const {
+    // Atomic for the index that is made in the background: it reads keys of the rows it sees here.
+    return static_cast<int64_t>(__atomic_load_n(&table()->counters.rows, __ATOMIC_ACQUIRE));
+  }
   uint64_t version() const { return table()->counters.version; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
+
+  // Floats of a row's optimizer state.
+  int64_t StateFloats() const { return state_floats_; }
 
   // Once; rows that exist get fresh state. Setting the same one again is Ok.
   Status SetOptimizer(const OptimizerConfig& config);
 
+  void Find(Span<const int64_t> keys, RowSet* set) const;
   // Makes room for `rows` rows in all, so that creating them cannot fail.
   Status Reserve(int64_t rows);
-  // REQUIRES: keys are distinct.
-  Status Prepare(Span<const int64_t> keys, RowSet* set);
-  // REQUIRES: Prepare() with the same keys came last.
-  void CreateRows(Span<const int64_t> keys, RowSet* set, const ParallelFor& parallel_for);
-  // Applies gradients[i * dim] * scales[i] to the row of position i, for i in [begin, end). `step`
-  // comes from PrepareStep(optimizer(), learning rate, version() + 1).
-  void Apply(const OptimizerStep& step, const RowSet& set, const float* gradients,
-             const float* scales, int64_t begin, int64_t end);
-  void Publish();
+  // Writes the rows of set.missing[begin, end): the first of all missing keys gets row `first`.
+  // REQUIRES: room is reserved; first >= rows().
+  void Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first, int64_t begin,
+                  int64_t end);
+  // Counts rows that were initialised behind the last, then Index() names them, set by set.
+  void AddRows(int64_t count);
+  void Index(Span<const int64_t> keys, int64_t first, RowSet* set);
+  // Find() to Index() for one set. REQUIRES: keys are distinct.
+  Status CreateMissing(Span<const int64_t> keys, RowSet* set, const ParallelFor& parallel_for);
+
+  TableRow Row(int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    const Chunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
+    return {chunk.embeddings + place.offset * dim_,
+            state_floats_ > 0 ? chunk.states + place.offset * state_floats_ : nullptr, dim_,
+            state_floats_};
+  }
+  void FetchRow(int64_t number) const {
+    const TableRow row = Row(number);
+    PrefetchFloats(row.embedding, row.dim);
+    PrefetchFloats(row.state, row.state_floats);
+  }
+  // Tells all readers that the table has reached `version`, and wakes the waiting.
+  void PublishVersion(uint64_t version);
   // Tells the waiting readers why the update will not come.
-  void PublishFailure(const std::string& message);
+  void PublishFailure(const Status& why);
 
   // Writes embeddings, and state if `states` is not null (else fresh state), over rows old and new;
   // the last of equal keys wins. For loading; not while a step runs.
@@ -81,8 +122,6 @@ class TableWriter {
                    const ParallelFor& parallel_for);
   // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
   Status Clear();
-  // Continues the count of a saved table. REQUIRES: only while loading.
-  void SetVersion(uint64_t version);
   // Copies the optimizer state of rows [first, first + count).
   Status ReadState(int64_t first, int64_t count, float* states) const;
 
@@ -95,34 +134,50 @@ class TableWriter {
     float* states;
   };
 
+  // An index generation that is not published yet, and holds the first `rows` rows.
+  struct IndexAhead {
+    MappedFile file;
+    KeyIndex index;
+    int64_t rows = 0;
+  };
+
   TableWriter(MappedFile table, TablePaths paths);
 
   TableSegment* table() const { return reinterpret_cast<TableSegment*>(table_.mutable_data()); }
-  int64_t StateFloats() const { return StateSlots(optimizer_.kind) * dim(); }
-  Status ReserveRows(int64_t rows);
-  Status ReserveIndex(int64_t keys);
+  // table_growth.cc
   Status AddChunk();
-  Status AddState(int64_t number, Chunk* chunk);
+  Result<Chunk> MakeChunk(int64_t number) const;
+  Status AddState(int64_t number, Chunk* chunk) const;
+  Status ReserveIndex(int64_t keys);
   Status BuildIndex(int64_t slots);
-  void InitialiseRows(Span<const int64_t> keys, const RowSet& set, int64_t begin, int64_t end);
+  Result<IndexAhead> MakeIndex(int64_t slots) const;
+  void IndexRows(int64_t end, IndexAhead* made) const;
+  void PublishIndex(IndexAhead made);
+  void GrowAhead(int64_t created);
+  void AdoptIndexAhead();
+  void DropIndexAhead();
+  void DropAhead();
 
-  float* EmbeddingAt(int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
-    return chunks_[static_cast<size_t>(place.chunk)].embeddings + place.offset * dim();
-  }
-  float* StateAt(int64_t row) const {
-    if (StateFloats() == 0) return nullptr;
-    const RowLocator::Place place = locator_.Locate(row);
-    return chunks_[static_cast<size_t>(place.chunk)].states + place.offset * StateFloats();
-  }
+  // table_attach.cc
+  Status AttachOptimizer();
+  Status AttachChunk(int64_t number);
+  Status AttachIndex();
+  Status CompleteIndex();
+  void RemoveUnfinished() const;
 
   const MappedFile table_;
   const TablePaths paths_;
   const RowLocator locator_;
+  const int64_t dim_;
+  int64_t state_floats_ = 0;
   OptimizerConfig optimizer_;
+  mutable std::mutex chunks_mutex_;  // held to add to chunks_, and to read it in the background
   std::vector<Chunk> chunks_;
   MappedFile index_file_;
   KeyIndex index_;
+  // Last: what they run uses all of the above, and their destructors wait for it.
+  std::future<Result<Chunk>> next_chunk_;
+  std::future<Result<IndexAhead>> next_index_;
 };
 
 }  // namespace tfhybrid

@@ -1,106 +1,201 @@
 #include "core/sync/table_update.h"
 
+#include <algorithm>
+
+#include "core/util/fault_point.h"
+
 namespace tfhybrid {
 namespace {
 
+// Keys that make a unit of their own worth while.
+constexpr int64_t kUnitKeys = 16384;
 // Rough costs in nanoseconds, for the size of the pieces that threads take.
-constexpr int64_t kMergeCostNs = 50000;
-constexpr int64_t kApplyCostNs = 60;
+constexpr int64_t kMergeCostNs = 60;
+constexpr int64_t kInitialiseCostNs = 100;
+constexpr int64_t kIndexCostNs = 60;
+constexpr int64_t kApplyCostNs = 80;
+// How far ahead of the row in hand the next ones are fetched.
+constexpr int64_t kPrefetchDistance = 8;
+
+template <typename Units, typename Size>
+std::vector<int64_t> Starts(const Units& units, const Size& size) {
+  std::vector<int64_t> starts = {0};
+  for (const auto& unit : units) starts.push_back(starts.back() + size(unit));
+  return starts;
+}
 
 }  // namespace
 
-Result<Reduction> ParseReduction(const std::string& name) {
-  if (name == "frequency") return Reduction::kFrequency;
-  if (name == "sum") return Reduction::kSum;
-  if (name == "mean") return Reduction::kMean;
-  return Status::Error(StatusCode::kInvalidArgument,
-                       "reduction is 'frequency', 'sum' or 'mean'. Received: '", name, "'");
-}
-
 float TableUpdate::Scale(uint32_t count) const {
-  switch (reduction_) {
+  switch (journal_.settings().reduction) {
     case Reduction::kFrequency:
       return 1.0f / static_cast<float>(count);
     case Reduction::kMean:
-      return 1.0f / static_cast<float>(hosts_.size());
+      return 1.0f / static_cast<float>(journal_.settings().hosts.size());
     case Reduction::kSum:
       return 1.0f;
   }
   return 1.0f;
 }
 
-void TableUpdate::Merge(const std::vector<GradientMessage>& messages, size_t table, int64_t dim,
-                        Work* work) {
-  const size_t ranks = messages.size();
-  int64_t occurrences = 0;
-  for (const GradientMessage& message : messages) occurrences += message.keys[table].size();
-  work->merged.Reset(dim, occurrences);
-  const bool one_host = hosts_.front() == hosts_.back();
-  for (size_t first = 0; first < ranks;) {
-    size_t end = first;
-    while (end < ranks && hosts_[end] == hosts_[first]) ++end;
-    // One host's sum is the whole sum, and one rank's sum its host's.
-    const bool direct = one_host || end - first == 1;
-    GradientMerger* merger = direct ? &work->merged : &work->host;
-    if (!direct) merger->Reset(dim, occurrences);
-    for (size_t rank = first; rank < end; ++rank) {
-      merger->Add(messages[rank].keys[table], messages[rank].gradients[table], nullptr);
-    }
-    if (!direct) work->merged.Add(merger->keys(), merger->sums(), merger->counts());
-    first = end;
-  }
-  const int64_t keys = work->merged.keys().size();
-  work->scales.resize(static_cast<size_t>(keys));
-  for (int64_t i = 0; i < keys; ++i) {
-    work->scales[static_cast<size_t>(i)] = Scale(work->merged.counts()[i]);
-  }
-}
-
 Status TableUpdate::Run(const std::vector<GradientMessage>& messages,
                         Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
                         const ParallelFor& parallel_for) {
+  std::vector<uint64_t> versions;
   for (const TableWriter* table : tables) {
+    versions.push_back(table->version() + 1);
     if (table->optimizer().kind != OptimizerKind::kNone) continue;
     return Status::Error(StatusCode::kFailedPrecondition, "Table '", table->name(),
                          "' has no optimizer: was the DistributedOptimizer built for it?");
   }
-  const auto count = static_cast<int64_t>(tables.size());
-  work_.resize(tables.size());
-  parallel_for(count, kMergeCostNs, [&](int64_t begin, int64_t end) {
-    for (int64_t table = begin; table < end; ++table) {
-      const auto t = static_cast<size_t>(table);
-      Merge(messages, t, tables[t]->dim(), &work_[t]);
-      work_[t].prepared = tables[t]->Prepare(work_[t].merged.keys(), &work_[t].rows);
-    }
-  });
-  for (const Work& work : work_) {
-    TFHYBRID_RETURN_IF_ERROR(work.prepared);
-  }
-  parallel_for(count, kMergeCostNs, [&](int64_t begin, int64_t end) {
-    for (int64_t table = begin; table < end; ++table) {
-      const auto t = static_cast<size_t>(table);
-      tables[t]->CreateRows(work_[t].merged.keys(), &work_[t].rows, RunInline);
-    }
-  });
-  Apply(learning_rates, tables, parallel_for);
-  for (TableWriter* table : tables) table->Publish();
+  Plan(messages, tables, parallel_for);
+  TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
+  TFHYBRID_FAULT_POINT();
+  journal_.Begin(versions, learning_rates);
+  TFHYBRID_FAULT_POINT();
+  Create(tables, parallel_for);
+  Apply(tables, parallel_for);
   return Status::Ok();
 }
 
-void TableUpdate::Apply(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-                        const ParallelFor& parallel_for) {
-  std::vector<int64_t> starts = {0};
+Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
+                           const std::vector<TableWriter*>& tables,
+                           const ParallelFor& parallel_for) {
+  Plan(messages, tables, parallel_for);
+  int64_t rows = 0;
+  for (const Unit& unit : units_) rows += unit.merged.keys().size();
+  TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(rows));
+  TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
+  Create(tables, parallel_for);
+  Apply(tables, parallel_for);
+  return Status::Ok();
+}
+
+void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
+                       const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  std::vector<std::vector<RankGradients>> ranks(tables.size());
+  size_t used = 0;
+  int64_t total = 0;
+  for (size_t table = 0; table < tables.size(); ++table) {
+    int64_t keys = 0;
+    for (size_t rank = 0; rank < messages.size(); ++rank) {
+      const GradientMessage& message = messages[rank];
+      ranks[table].push_back(
+          {message.keys[table], message.gradients[table], journal_.settings().hosts[rank]});
+      keys += message.keys[table].size();
+    }
+    const int64_t parts = 1 + keys / kUnitKeys;
+    for (int64_t part = 0; part < parts; ++part, ++used) {
+      if (used == units_.size()) units_.emplace_back();
+      units_[used].table = table;
+      units_[used].part = part;
+      units_[used].parts = parts;
+    }
+    total += keys;
+  }
+  units_.resize(used);
+  const auto count = static_cast<int64_t>(used);
+  parallel_for(count, kMergeCostNs * (total / count + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t u = begin; u < end; ++u) {
+      Unit& unit = units_[static_cast<size_t>(u)];
+      unit.merged.Merge(ranks[unit.table], tables[unit.table]->dim(), unit.part, unit.parts);
+      tables[unit.table]->Find(unit.merged.keys(), &unit.rows);
+    }
+  });
+}
+
+Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
+  std::vector<int64_t> rows;
+  for (const TableWriter* table : tables) rows.push_back(table->rows());
+  for (Unit& unit : units_) {
+    unit.first = rows[unit.table];
+    rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    TFHYBRID_RETURN_IF_ERROR(tables[t]->Reserve(rows[t]));
+  }
+  return Status::Ok();
+}
+
+void TableUpdate::Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  const std::vector<int64_t> starts = Starts(
+      units_, [](const Unit& unit) { return static_cast<int64_t>(unit.rows.missing.size()); });
+  if (starts.back() == 0) return;
+  parallel_for(starts.back(), kInitialiseCostNs, [&](int64_t begin, int64_t end) {
+    ForEachPart(starts, begin, end, [&](size_t u, int64_t first, int64_t last) {
+      const Unit& unit = units_[u];
+      tables[unit.table]->Initialise(unit.merged.keys(), unit.rows, unit.first, first, last);
+    });
+  });
+  std::vector<int64_t> added(tables.size(), 0);
+  for (const Unit& unit : units_) {
+    added[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (added[t] > 0) tables[t]->AddRows(added[t]);
+  }
+  // Of one table's units only one thread at a time may write the index: tables are the pieces.
+  std::vector<size_t> first_unit(tables.size() + 1, units_.size());
+  for (size_t u = units_.size(); u-- > 0;) first_unit[units_[u].table] = u;
+  const auto count = static_cast<int64_t>(tables.size());
+  parallel_for(count, kIndexCostNs * (starts.back() / count + 1), [&](int64_t begin, int64_t end) {
+    for (auto u = first_unit[static_cast<size_t>(begin)]; u < first_unit[static_cast<size_t>(end)];
+         ++u) {
+      Unit& unit = units_[u];
+      tables[unit.table]->Index(unit.merged.keys(), unit.first, &unit.rows);
+    }
+  });
+}
+
+void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   std::vector<OptimizerStep> steps;
   for (size_t t = 0; t < tables.size(); ++t) {
-    starts.push_back(starts.back() + work_[t].merged.keys().size());
-    steps.push_back(PrepareStep(tables[t]->optimizer(), learning_rates[static_cast<int64_t>(t)],
-                                static_cast<int64_t>(tables[t]->version()) + 1));
+    const auto table = static_cast<int64_t>(t);
+    steps.push_back(PrepareStep(tables[t]->optimizer(), journal_.learning_rate(table),
+                                static_cast<int64_t>(journal_.version(table))));
   }
-  parallel_for(starts.back(), kApplyCostNs, [&](int64_t begin, int64_t end) {
-    ForEachPart(starts, begin, end, [&](size_t t, int64_t first, int64_t last) {
-      tables[t]->Apply(steps[t], work_[t].rows, work_[t].merged.sums(), work_[t].scales.data(),
-                       first, last);
-    });
+  const std::vector<int64_t> starts =
+      Starts(units_, [](const Unit& unit) { return unit.merged.keys().size(); });
+  const int64_t lane_rows = starts.back() / UpdateJournal::kLanes + 1;
+  parallel_for(UpdateJournal::kLanes, kApplyCostNs * lane_rows, [&](int64_t begin, int64_t end) {
+    for (int64_t lane = begin; lane < end; ++lane) ApplyLane(tables, steps, starts, lane);
+  });
+  for (size_t t = 0; t < tables.size(); ++t) {
+    TFHYBRID_FAULT_POINT();
+    tables[t]->PublishVersion(journal_.version(static_cast<int64_t>(t)));
+  }
+  TFHYBRID_FAULT_POINT();
+  journal_.End();
+}
+
+void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
+                            const std::vector<OptimizerStep>& steps,
+                            const std::vector<int64_t>& starts, int64_t lane) {
+  const int64_t total = starts.back();
+  const int64_t lane_begin = total * lane / UpdateJournal::kLanes;
+  const int64_t lane_end = total * (lane + 1) / UpdateJournal::kLanes;
+  std::vector<float> scratch;
+  JournalLane journal = journal_.lane(lane);
+  // Not 0 only after a crash.
+  const int64_t done = journal.done();
+  ForEachPart(starts, lane_begin + done, lane_end, [&](size_t u, int64_t first, int64_t last) {
+    const Unit& unit = units_[u];
+    const TableWriter& table = *tables[unit.table];
+    scratch.resize(static_cast<size_t>(MergedKeys::ScratchFloats(table.dim())));
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t ahead = std::min(i + kPrefetchDistance, last - 1);
+      table.FetchRow(unit.rows.rows[static_cast<size_t>(ahead)]);
+      const TableRow row = table.Row(unit.rows.rows[static_cast<size_t>(i)]);
+      journal.Undo(row);
+      const float* gradient = unit.merged.Sum(i, scratch.data());
+      TFHYBRID_FAULT_POINT();
+      journal.Arm(row);
+      TFHYBRID_FAULT_POINT();
+      ApplyRow(steps[unit.table], row.dim, gradient, Scale(unit.merged.Count(i)), row.embedding,
+               row.state);
+      TFHYBRID_FAULT_POINT();
+      journal.Disarm();
+    }
   });
 }
 

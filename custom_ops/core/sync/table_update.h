@@ -1,66 +1,69 @@
 // TableUpdate: the leader's share of a step: merge the messages of all ranks, reduce, apply once,
 // publish.
 //
-// Order of summation: by local rank within a host, then by host, whatever way the messages came; so
-// every host and every sync mode gets the same bits. All tables of a step are prepared before any
-// is changed: if one cannot grow, none is updated. Telling the waiting ranks is the caller's.
+// All tables of a step are planned and given room before any is changed: if one cannot grow, none
+// is updated. From then on the journal has begun, and the update will be finished, by this leader
+// or, if it is killed, by the next one with Resume(). Telling the waiting ranks of a failure is the
+// caller's.
 //
-// Holds the scratch of its steps. Not thread-safe; one per update operation.
+// Work is cut into units, a share of one table's keys each, so that one large table keeps all
+// threads busy and many small ones cost no call each. How it is cut follows from the messages
+// alone: a repeated plan has the same rows in the same order.
+//
+// Holds the scratch of its steps. Not thread-safe.
 #ifndef TFHYBRID_CORE_SYNC_TABLE_UPDATE_H_
 #define TFHYBRID_CORE_SYNC_TABLE_UPDATE_H_
 
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "core/compute/gradient_merger.h"
+#include "core/compute/merged_keys.h"
 #include "core/store/table_writer.h"
 #include "core/sync/gradient_message.h"
+#include "core/sync/update_journal.h"
 #include "core/util/parallel.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
 
-// What the sum of a key's gradients over the ranks is divided by.
-enum class Reduction {
-  kFrequency,  // the number of ranks in which the key occurred
-  kSum,        // 1
-  kMean,       // the number of ranks
-};
-
-Result<Reduction> ParseReduction(const std::string& name);
-
 class TableUpdate {
  public:
-  // `hosts[r]` is the host of rank r; ranks of a host follow each other.
-  TableUpdate(std::vector<int64_t> hosts, Reduction reduction)
-      : hosts_(std::move(hosts)), reduction_(reduction) {}
+  explicit TableUpdate(UpdateJournal journal) : journal_(std::move(journal)) {}
 
   // On failure every table is as it was. REQUIRES: messages, learning_rates and tables have one
   // entry per rank, table and table.
   Status Run(const std::vector<GradientMessage>& messages, Span<const float> learning_rates,
              const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
 
+  // Finishes the update that the journal says was begun. REQUIRES: the messages of that update.
+  Status Resume(const std::vector<GradientMessage>& messages,
+                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+
+  const UpdateJournal& journal() const { return journal_; }
+
  private:
-  // What one table needs from merge to apply.
-  struct Work {
-    GradientMerger host;    // the ranks of one host
-    GradientMerger merged;  // all
+  // A share of one table's keys, from merge to apply.
+  struct Unit {
+    size_t table;
+    int64_t part, parts;
+    MergedKeys merged;
     RowSet rows;
-    std::vector<float> scales;
-    Status prepared;
+    int64_t first;  // row of the first missing key
   };
 
-  void Merge(const std::vector<GradientMessage>& messages, size_t table, int64_t dim, Work* work);
+  void Plan(const std::vector<GradientMessage>& messages, const std::vector<TableWriter*>& tables,
+            const ParallelFor& parallel_for);
+  Status Reserve(const std::vector<TableWriter*>& tables);
+  void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  void Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  void ApplyLane(const std::vector<TableWriter*>& tables, const std::vector<OptimizerStep>& steps,
+                 const std::vector<int64_t>& starts, int64_t lane);
   float Scale(uint32_t count) const;
-  void Apply(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-             const ParallelFor& parallel_for);
 
-  const std::vector<int64_t> hosts_;
-  const Reduction reduction_;
-  std::vector<Work> work_;
+  UpdateJournal journal_;
+  std::vector<Unit> units_;
 };
 
 }  // namespace tfhybrid

@@ -73,6 +73,16 @@ void RunInChild(const std::function<void()>& body) {
       << "what the child expected did not come";
 }
 
+bool KilledInChild(const std::function<void()>& body) {
+  const pid_t pid = Fork([&] { return RunExpecting(body); });
+  int status = 0;
+  EXPECT_EQ(pid, waitpid(pid, &status, 0));
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) return true;
+  EXPECT_TRUE(WIFEXITED(status)) << "the child ended with signal " << WTERMSIG(status);
+  EXPECT_EQ(0, WEXITSTATUS(status)) << "what the child expected did not come";
+  return false;
+}
+
 std::string RunOnOwnTmpfs(const std::string& directory, const std::string& options,
                           const std::function<void()>& body) {
   const pid_t pid = Fork([&] {

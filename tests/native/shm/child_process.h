@@ -29,6 +29,10 @@ class ChildProcess {
 // Runs `body` in a child to its end. A failed EXPECT_* in it is one of the test.
 void RunInChild(const std::function<void()>& body);
 
+// The same for a body that kills its own process now and then (core/util/fault_point.h): whether it
+// did. Any other death is a failure of the test.
+bool KilledInChild(const std::function<void()>& body);
+
 // As RunInChild, with a tmpfs of the child's own, mounted with `options` ("size=1m"), over
 // `directory`. Returns why this cannot be done here (not root, most often), or nothing.
 std::string RunOnOwnTmpfs(const std::string& directory, const std::string& options,

@@ -89,6 +89,20 @@ TEST_F(MappedFileTest, WritableMappingStaysBehindInAFork) {
   });
 }
 
+// The child has no mapping there, but by then perhaps one of its own.
+TEST_F(MappedFileTest, DestroyedInAForkLeavesTheAddressesAlone) {
+  MappedFile file = Created("a");
+  RunInChild([&] {
+    uint8_t* address = file.mutable_data();
+    void* own = mmap(address, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_EQ(address, own);
+    { const MappedFile destroyed = std::move(file); }
+    *address = 7;
+    EXPECT_EQ(7, *address);
+  });
+  *file.mutable_data() = 8;
+}
+
 TEST_F(MappedFileTest, MovingHandsTheMappingOver) {
   MappedFile first = Created("a");
   uint8_t* data = first.mutable_data();

@@ -101,6 +101,34 @@ TEST(KeyIndexTest, MatchesUnorderedMapUnderRandomKeys) {
   }
 }
 
+// As a table grows: a full index is followed by one of twice the slots, built from the rows.
+TEST(KeyIndexTest, MatchesUnorderedMapWhileItGrows) {
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int64_t> rows;  // their keys
+    std::unordered_map<int64_t, int64_t> model;
+    for (int64_t slots = KeyIndex::kSlotsPerBucket; slots <= 1 << 12; slots *= 2) {
+      Slots memory(slots);
+      KeyIndex index(memory.span());
+      for (size_t row = 0; row < rows.size(); ++row) {
+        index.Insert(rows[row], static_cast<int64_t>(row));
+      }
+      while (static_cast<int64_t>(rows.size()) < KeyIndex::MaxKeys(slots)) {
+        const int64_t key = RandomKey(&random);
+        const auto [known, is_new] = model.try_emplace(key, rows.size());
+        ASSERT_EQ(is_new ? KeyIndex::kMissing : known->second, index.Find(key)) << key;
+        if (!is_new) continue;
+        index.Insert(key, known->second);
+        rows.push_back(key);
+      }
+      std::vector<int64_t> found(rows.size());
+      index.FindBatch(rows, found);
+      for (const auto& [key, row] : model) ASSERT_EQ(row, found[static_cast<size_t>(row)]) << key;
+      ASSERT_EQ(KeyIndex::kMissing, index.Find(KeyOf(random() << 32 | 8)));
+    }
+  }
+}
+
 TEST(KeyIndexTest, KeysOfOneHomeBucketAreAllFound) {
   Slots slots(4096);
   KeyIndex index(slots.span());

@@ -77,7 +77,7 @@ TEST_F(StoreTest, TablesOfTheLeaderAreReadByTheOthers) {
   auto table = leader->OpenNamed(ConfigOf("item", 4), kTimeoutMs).Take();
   const std::vector<float> rows(4, 3.5f);
   ASSERT_OK(WriteRows(table->writer.get(), {7}, rows));
-  table->writer->SetVersion(12);
+  table->writer->PublishVersion(12);
   const uint64_t digest = TableDigest(table.get()).Take();
   RunInChild([&] {
     auto other = Attach("job", 1);

@@ -74,22 +74,23 @@ class TableFixture : public testing::Test {
   // Gives each of the (distinct) keys a row.
   static Status CreateRows(TableWriter* writer, const std::vector<int64_t>& keys) {
     RowSet set;
-    TFHYBRID_RETURN_IF_ERROR(writer->Prepare(keys, &set));
-    writer->CreateRows(keys, &set, RunInline);
-    writer->Publish();
+    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RunInline));
+    writer->PublishVersion(writer->version() + 1);
     return Status::Ok();
   }
   // One step: every row of `keys` (distinct) gets its gradient, scaled.
   static Status Update(TableWriter* writer, const std::vector<int64_t>& keys,
                        const std::vector<float>& gradients, float scale, float learning_rate) {
     RowSet set;
-    TFHYBRID_RETURN_IF_ERROR(writer->Prepare(keys, &set));
-    writer->CreateRows(keys, &set, RunInline);
-    const std::vector<float> scales(keys.size(), scale);
+    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RunInline));
     const OptimizerStep step = PrepareStep(writer->optimizer(), learning_rate,
                                            static_cast<int64_t>(writer->version()) + 1);
-    writer->Apply(step, set, gradients.data(), scales.data(), 0, static_cast<int64_t>(keys.size()));
-    writer->Publish();
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const TableRow row = writer->Row(set.rows[i]);
+      ApplyRow(step, row.dim, gradients.data() + static_cast<int64_t>(i) * row.dim, scale,
+               row.embedding, row.state);
+    }
+    writer->PublishVersion(writer->version() + 1);
     return Status::Ok();
   }
 

@@ -136,7 +136,7 @@ TEST_F(TableReaderTest, WaitVersionReturnsOncePublished) {
     EXPECT_OK(reader->WaitVersion(3, [] { return Status::Ok(); }));
     EXPECT_GE(reader->version(), 3u);
   });
-  for (int i = 0; i < 3; ++i) writer->Publish();
+  for (int i = 0; i < 3; ++i) writer->PublishVersion(writer->version() + 1);
   waiter.join();
   EXPECT_TRUE(reader->Reached(3));
 }
@@ -152,9 +152,10 @@ TEST_F(TableReaderTest, WaitVersionPassesOnThatTheLeaderDied) {
 TEST_F(TableReaderTest, WaitVersionPassesOnWhyTheLeaderCouldNot) {
   const auto writer = Create(ConfigOf("item", 2));
   const auto reader = Open("item");
-  writer->PublishFailure("no room" + std::string(1000, '!'));
+  writer->PublishFailure(
+      Status::Error(StatusCode::kResourceExhausted, "no room", std::string(1000, '!')));
   EXPECT_TRUE(reader->Reached(1));
-  ExpectError(reader->WaitVersion(1, [] { return Status::Ok(); }), StatusCode::kFailedPrecondition,
+  ExpectError(reader->WaitVersion(1, [] { return Status::Ok(); }), StatusCode::kResourceExhausted,
               {"'item'", "no room!!!"});
 }
 

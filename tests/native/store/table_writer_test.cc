@@ -109,8 +109,7 @@ TEST_P(TableOptimizerTest, OptimizerSetAfterRowsExistGivesThemFreshState) {
   const auto writer = Create(config);
   const std::vector<int64_t> keys = KeysBetween(0, 1000);
   RowSet set;
-  ASSERT_OK(writer->Prepare(keys, &set));
-  writer->CreateRows(keys, &set, RunInline);
+  ASSERT_OK(writer->CreateMissing(keys, &set, RunInline));
   ASSERT_OK(writer->SetOptimizer(OptimizerOf(GetParam())));
   const auto reader = Open("item");
   EXPECT_EQ(static_cast<uint32_t>(GetParam()), reader->optimizer().kind);
@@ -255,8 +254,7 @@ TEST_F(TableWriterTest, RowsAreMadeByAnyNumberOfThreads) {
   const auto writer = Create(config);
   const std::vector<int64_t> keys = KeysBetween(0, 5000);
   RowSet set;
-  ASSERT_OK(writer->Prepare(keys, &set));
-  writer->CreateRows(keys, &set, two_threads);
+  ASSERT_OK(writer->CreateMissing(keys, &set, two_threads));
   const auto reader = Open("item");
   EXPECT_EQ(InitialRows(config, keys), Lookup(reader.get(), keys));
   std::vector<int64_t> read(5000);
@@ -279,7 +277,7 @@ TEST_F(TableWriterTest, FullTmpfsLeavesTheTableAsItWasAndNamesIt) {
 
     for (int attempt = 0; attempt < 2; ++attempt) {
       RowSet set;
-      const Status full = writer->Prepare(too_many, &set);
+      const Status full = writer->CreateMissing(too_many, &set, RunInline);
       ExpectError(full, StatusCode::kResourceExhausted,
                   {"table 'item'", "wanted ", " bytes are left"});
       EXPECT_EQ(2000, reader->Stats().rows);
@@ -372,7 +370,7 @@ TEST_F(TableWriterTest, ReadersNeverSeeAForeignRowWhileTheTableGrows) {
     std::vector<float> rows;
     for (const int64_t key : keys) rows.insert(rows.end(), kDim, static_cast<float>(key));
     EXPECT_OK(WriteRows(writer.get(), keys, rows));
-    writer->Publish();
+    writer->PublishVersion(writer->version() + 1);
   }
   for (std::thread& reader : readers) reader.join();
   EXPECT_GE(reads.load(), 512000);

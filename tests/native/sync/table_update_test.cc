@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -25,6 +26,31 @@ class TableUpdateTest : public TableFixture {
     auto writer = Create(config);
     EXPECT_OK(writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
     return writer;
+  }
+
+  static UpdateSettings SettingsOf(std::vector<int64_t> hosts, Reduction reduction,
+                                   const std::vector<TableWriter*>& tables) {
+    UpdateSettings settings;
+    settings.hosts = std::move(hosts);
+    settings.reduction = reduction;
+    for (const TableWriter* table : tables) {
+      settings.schema.tables.push_back(table->name());
+      settings.schema.dims.push_back(table->dim());
+    }
+    return settings;
+  }
+
+  TableUpdate MakeUpdate(std::vector<int64_t> hosts, Reduction reduction,
+                         const std::vector<TableWriter*>& tables) {
+    const std::string path = directory_.path() + "/update" + std::to_string(updates_++);
+    int64_t row_floats = 0;
+    for (const TableWriter* table : tables) {
+      row_floats = std::max(row_floats, table->dim() + table->StateFloats());
+    }
+    auto journal = UpdateJournal::Create(
+        path, kToken, SettingsOf(std::move(hosts), reduction, tables), row_floats);
+    EXPECT_OK(journal);
+    return TableUpdate(journal.Take());
   }
 
   // One step of `tables`, each of which gets the same gradients; learning rate -1, so that rows
@@ -52,12 +78,13 @@ class TableUpdateTest : public TableFixture {
                             Reduction reduction, const Ranks& ranks,
                             const std::vector<int64_t>& keys) {
     const auto table = SgdTable(name);
-    TableUpdate update(std::move(hosts), reduction);
+    TableUpdate update = MakeUpdate(std::move(hosts), reduction, {table.get()});
     EXPECT_OK(Run(&update, ranks, {table.get()}));
     return Lookup(Open(name).get(), keys);
   }
 
  private:
+  int updates_ = 0;
   std::vector<std::vector<int64_t>> keys_;
   std::vector<std::vector<float>> gradients_;
 };
@@ -107,23 +134,26 @@ TEST_F(TableUpdateTest, OneKeyInEveryOneOfManyRanks) {
       Reduce("t", std::vector<int64_t>(1000, 0), Reduction::kFrequency, ranks, {kMinKey, kMaxKey}));
 }
 
-TEST_F(TableUpdateTest, OneKeyAHundredThousandTimesIsSummedOnce) {
-  GradientMerger merger;
-  merger.Reset(1, 100000);
-  const std::vector<int64_t> keys(100000, -1);
-  const std::vector<float> gradients(100000, 1.0f);
-  merger.Add(keys, gradients.data(), nullptr);
+TEST_F(TableUpdateTest, AStepOfManyKeysIsCutIntoUnitsAndLosesNone) {
   const auto table = SgdTable("t");
-  TableUpdate update({0}, Reduction::kSum);
-  ASSERT_EQ(1, merger.keys().size());
-  EXPECT_OK(Run(&update, {{{merger.keys()[0], merger.sums()[0]}}}, {table.get()}));
-  EXPECT_EQ(std::vector<float>{100000.0f}, Lookup(Open("t").get(), {-1}));
-  EXPECT_EQ(1, table->rows());
+  TableUpdate update = MakeUpdate({0, 0, 0}, Reduction::kSum, {table.get()});
+  Ranks ranks(3);
+  for (int64_t key = 0; key < 60000; ++key) {
+    ranks[static_cast<size_t>(key % 3)].emplace_back(key, static_cast<float>(key));
+    if (key % 5 == 0) ranks[static_cast<size_t>((key + 1) % 3)].emplace_back(key, 1.0f);
+  }
+  ASSERT_OK(Run(&update, ranks, {table.get()}));
+  EXPECT_EQ(60000, table->rows());
+  std::vector<float> wanted;
+  for (int64_t key = 0; key < 60000; ++key) {
+    wanted.push_back(static_cast<float>(key) + (key % 5 == 0 ? 1.0f : 0.0f));
+  }
+  EXPECT_EQ(wanted, Lookup(Open("t").get(), KeysBetween(0, 60000)));
 }
 
 TEST_F(TableUpdateTest, EveryTableCountsAVersionAndScratchIsReused) {
   const auto first = SgdTable("first"), second = SgdTable("second");
-  TableUpdate update({0, 0}, Reduction::kSum);
+  TableUpdate update = MakeUpdate({0, 0}, Reduction::kSum, {first.get(), second.get()});
   for (uint64_t version = 1; version <= 5; ++version) {
     const auto key = static_cast<int64_t>(version);
     ASSERT_OK(Run(&update, {{{key, 1.0f}}, {{0, 1.0f}}}, {first.get(), second.get()}));
@@ -137,12 +167,12 @@ TEST_F(TableUpdateTest, EveryTableCountsAVersionAndScratchIsReused) {
 }
 
 TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersCanBeTold) {
-  const std::string impossible = RunOnOwnTmpfs(directory_.path(), "size=600k", [&] {
+  const std::string impossible = RunOnOwnTmpfs(directory_.path(), "size=800k", [&] {
     const auto small = SgdTable("small");
     TableConfig config = ConfigOf("wide", 1024);
     const auto wide = Create(config);
     ASSERT_OK(wide->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
-    TableUpdate update({0}, Reduction::kSum);
+    TableUpdate update = MakeUpdate({0}, Reduction::kSum, {small.get(), wide.get()});
     std::vector<int64_t> keys = KeysBetween(0, 200);
     const std::vector<float> gradients(200 * 1024, 1.0f);
     GradientMessage message;
@@ -151,14 +181,14 @@ TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersCanBeTold) {
     const std::vector<float> rates = {0.1f, 0.1f};
     const Status full = update.Run({message}, rates, {small.get(), wide.get()}, RunInline);
     ExpectError(full, StatusCode::kResourceExhausted, {"table 'wide'"});
-    for (TableWriter* table : {small.get(), wide.get()}) table->PublishFailure(full.message());
+    for (TableWriter* table : {small.get(), wide.get()}) table->PublishFailure(full);
     for (const char* name : {"small", "wide"}) {
       const auto reader = Open(name);
       EXPECT_EQ(0, reader->Stats().rows);
       EXPECT_EQ(0u, reader->version());
       EXPECT_TRUE(reader->Reached(1));
       ExpectError(reader->WaitVersion(1, [] { return Status::Ok(); }),
-                  StatusCode::kFailedPrecondition, {name, "No room for table 'wide'"});
+                  StatusCode::kResourceExhausted, {name, "No room for table 'wide'"});
     }
     keys.resize(3);
     message.keys.assign(2, keys);

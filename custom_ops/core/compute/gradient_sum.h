@@ -1,0 +1,42 @@
+// GradientSum: the distinct keys of a batch, and for each the sum of its gradients.
+//
+// Two passes, so that the sums can be written where they are wanted once it is known how many there
+// are. Keys come out in order of first occurrence; a sum is formed in order of occurrence, so its
+// bits depend on the batch and on nothing else. Reusable scratch; not thread-safe.
+#ifndef TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
+#define TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/compute/unique_keys.h"
+#include "core/util/row_layout.h"
+#include "core/util/span.h"
+
+namespace tfhybrid {
+
+// Keys and where the gradient of each lies.
+struct KeyGradients {
+  Span<const int64_t> keys;
+  const float* gradients;
+  RowLayout layout;
+};
+
+class GradientSum {
+ public:
+  // First pass. The batch's keys are those of all `parts`, one after the other.
+  void Number(const std::vector<KeyGradients>& parts);
+
+  Span<const int64_t> keys() const { return unique_.keys(); }
+
+  // Second pass: writes the sum of keys()[i] to sums + i * dim. REQUIRES: `parts` as in Number().
+  void Sum(const std::vector<KeyGradients>& parts, int64_t dim, float* sums) const;
+
+ private:
+  UniqueKeys unique_;
+  std::vector<uint32_t> numbers_;  // of each occurrence: its key's place in keys()
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_

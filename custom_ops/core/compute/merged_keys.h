@@ -1,0 +1,71 @@
+// MergedKeys: the distinct keys that the ranks bring for a table, and the sum of each key's
+// gradients over the ranks.
+//
+// Gradients stay where the ranks wrote them; Sum() adds them up when the row is updated, so nothing
+// is copied for keys that one rank alone has. Order of summation: by local rank within a host, then
+// by host. Keys come out in order of first occurrence, rank by rank.
+//
+// The keys may be merged in `parts` disjoint shares, chosen by hash (by position where there is but
+// one rank and nothing to merge), on as many threads. What comes
+// out depends on the messages and on `parts`, never on who did it when: a merge can be repeated
+// after a crash. Reusable scratch; Merge() is not thread-safe, reading is.
+#ifndef TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_
+#define TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/compute/unique_keys.h"
+#include "core/util/span.h"
+
+namespace tfhybrid {
+
+// What one rank brings for a table. REQUIRES: its keys are distinct.
+struct RankGradients {
+  Span<const int64_t> keys;
+  const float* gradients;  // [keys, dim]
+  int64_t host;
+};
+
+class MergedKeys {
+ public:
+  // Merges share `part` of `parts` of the ranks' keys. REQUIRES: ranks of a host follow each other.
+  void Merge(const std::vector<RankGradients>& ranks, int64_t dim, int64_t part, int64_t parts);
+
+  Span<const int64_t> keys() const { return keys_; }
+  // Ranks that have keys()[i].
+  uint32_t Count(int64_t i) const { return firsts_.empty() ? 1 : first(i).count; }
+  // Floats that Sum() wants as scratch.
+  static int64_t ScratchFloats(int64_t dim) { return 2 * dim; }
+  // The sum for keys()[i]: in `scratch`, or in place where there is but one gradient.
+  const float* Sum(int64_t i, float* scratch) const;
+
+ private:
+  // A key's first gradient, and the list of the others, in order.
+  struct First {
+    const float* gradient;
+    uint32_t host;
+    uint32_t count;
+    uint32_t next;  // in others_, + 1; 0 is none
+    uint32_t last;
+  };
+  struct Other {
+    const float* gradient;
+    uint32_t host;
+    uint32_t next;
+  };
+
+  const First& first(int64_t i) const { return firsts_[static_cast<size_t>(i)]; }
+  void Add(int64_t key, const float* gradient, uint32_t host);
+
+  int64_t dim_ = 0;
+  Span<const int64_t> keys_;
+  const float* only_ = nullptr;  // the gradients of the one rank there is; then firsts_ is empty
+  UniqueKeys unique_;
+  std::vector<First> firsts_;
+  std::vector<Other> others_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_

@@ -1,0 +1,141 @@
+// How a new leader takes over the tables of a dead one.
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/store/table_writer.h"
+#include "core/util/fault_point.h"
+
+namespace tfhybrid {
+
+Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& directory,
+                                                         uint64_t token,
+                                                         const std::string& table_name) {
+  TablePaths paths(directory, table_name);
+  TFHYBRID_ASSIGN_OR_RETURN(
+      MappedFile file,
+      OpenSegmentWritable(paths.Table(), {SegmentKind::kTable, token, 0}, sizeof(TableSegment)));
+  const auto* segment = reinterpret_cast<const TableSegment*>(file.data());
+  TFHYBRID_RETURN_IF_ERROR(CheckTable(paths.Table(), *segment));
+  if (segment->counters.loading != 0) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", table_name,
+                         "' was being loaded when its leader died: its rows are old and new. Load "
+                         "it again");
+  }
+  std::unique_ptr<TableWriter> writer(new TableWriter(std::move(file), std::move(paths)));
+  TFHYBRID_RETURN_IF_ERROR(writer->AttachOptimizer());
+  const auto chunks = static_cast<int64_t>(segment->counters.chunks);
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+    TFHYBRID_RETURN_IF_ERROR(writer->AttachChunk(chunk));
+  }
+  if (segment->counters.rows > static_cast<uint64_t>(writer->locator_.Capacity(chunks))) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", table_name,
+                         "' is damaged: ", segment->counters.rows, " rows in ", chunks, " chunks");
+  }
+  TFHYBRID_RETURN_IF_ERROR(writer->AttachIndex());
+  writer->RemoveUnfinished();
+  TFHYBRID_RETURN_IF_ERROR(writer->CompleteIndex());
+  // A failure was the dead leader's: who waits for the next version shall not read of it.
+  __atomic_store_n(&writer->table()->counters.failed, 0, __ATOMIC_RELEASE);
+  return writer;
+}
+
+Status TableWriter::AttachOptimizer() {
+  const TableOptimizer& saved = table()->optimizer;
+  OptimizerConfig config;
+  config.kind = static_cast<OptimizerKind>(saved.kind);
+  if (config.kind == OptimizerKind::kNone) return Status::Ok();
+  config.initial_accumulator_value = saved.initial_accumulator_value;
+  config.epsilon = saved.epsilon;
+  config.beta_1 = saved.beta_1;
+  config.beta_2 = saved.beta_2;
+  TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
+  optimizer_ = config;
+  state_floats_ = StateSlots(config.kind) * dim_;
+  return Status::Ok();
+}
+
+Status TableWriter::AttachChunk(int64_t number) {
+  const int64_t rows = locator_.ChunkRows(number);
+  const uint64_t token = table()->header.token;
+  const auto ordinal = static_cast<uint64_t>(number);
+  Chunk chunk = {};
+  TFHYBRID_ASSIGN_OR_RETURN(
+      chunk.rows, OpenSegmentWritable(paths_.Rows(number), {SegmentKind::kRows, token, ordinal},
+                                      RowChunkBytes(rows, dim())));
+  TFHYBRID_RETURN_IF_ERROR(CheckChunk(paths_.Rows(number), chunk.rows, rows, dim()));
+  chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
+  chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
+  if (StateFloats() > 0) {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        chunk.state,
+        OpenSegmentWritable(paths_.State(number), {SegmentKind::kState, token, ordinal},
+                            StateChunkBytes(rows, StateFloats())));
+    TFHYBRID_RETURN_IF_ERROR(CheckChunk(paths_.State(number), chunk.state, rows, StateFloats()));
+    chunk.states = reinterpret_cast<float*>(chunk.state.mutable_data() + kPageBytes);
+  }
+  chunks_.push_back(std::move(chunk));
+  return Status::Ok();
+}
+
+Status TableWriter::AttachIndex() {
+  const uint64_t generation = table()->counters.index_generation;
+  const std::string path = paths_.Index(generation);
+  TFHYBRID_ASSIGN_OR_RETURN(
+      index_file_, OpenSegmentWritable(
+                       path, {SegmentKind::kIndex, table()->header.token, generation}, kPageBytes));
+  TFHYBRID_RETURN_IF_ERROR(CheckIndex(path, index_file_));
+  const Span<IndexSlot> slots = SlotsOf(index_file_);
+  if (rows() > KeyIndex::MaxKeys(slots.size())) {
+    return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", slots.size(), " slots for ",
+                         rows(), " rows");
+  }
+  index_ = KeyIndex(slots);
+  return Status::Ok();
+}
+
+// Chunks and index generations that were made and never counted, and the generation before this
+// one, if the leader died before it removed it.
+void TableWriter::RemoveUnfinished() const {
+  auto chunk = static_cast<int64_t>(chunks_.size());
+  if (StateFloats() == 0) {
+    for (int64_t made = 0; unlink(paths_.State(made).c_str()) == 0;) ++made;
+  }
+  while ((unlink(paths_.Rows(chunk).c_str()) == 0) | (unlink(paths_.State(chunk).c_str()) == 0)) {
+    ++chunk;
+  }
+  TFHYBRID_FAULT_POINT();
+  const uint64_t generation = table()->counters.index_generation;
+  unlink(paths_.Index(generation - 1).c_str());
+  unlink(paths_.Index(generation + 1).c_str());
+}
+
+// REQUIRES: the chunks are attached.
+// A row counts before the index names it, so rows may be missing there; nothing else may be wrong.
+Status TableWriter::CompleteIndex() {
+  constexpr int64_t kBlock = 4096;
+  std::vector<int64_t> found(kBlock);
+  for (int64_t row = 0, chunk = 0; row < rows(); ++chunk) {
+    const int64_t in_chunk = std::min(locator_.ChunkRows(chunk), rows() - row);
+    const int64_t* keys = chunks_[static_cast<size_t>(chunk)].keys;
+    for (int64_t start = 0; start < in_chunk; start += kBlock) {
+      const int64_t count = std::min(kBlock, in_chunk - start);
+      index_.FindBatch(Span<const int64_t>(keys + start, count), Span<int64_t>(found));
+      for (int64_t i = 0; i < count; ++i, ++row) {
+        const int64_t named = found[static_cast<size_t>(i)];
+        if (named == row) continue;
+        if (named != KeyIndex::kMissing) {
+          return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: key ",
+                               keys[start + i], " has the rows ", row, " and ", named);
+        }
+        index_.Insert(keys[start + i], row);
+        TFHYBRID_FAULT_POINT();
+      }
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,209 @@
+// How a table grows: chunks and index generations, made ahead of need on a thread in the
+// background.
+//
+// Reserving memory costs a third of a millisecond per megabyte, and as much again for huge pages;
+// filling a new index some 50 ns per key. No step shall wait for that: what a table will need next
+// is made while it still has room, and only adopted when the room is used up. A table that fills up
+// faster than the background can follow waits for it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "core/store/table_writer.h"
+#include "core/util/fault_point.h"
+
+namespace tfhybrid {
+namespace {
+
+// Anything smaller is made on the spot, faster than a thread is started.
+constexpr int64_t kWorthAThread = int64_t{1} << 20;
+// An index in the making is adopted when it is this close to the last row.
+constexpr int64_t kCaughtUp = 4096;
+constexpr int64_t kPrefetchDistance = 8;
+
+template <typename T>
+bool Ready(const std::future<T>& future) {
+  return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+}  // namespace
+
+Status TableWriter::Reserve(int64_t rows) {
+  while (locator_.Capacity(static_cast<int64_t>(chunks_.size())) < rows) {
+    TFHYBRID_RETURN_IF_ERROR(AddChunk());
+  }
+  return ReserveIndex(rows);
+}
+
+Status TableWriter::AddChunk() {
+  Chunk chunk = {};
+  bool made = false;
+  if (next_chunk_.valid()) {
+    Result<Chunk> ahead = next_chunk_.get();
+    made = ahead.ok();
+    if (made) chunk = ahead.Take();
+  }
+  if (!made) {
+    TFHYBRID_ASSIGN_OR_RETURN(chunk, MakeChunk(static_cast<int64_t>(chunks_.size())));
+  }
+  TFHYBRID_FAULT_POINT();
+  const std::lock_guard<std::mutex> guard(chunks_mutex_);
+  chunks_.push_back(std::move(chunk));
+  __atomic_store_n(&table()->counters.chunks, chunks_.size(), __ATOMIC_RELEASE);
+  TFHYBRID_FAULT_POINT();
+  return Status::Ok();
+}
+
+Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
+  const int64_t rows = locator_.ChunkRows(number);
+  const int64_t first = locator_.Capacity(number);
+  const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
+                              std::to_string(first + rows - 1);
+  const SegmentIdentity identity = {SegmentKind::kRows, table()->header.token,
+                                    static_cast<uint64_t>(number)};
+  Chunk chunk = {};
+  TFHYBRID_ASSIGN_OR_RETURN(chunk.rows, CreateSegment(paths_.Rows(number), identity,
+                                                      RowChunkBytes(rows, dim()), purpose));
+  auto* header = reinterpret_cast<ChunkSegment*>(chunk.rows.mutable_data());
+  header->rows = static_cast<uint64_t>(rows);
+  header->row_floats = static_cast<uint64_t>(dim());
+  chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
+  chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
+  TFHYBRID_FAULT_POINT();
+  const Status state = AddState(number, &chunk);
+  if (!state.ok()) {
+    unlink(paths_.Rows(number).c_str());
+    return state;
+  }
+  return chunk;
+}
+
+Status TableWriter::AddState(int64_t number, Chunk* chunk) const {
+  if (StateFloats() == 0) return Status::Ok();
+  const int64_t rows = locator_.ChunkRows(number);
+  const std::string purpose =
+      "table '" + name() + "', optimizer state of " + std::to_string(rows) + " rows";
+  const SegmentIdentity identity = {SegmentKind::kState, table()->header.token,
+                                    static_cast<uint64_t>(number)};
+  TFHYBRID_ASSIGN_OR_RETURN(
+      chunk->state,
+      CreateSegment(paths_.State(number), identity, StateChunkBytes(rows, StateFloats()), purpose));
+  auto* header = reinterpret_cast<ChunkSegment*>(chunk->state.mutable_data());
+  header->rows = static_cast<uint64_t>(rows);
+  header->row_floats = static_cast<uint64_t>(StateFloats());
+  chunk->states = reinterpret_cast<float*>(chunk->state.mutable_data() + kPageBytes);
+  return Status::Ok();
+}
+
+Status TableWriter::ReserveIndex(int64_t keys) {
+  if (next_index_.valid() && Ready(next_index_)) AdoptIndexAhead();
+  int64_t slots = SlotsOf(index_file_).size();
+  if (keys > KeyIndex::MaxKeys(slots) && next_index_.valid()) {
+    AdoptIndexAhead();
+    slots = SlotsOf(index_file_).size();
+  }
+  if (keys <= KeyIndex::MaxKeys(slots)) return Status::Ok();
+  return BuildIndex(std::max(KeyIndex::SlotsFor(keys), 2 * slots));
+}
+
+Status TableWriter::BuildIndex(int64_t slots) {
+  DropIndexAhead();
+  TFHYBRID_ASSIGN_OR_RETURN(IndexAhead made, MakeIndex(slots));
+  PublishIndex(std::move(made));
+  return Status::Ok();
+}
+
+// In the background too: beside the thread that creates rows and adds chunks.
+Result<TableWriter::IndexAhead> TableWriter::MakeIndex(int64_t slots) const {
+  const uint64_t generation = table()->counters.index_generation + 1;
+  IndexAhead made;
+  TFHYBRID_ASSIGN_OR_RETURN(
+      made.file,
+      CreateSegment(paths_.Index(generation),
+                    {SegmentKind::kIndex, table()->header.token, generation}, IndexBytes(slots),
+                    "table '" + name() + "', index of " + std::to_string(slots) + " slots"));
+  reinterpret_cast<IndexSegment*>(made.file.mutable_data())->slots = static_cast<uint64_t>(slots);
+  made.index = KeyIndex(SlotsOf(made.file));
+  TFHYBRID_FAULT_POINT();
+  do {
+    IndexRows(rows(), &made);
+  } while (rows() - made.rows > kCaughtUp && rows() < KeyIndex::MaxKeys(slots));
+  return made;
+}
+
+// From the rows, which lie in order, and not from the old index, which does not.
+void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
+  std::vector<const int64_t*> keys_of_chunks;
+  {
+    const std::lock_guard<std::mutex> guard(chunks_mutex_);
+    for (const Chunk& chunk : chunks_) keys_of_chunks.push_back(chunk.keys);
+  }
+  while (made->rows < end) {
+    const RowLocator::Place place = locator_.Locate(made->rows);
+    const int64_t* keys = keys_of_chunks[static_cast<size_t>(place.chunk)] + place.offset;
+    const int64_t count =
+        std::min(locator_.ChunkRows(place.chunk) - place.offset, end - made->rows);
+    for (int64_t i = 0; i < count; ++i) {
+      if (i + kPrefetchDistance < count) made->index.Fetch(keys[i + kPrefetchDistance]);
+      made->index.Insert(keys[i], made->rows + i);
+    }
+    made->rows += count;
+  }
+}
+
+void TableWriter::PublishIndex(IndexAhead made) {
+  IndexRows(rows(), &made);
+  const uint64_t generation = table()->counters.index_generation + 1;
+  TFHYBRID_FAULT_POINT();
+  __atomic_store_n(&table()->counters.index_generation, generation, __ATOMIC_RELEASE);
+  TFHYBRID_FAULT_POINT();
+  // Whoever has it mapped keeps it for as long as he reads it.
+  if (generation > 1) unlink(paths_.Index(generation - 1).c_str());
+  index_file_ = std::move(made.file);
+  index_ = made.index;
+}
+
+void TableWriter::GrowAhead(int64_t created) {
+  const auto chunks = static_cast<int64_t>(chunks_.size());
+  const int64_t slots = SlotsOf(index_file_).size();
+  const int64_t capacity = locator_.Capacity(chunks);
+  const int64_t last_chunk = locator_.ChunkRows(chunks - 1);
+  const bool chunk_soon = capacity - rows() < std::max(last_chunk / 4, 2 * created);
+  const bool index_soon = rows() + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
+  try {
+    if (chunk_soon && !next_chunk_.valid() &&
+        RowChunkBytes(locator_.ChunkRows(chunks), dim()) >= kWorthAThread) {
+      next_chunk_ = std::async(std::launch::async, [this, chunks] { return MakeChunk(chunks); });
+    }
+    if (index_soon && !next_index_.valid() && IndexBytes(2 * slots) >= kWorthAThread) {
+      next_index_ = std::async(std::launch::async, [this, slots] { return MakeIndex(2 * slots); });
+    }
+  } catch (const std::system_error&) {
+    // No thread to be had: what is needed will be made when it is needed.
+  }
+}
+
+void TableWriter::AdoptIndexAhead() {
+  Result<IndexAhead> made = next_index_.get();
+  // Where there was no room for it, its time has not come: the old one is not full yet, or
+  // BuildIndex() will say so.
+  if (made.ok()) PublishIndex(made.Take());
+}
+
+void TableWriter::DropIndexAhead() {
+  if (!next_index_.valid()) return;
+  if (next_index_.get().ok()) unlink(paths_.Index(table()->counters.index_generation + 1).c_str());
+}
+
+void TableWriter::DropAhead() {
+  DropIndexAhead();
+  if (!next_chunk_.valid() || !next_chunk_.get().ok()) return;
+  const auto number = static_cast<int64_t>(chunks_.size());
+  unlink(paths_.Rows(number).c_str());
+  unlink(paths_.State(number).c_str());
+}
+
+}  // namespace tfhybrid

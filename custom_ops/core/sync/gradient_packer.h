@@ -1,0 +1,36 @@
+// GradientPacker: a rank's gradients of one step, each key once, as a message.
+#ifndef TFHYBRID_CORE_SYNC_GRADIENT_PACKER_H_
+#define TFHYBRID_CORE_SYNC_GRADIENT_PACKER_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "core/compute/gradient_sum.h"
+#include "core/sync/gradient_message.h"
+#include "core/util/parallel.h"
+#include "core/util/span.h"
+
+namespace tfhybrid {
+
+// Reusable scratch; not thread-safe.
+class GradientPacker {
+ public:
+  // One entry per table; `parallel_for` runs tables side by side. Returns the distinct keys of
+  // each.
+  const std::vector<int64_t>& Number(std::vector<KeyGradients> tables,
+                                     const ParallelFor& parallel_for);
+  // Writes the keys and sums of what was numbered last.
+  void Fill(const MessageSchema& schema, const MessageBuilder& message,
+            const ParallelFor& parallel_for) const;
+
+ private:
+  std::vector<std::vector<KeyGradients>> tables_;
+  std::vector<GradientSum> sums_;
+  std::vector<int64_t> counts_;
+  int64_t cost_ = 0;  // of a table, in nanoseconds
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_SYNC_GRADIENT_PACKER_H_

@@ -1,0 +1,66 @@
+// TfhybridApplyGathered: the end of a step whose messages an allgather brought to every rank: the
+// leader of each host applies them, once.
+#include <memory>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf/bridge.h"
+#include "tf/update_kernel.h"
+
+namespace tfhybrid {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+
+REGISTER_OP("TfhybridApplyGathered")
+    .Input("proxies: N * resource")
+    .Input("messages: int64")
+    .Input("learning_rates: float")
+    .Attr("tables: list(string)")
+    .Attr("dims: list(int)")
+    .Attr("update: string")
+    .Attr("hosts: list(int)")
+    .Attr("reduction: {'frequency', 'sum', 'mean'} = 'frequency'")
+    .Attr("N: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
+      return tensorflow::OkStatus();
+    })
+    .Doc(R"doc(
+Updates the tables with the gradients of all ranks, on the leader; elsewhere notes that it will.
+
+For each key the ranks' gradients are summed, by local rank within a host and then by host, and
+divided as `reduction` says; the table's optimizer is applied once; the table's version grows by 1.
+Not the op but the next lookup waits for that.
+
+proxies: One resource per table, the handle of its proxy variable: later lookups come after.
+messages: The messages of all ranks, laid end to end in the order of ranks.
+learning_rates: [N], one per table.
+update: Tells the updates of one optimizer from those of others.
+hosts: The host of each rank; ranks of a host follow each other.
+reduction: 'frequency' divides by the number of ranks in which a key occurred, 'mean' by the number
+  of ranks, 'sum' by nothing.
+)doc");
+
+class ApplyGatheredOp : public UpdateKernel {
+ public:
+  explicit ApplyGatheredOp(OpKernelConstruction* context) : UpdateKernel(context, false) {}
+
+ private:
+  Status Run(OpKernelContext* context, const OpenTables& tables) override {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update, Named());
+    const Tensor* messages = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    // The tensor is held, not copied, until it lies in shared memory.
+    return Submit(context, tables, update,
+                  [update, held = *messages] { return update->PostAll(KeysOf(held)); });
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhybridApplyGathered").Device(tensorflow::DEVICE_CPU),
+                        ApplyGatheredOp);
+
+}  // namespace
+}  // namespace tfhybrid

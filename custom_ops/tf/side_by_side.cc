@@ -1,0 +1,33 @@
+#include "tf/side_by_side.h"
+
+#include <algorithm>
+
+namespace tfhybrid {
+
+Result<SideBySide> PlaceSideBySide(const tensorflow::OpInputList& keys,
+                                   const std::vector<int64_t>& dims) {
+  SideBySide places;
+  std::vector<int64_t> rows;  // of each feature in a sample
+  for (int i = 0; i < keys.size(); ++i) {
+    if (keys[i].dims() < 1 || (i > 0 && keys[i].dim_size(0) != places.batch)) {
+      return Status::Error(StatusCode::kInvalidArgument,
+                           "Features side by side want keys [batch, ...] of one batch. Received: "
+                           "feature ",
+                           i, " of shape ", keys[i].shape().DebugString(), " beside a batch of ",
+                           places.batch);
+    }
+    places.batch = keys[i].dim_size(0);
+    int64_t in_sample = 1;
+    for (int axis = 1; axis < keys[i].dims(); ++axis) in_sample *= keys[i].dim_size(axis);
+    rows.push_back(in_sample);
+    places.offsets.push_back(places.width);
+    places.width += in_sample * dims[static_cast<size_t>(i)];
+  }
+  for (size_t i = 0; i < rows.size(); ++i) {
+    // A feature without keys has no row to place.
+    places.layouts.push_back({dims[i], std::max<int64_t>(rows[i], 1), places.width});
+  }
+  return places;
+}
+
+}  // namespace tfhybrid

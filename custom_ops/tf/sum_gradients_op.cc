@@ -1,0 +1,167 @@
+// TfhybridSumGradients: the gradient of TfhybridLookup: what it means for each table.
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "core/compute/gradient_sum.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf/bridge.h"
+#include "tf/side_by_side.h"
+
+namespace tfhybrid {
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::OpOutputList;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+
+constexpr int64_t kKeyCostNs = 40;
+
+REGISTER_OP("TfhybridSumGradients")
+    .Input("keys: N * int64")
+    .Input("gradients: M * float")
+    .Output("distinct: T * int64")
+    .Output("sums: T * float")
+    .Attr("dims: list(int)")
+    .Attr("table_of: list(int)")
+    .Attr("side_by_side: bool = false")
+    .Attr("N: int >= 1")
+    .Attr("M: int >= 1")
+    .Attr("T: int >= 1")
+    .SetShapeFn([](InferenceContext* context) {
+      std::vector<tensorflow::int64> dims, table_of;
+      TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
+      TF_RETURN_IF_ERROR(context->GetAttr("table_of", &table_of));
+      const int tables = context->num_outputs() / 2;
+      for (size_t i = 0; i < table_of.size() && i < dims.size(); ++i) {
+        const auto table = static_cast<int>(table_of[i]);
+        if (table < 0 || table >= tables) {
+          return tensorflow::errors::InvalidArgument("table_of names tables from 0 to T - 1");
+        }
+        context->set_output(table, context->Vector(InferenceContext::kUnknownDim));
+        context->set_output(tables + table,
+                            context->Matrix(InferenceContext::kUnknownDim, dims[i]));
+      }
+      return tensorflow::OkStatus();
+    })
+    .Doc(R"doc(
+Sums a lookup's gradients by table and key.
+
+keys: The keys of the lookup, one tensor per feature.
+gradients: Of its outputs: one per feature, or one of all features side by side.
+distinct: The distinct keys of each table, in order of first occurrence.
+sums: [distinct, dim] the sum of each key's gradients, in order of occurrence.
+dims: The dim of each feature's table.
+table_of: The table of each feature, 0 to T - 1.
+)doc");
+
+class SumGradientsOp : public tensorflow::OpKernel {
+ public:
+  explicit SumGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+    OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
+    OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
+    int features = 0, tables = 0;
+    OP_REQUIRES_OK(context, context->GetAttr("N", &features));
+    OP_REQUIRES_OK(context, context->GetAttr("T", &tables));
+    table_dims_.resize(static_cast<size_t>(tables));
+    OP_REQUIRES(
+        context, dims_.size() == static_cast<size_t>(features) && dims_.size() == table_of_.size(),
+        tensorflow::errors::InvalidArgument("dims and table_of have one entry per feature"));
+    for (size_t i = 0; i < dims_.size(); ++i) {
+      OP_REQUIRES(context, table_of_[i] >= 0 && table_of_[i] < tables,
+                  tensorflow::errors::InvalidArgument("table_of names tables from 0 to T - 1"));
+      table_dims_[static_cast<size_t>(table_of_[i])] = dims_[i];
+    }
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<std::vector<KeyGradients>> parts(table_dims_.size());
+    OP_REQUIRES_OK(context, ToTensorFlow(Collect(context, &parts)));
+    const ParallelFor parallel_for = ThreadsOf(context);
+    const auto tables = static_cast<int64_t>(parts.size());
+    const std::lock_guard<std::mutex> guard(mutex_);
+    sums_.resize(parts.size());
+    int64_t keys = 0;
+    for (const auto& table : parts) {
+      for (const KeyGradients& part : table) keys += part.keys.size();
+    }
+    const int64_t cost = kKeyCostNs * (keys / tables + 1);
+    parallel_for(tables, cost, [&](int64_t begin, int64_t end) {
+      for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
+        sums_[t].Number(parts[t]);
+      }
+    });
+    std::vector<float*> outputs;
+    OP_REQUIRES_OK(context, Allocate(context, &outputs));
+    parallel_for(tables, cost, [&](int64_t begin, int64_t end) {
+      for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
+        sums_[t].Sum(parts[t], table_dims_[t], outputs[t]);
+      }
+    });
+  }
+
+ private:
+  Status Collect(OpKernelContext* context, std::vector<std::vector<KeyGradients>>* parts) const {
+    OpInputList keys, gradients;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
+    SideBySide places;
+    if (side_by_side_) {
+      TFHYBRID_ASSIGN_OR_RETURN(places, PlaceSideBySide(keys, dims_));
+    }
+    for (int i = 0; i < keys.size(); ++i) {
+      const auto feature = static_cast<size_t>(i);
+      const Tensor& gradient = gradients[side_by_side_ ? 0 : i];
+      const int64_t wanted =
+          side_by_side_ ? places.batch * places.width : keys[i].NumElements() * dims_[feature];
+      if (gradient.NumElements() != wanted) {
+        return Status::Error(StatusCode::kInvalidArgument, "The gradient of feature ", i, " has ",
+                             wanted, " floats. Received: ", gradient.shape().DebugString());
+      }
+      const float* data = gradient.flat<float>().data();
+      (*parts)[static_cast<size_t>(table_of_[feature])].push_back(
+          side_by_side_ ? KeyGradients{KeysOf(keys[i]), data + places.offsets[feature],
+                                       places.layouts[feature]}
+                        : KeyGradients{KeysOf(keys[i]), data, RowLayout::Array(dims_[feature])});
+    }
+    return Status::Ok();
+  }
+
+  tensorflow::Status Allocate(OpKernelContext* context, std::vector<float*>* outputs) const {
+    OpOutputList distinct_list, sums_list;
+    TF_RETURN_IF_ERROR(context->output_list("distinct", &distinct_list));
+    TF_RETURN_IF_ERROR(context->output_list("sums", &sums_list));
+    for (size_t t = 0; t < sums_.size(); ++t) {
+      const Span<const int64_t> keys = sums_[t].keys();
+      Tensor* distinct = nullptr;
+      Tensor* sum = nullptr;
+      const auto table = static_cast<int>(t);
+      TF_RETURN_IF_ERROR(distinct_list.allocate(table, TensorShape({keys.size()}), &distinct));
+      TF_RETURN_IF_ERROR(
+          sums_list.allocate(table, TensorShape({keys.size(), table_dims_[t]}), &sum));
+      std::copy(keys.begin(), keys.end(), distinct->flat<tensorflow::int64>().data());
+      outputs->push_back(sum->flat<float>().data());
+    }
+    return tensorflow::OkStatus();
+  }
+
+  std::vector<int64_t> dims_;
+  std::vector<int64_t> table_of_;
+  std::vector<int64_t> table_dims_;
+  bool side_by_side_ = false;
+  std::mutex mutex_;
+  std::vector<GradientSum> sums_;  // scratch, guarded by mutex_
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhybridSumGradients").Device(tensorflow::DEVICE_CPU),
+                        SumGradientsOp);
+
+}  // namespace
+}  // namespace tfhybrid

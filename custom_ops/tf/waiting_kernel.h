@@ -1,0 +1,41 @@
+// WaitingKernel: an op on tables that begins when they have the updates that this rank took part
+// in, and that meanwhile holds no thread of TensorFlow's.
+#ifndef TFHYBRID_TF_WAITING_KERNEL_H_
+#define TFHYBRID_TF_WAITING_KERNEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/util/status.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf/bridge.h"
+
+namespace tfhybrid {
+
+class WaitingKernel : public tensorflow::AsyncOpKernel {
+ public:
+  // Reads the attributes `tables` and `dims`, which every such op has.
+  explicit WaitingKernel(tensorflow::OpKernelConstruction* context);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+
+ protected:
+  // On one of TensorFlow's threads, once the tables have come so far.
+  virtual Status Run(tensorflow::OpKernelContext* context, const OpenTables& tables) = 0;
+
+  const std::vector<std::string>& names() const { return tables_.names(); }
+  const std::vector<int64_t>& dims() const { return dims_; }
+
+ private:
+  // Either finishes and calls `done`, or leaves both to the waiting thread, or returns what is
+  // wrong.
+  Status Start(tensorflow::OpKernelContext* context, const DoneCallback& done);
+
+  std::vector<int64_t> dims_;
+  NamedTables tables_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_TF_WAITING_KERNEL_H_

@@ -1,0 +1,149 @@
+#include "core/compute/merged_keys.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace tfhybrid {
+namespace {
+
+// What a rank brings, and owns.
+struct Rank {
+  std::vector<int64_t> keys;
+  std::vector<float> gradients;
+  int64_t host;
+};
+
+std::vector<Rank> RandomRanks(const std::vector<int64_t>& hosts, int64_t dim,
+                              std::mt19937_64* random) {
+  std::uniform_real_distribution<float> gradient(-1.0f, 1.0f);
+  std::vector<Rank> ranks;
+  for (const int64_t host : hosts) {
+    std::set<int64_t> distinct;
+    for (uint64_t i = (*random)() % 50; i > 0; --i) {
+      const auto key = static_cast<int64_t>((*random)() % 40);
+      distinct.insert(key % 3 == 0 ? key : std::numeric_limits<int64_t>::min() + key);
+    }
+    Rank rank = {{distinct.begin(), distinct.end()}, {}, host};
+    std::shuffle(rank.keys.begin(), rank.keys.end(), *random);
+    for (size_t i = 0; i < rank.keys.size() * static_cast<size_t>(dim); ++i) {
+      rank.gradients.push_back(gradient(*random));
+    }
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+// The sums of a key by host, and in how many ranks it is.
+struct Wanted {
+  std::vector<std::pair<int64_t, std::vector<float>>> hosts;
+  uint32_t count = 0;
+
+  void Add(int64_t host, const float* gradient, int64_t dim) {
+    ++count;
+    if (hosts.empty() || hosts.back().first != host) {
+      hosts.emplace_back(host, std::vector<float>(gradient, gradient + dim));
+      return;
+    }
+    for (int64_t c = 0; c < dim; ++c) hosts.back().second[static_cast<size_t>(c)] += gradient[c];
+  }
+  std::vector<float> Sum() const {
+    std::vector<float> sum = hosts.front().second;
+    for (size_t host = 1; host < hosts.size(); ++host) {
+      for (size_t c = 0; c < sum.size(); ++c) sum[c] += hosts[host].second[c];
+    }
+    return sum;
+  }
+};
+
+// Merges in `parts` shares and compares with a map; `merged` has one entry per share, reused.
+void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& ranks, int64_t dim) {
+  std::vector<RankGradients> gradients;
+  std::vector<int64_t> order;
+  std::map<int64_t, Wanted> wanted;
+  for (const Rank& rank : ranks) {
+    gradients.push_back({rank.keys, rank.gradients.data(), rank.host});
+    for (size_t i = 0; i < rank.keys.size(); ++i) {
+      if (wanted.count(rank.keys[i]) == 0) order.push_back(rank.keys[i]);
+      wanted[rank.keys[i]].Add(rank.host, rank.gradients.data() + i * static_cast<size_t>(dim),
+                               dim);
+    }
+  }
+  const auto parts = static_cast<int64_t>(merged->size());
+  std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
+  std::set<int64_t> seen;
+  for (int64_t part = 0; part < parts; ++part) {
+    MergedKeys& share = (*merged)[static_cast<size_t>(part)];
+    share.Merge(gradients, dim, part, parts);
+    size_t place = 0;
+    for (int64_t i = 0; i < share.keys().size(); ++i) {
+      const int64_t key = share.keys()[i];
+      EXPECT_TRUE(seen.insert(key).second) << key;
+      ASSERT_EQ(1u, wanted.count(key)) << key;
+      EXPECT_EQ(wanted[key].count, share.Count(i));
+      EXPECT_EQ(0, std::memcmp(wanted[key].Sum().data(), share.Sum(i, scratch.data()),
+                               static_cast<size_t>(dim) * sizeof(float)))
+          << key;
+      // In order of first occurrence.
+      while (place < order.size() && order[place] != key) ++place;
+      EXPECT_LT(place, order.size()) << key;
+    }
+  }
+  EXPECT_EQ(wanted.size(), seen.size());
+}
+
+TEST(MergedKeysTest, SumsAsAMapDoesForAnyRanksHostsAndShares) {
+  std::mt19937_64 random(5);
+  const std::vector<std::vector<int64_t>> layouts = {
+      {0},       {0, 0},       {0, 1},          {0, 0, 0},       {0, 1, 2},
+      {0, 0, 1}, {0, 1, 1, 2}, {0, 0, 0, 1, 1}, {0, 0, 1, 2, 2}, {7, 7, 7, 3, 3}};
+  for (int64_t parts = 1; parts <= 7; ++parts) {
+    std::vector<MergedKeys> merged(static_cast<size_t>(parts));
+    for (const std::vector<int64_t>& hosts : layouts) {
+      for (const int64_t dim : {1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 32, 33}) {
+        ExpectMerged(&merged, RandomRanks(hosts, dim, &random), dim);
+      }
+    }
+  }
+}
+
+TEST(MergedKeysTest, SharesAreOfAboutOneSize) {
+  Rank rank;
+  rank.host = 0;
+  for (int64_t key = 0; key < 70000; ++key) rank.keys.push_back(key);
+  rank.gradients.resize(rank.keys.size());
+  MergedKeys merged;
+  for (int64_t part = 0; part < 7; ++part) {
+    merged.Merge({{rank.keys, rank.gradients.data(), 0}}, 1, part, 7);
+    EXPECT_NEAR(10000, static_cast<double>(merged.keys().size()), 500);
+  }
+}
+
+TEST(MergedKeysTest, GradientOfOneRankStaysWhereItIs) {
+  const std::vector<int64_t> keys = {4, 5};
+  const std::vector<float> gradients = {1, 2, 3, 4};
+  MergedKeys merged;
+  for (const int64_t ranks : {1, 2}) {
+    std::vector<RankGradients> all = {{keys, gradients.data(), 0}};
+    if (ranks == 2) all.push_back({{}, nullptr, 0});
+    merged.Merge(all, 2, 0, 1);
+    EXPECT_EQ(gradients.data() + 2, merged.Sum(1, nullptr));
+    EXPECT_EQ(1u, merged.Count(1));
+  }
+}
+
+TEST(MergedKeysTest, NoRankHasKeys) {
+  std::vector<MergedKeys> merged(3);
+  ExpectMerged(&merged, {{{}, {}, 0}, {{}, {}, 1}}, 4);
+}
+
+}  // namespace
+}  // namespace tfhybrid

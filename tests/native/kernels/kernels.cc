@@ -1,0 +1,38 @@
+#include "kernels/kernels.h"
+
+#include <cstring>
+#include <vector>
+
+#include "core/compute/gradient_sum.h"
+#include "core/compute/merged_keys.h"
+
+namespace tfhybrid {
+namespace {
+
+void SumGradients(const float* rows, int64_t count, int64_t dim, float* sum) {
+  const std::vector<int64_t> keys(static_cast<size_t>(count), 7);
+  const std::vector<KeyGradients> parts = {{keys, rows, RowLayout::Array(dim)}};
+  GradientSum gradients;
+  gradients.Number(parts);
+  gradients.Sum(parts, dim, sum);
+}
+
+void MergeRanks(const float* rows, int64_t count, int64_t dim, float* sum) {
+  const int64_t key = 7;
+  std::vector<RankGradients> ranks;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    ranks.push_back({Span<const int64_t>(&key, 1), rows + rank * dim, rank / 2});
+  }
+  MergedKeys merged;
+  merged.Merge(ranks, dim, 0, 1);
+  std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
+  std::memcpy(sum, merged.Sum(0, scratch.data()), static_cast<size_t>(dim) * sizeof(float));
+}
+
+}  // namespace
+}  // namespace tfhybrid
+
+tfhybrid::Kernels tfhybrid_test_kernels() {
+  return {tfhybrid::ApplyRow, tfhybrid::InitializeRow, tfhybrid::SumGradients,
+          tfhybrid::MergeRanks};
+}

@@ -1,0 +1,112 @@
+// The store of a job as a kill leaves it after any instruction of an update.
+//
+// A killed process leaves in shared memory what its finished instructions wrote. So the leader is
+// run instruction by instruction; whenever one has changed the store, a copy of it is recovered.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/shm/mapped_file.h"
+#include "core/util/simd.h"
+#include "shm/stepped_process.h"
+#include "store/segment_files.h"
+#include "sync/recovery_fixture.h"
+
+namespace tfhybrid {
+namespace {
+
+// The files of a store in shared memory, as they are, and as they were when last looked at.
+class WatchedFiles {
+ public:
+  explicit WatchedFiles(const std::string& directory) {
+    for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+      const std::string name = entry.path().filename().string();
+      seen_[name] = ReadFile(entry.path().string());
+      if (name.rfind("rank-", 0) == 0) continue;
+      mapped_.emplace(name, MappedFile::OpenReadOnly(entry.path().string()).Take());
+    }
+  }
+  const Files& seen() const { return seen_; }
+
+  // Looks again. Whether there was a change.
+  bool Look() {
+    bool changed = false;
+    for (const auto& [name, file] : mapped_) {
+      std::string& seen = seen_[name];
+      if (std::memcmp(seen.data(), file.data(), seen.size()) == 0) continue;
+      seen.assign(reinterpret_cast<const char*>(file.data()), seen.size());
+      changed = true;
+    }
+    return changed;
+  }
+
+ private:
+  Files seen_;
+  std::map<std::string, MappedFile> mapped_;
+};
+
+class AnyInstantTest : public RecoveryTest {
+ protected:
+  // Recovers a copy of the files. Returns the version found.
+  uint64_t RecoverCopy(const Files& files, const Models& models) const {
+    const TemporaryDirectory elsewhere;
+    mkdir(TrainingDirectory(elsewhere.path()).c_str(), 0700);
+    WriteFiles(files, TrainingDirectory(elsewhere.path()));
+    const auto recovered = RecoverStore(TrainingStore(elsewhere.path(), 0), RunInline);
+    EXPECT_OK(recovered);
+    if (!recovered.ok()) return 0;
+    const Store& store = *recovered.value();
+    const uint64_t version = VersionOf(store, models.before.plan());
+    const bool updated = version == models.after.version();
+    EXPECT_EQ("", Difference(store, updated ? models.after : models.before, updated));
+    return version;
+  }
+};
+
+TEST_F(AnyInstantTest, UpdateIsDoneOrNotAfterEveryInstruction) {
+#ifdef TFHYBRID_SANITIZED
+  GTEST_SKIP() << "a sanitizer makes too many instructions of it";
+#endif
+  constexpr uint64_t kVersion = 12;  // whose update adds rows, and neither chunk nor index
+  const TrainingPlan plan = SmallPlan();
+  const Models models(plan, kVersion);
+  for (size_t table = 0; table < plan.tables.size(); ++table) {
+    EXPECT_LT(models.before.rows(table).size(), models.after.rows(table).size());
+  }
+  TrainingJob* job = nullptr;  // the child's
+  SteppedProcess child(
+      [&] {
+        job = TrainingJob::Create(plan, directory_.path()).Take().release();
+        for (uint64_t v = 1; v <= kVersion; ++v) EXPECT_OK(job->Train(v, RunInline));
+      },
+      [&] { EXPECT_OK(job->Train(kVersion + 1, RunInline)); });
+  if (!child.possible()) GTEST_SKIP() << "needs the right to trace a child";
+  WatchedFiles files(Directory());
+  int64_t instructions = 0, changes = 0;
+  std::map<uint64_t, int64_t> found;
+  for (uint64_t last = kVersion; child.Step(); ++instructions) {
+    if (!files.Look()) continue;
+    SCOPED_TRACE("change " + std::to_string(++changes));
+    const uint64_t version = RecoverCopy(files.seen(), models);
+    EXPECT_LE(last, version);
+    last = version;
+    ++found[version];
+    if (HasFailure()) return;
+  }
+  EXPECT_EQ(files.seen().size(), ReadFiles(Directory()).size()) << "of files in the store";
+  EXPECT_EQ(kVersion + 1, RecoverCopy(files.seen(), models));
+  EXPECT_GT(found[kVersion], 20);
+  EXPECT_GT(found[kVersion + 1], 300);
+  RecordProperty("instructions", std::to_string(instructions));
+  RecordProperty("changes", std::to_string(changes));
+}
+
+}  // namespace
+}  // namespace tfhybrid

@@ -1,0 +1,125 @@
+// A job that is killed at a chosen place of its training, and recovered.
+#ifndef TFHYBRID_TESTS_NATIVE_SYNC_RECOVERY_FIXTURE_H_
+#define TFHYBRID_TESTS_NATIVE_SYNC_RECOVERY_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/util/fault_point.h"
+#include "shm/child_process.h"
+#include "shm/status_asserts.h"
+#include "shm/temporary_directory.h"
+#include "store/table_fixture.h"
+#include "sync/training_job.h"
+
+namespace tfhybrid {
+
+// Three tables, one of each optimizer, of two ranks of one host.
+inline TrainingPlan SmallPlan() {
+  TrainingPlan plan;
+  plan.tables = {{ConfigOf("sgd", 1), OptimizerOf(OptimizerKind::kSgd), 6, 4},
+                 {ConfigOf("adagrad", 3), OptimizerOf(OptimizerKind::kAdagrad), 6, 5},
+                 {ConfigOf("adam", 16), OptimizerOf(OptimizerKind::kAdam), 8, 6}};
+  plan.hosts = {0, 0};
+  return plan;
+}
+
+// What the tables hold before an update, after it, and after the one that follows.
+struct Models {
+  Models(const TrainingPlan& plan, uint64_t version) : before(plan), after(plan), next(plan) {
+    before.AdvanceTo(version);
+    after.AdvanceTo(version + 1);
+    next.AdvanceTo(version + 2);
+  }
+  TrainingModel before, after, next;
+};
+
+class RecoveryTest : public testing::Test {
+ protected:
+  using Step = std::function<void(TrainingJob*)>;
+
+  // A child trains up to `version`, prepares, and then runs `body`, in which it dies at the
+  // `point`-th fault point. Whether there were so many.
+  bool KilledAt(
+      int64_t point, const TrainingPlan& plan, uint64_t version, const Step& body,
+      const Step& prepare = [](TrainingJob*) {}) {
+    std::filesystem::remove_all(Directory());
+    return KilledInChild([&] {
+      auto job = TrainingJob::Create(plan, directory_.path());
+      ASSERT_OK(job);
+      for (uint64_t v = 1; v <= version; ++v) ASSERT_OK(job.value()->Train(v, RunInline));
+      prepare(job.value().get());
+      ArmFaultPoint(point);
+      body(job.value().get());
+      // Left behind, as if it had been killed.
+      job.Take().release();
+    });
+  }
+
+  // The same, dying in the update that follows `version`.
+  bool KilledInUpdate(int64_t point, const TrainingPlan& plan, uint64_t version) {
+    return KilledAt(point, plan, version,
+                    [&](TrainingJob* job) { EXPECT_OK(job->Train(version + 1, RunInline)); });
+  }
+
+  Result<std::unique_ptr<Store>> Recover() const {
+    return RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
+  }
+
+  // Recovers, expects all tables as before the update or all as after it, and that training goes on
+  // from there. Returns the version.
+  uint64_t ExpectWhole(const Models& models) const {
+    auto recovered = Recover();
+    EXPECT_OK(recovered);
+    if (!recovered.ok()) return 0;
+    std::shared_ptr<Store> store = recovered.Take();
+    const TrainingPlan& plan = models.before.plan();
+    const uint64_t version = VersionOf(*store, plan);
+    const bool updated = version == models.after.version();
+    const TrainingModel& model = updated ? models.after : models.before;
+    EXPECT_EQ("", Difference(*store, model, updated));
+    ExpectInitialValues(*store, model);
+    auto job = TrainingJob::GoOn(plan, directory_.path(), std::move(store));
+    EXPECT_OK(job);
+    if (!job.ok()) return version;
+    EXPECT_OK(job.value()->Train(version + 1, RunInline));
+    for (size_t table = 0; table < plan.tables.size(); ++table) {
+      const auto trained = job.value()->store()->Find(plan.tables[table].config.name);
+      EXPECT_EQ("", TableDifference(*trained, updated ? models.next : models.after, table));
+    }
+    return version;
+  }
+
+  static uint64_t VersionOf(const Store& store, const TrainingPlan& plan) {
+    return store.Find(plan.tables.front().config.name)->reader->version();
+  }
+
+  std::string Directory() const { return TrainingDirectory(directory_.path()); }
+
+  TemporaryDirectory directory_;
+
+ private:
+  static void ExpectInitialValues(const Store& store, const TrainingModel& model) {
+    for (size_t table = 0; table < model.plan().tables.size(); ++table) {
+      TableReader* reader = store.Find(model.plan().tables[table].config.name)->reader.get();
+      for (uint64_t number = 0; number < 50; ++number) {
+        const int64_t key = PlannedKey(number);
+        if (model.rows(table).count(key) > 0) continue;
+        std::vector<float> row = model.FreshRow(table, key), read(row);
+        EXPECT_OK(reader->Lookup(Span<const int64_t>(&key, 1), read.data()));
+        EXPECT_EQ(row, read) << key;
+      }
+    }
+  }
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_TESTS_NATIVE_SYNC_RECOVERY_FIXTURE_H_

@@ -1,0 +1,43 @@
+"""Both ways in which gradients reach the leader leave the same bits."""
+
+from __future__ import annotations
+
+import pytest
+
+import tfhybrid
+from tests.parallel.test_exactness import fit, loss
+from tests.reference import click_model
+from tests.reference.click_model import OPTIMIZERS
+from tfhybrid.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("job")
+
+STEPS = 6
+
+
+def digests(optimizer: str, reduction: str, sync: str) -> dict[str, int]:
+    """Trains a model of a job of its own; returns the digest of each table, state included."""
+    tfhybrid.shutdown()
+    tfhybrid.init(seed=3)
+    model = click_model.keras_model()
+    wrapped = tfhybrid.DistributedOptimizer(
+        OPTIMIZERS[optimizer][0](), reduction=reduction, sync=sync
+    )
+    model.compile(optimizer=wrapped, loss=loss())
+    fit(model, click_model.batches(STEPS, tfhybrid.size()))
+    tables = click_model.collection(model).tables
+    return {name: table.digest() for name, table in tables.items()}
+
+
+@pytest.mark.parametrize("reduction", ["frequency", "mean"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_mailboxes_and_allgather_give_the_same_tables(optimizer, reduction) -> None:
+    through_mailboxes = digests(optimizer, reduction, "shared_memory")
+    gathered = digests(optimizer, reduction, "allgather")
+    assert through_mailboxes == gathered
+    assert len(set(through_mailboxes.values())) == len(through_mailboxes)
+
+
+def test_an_unknown_way_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"sync is one of .*Received: 'mail'"):
+        tfhybrid.DistributedOptimizer("sgd", sync="mail")
