@@ -103,8 +103,9 @@ void TableWriter::RemoveUnfinished() const {
   if (StateFloats() == 0) {
     for (int64_t made = 0; unlink(paths_.State(made).c_str()) == 0;) ++made;
   }
-  while ((unlink(paths_.Rows(chunk).c_str()) == 0) | (unlink(paths_.State(chunk).c_str()) == 0)) {
-    ++chunk;
+  for (bool removed = true; removed; ++chunk) {
+    removed = unlink(paths_.Rows(chunk).c_str()) == 0;
+    removed |= unlink(paths_.State(chunk).c_str()) == 0;
   }
   TFHYBRID_FAULT_POINT();
   const uint64_t generation = table()->counters.index_generation;
@@ -115,8 +116,28 @@ void TableWriter::RemoveUnfinished() const {
 // REQUIRES: the chunks are attached.
 // A row counts before the index names it, so rows may be missing there; nothing else may be wrong.
 Status TableWriter::CompleteIndex() {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<int64_t> missing, RowsNotInIndex());
+  // Counted before anything is inserted: no insertion ends in an index without an empty slot.
+  const int64_t named = rows() - static_cast<int64_t>(missing.size());
+  const Span<IndexSlot> slots = SlotsOf(index_file_);
+  const auto taken = std::count_if(slots.begin(), slots.end(), [](const IndexSlot& slot) {
+    return slot.row_plus_one != 0;
+  });
+  if (taken != named) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: its index has ",
+                         taken, " keys, of which ", named, " have a row");
+  }
+  for (const int64_t row : missing) {
+    const RowLocator::Place place = locator_.Locate(row);
+    index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
+    TFHYBRID_FAULT_POINT();
+  }
+  return Status::Ok();
+}
+
+Result<std::vector<int64_t>> TableWriter::RowsNotInIndex() const {
   constexpr int64_t kBlock = 4096;
-  std::vector<int64_t> found(kBlock);
+  std::vector<int64_t> found(kBlock), missing;
   for (int64_t row = 0, chunk = 0; row < rows(); ++chunk) {
     const int64_t in_chunk = std::min(locator_.ChunkRows(chunk), rows() - row);
     const int64_t* keys = chunks_[static_cast<size_t>(chunk)].keys;
@@ -130,12 +151,11 @@ Status TableWriter::CompleteIndex() {
           return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: key ",
                                keys[start + i], " has the rows ", row, " and ", named);
         }
-        index_.Insert(keys[start + i], row);
-        TFHYBRID_FAULT_POINT();
+        missing.push_back(row);
       }
     }
   }
-  return Status::Ok();
+  return missing;
 }
 
 }  // namespace tfhybrid

@@ -163,6 +163,7 @@ class TableWriter {
   Status AttachChunk(int64_t number);
   Status AttachIndex();
   Status CompleteIndex();
+  Result<std::vector<int64_t>> RowsNotInIndex() const;
   void RemoveUnfinished() const;
 
   const MappedFile table_;

@@ -146,7 +146,11 @@ void UpdateJournal::Begin(const std::vector<uint64_t>& versions, Span<const floa
     tables()[t].learning_rate = learning_rates[static_cast<int64_t>(t)];
   }
   TFHYBRID_FAULT_POINT();
-  for (int64_t lane = 0; lane < kLanes; ++lane) *LaneAt(lane) = UndoLane();
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    // Member by member: what lies between the members stays 0.
+    LaneAt(lane)->done = 0;
+    LaneAt(lane)->armed = 0;
+  }
   TFHYBRID_FAULT_POINT();
   // Release: whoever finds the update begun finds all of the above.
   __atomic_store_n(&segment()->begun, 1, __ATOMIC_RELEASE);

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "store/segment_files.h"
 #include "store/table_fixture.h"
 
 namespace tfhybrid {
@@ -167,6 +168,22 @@ TEST_F(SegmentTest, IndexThatPointsPastTheRowsIsDamage) {
       Overwrite("t.index.2", kIndexSlotsOffset + slot * 16 + 8, row + 1);
     }
     ExpectDamaged("index of table 't'", "names row");
+  }
+}
+
+TEST_F(SegmentTest, IndexWithKeysOfNoRowIsNotTakenOver) {
+  // A single one, then all that were free: no insertion may look for an empty slot then.
+  for (const int64_t strays : {1, 512}) {
+    std::string index = ReadFile(directory_.File("t.index.2"));
+    auto* slot = reinterpret_cast<IndexSlot*>(index.data() + kIndexSlotsOffset);
+    for (int64_t left = strays, i = 0; left > 0 && i < 512; ++i, ++slot) {
+      if (slot->row_plus_one != 0) continue;
+      *slot = {int64_t{1} << 50 | i, 1};
+      --left;
+    }
+    WriteFile(directory_.File("t.index.2"), index);
+    ExpectError(TableWriter::Attach(directory_.path(), kToken, "t").status(),
+                StatusCode::kDataLoss, {"Table 't'", "its index has"});
   }
 }
 
