@@ -19,8 +19,16 @@ tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, Message
   return tensorflow::errors::InvalidArgument("tables and dims have one entry per table");
 }
 
+tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context, size_t tables,
+                                std::vector<bool>* distinct) {
+  TF_RETURN_IF_ERROR(context->GetAttr("distinct", distinct));
+  if (distinct->size() == tables) return tensorflow::OkStatus();
+  return tensorflow::errors::InvalidArgument("distinct has one entry per table");
+}
+
 Result<std::vector<KeyGradients>> ReadGradients(tensorflow::OpKernelContext* context,
-                                                const MessageSchema& schema) {
+                                                const MessageSchema& schema,
+                                                const std::vector<bool>& distinct) {
   OpInputList keys, gradients;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
@@ -34,8 +42,8 @@ Result<std::vector<KeyGradients>> ReadGradients(tensorflow::OpKernelContext* con
                            "]. Received: ", keys[i].shape().DebugString(), " and ",
                            gradients[i].shape().DebugString());
     }
-    tables.push_back(
-        {KeysOf(keys[i]), gradients[i].flat<float>().data(), RowLayout::Array(schema.dims[t])});
+    tables.push_back({KeysOf(keys[i]), gradients[i].flat<float>().data(),
+                      RowLayout::Array(schema.dims[t]), distinct[t]});
   }
   return tables;
 }

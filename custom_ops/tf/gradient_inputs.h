@@ -14,9 +14,14 @@ namespace tfhybrid {
 // The attributes `tables` and `dims`.
 tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema);
 
+// The attribute `distinct`: for each of `tables` tables whether none of its keys comes twice.
+tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context, size_t tables,
+                                std::vector<bool>* distinct);
+
 // One entry per table; points into the inputs.
 Result<std::vector<KeyGradients>> ReadGradients(tensorflow::OpKernelContext* context,
-                                                const MessageSchema& schema);
+                                                const MessageSchema& schema,
+                                                const std::vector<bool>& distinct);
 
 }  // namespace tfhybrid
 

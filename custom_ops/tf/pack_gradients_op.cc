@@ -23,6 +23,7 @@ REGISTER_OP("TfhybridPackGradients")
     .Output("message: int64")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
+    .Attr("distinct: list(bool)")
     .Attr("N: int >= 1")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
@@ -33,6 +34,7 @@ Sums the gradients of equal keys and packs distinct keys and sums of all tables 
 
 keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
+distinct: For each table whether it is known that no key comes twice.
 message: The message of this rank, 64-bit words (core/sync/gradient_message.h); messages of all
   ranks laid end to end are the input of TfhybridApplyGathered.
 )doc");
@@ -41,10 +43,11 @@ class PackGradientsOp : public tensorflow::OpKernel {
  public:
   explicit PackGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, ReadSchema(context, &schema_));
+    OP_REQUIRES_OK(context, ReadDistinct(context, schema_.dims.size(), &distinct_));
   }
 
   void Compute(OpKernelContext* context) override {
-    Result<std::vector<KeyGradients>> tables = ReadGradients(context, schema_);
+    Result<std::vector<KeyGradients>> tables = ReadGradients(context, schema_, distinct_);
     OP_REQUIRES_OK(context, ToTensorFlow(tables.status()));
     const std::lock_guard<std::mutex> guard(mutex_);
     const ParallelFor parallel_for = ThreadsOf(context);
@@ -59,6 +62,7 @@ class PackGradientsOp : public tensorflow::OpKernel {
 
  private:
   MessageSchema schema_;
+  std::vector<bool> distinct_;
   std::mutex mutex_;
   GradientPacker packer_;  // scratch, guarded by mutex_
 };

@@ -25,6 +25,7 @@ REGISTER_OP("TfhybridPostGradients")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("update: string")
+    .Attr("distinct: list(bool)")
     .Attr("hosts: list(int)")
     .Attr("reduction: {'frequency', 'sum', 'mean'} = 'frequency'")
     .Attr("N: int >= 1")
@@ -42,6 +43,7 @@ op but the next lookup waits for that.
 proxies: One resource per table, the handle of its proxy variable: later lookups come after.
 keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
+distinct: For each table whether it is known that no key comes twice.
 learning_rates: [N], one per table.
 update: Tells the updates of one optimizer from those of others; equal on all ranks.
 hosts: The host of each rank: all the same here.
@@ -51,12 +53,14 @@ reduction: 'frequency' divides by the number of ranks in which a key occurred, '
 
 class PostGradientsOp : public UpdateKernel {
  public:
-  explicit PostGradientsOp(OpKernelConstruction* context) : UpdateKernel(context, true) {}
+  explicit PostGradientsOp(OpKernelConstruction* context) : UpdateKernel(context, true) {
+    OP_REQUIRES_OK(context, ReadDistinct(context, dims().size(), &distinct_));
+  }
 
  private:
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
     TFHYBRID_ASSIGN_OR_RETURN(std::vector<KeyGradients> gradients,
-                              ReadGradients(context, settings().schema));
+                              ReadGradients(context, settings().schema, distinct_));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update, Named());
     const std::lock_guard<std::mutex> guard(mutex_);
     const ParallelFor parallel_for = ThreadsOf(context);
@@ -69,6 +73,7 @@ class PostGradientsOp : public UpdateKernel {
     return posted;
   }
 
+  std::vector<bool> distinct_;
   std::mutex mutex_;
   GradientPacker packer_;  // scratch, guarded by mutex_
 };

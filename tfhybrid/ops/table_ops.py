@@ -92,6 +92,12 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
     return slices
 
 
+def _has_distinct_keys(slices: tf.IndexedSlices) -> bool:
+    """Whether the keys come straight from a lookup's gradient, whatever was done to the values."""
+    # Where a table was looked up twice, the tape has laid two gradients end to end.
+    return not tf.executing_eagerly() and slices.indices.op.type == "TfhybridSumGradients"
+
+
 def pack_gradients(tables: Sequence[TableRef], gradients: Sequence[tf.IndexedSlices]) -> tf.Tensor:
     """Sums gradients of equal keys and packs those of all tables into this rank's message.
 
@@ -105,6 +111,7 @@ def pack_gradients(tables: Sequence[TableRef], gradients: Sequence[tf.IndexedSli
     return _ops.tfhybrid_pack_gradients(
         keys=[tf.cast(slices.indices, tf.int64) for slices in gradients],
         gradients=[tf.cast(slices.values, tf.float32) for slices in gradients],
+        distinct=[_has_distinct_keys(slices) for slices in gradients],
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],
     )
@@ -149,6 +156,7 @@ def post_gradients(
         proxies=[table.proxy for table in tables],
         keys=[tf.cast(slices.indices, tf.int64) for slices in gradients],
         gradients=[tf.cast(slices.values, tf.float32) for slices in gradients],
+        distinct=[_has_distinct_keys(slices) for slices in gradients],
         learning_rates=learning_rates,
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],

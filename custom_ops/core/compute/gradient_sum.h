@@ -20,6 +20,7 @@ struct KeyGradients {
   Span<const int64_t> keys;
   const float* gradients;
   RowLayout layout;
+  bool distinct = false;  // no key comes twice
 };
 
 class GradientSum {

@@ -16,8 +16,8 @@ namespace tfhybrid {
 // Reusable scratch; not thread-safe.
 class GradientPacker {
  public:
-  // One entry per table; `parallel_for` runs tables side by side. Returns the distinct keys of
-  // each.
+  // One entry per table; `parallel_for` runs tables side by side. Returns the number of distinct
+  // keys of each. REQUIRES: gradients that are distinct lie in an array.
   const std::vector<int64_t>& Number(std::vector<KeyGradients> tables,
                                      const ParallelFor& parallel_for);
   // Writes the keys and sums of what was numbered last.
@@ -25,8 +25,16 @@ class GradientPacker {
             const ParallelFor& parallel_for) const;
 
  private:
-  std::vector<std::vector<KeyGradients>> tables_;
-  std::vector<GradientSum> sums_;
+  struct Table {
+    std::vector<KeyGradients> gradients;  // one
+    GradientSum sum;                      // unused where keys are distinct
+    bool distinct() const { return gradients.front().distinct; }
+  };
+
+  void Copy(const MessageSchema& schema, const MessageBuilder& message,
+            const ParallelFor& parallel_for) const;
+
+  std::vector<Table> tables_;
   std::vector<int64_t> counts_;
   int64_t cost_ = 0;  // of a table, in nanoseconds
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,7 +45,8 @@ class GradientPackerTest : public testing::Test {
   std::vector<KeyGradients> Tables() const {
     std::vector<KeyGradients> tables;
     for (size_t t = 0; t < keys_.size(); ++t) {
-      tables.push_back({keys_[t], gradients_[t].data(), RowLayout::Array(schema_.dims[t])});
+      tables.push_back({keys_[t], gradients_[t].data(), RowLayout::Array(schema_.dims[t]),
+                        distinct_.count(t) > 0});
     }
     return tables;
   }
@@ -75,6 +77,7 @@ class GradientPackerTest : public testing::Test {
   MessageSchema schema_;
   std::vector<std::vector<int64_t>> keys_;
   std::vector<std::vector<float>> gradients_;
+  std::set<size_t> distinct_;  // tables that are said to be
 };
 
 TEST_F(GradientPackerTest, EveryTableIsSummedIntoOneMessage) {
@@ -87,6 +90,19 @@ TEST_F(GradientPackerTest, ThreadsChangeNothing) {
   GradientPacker packer, other;
   Fill({500, 300, 0, 1000, 2}, 2);
   EXPECT_EQ(Pack(&packer, RunInline), Pack(&other, OnThreads));
+}
+
+TEST_F(GradientPackerTest, DistinctKeysGoOverAsTheyAre) {
+  GradientPacker packer, other;
+  Fill({50, 20, 0, 30}, 3);
+  for (const size_t t : {size_t{1}, size_t{2}}) {
+    for (size_t i = 0; i < keys_[t].size(); ++i) keys_[t][i] = static_cast<int64_t>(i * i) - 100;
+  }
+  const std::vector<int64_t> summed = Pack(&other, RunInline);
+  ExpectPacked(summed);
+  distinct_ = {1, 2};
+  EXPECT_EQ(summed, Pack(&packer, RunInline));
+  EXPECT_EQ(summed, Pack(&packer, OnThreads));
 }
 
 TEST_F(GradientPackerTest, ScratchIsReusedForOtherSteps) {

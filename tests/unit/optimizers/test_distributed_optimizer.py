@@ -171,3 +171,30 @@ def test_an_eager_step_reaches_the_tables_of_the_running_job() -> None:
         optimizer.apply([gradient], layer.trainable_variables)
         assert layer.table.lookup([3]) == -1.0
         assert layer(tf.constant([3])) == -1.0
+
+
+@pytest.mark.parametrize("lookups", [1, 2])
+def test_keys_are_summed_once_only(lookups: int) -> None:
+    """What a lookup's gradient has summed is posted as it is; of two, laid end to end, it is not."""
+    layer = embedding()
+    layer.build()
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))
+    optimizer.build(layer.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(keys: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(layer(keys)) for _ in range(lookups)])
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        scaled = [tf.IndexedSlices(2.0 * g.values, g.indices, g.dense_shape) for g in gradients]
+        optimizer.apply(scaled, layer.trainable_variables)
+
+    keys = tf.constant([5, 7, 5])
+    before = layer(keys).numpy()
+    step(keys)
+    np.testing.assert_allclose(
+        layer(keys).numpy(), before - 2.0 * lookups * np.array([[2], [1], [2]]), rtol=1e-6
+    )
+    graph = step.get_concrete_function(keys).graph
+    (post,) = [op for op in graph.get_operations() if op.type == "TfhybridPostGradients"]
+    assert post.get_attr("distinct") == [lookups == 1]
