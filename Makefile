@@ -5,7 +5,7 @@ help:
 	@echo "make demo    train DeepFM on two ranks of this machine"
 	@echo "make test    native, unit and two-rank tests"
 	@echo "make check   formatting, linting, types, architecture"
-	@echo "make bench   list the benchmarks; scripts/bench NAME runs one"
+	@echo "make bench   a first look at the speed in five minutes; scripts/bench NAME for more"
 	@echo "make clean   remove what was built here (.venv and the cached Horovod wheel stay)"
 
 demo:

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from rich.console import Console
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 TFRA_ENVIRONMENT = (
@@ -85,9 +87,14 @@ def machine() -> dict[str, object]:
 
 
 def write_result(name: str, result: dict[str, object]) -> Path:
-    """Writes `benchmarks/results/<name>.json` with the date and the machine class."""
+    """Writes `benchmarks/results/<name>.json` with the date and the machine class, and names it."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    header = {"date": time.strftime("%Y-%m-%d"), "machine": machine()}
+    here = machine()
+    header = {"date": time.strftime("%Y-%m-%d"), "machine": here}
+    Console(highlight=False).print(
+        f"{here['processor']}, {here['cores']} cores, {here['memory_gib']} GiB, "
+        f"Linux {here['kernel']}"
+    )
     path.write_text(json.dumps(header | result, indent=2) + "\n")
     return path

@@ -130,6 +130,14 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
   });
 }
 
+int tfhybrid_table_count_nan(const char* table, int64_t* rows) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    TFHYBRID_ASSIGN_OR_RETURN(*rows, open->reader->CountNanRows());
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_table_digest(const char* table, uint64_t* digest) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));

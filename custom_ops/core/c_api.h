@@ -66,6 +66,8 @@ TFHYBRID_EXPORT int tfhybrid_table_open(const tfhybrid_table_config* config, int
 TFHYBRID_EXPORT int tfhybrid_table_set_optimizer(const char* table,
                                                  const tfhybrid_optimizer_config* config);
 TFHYBRID_EXPORT int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats);
+/* Rows whose embedding holds a NaN; reads them all. */
+TFHYBRID_EXPORT int tfhybrid_table_count_nan(const char* table, int64_t* rows);
 TFHYBRID_EXPORT int tfhybrid_table_digest(const char* table, uint64_t* digest);
 
 /* Waits for the updates that this rank has taken part in, then reads. */

@@ -12,7 +12,7 @@ import pytest
 import tfhybrid
 from tfhybrid import checkpoint, distributed
 from tfhybrid.data import Batches, Clicks
-from tfhybrid.errors import CheckpointError
+from tfhybrid.errors import CheckpointError, ConfigError
 
 FEATURES = ["user", "item"]
 STEPS_PER_EPOCH = 4
@@ -40,19 +40,24 @@ def batches() -> Batches:
     return Batches(Clicks(keys, labels), 64, seed=5)
 
 
-def start(optimizer: str = "adam", dim: int = 6) -> keras.Model:
+def start(
+    optimizer: str = "adam",
+    dim: int = 6,
+    features: list[str] = FEATURES,
+    dense_optimizer: type[keras.optimizers.Optimizer] = keras.optimizers.Adam,
+) -> keras.Model:
     """Starts the job anew, as a new process would, and builds the model."""
     tfhybrid.shutdown()
     tfhybrid.init()
     keras.utils.set_random_seed(11 + distributed.rank())
     table = tfhybrid.TableConfig(dim=dim, initializer="normal", optimizer=optimizer)
-    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in FEATURES}
-    embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(FEATURES, table))(inputs)
+    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in features}
+    embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(features, table))(inputs)
     flat = keras.layers.Concatenate()([keras.layers.Flatten()(e) for e in embedded.values()])
     hidden = keras.layers.Dense(8, activation="relu")(keras.layers.BatchNormalization()(flat))
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.3)(hidden)))
     model.compile(
-        tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.01)),
+        tfhybrid.DistributedOptimizer(dense_optimizer(0.01)),
         keras.losses.BinaryCrossentropy(from_logits=True),
     )
     return model
@@ -177,14 +182,84 @@ def test_damaged_checkpoint_changes_nothing(directory, damage):
     assert_equal(state(model), before)
 
 
-@pytest.mark.parametrize("change", [{"dim": 7}, {"optimizer": "adagrad"}])
-def test_checkpoint_of_another_model_is_refused(directory, change):
+def test_table_of_another_shape_is_refused(directory):
     model = start()
     fit(model, 1)
     checkpoint.save(model, directory, checkpoint.Position(1, 0))
-    other = start(**change)
-    with pytest.raises(CheckpointError, match=r"Received"):
-        checkpoint.restore(other, directory)
+    with pytest.raises(CheckpointError, match=r"dim and initializer .* Received"):
+        checkpoint.restore(start(dim=7), directory)
+
+
+@pytest.fixture
+def saved(directory) -> dict[str, np.ndarray]:
+    """The rows of each table of a checkpoint, by name, and its dense weights by number."""
+    model = start()
+    fit(model, 1)
+    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    return rows_and_weights(model)
+
+
+def rows_and_weights(model: keras.Model) -> dict[str, np.ndarray]:
+    tables = checkpoint.dense.tables_of(model)
+    rows = {name: table.lookup(np.arange(-40, 40)) for name, table in tables.items()}
+    weights = [w for w in model.trainable_weights if not isinstance(w, tfhybrid.layers.TableProxy)]
+    return rows | {str(i): np.asarray(weight) for i, weight in enumerate(weights)}
+
+
+def states(model: keras.Model) -> np.ndarray:
+    table = checkpoint.dense.tables_of(model)["user"]
+    return np.concatenate([block.states for block in table.blocks(states=True)])
+
+
+@pytest.mark.parametrize("optimizer", ["adagrad", "sgd"])
+def test_state_of_another_sparse_optimizer_is_dropped(directory, saved, optimizer, caplog):
+    model = start(optimizer)
+    checkpoint.restore(model, directory)
+    restored = rows_and_weights(model)
+    for name, value in saved.items():
+        np.testing.assert_array_equal(restored[name], value)
+    if distributed.rank() == 0:
+        np.testing.assert_array_equal(states(model), 0.1 if optimizer == "adagrad" else 0.0)
+        assert "Table 'user'" in caplog.text
+        assert "its state is dropped" in caplog.text
+    fit(model, 2, checkpoint.Position(1, 0))
+
+
+def test_state_of_another_dense_optimizer_is_dropped(directory, saved, caplog):
+    model = start(dense_optimizer=keras.optimizers.SGD)
+    checkpoint.restore(model, directory)
+    restored = rows_and_weights(model)
+    for name, value in saved.items():
+        np.testing.assert_array_equal(restored[name], value)
+    assert int(model.optimizer.iterations) == STEPS_PER_EPOCH
+    if distributed.rank() == 0:
+        assert "optimizer Adam: its state is dropped, SGD starts afresh" in caplog.text
+    fit(model, 2, checkpoint.Position(1, 0))
+
+
+def test_model_with_one_more_feature_takes_the_tables_that_both_have(directory, saved):
+    model = start(features=[*FEATURES, "hour"])
+    with pytest.raises(CheckpointError, match=r"restore\(tables=\[...\]\) takes those"):
+        checkpoint.restore(model, directory)
+    before = rows_and_weights(model)
+    checkpoint.restore(model, directory, tables=FEATURES, weights=False)
+    after = rows_and_weights(model)
+    for name, value in after.items():
+        expected = saved if name in FEATURES else before
+        np.testing.assert_array_equal(value, expected[name])
+    assert checkpoint.dense.tables_of(model)["hour"].rows == 0
+
+
+def test_only_the_tables_that_are_named_are_restored(directory, saved):
+    model = start()
+    fit(model, 2)
+    before = rows_and_weights(model)
+    checkpoint.restore(model, directory, tables=["item"], weights=False)
+    after = rows_and_weights(model)
+    for name, value in after.items():
+        np.testing.assert_array_equal(value, (saved if name == "item" else before)[name])
+    with pytest.raises(ConfigError, match=r"Received: tables=\['cart'\]"):
+        checkpoint.restore(model, directory, tables=["item", "cart"])
 
 
 def test_unwritable_directory_is_an_error_on_all_ranks(directory):

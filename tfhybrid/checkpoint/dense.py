@@ -12,6 +12,8 @@ from tfhybrid.errors import CheckpointError
 from tfhybrid.layers import TableProxy
 from tfhybrid.store import Table
 
+FILE = "dense.safetensors"
+
 
 def tables_of(model: keras.Model) -> dict[str, Table]:
     """Returns the tables of a model by name, frozen ones too."""
@@ -35,13 +37,16 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
     return arrays
 
 
-def assign(model: keras.Model, arrays: dict[str, np.ndarray], ranks: int) -> None:
+def assign(
+    model: keras.Model, arrays: dict[str, np.ndarray], ranks: int, *, optimizer: bool
+) -> None:
     """Gives a model what `gather` returned.
 
     Args:
-        model: Built and compiled as the one that was saved.
+        model: Built as the one that was saved.
         arrays: By name.
         ranks: Number of ranks that saved; with another number of them, all take rank 0's own.
+        optimizer: Whether the optimizer takes its variables too.
 
     Raises:
         CheckpointError: The arrays do not fit the model; nothing was assigned.
@@ -49,7 +54,7 @@ def assign(model: keras.Model, arrays: dict[str, np.ndarray], ranks: int) -> Non
     rank = distributed.rank() if ranks == distributed.size() else 0
     pairs = [
         *_matched("weights", _common(model), arrays),
-        *_matched("optimizer", model.optimizer.variables, arrays),
+        *(_matched("optimizer", model.optimizer.variables, arrays) if optimizer else ()),
         *_matched(f"rank/{rank}", _own(model), arrays),
     ]
     for variable, value in pairs:

@@ -34,7 +34,7 @@ from tfhybrid.store import Table, current_job
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 # A block is held in memory while it is written.
-_BLOCK_BYTES = 256 << 20
+_BLOCK_BYTES = 64 << 20
 
 
 def save(
@@ -73,7 +73,7 @@ def save(
         if distributed.rank() > 0:
             return
         started = time.monotonic()
-        size = _write(folder, tables, arrays, step, position)
+        size = _write(folder, tables, arrays, step, position, type(model.optimizer).__name__)
         _prune(folder.parent, max_to_keep)
         _log.info("Saved %s: %.1f MB in %.1f s", folder, size / 1e6, time.monotonic() - started)
 
@@ -96,7 +96,7 @@ def _compare_replicas(tables: dict[str, Table]) -> None:
         digests = {rank: mine[name] for rank, mine in enumerate(by_rank) if name in mine}
         if len(set(digests.values())) > 1:
             raise CheckpointError(
-                f"The replicas of table '{name}' differ at version {table.stats().version}: "
+                f"The replicas of table '{name}' differ at version {table.version}: "
                 f"digests by leader's rank {digests}. Nothing was saved."
             )
 
@@ -107,13 +107,15 @@ def _write(
     arrays: dict[str, np.ndarray],
     step: int,
     position: Position,
+    optimizer: str,
 ) -> int:
     """Writes all files under a temporary name, then renames; returns the bytes written."""
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     try:
-        files = {"dense.safetensors": _write_file(unfinished / "dense.safetensors", arrays)}
+        of_optimizer = {"optimizer": optimizer}
+        files = {dense.FILE: _write_file(unfinished / dense.FILE, arrays, of_optimizer)}
         entries = {}
         for name, table in tables.items():
             entries[name] = _write_table(unfinished, table, files)
@@ -132,7 +134,6 @@ def _write(
 
 def _write_table(folder: Path, table: Table, files: dict[str, FileEntry]) -> TableEntry:
     """Writes a table's blocks, adds them to `files`, and describes the table."""
-    stats = table.stats()
     row_bytes = 8 + 4 * table.dim * (1 + table.state_slots)
     names = []
     blocks = table.blocks(max(1, _BLOCK_BYTES // row_bytes), states=True)
@@ -142,8 +143,8 @@ def _write_table(folder: Path, table: Table, files: dict[str, FileEntry]) -> Tab
         files[names[-1]] = _write_file(folder / names[-1], arrays)
     return TableEntry(
         dim=table.dim,
-        rows=stats.rows,
-        version=stats.version,
+        rows=table.rows,
+        version=table.version,
         initializer=list(initializers.get(table.config.initializer).native),
         optimizer=list(table.optimizer),
         state_slots=table.state_slots,
@@ -152,8 +153,11 @@ def _write_table(folder: Path, table: Table, files: dict[str, FileEntry]) -> Tab
     )
 
 
-def _write_file(path: Path, arrays: dict[str, np.ndarray]) -> FileEntry:
-    save_file({name: np.asarray(array, order="C") for name, array in arrays.items()}, path)
+def _write_file(
+    path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None
+) -> FileEntry:
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    save_file(contiguous, path, metadata)
     sync(path)
     return FileEntry.of(path)
 

@@ -28,6 +28,18 @@ _ERRORS: dict[int, type[errors.TfhybridError]] = {
 }
 
 
+STATS = (
+    "rows",
+    "version",
+    "chunks",
+    "index_slots",
+    "embedding_bytes",
+    "state_bytes",
+    "index_bytes",
+    "bytes",
+)
+
+
 class TableConfigStruct(ctypes.Structure):
     """`tfhybrid_table_config`."""
 
@@ -56,19 +68,7 @@ class OptimizerConfigStruct(ctypes.Structure):
 class TableStatsStruct(ctypes.Structure):
     """`tfhybrid_table_stats`."""
 
-    _fields_ = [
-        (name, ctypes.c_int64)
-        for name in (
-            "rows",
-            "version",
-            "chunks",
-            "index_slots",
-            "embedding_bytes",
-            "state_bytes",
-            "index_bytes",
-            "bytes",
-        )
-    ]
+    _fields_ = [(name, ctypes.c_int64) for name in STATS]
 
 
 class RecordSchemaStruct(ctypes.Structure):

@@ -6,12 +6,14 @@ import ctypes
 import dataclasses
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from tfhybrid import distributed, initializers
 from tfhybrid.config import TableConfig
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.store import native
 from tfhybrid.store.job import current_job
 from tfhybrid.store.record_file import RecordFile
@@ -22,7 +24,20 @@ _OPEN_TIMEOUT_MS = 120_000
 
 @dataclasses.dataclass(frozen=True)
 class TableStats:
-    """What a table holds, on this host. Bytes are as reserved in shared memory."""
+    """What a table holds, on this host. Bytes are as reserved in shared memory.
+
+    Args:
+        rows: Rows in the table.
+        version: Updates applied.
+        chunks: Blocks of rows that it consists of.
+        index_slots: Room of the index, in keys.
+        embedding_bytes: Keys and embeddings.
+        state_bytes: State of the optimizer.
+        index_bytes: The index.
+        bytes: All of it.
+        new_rows: Rows created since this process last called `stats`.
+        nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
+    """
 
     rows: int
     version: int
@@ -32,6 +47,8 @@ class TableStats:
     state_bytes: int
     index_bytes: int
     bytes: int
+    new_rows: int
+    nan_rows: int | None
 
     @property
     def load_factor(self) -> float:
@@ -46,6 +63,16 @@ class RowBlock:
     keys: np.ndarray
     embeddings: np.ndarray
     states: np.ndarray | None
+
+
+class RowSource(Protocol):
+    """Where rows come from: `tfhybrid.checkpoint` has several."""
+
+    path: Path
+
+    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+        ...
 
 
 class Table:
@@ -79,16 +106,46 @@ class Table:
         self.dim = config.dim
         self.optimizer: tuple[float, ...] = ()
         self.state_slots = 0
+        self._rows_seen = 0
         self._job = current_job()
         kind, a, b = initializers.get(config.initializer).native
         struct = native.TableConfigStruct(name.encode(), config.dim, kind, a, b, self._job.seed)
         native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
 
-    def stats(self) -> TableStats:
-        """Returns rows, version and bytes of the table on this host."""
-        struct = native.TableStatsStruct()
-        self._call("table_stats_get", ctypes.byref(struct))
-        return TableStats(*(getattr(struct, f.name) for f in dataclasses.fields(TableStats)))
+    @property
+    def rows(self) -> int:
+        """Rows in the table."""
+        return int(self._counters().rows)
+
+    @property
+    def version(self) -> int:
+        """Updates applied."""
+        return int(self._counters().version)
+
+    def stats(self, *, count_nan: bool = False) -> TableStats:
+        """Returns rows, version and bytes of the table on this host.
+
+        Args:
+            count_nan: Whether to read all embeddings and count the rows that hold a NaN.
+
+        Example:
+
+        ```python
+        stats = layer.table.stats(count_nan=True)
+        logging.info("%d new rows, load factor %.2f", stats.new_rows, stats.load_factor)
+        assert stats.nan_rows == 0
+        ```
+        """
+        struct = self._counters()
+        counted = {name: getattr(struct, name) for name in native.STATS}
+        nan_rows = ctypes.c_int64()
+        if count_nan:
+            self._call("table_count_nan", ctypes.byref(nan_rows))
+        new_rows = max(0, struct.rows - self._rows_seen)  # fewer after clear()
+        self._rows_seen = struct.rows
+        return TableStats(
+            **counted, new_rows=new_rows, nan_rows=nan_rows.value if count_nan else None
+        )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
         """Returns the embeddings of keys, initial values where a key has no row.
@@ -117,7 +174,7 @@ class Table:
             block_rows: Most rows of a block.
             states: Whether to read the optimizer state too; only on the leader.
         """
-        total = self.stats().rows
+        total = self.rows
         for first in range(0, total, block_rows):
             count = min(block_rows, total - first)
             block = RowBlock(
@@ -184,24 +241,33 @@ class Table:
             native.pointer(states),
         )
 
-    def load(self, file: RecordFile) -> int:
-        """Fills the table from a binary file of sparse parameters, before the first step.
+    def load(self, source: RecordFile | RowSource) -> int:
+        """Fills the table with rows that another program wrote, before the first step.
 
         Every rank must call it: the leader of each host loads, the others wait for all leaders.
 
         Args:
-            file: The file and the layout of its records.
+            source: A binary file of records, or one of the sources of `tfhybrid.checkpoint`:
+                `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
 
         Returns:
             Rows in the table.
 
         Raises:
-            CorruptFileError: The file is cut short, or holds a key twice.
-            ConfigError: Its records do not fit the table, or the table has rows.
+            CorruptFileError: A binary file is cut short, or holds a key twice.
+            DataError: Another source is malformed, does not fit the table, or holds a key twice.
+            ConfigError: Records do not fit the table, or the table has rows.
             StoreError: Another host could not load. Whatever failed, the table is empty then.
+
+        Example:
+
+        ```python
+        layer.build((None, 1))
+        rows = layer.table.load(tfhybrid.checkpoint.NumpyRows("items.npz"))
+        ```
         """
-        distributed.together(lambda: self._load(file) if self._job.is_leader else None)
-        return self.stats().rows
+        distributed.together(lambda: self._load(source) if self._job.is_leader else None)
+        return self.rows
 
     def clear(self) -> None:
         """Forgets all rows; the leader alone, and not while a step runs."""
@@ -211,20 +277,41 @@ class Table:
         """Continues from `version` after loading; every rank calls it, the leader first."""
         self._call("table_set_version", ctypes.c_uint64(version))
 
-    def _load(self, file: RecordFile) -> None:
-        if self.stats().rows:
+    def _load(self, source: RecordFile | RowSource) -> None:
+        if self.rows:
             raise ConfigError(
                 f"A file is loaded into an empty table. Received: table '{self.name}' with "
-                f"{self.stats().rows} rows"
+                f"{self.rows} rows"
             )
-        schema = native.RecordSchemaStruct(*file.layout(self.dim))
-        rows = ctypes.c_int64()
-        path = os.fsencode(file.path)
         try:
-            self._call("table_load_records", path, ctypes.byref(schema), ctypes.byref(rows))
+            if isinstance(source, RecordFile):
+                self._load_records(source)
+            else:
+                self._load_blocks(source)
         except BaseException:
             self.clear()
             raise
+
+    def _load_records(self, file: RecordFile) -> None:
+        schema = native.RecordSchemaStruct(*file.layout(self.dim))
+        rows = ctypes.c_int64()
+        path = os.fsencode(file.path)
+        self._call("table_load_records", path, ctypes.byref(schema), ctypes.byref(rows))
+
+    def _load_blocks(self, source: RowSource) -> None:
+        count = 0
+        for block in source.blocks(self.dim, self.state_slots):
+            self.write_rows(block)
+            count += len(block.keys)
+        if count != self.rows:
+            raise DataError(
+                f"{source.path} holds a key twice: {count} rows of {self.rows} different keys."
+            )
+
+    def _counters(self) -> native.TableStatsStruct:
+        struct = native.TableStatsStruct()
+        self._call("table_stats_get", ctypes.byref(struct))
+        return struct
 
     def _call(self, function: str, *arguments: object) -> None:
         native.call(function, self.name.encode(), *arguments)

@@ -13,6 +13,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/shm/numa.h"
+
 namespace tfhybrid {
 namespace {
 
@@ -187,20 +189,23 @@ Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
   }
   const Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (file.get() < 0) return SystemError("Cannot create", path, errno);
-  const int reserved = Reserve(file.get(), bytes);
-  if (reserved != 0) {
-    unlink(path.c_str());
-    if (reserved == ENOSPC || reserved == ENOMEM) return OutOfSpace(path, bytes, purpose);
-    return SystemError("Cannot reserve", path, reserved);
-  }
   void* data = Map(file.get(), bytes, PROT_READ | PROT_WRITE);
   if (data == MAP_FAILED) {
     const int error = errno;
     unlink(path.c_str());
     return SystemError("Cannot map", path, error);
   }
+  MappedFile mapped(static_cast<uint8_t*>(data), bytes);
+  // Before pages are reserved, for they do not move later.
+  Interleave(data, bytes);
+  const int reserved = Reserve(file.get(), bytes);
+  if (reserved != 0) {
+    unlink(path.c_str());
+    if (reserved == ENOSPC || reserved == ENOMEM) return OutOfSpace(path, bytes, purpose);
+    return SystemError("Cannot reserve", path, reserved);
+  }
   Advise(data, bytes);
-  return MappedFile(static_cast<uint8_t*>(data), bytes);
+  return mapped;
 }
 
 Result<MappedFile> MappedFile::OpenOwned(const std::string& path, int flags, int protection) {

@@ -120,9 +120,8 @@ Status TableWriter::CompleteIndex() {
   // Counted before anything is inserted: no insertion ends in an index without an empty slot.
   const int64_t named = rows() - static_cast<int64_t>(missing.size());
   const Span<IndexSlot> slots = SlotsOf(index_file_);
-  const auto taken = std::count_if(slots.begin(), slots.end(), [](const IndexSlot& slot) {
-    return slot.row_plus_one != 0;
-  });
+  const auto taken = std::count_if(slots.begin(), slots.end(),
+                                   [](const IndexSlot& slot) { return slot.row_plus_one != 0; });
   if (taken != named) {
     return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: its index has ",
                          taken, " keys, of which ", named, " have a row");

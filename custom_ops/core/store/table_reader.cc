@@ -8,6 +8,7 @@
 #include "core/shm/wait_word.h"
 #include "core/util/copy_floats.h"
 #include "core/util/prefetch.h"
+#include "core/util/simd.h"
 
 namespace tfhybrid {
 namespace {
@@ -22,6 +23,16 @@ uint64_t LoadAcquire(const uint64_t& counter) {
 // Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
 // lines under way; further ahead, prefetched lines are pushed out again.
 constexpr int64_t kDistance = 16;
+
+TFHYBRID_SIMD int64_t CountNan(const float* rows, int64_t count, int64_t dim) {
+  int64_t found = 0;
+  for (int64_t row = 0; row < count; ++row, rows += dim) {
+    bool nan = false;
+    for (int64_t column = 0; column < dim; ++column) nan |= rows[column] != rows[column];
+    found += nan;
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -220,6 +231,19 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
     done += run;
   }
   return Status::Ok();
+}
+
+Result<int64_t> TableReader::CountNanRows() {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  const int64_t rows =
+      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity);
+  int64_t found = 0;
+  for (int64_t chunk = 0, first = 0; first < rows; ++chunk) {
+    const int64_t count = std::min(rows - first, locator_.ChunkRows(chunk));
+    found += CountNan(view->embeddings[static_cast<size_t>(chunk)], count, dim());
+    first += count;
+  }
+  return found;
 }
 
 }  // namespace tfhybrid

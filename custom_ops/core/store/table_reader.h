@@ -71,6 +71,9 @@ class TableReader {
   // exist; nothing updates.
   Status ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings);
 
+  // Rows whose embedding holds a NaN. Reads all of them.
+  Result<int64_t> CountNanRows();
+
  private:
   // What is mapped at one moment. Immutable once published; old ones live until their last lookup
   // ends.

@@ -112,7 +112,27 @@ def test_many_rows_grow_the_table(table) -> None:
     assert stats.bytes >= stats.embedding_bytes + stats.state_bytes + stats.index_bytes
     assert stats.embedding_bytes >= 50_000 * DIM * 4
     assert 0.1 < stats.load_factor < 1.0
+    assert stats.nan_rows is None
     np.testing.assert_array_equal(table.lookup(keys[-5:]), block(keys).embeddings[-5:])
+
+
+def test_stats_count_new_rows_since_the_last_call(table) -> None:
+    assert table.stats().new_rows == 0
+    table.write_rows(block(range(7)))
+    assert table.rows == 7
+    assert table.stats().new_rows == 7
+    table.write_rows(block(range(5, 9)))
+    assert table.stats().new_rows == 2
+    table.clear()
+    assert table.stats().new_rows == 0
+
+
+def test_stats_count_rows_with_a_nan(table) -> None:
+    rows = block(range(20_000))
+    rows.embeddings[[0, 77, 19_999], [0, DIM - 1, 1]] = np.nan
+    rows.embeddings[5] = np.inf
+    table.write_rows(rows)
+    assert table.stats(count_nan=True).nan_rows == 3
 
 
 def test_digest_is_equal_for_equal_rows_in_any_order() -> None:

@@ -1,0 +1,246 @@
+"""Rows from elsewhere: keys and embeddings that another program wrote, for `Table.load`.
+
+How people leave Keras, parameter servers and TFRA: a source says where the rows lie and yields them
+block by block, so that no more than a block is held beside the table, where the format allows it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.errors import DataError
+from tfhybrid.store import RowBlock
+
+BLOCK_ROWS = 1 << 18
+
+
+class NumpyRows:
+    """An `.npz` file of arrays.
+
+    Args:
+        path: The file; every host reads it alone.
+        keys: Name of the array of keys, whole numbers `[n]`.
+        embeddings: Name of the array of embeddings, floats `[n, dim]`.
+        states: Name of the array of optimizer states, floats `[n, slots, dim]` (`[n, dim]` where
+            there is one slot). `None`: states start fresh.
+
+    Example:
+
+    ```python
+    layer.table.load(tfhybrid.checkpoint.NumpyRows("items.npz"))
+    ```
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keys: str = "keys",
+        embeddings: str = "embeddings",
+        states: str | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._names = [keys, embeddings, *([states] if states else [])]
+
+    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                missing = [name for name in self._names if name not in file]
+                if missing:
+                    raise DataError(
+                        f"{self.path} wants the arrays {self._names}. Received: {sorted(file)}"
+                    )
+                arrays = [file[name] for name in self._names]
+        except (ValueError, TypeError) as error:  # no archive, or one of Python objects
+            raise DataError(f"{self.path} is not a file of NumPy arrays: {error}") from error
+        yield from _cut(self.path, dim, slots, *arrays)
+
+
+class ParquetRows:
+    """A Parquet file of one row per key.
+
+    Args:
+        path: The file; every host reads it alone.
+        key: Column of the keys, of an integer type.
+        embedding: Column of the embeddings, lists of `dim` floats.
+
+    Example:
+
+    ```python
+    layer.table.load(tfhybrid.checkpoint.ParquetRows("items.parquet", key="item_id"))
+    ```
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, key: str = "key", embedding: str = "embedding"
+    ) -> None:
+        self.path = Path(path)
+        self._columns = [key, embedding]
+
+    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns."""
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            with pyarrow.parquet.ParquetFile(self.path) as file:
+                missing = set(self._columns) - set(file.schema_arrow.names)
+                if missing:
+                    raise DataError(
+                        f"{self.path} wants the columns {self._columns}. "
+                        f"Received: {file.schema_arrow.names}"
+                    )
+                for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
+                    keys, embeddings = (batch.column(name) for name in self._columns)
+                    yield from _cut(self.path, dim, slots, *self._arrays(keys, embeddings, dim))
+        except pyarrow.ArrowException as error:
+            raise DataError(f"{self.path} cannot be read as Parquet: {error}") from error
+
+    def _arrays(self, keys: Any, embeddings: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
+        import pyarrow
+
+        if keys.null_count or embeddings.null_count:
+            raise DataError(f"{self.path} has rows without a key or an embedding.")
+        is_list = pyarrow.types.is_list(embeddings.type) or pyarrow.types.is_fixed_size_list(
+            embeddings.type
+        )
+        floats = embeddings.flatten() if is_list else embeddings
+        lengths = embeddings.value_lengths() if is_list else None
+        if lengths is None or pyarrow.compute.any(pyarrow.compute.not_equal(lengths, dim)).as_py():
+            raise DataError(
+                f"{self.path} wants {dim} floats in each list of column '{self._columns[1]}'. "
+                f"Received: {embeddings.type}"
+            )
+        values = floats.to_numpy(zero_copy_only=False)
+        return keys.to_numpy(zero_copy_only=False), values.reshape(len(keys), dim)
+
+
+class VariableRows:
+    """A variable `[vocabulary, dim]` of a TensorFlow checkpoint: the number of a row is its key.
+
+    Args:
+        checkpoint: As `tf.train.load_checkpoint` takes it: a prefix or a directory.
+        variable: The variable's name there, with or without `/.ATTRIBUTES/VARIABLE_VALUE`
+            (`tf.train.list_variables` lists them).
+        states: Names of the optimizer's variables for it, in the order of the table's optimizer:
+            Adagrad `(accumulator,)`, Adam `(momentum, velocity)`. `None`: states start fresh.
+        first_key: The key of row 0.
+
+    Example:
+
+    ```python
+    layer.table.load(
+        tfhybrid.checkpoint.VariableRows("keras_job/ckpt-7", "model/item/embeddings")
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike[str],
+        variable: str,
+        *,
+        states: Sequence[str] | None = None,
+        first_key: int = 0,
+    ) -> None:
+        self.path = Path(checkpoint)
+        self._names = [variable, *(states or ())]
+        self._first_key = first_key
+
+    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+        import tensorflow as tf
+
+        try:
+            reader = tf.train.load_checkpoint(str(self.path))
+        except (tf.errors.OpError, ValueError) as error:
+            raise DataError(f"{self.path} is not a TensorFlow checkpoint: {error}") from error
+        known = reader.get_variable_to_shape_map()
+        arrays = []
+        for name in self._names:
+            found = name if name in known else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+            if found not in known:
+                raise DataError(
+                    f"{self.path} has no variable of that name. Received: {name!r}; it has "
+                    f"{sorted(known)}"
+                )
+            arrays.append(reader.get_tensor(found))
+        embeddings, *states = arrays
+        keys = np.arange(len(embeddings), dtype=np.int64) + self._first_key
+        if not states:
+            yield from _cut(self.path, dim, slots, keys, embeddings)
+        else:
+            yield from _cut(self.path, dim, slots, keys, embeddings, np.stack(states, axis=1))
+
+
+class TfraRows:
+    """Key and value files of TFRA (`Variable.save_to_file_system`): `NAME-keys`, `NAME-values`.
+
+    Args:
+        directory: Where they lie; every host reads them alone.
+        name: Their name without `-keys` and `-values`.
+
+    Example:
+
+    ```python
+    layer.table.load(tfhybrid.checkpoint.TfraRows("tfra_saved", "item_mht_1of1"))
+    ```
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], name: str) -> None:
+        self.path = Path(directory) / name
+
+    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns."""
+        keys = _mapped(self.path.with_name(f"{self.path.name}-keys"), "<i8")
+        values = _mapped(self.path.with_name(f"{self.path.name}-values"), "<f4")
+        if len(values) != len(keys) * dim:
+            raise DataError(
+                f"{self.path} wants {dim} floats for each of its {len(keys)} keys. "
+                f"Received: {len(values)} floats"
+            )
+        yield from _cut(self.path, dim, slots, keys, values.reshape(len(keys), dim))
+
+
+def _mapped(path: Path, dtype: str) -> np.ndarray:
+    size = path.stat().st_size
+    if size % np.dtype(dtype).itemsize:
+        raise DataError(f"{path} is cut short. Received: {size} bytes")
+    return np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
+
+
+def _cut(
+    path: Path,
+    dim: int,
+    slots: int,
+    keys: np.ndarray,
+    embeddings: np.ndarray,
+    states: np.ndarray | None = None,
+) -> Iterator[RowBlock]:
+    """Checks arrays against the table that they are for, and cuts them into blocks."""
+    if states is not None and slots == 1 and states.ndim == 2:
+        states = states[:, np.newaxis]
+    whole = np.issubdtype(keys.dtype, np.integer) and keys.dtype != np.uint64
+    arrays = [embeddings, *([] if states is None else [states])]
+    real = all(np.issubdtype(array.dtype, np.floating) for array in arrays)
+    count = keys.shape[0] if keys.ndim == 1 else -1
+    wanted = [(count, dim), (count, slots, dim)][: len(arrays)]
+    if not (whole and real and [array.shape for array in arrays] == wanted):
+        received = ", ".join(f"{array.dtype} {list(array.shape)}" for array in [keys, *arrays])
+        raise DataError(
+            f"{path} wants keys [n] of whole numbers that fit in int64, floats [n, {dim}], and "
+            f"states, if any, [n, {slots}, {dim}]. Received: {received}"
+        )
+    for begin in range(0, count, BLOCK_ROWS):
+        part = slice(begin, begin + BLOCK_ROWS)
+        yield RowBlock(
+            np.asarray(keys[part], np.int64),
+            np.asarray(embeddings[part], np.float32),
+            None if states is None else np.asarray(states[part], np.float32),
+        )
