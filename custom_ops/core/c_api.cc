@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/checkpoint/record_file.h"
+#include "core/checkpoint/table_file.h"
 #include "core/process_store.h"
 #include "core/store/table_digest.h"
 #include "core/util/crc32c.h"
@@ -201,6 +202,43 @@ int tfhybrid_table_set_version(const char* table, uint64_t version) {
     }
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, version));
     open->posted = version;
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_freeze(const char* table, tfhybrid_frozen_table* frozen) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made, writer->Freeze());
+    *frozen = {made->rows(), static_cast<int64_t>(made->version()),
+               tfhybrid::CountTableFiles(*made)};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_write_file(const char* table, int64_t number, const char* path,
+                              tfhybrid_table_file* file) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    std::shared_ptr<tfhybrid::FrozenTable> frozen;
+    {
+      // For a moment only: updates go on while the file is written.
+      const std::lock_guard<std::mutex> guard(open->writing);
+      if (open->writer != nullptr) frozen = open->writer->frozen();
+    }
+    if (frozen == nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
+                           "' is not frozen");
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(const tfhybrid::TableFile made,
+                              tfhybrid::WriteTableFile(frozen.get(), number, path));
+    *file = {made.rows, made.bytes, made.digest, made.crc};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_thaw(const char* table) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    const std::lock_guard<std::mutex> guard(open->writing);
+    if (open->writer != nullptr) open->writer->Thaw();
     return Status::Ok();
   });
 }

@@ -25,6 +25,19 @@ typedef struct tfhybrid_table_config {
   uint64_t job_seed;
 } tfhybrid_table_config;
 
+typedef struct tfhybrid_frozen_table {
+  int64_t rows;
+  int64_t version;
+  int64_t files;
+} tfhybrid_frozen_table;
+
+typedef struct tfhybrid_table_file {
+  int64_t rows;
+  int64_t bytes;
+  uint64_t digest;
+  uint32_t crc;
+} tfhybrid_table_file;
+
 typedef struct tfhybrid_optimizer_config {
   uint32_t kind; /* tfhybrid::OptimizerKind */
   float initial_accumulator_value;
@@ -86,6 +99,13 @@ TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* p
 /* After loading: the leader publishes `version`, the others wait until it has at least that; all
    continue from there. Going back needs a barrier between the leader's call and the others'. */
 TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
+
+/* Saving while training goes on; the leader alone. A table is frozen between two steps; its files
+   can then be written by several threads while updates go on; it is thawed in the end. */
+TFHYBRID_EXPORT int tfhybrid_table_freeze(const char* table, tfhybrid_frozen_table* frozen);
+TFHYBRID_EXPORT int tfhybrid_table_write_file(const char* table, int64_t number, const char* path,
+                                              tfhybrid_table_file* file);
+TFHYBRID_EXPORT int tfhybrid_table_thaw(const char* table);
 
 /* Pure functions. */
 TFHYBRID_EXPORT int tfhybrid_initial_rows(uint32_t initializer, double a, double b,

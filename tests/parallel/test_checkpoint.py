@@ -11,6 +11,8 @@ import pytest
 
 import tfhybrid
 from tfhybrid import checkpoint, distributed
+from tfhybrid.checkpoint.manager import CheckpointManager
+from tfhybrid.checkpoint.save import Snapshot
 from tfhybrid.data import Batches, Clicks
 from tfhybrid.errors import CheckpointError, ConfigError
 
@@ -120,6 +122,54 @@ def test_goes_back_in_a_running_job(directory):
     assert checkpoint.restore(model, directory) == (1, 0)
     assert_equal(state(model), expected)
     fit(model, 2, checkpoint.Position(1, 0))
+
+
+def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
+    model = start()
+    fit(model, 1)
+    expected = state(model)
+    snapshot = Snapshot(model, directory, checkpoint.Position(1, 0))
+    with pytest.raises(CheckpointError, match="is being saved"):
+        Snapshot(model, directory, checkpoint.Position(1, 0))
+    fit(model, 3, checkpoint.Position(1, 0))
+    assert state(model)[0] != expected[0]
+    distributed.together(snapshot.write)
+    fit(model, 4, checkpoint.Position(3, 0))
+
+    restored = start()
+    assert checkpoint.restore(restored, directory) == (1, 0)
+    assert_equal(state(restored), expected)
+
+
+def test_manager_saves_in_a_loop_of_ones_own(directory):
+    model = start()
+    manager = CheckpointManager(model, directory, max_to_keep=2)
+    assert manager.restore() == (0, 0)
+    for epoch in range(3):
+        fit(model, epoch + 1, checkpoint.Position(epoch, 0))
+        manager.save(checkpoint.Position(epoch + 1, 0))
+    expected = state(model)
+    manager.wait()
+    distributed.barrier()
+    assert manager.steps() == [8, 12]
+
+    restored = start()
+    assert CheckpointManager(restored, directory).restore() == (3, 0)
+    assert_equal(state(restored), expected)
+
+
+def test_training_survives_a_checkpoint_that_cannot_be_written(directory, caplog):
+    model = start()
+    blocked = directory / "file"
+    if distributed.rank() == 0:
+        blocked.write_text("in the way")
+    distributed.barrier()
+    save = tfhybrid.callbacks.Checkpoint(blocked / "below", save_freq=1)
+    with pytest.raises(CheckpointError, match=r"could not be written"):
+        fit(model, 1, callbacks=[save])
+    assert int(model.optimizer.iterations) == STEPS_PER_EPOCH
+    if distributed.rank() == 0:
+        assert caplog.text.count("Training goes on") == STEPS_PER_EPOCH
 
 
 def test_keeps_the_newest_and_the_real_shape(directory):

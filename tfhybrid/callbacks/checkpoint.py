@@ -14,6 +14,8 @@ from tfhybrid.errors import ConfigError
 class Checkpoint(keras.callbacks.Callback):
     """Saves dense weights, optimizer, tables and position, all of one step.
 
+    Training goes on while the files are written. Where one cannot be, an error is logged and
+    training goes on too; it is raised when `fit` ends, unless a later checkpoint was written.
     `tfhybrid.checkpoint.restore(model, directory)` brings them back and says where to go on.
 
     Args:
@@ -23,7 +25,8 @@ class Checkpoint(keras.callbacks.Callback):
 
     Raises:
         ConfigError: `save_freq` or `max_to_keep` is out of range.
-        CheckpointError: On all ranks, if a checkpoint cannot be written; the one before stays.
+        CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
+            the one before stays.
 
     Example:
 
@@ -57,6 +60,18 @@ class Checkpoint(keras.callbacks.Callback):
         self.save_freq = save_freq
         self.max_to_keep = max_to_keep
         self._epoch = 0
+        self._manager: checkpoint.CheckpointManager | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Looks at the model."""
+        self._manager = checkpoint.CheckpointManager(
+            self.model, self.directory, max_to_keep=self.max_to_keep
+        )
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Waits until the last checkpoint is written."""
+        if self._manager is not None:
+            self._manager.wait()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
@@ -76,4 +91,5 @@ class Checkpoint(keras.callbacks.Callback):
             self._save(checkpoint.Position(epoch + 1, 0))
 
     def _save(self, position: checkpoint.Position) -> None:
-        checkpoint.save(self.model, self.directory, position, max_to_keep=self.max_to_keep)
+        if self._manager is not None:
+            self._manager.save(position)

@@ -1,4 +1,4 @@
-"""Saving: blocking, and complete or not at all."""
+"""Saving: what is saved is of one step, and written while training goes on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
@@ -28,13 +29,13 @@ from tfhybrid.checkpoint.manifest import (
     steps,
     sync,
 )
-from tfhybrid.errors import CheckpointError, TfhybridError
-from tfhybrid.store import Table, current_job
+from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
+from tfhybrid.store import FrozenTable, Table, TableFile, current_job
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
-# A block is held in memory while it is written.
-_BLOCK_BYTES = 64 << 20
+_WRITERS = 4  # threads; each holds a file in memory, 64 MB of embeddings at most and their state
+_FAILURES = (TfhybridError, OSError, SafetensorError)
 
 
 def save(
@@ -44,7 +45,7 @@ def save(
     *,
     max_to_keep: int | None = None,
 ) -> Path:
-    """Saves a model between two steps; every rank must call it, and rank 0 writes.
+    """Saves a model between two steps, and returns when it is on disk; every rank must call it.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
@@ -64,25 +65,150 @@ def save(
     tfhybrid.checkpoint.save(model, "checkpoints/", tfhybrid.checkpoint.Position(epoch=1, step=0))
     ```
     """
-    step = int(model.optimizer.iterations)
-    folder = folder_of(Path(directory), step)
-    tables = dense.tables_of(model)
-    arrays = dense.gather(model)
+    snapshot = Snapshot(model, directory, position)
+    try:
+        distributed.together(lambda: snapshot.write(max_to_keep))
+    except StoreError as error:  # of another rank
+        raise CheckpointError(str(error)) from error
+    return snapshot.folder
 
-    def write() -> None:
+
+class Snapshot:
+    """A model at one step, taken without copying its tables; rank 0 writes it.
+
+    Every rank makes one between two steps; `write` may run on a thread of its own while training
+    goes on. Until it has, the model can be neither saved again nor restored.
+
+    Args:
+        model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
+        directory: Where checkpoints are kept.
+        position: Where training will go on.
+
+    Raises:
+        CheckpointError: On all ranks: the replicas of a table differ, or one is being saved.
+    """
+
+    def __init__(
+        self, model: keras.Model, directory: str | os.PathLike[str], position: Position
+    ) -> None:
+        self.step = int(model.optimizer.iterations)
+        self.folder = folder_of(Path(directory), self.step)
+        self._position = position
+        self._optimizer = type(model.optimizer).__name__
+        self._arrays = dense.gather(model)
+        self._tables = dense.tables_of(model)
+        self._frozen: dict[str, FrozenTable] = {}
+        _compare_replicas(self._tables)
+        try:
+            distributed.together(self._freeze)
+        except TfhybridError as error:
+            raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
+
+    def write(self, max_to_keep: int | None = None) -> None:
+        """Writes the checkpoint, complete or not at all; on rank 0, elsewhere there is nothing.
+
+        Args:
+            max_to_keep: Number of newest checkpoints that stay. `None` keeps all.
+
+        Raises:
+            CheckpointError: It could not be written; what was there stays.
+        """
         if distributed.rank() > 0:
             return
         started = time.monotonic()
-        size = _write(folder, tables, arrays, step, position, type(model.optimizer).__name__)
-        _prune(folder.parent, max_to_keep)
-        _log.info("Saved %s: %.1f MB in %.1f s", folder, size / 1e6, time.monotonic() - started)
+        try:
+            size = self._write()
+            _prune(self.folder.parent, max_to_keep)
+        except _FAILURES as error:
+            raise CheckpointError(
+                f"The checkpoint {self.folder} could not be written. {error}"
+            ) from error
+        finally:
+            self._thaw()
+        seconds = time.monotonic() - started
+        _log.info("Saved %s: %.1f MB in %.1f s", self.folder, size / 1e6, seconds)
 
-    _compare_replicas(tables)
-    try:
-        distributed.together(write)
-    except (TfhybridError, OSError, SafetensorError) as error:
-        raise CheckpointError(f"The checkpoint {folder} could not be written. {error}") from error
-    return folder
+    def _freeze(self) -> None:
+        if distributed.rank() > 0:
+            return
+        try:
+            for name, table in self._tables.items():
+                self._frozen[name] = table.freeze()
+        except BaseException:
+            self._thaw()
+            raise
+
+    def _thaw(self) -> None:
+        for name in self._frozen:
+            self._tables[name].thaw()
+        self._frozen = {}
+
+    def _write(self) -> int:
+        """Writes all files under a temporary name, then renames; returns the bytes written."""
+        unfinished = self.folder.with_name(f".{self.folder.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        try:
+            files = {dense.FILE: self._write_dense(unfinished / dense.FILE)}
+            entries = self._write_tables(unfinished, files)
+            self._manifest(entries, files).write(unfinished)
+            sync(unfinished)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            unfinished.rename(self.folder)
+            sync(self.folder.parent)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        return sum(entry.size for entry in files.values())
+
+    def _write_dense(self, path: Path) -> FileEntry:
+        arrays = {name: np.asarray(array, order="C") for name, array in self._arrays.items()}
+        save_file(arrays, path, {"optimizer": self._optimizer})
+        sync(path)
+        return FileEntry.of(path)
+
+    def _write_tables(self, folder: Path, files: dict[str, FileEntry]) -> dict[str, TableEntry]:
+        """Writes the tables' files side by side, adds them to `files`, describes the tables."""
+        written: dict[str, list[TableFile]] = {}
+        with ThreadPoolExecutor(_WRITERS) as threads:
+            parts = {
+                name: [
+                    threads.submit(self._tables[name].write_file, number, folder / file)
+                    for number, file in enumerate(_files(name, frozen))
+                ]
+                for name, frozen in self._frozen.items()
+            }
+            written = {name: [part.result() for part in parts[name]] for name in parts}
+        entries = {}
+        for name, frozen in self._frozen.items():
+            names = _files(name, frozen)
+            for file, entry in zip(names, written[name], strict=True):
+                files[file] = FileEntry(entry.bytes, entry.crc32c)
+            digest = sum(entry.digest for entry in written[name]) % 2**64
+            entries[name] = _entry(self._tables[name], frozen, digest, names)
+        return entries
+
+    def _manifest(self, entries: dict[str, TableEntry], files: dict[str, FileEntry]) -> Manifest:
+        versions = {"tfhybrid": __version__, "tensorflow": tf.__version__}
+        ranks, seed = distributed.size(), current_job().seed
+        return Manifest(FORMAT, self.step, self._position, ranks, seed, versions, entries, files)
+
+
+def _files(table: str, frozen: FrozenTable) -> list[str]:
+    return [f"{quote(table, safe='')}-{number:05d}.safetensors" for number in range(frozen.files)]
+
+
+def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> TableEntry:
+    return TableEntry(
+        dim=table.dim,
+        rows=frozen.rows,
+        version=frozen.version,
+        initializer=list(initializers.get(table.config.initializer).native),
+        optimizer=list(table.optimizer),
+        state_slots=table.state_slots,
+        digest=digest,
+        files=files,
+    )
 
 
 def _compare_replicas(tables: dict[str, Table]) -> None:
@@ -99,67 +225,6 @@ def _compare_replicas(tables: dict[str, Table]) -> None:
                 f"The replicas of table '{name}' differ at version {table.version}: "
                 f"digests by leader's rank {digests}. Nothing was saved."
             )
-
-
-def _write(
-    folder: Path,
-    tables: dict[str, Table],
-    arrays: dict[str, np.ndarray],
-    step: int,
-    position: Position,
-    optimizer: str,
-) -> int:
-    """Writes all files under a temporary name, then renames; returns the bytes written."""
-    unfinished = folder.with_name(f".{folder.name}")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    try:
-        of_optimizer = {"optimizer": optimizer}
-        files = {dense.FILE: _write_file(unfinished / dense.FILE, arrays, of_optimizer)}
-        entries = {}
-        for name, table in tables.items():
-            entries[name] = _write_table(unfinished, table, files)
-        versions = {"tfhybrid": __version__, "tensorflow": tf.__version__}
-        ranks, seed = distributed.size(), current_job().seed
-        Manifest(FORMAT, step, position, ranks, seed, versions, entries, files).write(unfinished)
-        sync(unfinished)
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
-        sync(folder.parent)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    return sum(entry.size for entry in files.values())
-
-
-def _write_table(folder: Path, table: Table, files: dict[str, FileEntry]) -> TableEntry:
-    """Writes a table's blocks, adds them to `files`, and describes the table."""
-    row_bytes = 8 + 4 * table.dim * (1 + table.state_slots)
-    names = []
-    blocks = table.blocks(max(1, _BLOCK_BYTES // row_bytes), states=True)
-    for number, block in enumerate(blocks):
-        names.append(f"{quote(table.name, safe='')}-{number:05d}.safetensors")
-        arrays = {name: array for name, array in vars(block).items() if array is not None}
-        files[names[-1]] = _write_file(folder / names[-1], arrays)
-    return TableEntry(
-        dim=table.dim,
-        rows=table.rows,
-        version=table.version,
-        initializer=list(initializers.get(table.config.initializer).native),
-        optimizer=list(table.optimizer),
-        state_slots=table.state_slots,
-        digest=table.digest(),
-        files=names,
-    )
-
-
-def _write_file(
-    path: Path, arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None
-) -> FileEntry:
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    save_file(contiguous, path, metadata)
-    sync(path)
-    return FileEntry.of(path)
 
 
 def _prune(directory: Path, max_to_keep: int | None) -> None:

@@ -6,15 +6,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfhybrid.store.job import current_job, init, shutdown
     from tfhybrid.store.record_file import RecordFile
-    from tfhybrid.store.table import RowBlock, Table, TableStats
+    from tfhybrid.store.table import FrozenTable, RowBlock, Table, TableFile, TableStats
 
-__all__ = ["RecordFile", "RowBlock", "Table", "TableStats", "current_job", "init", "shutdown"]
+__all__ = [
+    "FrozenTable",
+    "RecordFile",
+    "RowBlock",
+    "Table",
+    "TableFile",
+    "TableStats",
+    "current_job",
+    "init",
+    "shutdown",
+]
 
 # Imported when first used: `tfhybrid.store.native` alone needs neither TensorFlow nor Horovod.
 _SOURCES = {
+    "FrozenTable": "table",
     "RecordFile": "record_file",
     "RowBlock": "table",
     "Table": "table",
+    "TableFile": "table",
     "TableStats": "table",
     "current_job": "job",
     "init": "job",

@@ -71,6 +71,23 @@ class TableStatsStruct(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in STATS]
 
 
+class FrozenTableStruct(ctypes.Structure):
+    """`tfhybrid_frozen_table`."""
+
+    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "version", "files")]
+
+
+class TableFileStruct(ctypes.Structure):
+    """`tfhybrid_table_file`."""
+
+    _fields_ = [
+        ("rows", ctypes.c_int64),
+        ("bytes", ctypes.c_int64),
+        ("digest", ctypes.c_uint64),
+        ("crc", ctypes.c_uint32),
+    ]
+
+
 class RecordSchemaStruct(ctypes.Structure):
     """`tfhybrid_record_schema`."""
 

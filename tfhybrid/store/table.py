@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -63,6 +63,23 @@ class RowBlock:
     keys: np.ndarray
     embeddings: np.ndarray
     states: np.ndarray | None
+
+
+class FrozenTable(NamedTuple):
+    """A table at one moment, and the number of files that it takes."""
+
+    rows: int
+    version: int
+    files: int
+
+
+class TableFile(NamedTuple):
+    """A file of rows: their number, its bytes, their digest, and the CRC-32C of its content."""
+
+    rows: int
+    bytes: int
+    digest: int
+    crc32c: int
 
 
 class RowSource(Protocol):
@@ -200,6 +217,37 @@ class Table:
         digest = ctypes.c_uint64()
         self._call("table_digest", ctypes.byref(digest))
         return digest.value
+
+    def freeze(self) -> FrozenTable:
+        """Keeps the rows as they are now, to be written while training goes on.
+
+        The leader alone, between two steps; `thaw` ends it. Rows are copied aside just before they
+        change. Until then nothing can be loaded or cleared.
+        """
+        struct = native.FrozenTableStruct()
+        self._call("table_freeze", ctypes.byref(struct))
+        return FrozenTable(struct.rows, struct.version, struct.files)
+
+    def write_file(self, number: int, path: str | os.PathLike[str]) -> TableFile:
+        """Writes a part of the frozen rows as safetensors; several threads may write several.
+
+        Args:
+            number: Which, from 0; each once.
+            path: A new file.
+
+        Raises:
+            OutOfSpaceError: The disk is full. No file is left behind.
+            StoreError: The file cannot be written, or the table is not frozen.
+        """
+        struct = native.TableFileStruct()
+        self._call(
+            "table_write_file", ctypes.c_int64(number), os.fsencode(path), ctypes.byref(struct)
+        )
+        return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
+
+    def thaw(self) -> None:
+        """Ends `freeze`."""
+        self._call("table_thaw")
 
     def set_optimizer(self, optimizer: tuple[int, float, float, float, float], slots: int) -> None:
         """Gives the table its optimizer; called by `DistributedOptimizer` on every rank.

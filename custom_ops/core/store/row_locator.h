@@ -39,6 +39,9 @@ class RowLocator {
     return int64_t{1} << (log2 < chunk_log2_ ? log2 : chunk_log2_);
   }
 
+  // Rows of the largest chunks; the smaller ones before them hold as many in all.
+  int64_t MostChunkRows() const { return int64_t{1} << chunk_log2_; }
+
   // Rows that the first `chunks` chunks hold.
   int64_t Capacity(int64_t chunks) const {
     if (chunks == 0) return 0;

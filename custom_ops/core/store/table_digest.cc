@@ -22,6 +22,12 @@ uint64_t HashFloats(uint64_t hash, const float* values, int64_t count) {
 
 }  // namespace
 
+uint64_t RowDigest(int64_t key, const float* embedding, int64_t dim, const float* state,
+                   int64_t state_floats) {
+  const uint64_t key_hash = Mix64(static_cast<uint64_t>(key) + 1);
+  return HashFloats(HashFloats(key_hash, embedding, dim), state, state_floats);
+}
+
 Result<uint64_t> TableDigest(OpenTable* table) {
   const std::lock_guard<std::mutex> guard(table->writing);
   TableReader* reader = table->reader.get();
@@ -38,9 +44,8 @@ Result<uint64_t> TableDigest(OpenTable* table) {
     TFHYBRID_RETURN_IF_ERROR(reader->ReadRows(first, count, keys.data(), embeddings.data()));
     if (state > 0) TFHYBRID_RETURN_IF_ERROR(writer->ReadState(first, count, states.data()));
     for (int64_t i = 0; i < count; ++i) {
-      const uint64_t key_hash = Mix64(static_cast<uint64_t>(keys[static_cast<size_t>(i)]) + 1);
-      const uint64_t row_hash = HashFloats(key_hash, embeddings.data() + i * dim, dim);
-      digest += HashFloats(row_hash, states.data() + i * state, state);
+      digest += RowDigest(keys[static_cast<size_t>(i)], embeddings.data() + i * dim, dim,
+                          states.data() + i * state, state);
     }
   }
   return digest;

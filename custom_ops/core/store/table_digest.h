@@ -12,7 +12,11 @@
 
 namespace tfhybrid {
 
-// State takes part where this process is the leader. REQUIRES: nothing updates the table meanwhile.
+uint64_t RowDigest(int64_t key, const float* embedding, int64_t dim, const float* state,
+                   int64_t state_floats);
+
+// The sum of all rows' digests. State takes part where this process is the leader. REQUIRES:
+// nothing updates the table meanwhile.
 Result<uint64_t> TableDigest(OpenTable* table);
 
 }  // namespace tfhybrid

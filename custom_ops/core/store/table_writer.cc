@@ -234,6 +234,7 @@ void TableWriter::PublishFailure(const Status& why) {
 
 Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
                               const float* states, const ParallelFor& parallel_for) {
+  TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   const LoadingMark mark(table());
   UniqueKeys unique;
   unique.Reset(keys.size());
@@ -260,6 +261,7 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
 }
 
 Status TableWriter::Clear() {
+  TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   const LoadingMark mark(table());
   DropAhead();
   const uint64_t rows_before = table()->counters.rows;
@@ -272,6 +274,23 @@ Status TableWriter::Clear() {
   }
   __atomic_store_n(&table()->counters.failed, 0, __ATOMIC_RELEASE);
   return Status::Ok();
+}
+
+Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze() {
+  TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
+  std::vector<FrozenTable::Source> sources;
+  for (const Chunk& chunk : chunks_) {
+    sources.push_back({chunk.keys, chunk.embeddings, chunk.states});
+  }
+  frozen_ =
+      std::make_shared<FrozenTable>(rows(), version(), locator_, dim_, state_floats_, sources);
+  return frozen_;
+}
+
+Status TableWriter::CheckNotFrozen() const {
+  if (frozen_ == nullptr) return Status::Ok();
+  return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
+                       "' is being saved: wait until its checkpoint is complete");
 }
 
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {

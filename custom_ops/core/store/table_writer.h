@@ -27,10 +27,12 @@
 #include "core/compute/initializer.h"
 #include "core/compute/optimizer.h"
 #include "core/compute/unique_keys.h"
+#include "core/store/frozen_table.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
 #include "core/store/row_locator.h"
 #include "core/store/segment.h"
+#include "core/store/table_row.h"
 #include "core/util/parallel.h"
 #include "core/util/prefetch.h"
 #include "core/util/span.h"
@@ -49,14 +51,6 @@ struct TableConfig {
 struct RowSet {
   std::vector<int64_t> rows;     // by key position
   std::vector<int64_t> missing;  // positions of keys that had no row
-};
-
-// The floats of a row, where they lie.
-struct TableRow {
-  float* embedding;
-  float* state;
-  int64_t dim;
-  int64_t state_floats;
 };
 
 class TableWriter {
@@ -122,6 +116,12 @@ class TableWriter {
                    const ParallelFor& parallel_for);
   // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
   Status Clear();
+  // The rows as they are now, to be read while updates go on; until Thaw(). Between two updates.
+  // Fails while the table is frozen already.
+  Result<std::shared_ptr<FrozenTable>> Freeze();
+  void Thaw() { frozen_ = nullptr; }
+  // What an update tells of each row before it changes it; null while nobody saves.
+  const std::shared_ptr<FrozenTable>& frozen() const { return frozen_; }
   // Copies the optimizer state of rows [first, first + count).
   Status ReadState(int64_t first, int64_t count, float* states) const;
 
@@ -144,6 +144,7 @@ class TableWriter {
   TableWriter(MappedFile table, TablePaths paths);
 
   TableSegment* table() const { return reinterpret_cast<TableSegment*>(table_.mutable_data()); }
+  Status CheckNotFrozen() const;
   // table_growth.cc
   Status AddChunk();
   Result<Chunk> MakeChunk(int64_t number) const;
@@ -176,6 +177,7 @@ class TableWriter {
   std::vector<Chunk> chunks_;
   MappedFile index_file_;
   KeyIndex index_;
+  std::shared_ptr<FrozenTable> frozen_;
   // Last: what they run uses all of the above, and their destructors wait for it.
   std::future<Result<Chunk>> next_chunk_;
   std::future<Result<IndexAhead>> next_index_;

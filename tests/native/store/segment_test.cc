@@ -182,8 +182,8 @@ TEST_F(SegmentTest, IndexWithKeysOfNoRowIsNotTakenOver) {
       --left;
     }
     WriteFile(directory_.File("t.index.2"), index);
-    ExpectError(TableWriter::Attach(directory_.path(), kToken, "t").status(),
-                StatusCode::kDataLoss, {"Table 't'", "its index has"});
+    ExpectError(TableWriter::Attach(directory_.path(), kToken, "t").status(), StatusCode::kDataLoss,
+                {"Table 't'", "its index has"});
   }
 }
 
