@@ -1,14 +1,37 @@
 """tfhybrid: training of models whose embedding tables dwarf everything else.
 
 One copy of the tables per host, in shared memory; synchronous, exact updates over Horovod.
+
+TensorFlow and Horovod are imported when a name that needs them is first used, so that the command
+line starts at once and works where they are not installed.
 """
 
-from tfhybrid import callbacks, checkpoint, data, initializers, layers, metrics, models, optimizers
+import os
+from typing import TYPE_CHECKING
+
+from tfhybrid._lazy import lazy
 from tfhybrid._version import __version__
-from tfhybrid.config import TableConfig
-from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
-from tfhybrid.optimizers import DistributedOptimizer
-from tfhybrid.store import RecordFile, init, shutdown
+
+# Horovod reads it when it starts, which may be before any of the names below is used; the reason
+# is in tfhybrid/distributed/collectives.py.
+os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+
+if TYPE_CHECKING:
+    from tfhybrid import (
+        callbacks,
+        checkpoint,
+        data,
+        export,
+        initializers,
+        layers,
+        metrics,
+        models,
+        optimizers,
+    )
+    from tfhybrid.config import TableConfig
+    from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
+    from tfhybrid.optimizers import DistributedOptimizer
+    from tfhybrid.store import RecordFile, init, shutdown
 
 __all__ = [
     "DistributedOptimizer",
@@ -20,6 +43,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "data",
+    "export",
     "init",
     "initializers",
     "layers",
@@ -32,3 +56,25 @@ __all__ = [
     "shutdown",
     "size",
 ]
+
+# Where the names of the facade are from; the others are modules.
+_SOURCES = {
+    "DistributedOptimizer": "optimizers",
+    "RecordFile": "store",
+    "TableConfig": "config",
+    "cross_rank": "distributed",
+    "cross_size": "distributed",
+    "init": "store",
+    "local_rank": "distributed",
+    "local_size": "distributed",
+    "rank": "distributed",
+    "shutdown": "store",
+    "size": "distributed",
+}
+_MODULES = {
+    *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
+    *("initializers", "layers", "metrics", "models", "ops", "optimizers", "store"),
+}
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__, __dir__ = lazy(__name__, _SOURCES, _MODULES)

@@ -6,6 +6,7 @@ TfhybridError
 ├── DataError (ValueError)               a malformed record, column or file of training data
 ├── NotInitializedError (RuntimeError)   `tfhybrid.init()` has not been called
 ├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
+├── ExportError (RuntimeError)           a model cannot be served, or could not be written
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
@@ -38,6 +39,10 @@ class NotInitializedError(TfhybridError, RuntimeError):
 
 class CheckpointError(TfhybridError, RuntimeError):
     """A checkpoint is missing, incomplete, damaged or does not fit the model."""
+
+
+class ExportError(TfhybridError, RuntimeError):
+    """A model cannot be served by stock TensorFlow, or could not be written; nothing appeared."""
 
 
 class StoreError(TfhybridError, RuntimeError):

@@ -12,7 +12,7 @@ import pytest
 import tfhybrid
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
-from tfhybrid.checkpoint.save import Snapshot
+from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.data import Batches, Clicks
 from tfhybrid.errors import CheckpointError, ConfigError
 

@@ -1,7 +1,41 @@
 """Checkpoints: dense weights, optimizer, tables and the position, all of one step."""
 
-from tfhybrid.checkpoint.manifest import Position, steps
-from tfhybrid.checkpoint.restore import restore
-from tfhybrid.checkpoint.save import save
+from typing import TYPE_CHECKING
 
-__all__ = ["Position", "restore", "save", "steps"]
+from tfhybrid._lazy import lazy
+
+if TYPE_CHECKING:
+    from tfhybrid.checkpoint.manager import CheckpointManager
+    from tfhybrid.checkpoint.manifest import Position, steps
+    from tfhybrid.checkpoint.restoring import restore
+    from tfhybrid.checkpoint.saving import save
+    from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, TfraRows, VariableRows
+
+__all__ = [
+    "CheckpointManager",
+    "NumpyRows",
+    "ParquetRows",
+    "Position",
+    "TfraRows",
+    "VariableRows",
+    "restore",
+    "save",
+    "steps",
+]
+
+# Imported when first used: reading a checkpoint's files needs neither TensorFlow nor Horovod.
+_SOURCES = {
+    "CheckpointManager": "manager",
+    "NumpyRows": "sources",
+    "ParquetRows": "sources",
+    "Position": "manifest",
+    "TfraRows": "sources",
+    "VariableRows": "sources",
+    "restore": "restoring",
+    "save": "saving",
+    "steps": "manifest",
+}
+_MODULES = ("dense", "manager", "manifest", "saving", "sources", "table_file")
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__, __dir__ = lazy(__name__, _SOURCES, _MODULES)

@@ -12,8 +12,6 @@ from tfhybrid.errors import CheckpointError
 from tfhybrid.layers import TableProxy
 from tfhybrid.store import Table
 
-FILE = "dense.safetensors"
-
 
 def tables_of(model: keras.Model) -> dict[str, Table]:
     """Returns the tables of a model by name, frozen ones too."""

@@ -11,8 +11,8 @@ import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint.manifest import Position, steps
-from tfhybrid.checkpoint.restore import restore
-from tfhybrid.checkpoint.save import Snapshot
+from tfhybrid.checkpoint.restoring import restore
+from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -63,6 +63,11 @@ class CheckpointManager:
         self.background = background
         self._thread: threading.Thread | None = None
         self._failure: CheckpointError | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether files are being written right now, on this rank."""
+        return self._thread is not None and self._thread.is_alive()
 
     def steps(self) -> list[int]:
         """Returns the steps of which there is a checkpoint, oldest first."""

@@ -7,6 +7,8 @@ block by block, so that no more than a block is held beside the table, where the
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,12 @@ from typing import Any
 import numpy as np
 
 from tfhybrid.errors import DataError
-from tfhybrid.store import RowBlock
+from tfhybrid.store.row_block import RowBlock
 
 BLOCK_ROWS = 1 << 18
+# What NumPy and zipfile raise for a file that is no archive, is damaged, holds Python objects, or
+# declares more than there can be.
+BAD_ARCHIVE = (ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class NumpyRows:
@@ -51,14 +56,12 @@ class NumpyRows:
         """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
         try:
             with np.load(self.path, allow_pickle=False) as file:
-                missing = [name for name in self._names if name not in file]
-                if missing:
-                    raise DataError(
-                        f"{self.path} wants the arrays {self._names}. Received: {sorted(file)}"
-                    )
-                arrays = [file[name] for name in self._names]
-        except (ValueError, TypeError) as error:  # no archive, or one of Python objects
+                found = sorted(file)
+                arrays = [file[name] for name in self._names if name in found]
+        except BAD_ARCHIVE as error:
             raise DataError(f"{self.path} is not a file of NumPy arrays: {error}") from error
+        if len(arrays) < len(self._names):
+            raise DataError(f"{self.path} wants the arrays {self._names}. Received: {found}")
         yield from _cut(self.path, dim, slots, *arrays)
 
 

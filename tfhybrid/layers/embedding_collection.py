@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.layers import table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
-from tfhybrid.ops import table_ops
 from tfhybrid.store import Table, current_job
 
 
@@ -106,8 +106,8 @@ class EmbeddingCollection(keras.layers.Layer):
                 f"Received: {sorted(inputs)}"
             )
         keys = [_as_keys(feature, inputs[feature]) for feature in self._table_of]
-        refs = [self._ref(self._proxies[table]) for table in self._table_of.values()]
-        embeddings = table_ops.lookup(refs, keys, side_by_side=self._concatenate)
+        proxies = [self._proxies[table] for table in self._table_of.values()]
+        embeddings = table_lookup.lookup(proxies, keys, side_by_side=self._concatenate)
         if self._concatenate:
             return tf.cast(embeddings[0], self.compute_dtype)
         return {
@@ -139,12 +139,6 @@ class EmbeddingCollection(keras.layers.Layer):
     def load_own_variables(self, store: Any) -> None:
         """Refuses: the tables are restored by `tfhybrid.checkpoint.restore`."""
         raise refuse_to_save(list(self._recipes))
-
-    @staticmethod
-    def _ref(proxy: TableProxy) -> table_ops.TableRef:
-        # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
-        tf.convert_to_tensor(proxy.value)
-        return table_ops.TableRef(proxy.table.name, proxy.table.dim, proxy.handle)
 
 
 def _resolve(

@@ -1,12 +1,14 @@
 """The shared-memory store: one copy of the tables per host."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.store.job import current_job, init, shutdown
     from tfhybrid.store.record_file import RecordFile
-    from tfhybrid.store.table import FrozenTable, RowBlock, Table, TableFile, TableStats
+    from tfhybrid.store.row_block import RowBlock
+    from tfhybrid.store.table import FrozenTable, Table, TableFile, TableStats
 
 __all__ = [
     "FrozenTable",
@@ -24,7 +26,7 @@ __all__ = [
 _SOURCES = {
     "FrozenTable": "table",
     "RecordFile": "record_file",
-    "RowBlock": "table",
+    "RowBlock": "row_block",
     "Table": "table",
     "TableFile": "table",
     "TableStats": "table",
@@ -33,16 +35,5 @@ _SOURCES = {
     "shutdown": "job",
 }
 
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Imports what is asked for the first time (PEP 562)."""
-        if name not in _SOURCES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_SOURCES[name]}"), name)
-        globals()[name] = value
-        return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__, __dir__ = lazy(__name__, _SOURCES)

@@ -17,6 +17,7 @@ from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.store import native
 from tfhybrid.store.job import current_job
 from tfhybrid.store.record_file import RecordFile
+from tfhybrid.store.row_block import RowBlock
 
 # How long a rank waits for the leader to create a table; the leader may be loading data first.
 _OPEN_TIMEOUT_MS = 120_000
@@ -54,15 +55,6 @@ class TableStats:
     def load_factor(self) -> float:
         """Share of the index's slots that are taken."""
         return self.rows / self.index_slots if self.index_slots else 0.0
-
-
-@dataclasses.dataclass(frozen=True)
-class RowBlock:
-    """Rows in creation order: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`."""
-
-    keys: np.ndarray
-    embeddings: np.ndarray
-    states: np.ndarray | None
 
 
 class FrozenTable(NamedTuple):

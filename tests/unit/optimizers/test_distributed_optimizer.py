@@ -175,7 +175,7 @@ def test_an_eager_step_reaches_the_tables_of_the_running_job() -> None:
 
 @pytest.mark.parametrize("lookups", [1, 2])
 def test_keys_are_summed_once_only(lookups: int) -> None:
-    """What a lookup's gradient has summed is posted as it is; of two, laid end to end, it is not."""
+    """The sums of one lookup are posted as they are; of two, laid end to end, they are not."""
     layer = embedding()
     layer.build()
     optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))

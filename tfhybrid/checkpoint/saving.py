@@ -8,7 +8,6 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import quote
 
 import keras
 import numpy as np
@@ -20,6 +19,7 @@ from tfhybrid import distributed, initializers
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense
 from tfhybrid.checkpoint.manifest import (
+    DENSE,
     FORMAT,
     FileEntry,
     Manifest,
@@ -29,6 +29,7 @@ from tfhybrid.checkpoint.manifest import (
     steps,
     sync,
 )
+from tfhybrid.checkpoint.table_file import file_name
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
 from tfhybrid.store import FrozenTable, Table, TableFile, current_job
 
@@ -149,7 +150,7 @@ class Snapshot:
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         try:
-            files = {dense.FILE: self._write_dense(unfinished / dense.FILE)}
+            files = {DENSE: self._write_dense(unfinished / DENSE)}
             entries = self._write_tables(unfinished, files)
             self._manifest(entries, files).write(unfinished)
             sync(unfinished)
@@ -195,7 +196,7 @@ class Snapshot:
 
 
 def _files(table: str, frozen: FrozenTable) -> list[str]:
-    return [f"{quote(table, safe='')}-{number:05d}.safetensors" for number in range(frozen.files)]
+    return [file_name(table, number) for number in range(frozen.files)]
 
 
 def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> TableEntry:

@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 
 from tfhybrid import distributed, initializers
 from tfhybrid.checkpoint import dense
-from tfhybrid.checkpoint.manifest import Manifest, Position, TableEntry, folder_of, steps
+from tfhybrid.checkpoint.manifest import DENSE, Manifest, Position, folder_of, steps
+from tfhybrid.checkpoint.table_file import read_table
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table, current_job
 
@@ -128,11 +129,11 @@ class _Restoring:
         if self.weights:
             self._load_weights(manifest)
         if current_job().is_leader:
-            for name, table in self.tables.items():
-                self._load_table(table, manifest.tables[name])
+            for table in self.tables.values():
+                self._load_table(table, manifest)
 
     def _load_weights(self, manifest: Manifest) -> None:
-        path = self.folder / dense.FILE
+        path = self.folder / DENSE
         with safe_open(path, "np") as file:
             saved = (file.metadata() or {}).get("optimizer")
         mine = type(self.model.optimizer).__name__
@@ -148,7 +149,9 @@ class _Restoring:
                     mine,
                 )
 
-    def _load_table(self, table: Table, entry: TableEntry) -> None:
+    def _load_table(self, table: Table, manifest: Manifest) -> None:
+        entry = manifest.tables[table.name]
+        blocks = read_table(self.folder, manifest, table.name)
         # The kind; other settings of an optimizer do not change what its state means.
         same_optimizer = entry.optimizer[:1] == list(table.optimizer[:1])
         if not same_optimizer and distributed.rank() == 0:
@@ -158,10 +161,9 @@ class _Restoring:
                 self.folder,
             )
         table.clear()
-        for file in entry.files:
-            arrays = load_file(self.folder / file)
-            states = arrays["states"] if same_optimizer else None
-            table.write_rows(RowBlock(arrays["keys"], arrays["embeddings"], states))
+        for block in blocks:
+            states = block.states if same_optimizer else None
+            table.write_rows(RowBlock(block.keys, block.embeddings, states))
         table.set_version(entry.version)
         same = table.rows == entry.rows and (not same_optimizer or table.digest() == entry.digest)
         if not same:

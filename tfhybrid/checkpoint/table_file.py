@@ -1,0 +1,226 @@
+"""The safetensors files of a checkpoint, read without believing them.
+
+    u64      bytes of the header, little-endian
+    header   JSON: {"keys": {"dtype": "I64", "shape": [n], "data_offsets": [begin, end]}, ...}
+    data     the arrays; offsets count from here
+
+Lengths, types, shapes and offsets are compared with each other and with the size of the file before
+anything is mapped, and nothing is copied: an array is a read-only view of the mapped file. Format:
+https://github.com/huggingface/safetensors#format. Neither TensorFlow nor Horovod is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from tfhybrid.checkpoint.manifest import Manifest
+from tfhybrid.checkpoint.untrusted_json import are_counts, parse_object, want
+from tfhybrid.errors import CheckpointError
+
+_MAX_HEADER_BYTES = 16 << 20  # a hundred thousand arrays
+_MAX_AXES = 32  # NumPy's
+# bfloat16 as its bits: NumPy has no such type.
+_DTYPES = {
+    **{"BOOL": "?", "I8": "i1", "U8": "u1", "I16": "<i2", "U16": "<u2", "F16": "<f2"},
+    **{"BF16": "<u2", "I32": "<i4", "U32": "<u4", "F32": "<f4", "C64": "<c8"},
+    **{"I64": "<i8", "U64": "<u8", "F64": "<f8"},
+}
+
+
+class Rows(NamedTuple):
+    """A block of a table's rows."""
+
+    keys: np.ndarray  # int64 [n]
+    embeddings: np.ndarray  # float32 [n, dim]
+    states: np.ndarray  # float32 [n, slots, dim]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Array:
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+def file_name(table: str, block: int) -> str:
+    """Returns the name of the file of a table's block.
+
+    Example:
+
+    >>> file_name("item/id", 2)
+    'item%2Fid-00002.safetensors'
+    """
+    return f"{quote(table, safe='')}-{block:05d}.safetensors"
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Maps the arrays of a safetensors file.
+
+    Args:
+        path: The file; it must not be made shorter while an array of it is in use.
+
+    Returns:
+        Read-only arrays by name; bfloat16 as uint16.
+
+    Raises:
+        CheckpointError: It is missing, cut short, or contradicts itself.
+    """
+    try:
+        if not path.is_file():  # opening a pipe would never end
+            raise FileNotFoundError("no such file")
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            start, arrays = _read_header(file, size)
+            mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    data = np.frombuffer(mapped, np.uint8)[start:]
+    return {
+        name: data[array.begin : array.end].view(array.dtype).reshape(array.shape)
+        for name, array in arrays.items()
+    }
+
+
+def read_table(folder: Path, manifest: Manifest, name: str) -> list[Rows]:
+    """Maps the rows of a table, a block per file.
+
+    Args:
+        folder: The checkpoint's.
+        manifest: Its manifest.
+        name: The table.
+
+    Raises:
+        CheckpointError: There is no such table, or a file is not what the manifest says.
+
+    Example:
+
+    ```python
+    folder = Path("checkpoints/step-0000001200")
+    blocks = read_table(folder, Manifest.read(folder), "item")
+    keys = np.concatenate([block.keys for block in blocks])
+    ```
+    """
+    if name not in manifest.tables:
+        raise CheckpointError(
+            f"{folder} has the tables {sorted(manifest.tables)}. Received: {name!r}"
+        )
+    entry = manifest.tables[name]
+    blocks = [_read_block(folder / file, entry.dim, entry.state_slots) for file in entry.files]
+    rows = sum(len(block.keys) for block in blocks)
+    if rows != entry.rows:
+        raise CheckpointError(
+            f"The files {entry.files} in {folder} want {entry.rows} rows together. Received: {rows}"
+        )
+    return blocks
+
+
+def parts(block: Rows, rows: int) -> Iterator[Rows]:
+    """Cuts a block into parts of at most `rows` rows, without copying."""
+    for first in range(0, len(block.keys), rows):
+        yield Rows(*(array[first : first + rows] for array in block))
+
+
+def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the keys of all blocks in ascending order, and the places that they have there.
+
+    Args:
+        blocks: In order.
+        what: What they are, for the error.
+
+    Raises:
+        CheckpointError: A key occurs twice.
+    """
+    keys = np.concatenate([np.empty(0, np.int64), *(block.keys for block in blocks)])
+    places = np.argsort(keys, kind="stable")
+    keys = keys[places]
+    repeated = keys[1:][keys[1:] == keys[:-1]]
+    if len(repeated):
+        raise CheckpointError(f"{what} has keys twice, of {len(keys)}: {np.unique(repeated)[:5]}")
+    return keys, places
+
+
+def digest(block: Rows) -> int:
+    """Returns a block's share of a digest: their sum modulo 2^64 is what `Table.digest` returns.
+
+    The formula: `custom_ops/core/store/table_digest.cc`.
+    """
+    total = 0
+    for part in parts(block, 16384):  # three arrays of that length fit in a core's cache
+        hashes = _mix(part.keys.astype(np.uint64) + np.uint64(1))
+        columns = [*part.embeddings.view(np.uint32).T]
+        for slot in range(part.states.shape[1]):
+            columns += [*part.states[:, slot].view(np.uint32).T]
+        for column in columns:
+            hashes = _mix(hashes ^ column) + np.uint64(0x9E3779B97F4A7C15)
+        total += int(hashes.sum(dtype=np.uint64))
+    return total % 2**64
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    """Mix64 of `custom_ops/core/util/hash.h`, modulo 2^64 as NumPy's arrays calculate."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _read_block(path: Path, dim: int, slots: int) -> Rows:
+    arrays = read_arrays(path)
+    found = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    rows = arrays["keys"].shape[0] if "keys" in arrays and arrays["keys"].ndim else 0
+    wanted = {
+        "keys": ("int64", (rows,)),
+        "embeddings": ("float32", (rows, dim)),
+        "states": ("float32", (rows, slots, dim)),
+    }
+    if found != wanted:
+        raise CheckpointError(f"{path} wants the arrays {wanted}. Received: {str(found)[:300]}")
+    return Rows(**arrays)
+
+
+def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, _Array]]:
+    """Returns where the data begin, and the arrays."""
+    length = int.from_bytes(file.read(8), "little")
+    start = 8 + length
+    fits = length <= _MAX_HEADER_BYTES and start <= size
+    want(fits, f"a header that fits in a file of {size} bytes", f"{length} bytes")
+    header = parse_object(file.read(length))
+    header.pop("__metadata__", None)
+    arrays = {name: _array(name, entry) for name, entry in header.items()}
+    _check_offsets(arrays, size - start)
+    return start, arrays
+
+
+def _array(name: str, entry: Any) -> _Array:
+    what = f"array {name[:100]!r} to have"
+    names = {"dtype", "shape", "data_offsets"}
+    want(isinstance(entry, dict) and set(entry) == names, f"{what} {sorted(names)}", entry)
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    want(isinstance(dtype, str) and dtype in _DTYPES, f"{what} a dtype of {[*_DTYPES]}", dtype)
+    want(are_counts(shape, 2**63) and len(shape) <= _MAX_AXES, f"{what} a shape", shape)
+    want(are_counts(offsets, 2**63) and len(offsets) == 2, f"{what} two offsets", offsets)
+    array = _Array(np.dtype(_DTYPES[dtype]), tuple(shape), *offsets)
+    # NumPy counts an axis of 0 as 1 here.
+    strides = array.dtype.itemsize * math.prod(max(1, length) for length in shape)
+    want(strides < 2**63, f"{what} a shape that can be addressed", shape)
+    size = array.dtype.itemsize * math.prod(shape)
+    want(array.end - array.begin == size, f"{what} {size} bytes of {dtype} {shape}", offsets)
+    return array
+
+
+def _check_offsets(arrays: dict[str, _Array], size: int) -> None:
+    """Checks that the arrays lie side by side and fill the data: none overlap."""
+    position = 0
+    for name, array in sorted(arrays.items(), key=lambda item: (item[1].begin, item[1].end)):
+        want(array.begin == position, f"array {name[:100]!r} at byte {position}", array.begin)
+        position = array.end
+    want(position == size, f"arrays that fill {size} bytes", position)

@@ -1,0 +1,75 @@
+"""JSON of files that nobody vouches for: parsed strictly, every field checked before it is used.
+
+All functions raise ValueError; who called them adds the name of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, TypeGuard
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Parses an object of JSON, in UTF-8, none of whose objects has a name twice.
+
+    Of a repeated name some readers take the first and others the last.
+
+    Example:
+
+    >>> parse_object(b'{"rows": 3}')
+    {'rows': 3}
+    """
+    try:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_object)
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    want(isinstance(value, dict), "an object of JSON", value)
+    return value
+
+
+def want(condition: bool, wanted: str, received: object) -> None:
+    """Checks a condition.
+
+    Example:
+
+    >>> want(3 < 2, "less than 2 rows", 3)
+    Traceback (most recent call last):
+    ValueError: wanted less than 2 rows. Received: 3
+    """
+    if not condition:
+        shown = repr(received)
+        raise ValueError(
+            f"wanted {wanted}. Received: {shown if len(shown) < 300 else f'{shown[:300]}...'}"
+        )
+
+
+def is_count(value: object, limit: int) -> bool:
+    """Whether it is a whole number from 0 to `limit - 1`; JSON's true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
+
+
+def are_counts(values: object, limit: int) -> TypeGuard[list[int]]:
+    """Whether it is a list of whole numbers from 0 to `limit - 1`."""
+    return isinstance(values, list) and all(is_count(value, limit) for value in values)
+
+
+def are_numbers(values: object) -> TypeGuard[list[float]]:
+    """Whether it is a list of finite numbers; Python's JSON knows NaN and Infinity too."""
+    return isinstance(values, list) and all(map(_is_finite, values))
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether it is a string that can be written anywhere: JSON may hold half a surrogate pair."""
+    return isinstance(value, str) and value == value.encode("utf-8", "ignore").decode("utf-8")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    want(len(dict(pairs)) == len(pairs), "names that occur once", [name for name, _ in pairs])
+    return dict(pairs)
+
+
+def _is_finite(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max

@@ -1,0 +1,5 @@
+"""`python -m tfhybrid.cli`."""
+
+from tfhybrid.cli.main import app
+
+app()

@@ -1,0 +1,72 @@
+"""What the commands write on: results on standard output, errors and progress on standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+_output = Console(highlight=False, markup=False)
+_errors = Console(stderr=True, highlight=False, markup=False)
+
+
+def plain(text: str, style: str = "") -> Text:
+    r"""Returns text from a file for showing: its control characters visible, its brackets kept.
+
+    Example:
+
+    >>> plain("item\x1b[2J").plain
+    'item\\x1b[2J'
+    """
+    return Text("".join(c if c.isprintable() else repr(c)[1:-1] for c in text), style)
+
+
+def show(line: str | Text) -> None:
+    """Writes a line on standard output, however long."""
+    _output.print(line, soft_wrap=True)
+
+
+def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[str]) -> None:
+    """Writes a table; all columns but those named in `text` hold numbers."""
+    table = Table()
+    for column in columns:
+        table.add_column(column, justify="left" if column in text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(plain, row))
+    _output.print(table)
+
+
+def show_json(value: Any) -> None:
+    """Writes JSON on standard output; NaN and infinities must be `None` already."""
+    typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def show_error(message: str) -> None:
+    """Writes an error as one line on standard error."""
+    _errors.print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows a progress bar on standard error while in the context, if that is a terminal.
+
+    Args:
+        what: What is being done.
+        total: Bytes to go.
+
+    Yields:
+        A function that is called with bytes done.
+    """
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(
+        *columns, console=_errors, transient=True, disable=not _errors.is_terminal
+    ) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)

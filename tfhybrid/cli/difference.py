@@ -1,0 +1,155 @@
+"""What changed from one checkpoint to another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.checkpoint.manifest import DENSE, Manifest
+from tfhybrid.checkpoint.table_file import Rows, read_arrays, read_table, sorted_keys
+from tfhybrid.cli.console import plain, show, show_table
+
+_PART_ROWS = 16384
+# What is told of a dense array and of a table's rows.
+_ARRAY = ("largest_difference", "shape_changed")
+_TABLE = ("added", "removed", "changed", "largest_difference", "changed_states", "shape_changed")
+
+
+def between(a: Path, b: Path) -> dict[str, Any]:
+    """Compares two checkpoints.
+
+    A table is compared in memory.
+
+    Args:
+        a: Folder of one.
+        b: Folder of the other.
+
+    Returns:
+        `a`, `b`, `dense` and `tables`, ready for JSON.
+
+    Raises:
+        CheckpointError: One of them is damaged.
+    """
+    first, second = Manifest.read(a), Manifest.read(b)
+    both = [name for name in first.tables if name in second.tables]
+    return {
+        "a": {"folder": str(a), "step": first.step},
+        "b": {"folder": str(b), "step": second.step},
+        "dense": _dense(read_arrays(a / DENSE), read_arrays(b / DENSE)),
+        "tables": {
+            "added": [name for name in second.tables if name not in first.tables],
+            "removed": [name for name in first.tables if name not in second.tables],
+            "compared": {name: _table(a, first, b, second, name) for name in both},
+        },
+    }
+
+
+def show_difference(found: dict[str, Any]) -> None:
+    """Writes what `between` returned."""
+    for side in ("a", "b"):
+        show(plain(f"{side.upper()}: step {found[side]['step']}, {found[side]['folder']}"))
+    dense, tables = found["dense"], found["tables"]
+    show(
+        f"dense arrays: {dense['equal']} equal, {len(dense['changed'])} changed, "
+        f"{len(dense['added'])} added, {len(dense['removed'])} removed"
+    )
+    _show("dense array", _ARRAY, dense["changed"])
+    for change in ("added", "removed"):
+        for name in tables[change]:
+            show(plain(f"table {name}: {change}"))
+    _show("table", _TABLE, tables["compared"])
+
+
+def _show(what: str, columns: Sequence[str], found: dict[str, dict[str, Any]]) -> None:
+    """Writes a row for each, without the columns that are empty in all of them."""
+    filled = [name for name in columns if any(each[name] is not None for each in found.values())]
+    rows = [[name, *(_cell(each[column]) for column in filled)] for name, each in found.items()]
+    if rows:
+        show_table([what, *(column.replace("_", " ") for column in filled)], rows, text=[what])
+
+
+def _cell(value: float | str | None) -> str:
+    form = ",d" if isinstance(value, int) else ".4g" if isinstance(value, float) else ""
+    return "" if value is None else format(value, form)
+
+
+def _dense(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, Any]:
+    changed: dict[str, dict[str, Any]] = {}
+    for name in sorted(a.keys() & b.keys()):
+        x, y = a[name], b[name]
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            shapes = f"{x.dtype}{list(x.shape)} -> {y.dtype}{list(y.shape)}"
+            changed[name] = {"shape_changed": shapes, "largest_difference": None}
+        elif x.tobytes() != y.tobytes():
+            changed[name] = {"shape_changed": None, "largest_difference": _largest(x, y)}
+    return {
+        "equal": len(a.keys() & b.keys()) - len(changed),
+        "changed": changed,
+        "added": sorted(b.keys() - a.keys()),
+        "removed": sorted(a.keys() - b.keys()),
+    }
+
+
+def _table(a: Path, first: Manifest, b: Path, second: Manifest, name: str) -> dict[str, Any]:
+    blocks_a, blocks_b = read_table(a, first, name), read_table(b, second, name)
+    keys_a, places_a = sorted_keys(blocks_a, f"Table '{name}' in {a}")
+    keys_b, places_b = sorted_keys(blocks_b, f"Table '{name}' in {b}")
+    at = np.searchsorted(keys_b, keys_a)
+    common = at < len(keys_b)
+    common[common] = keys_b[at[common]] == keys_a[common]
+    found = dict.fromkeys(_TABLE) | {
+        "added": len(keys_b) - int(common.sum()),
+        "removed": len(keys_a) - int(common.sum()),
+    }
+    x, y = first.tables[name], second.tables[name]
+    pairs = places_a[common], places_b[at[common]]
+    if x.dim != y.dim:
+        found["shape_changed"] = f"dim {x.dim} -> {y.dim}"
+        return found
+    embeddings = _joined(blocks_a, 1), _joined(blocks_b, 1)
+    found["changed"], found["largest_difference"] = _values(*embeddings, pairs)
+    if x.state_slots != y.state_slots:
+        found["shape_changed"] = f"states {x.state_slots} -> {y.state_slots}"
+    else:
+        found["changed_states"], _ = _values(_joined(blocks_a, 2), _joined(blocks_b, 2), pairs)
+    return found
+
+
+def _joined(blocks: Sequence[Rows], field: int) -> np.ndarray:
+    """Returns embeddings or states of all blocks as one array `[n, ...]`."""
+    if len(blocks) == 1:  # stays a view of the file
+        return blocks[0][field]
+    return np.concatenate([block[field] for block in blocks]) if blocks else np.empty((0, 1), "f4")
+
+
+def _values(
+    a: np.ndarray, b: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]
+) -> tuple[int, float]:
+    """Returns how many rows differ in a bit, and the largest difference of a number.
+
+    Args:
+        a: float32 `[n, ...]`.
+        b: float32 `[m, ...]`.
+        pairs: Rows of `a` and of `b` that have the same key, int64 `[k]` each.
+    """
+    changed, largest = 0, 0.0
+    for first in range(0, len(pairs[0]), _PART_ROWS):
+        x, y = (
+            array[rows[first : first + _PART_ROWS]]
+            for array, rows in zip((a, b), pairs, strict=True)
+        )
+        axes = tuple(range(1, x.ndim))
+        changed += int((x.view(np.uint32) != y.view(np.uint32)).any(axis=axes).sum())
+        largest = max(largest, _largest(x, y))
+    return changed, largest
+
+
+def _largest(x: np.ndarray, y: np.ndarray) -> float:
+    """Returns the largest finite |difference|; what is NaN or infinite has none."""
+    wide = np.complex128 if np.iscomplexobj(x) else np.float64
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(x.astype(wide) - y.astype(wide))
+    return float(difference[np.isfinite(difference)].max(initial=0.0))

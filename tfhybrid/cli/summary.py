@@ -1,0 +1,179 @@
+"""What a checkpoint holds, and what a table's embeddings look like."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.filesize import decimal
+
+from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
+from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays, read_table
+from tfhybrid.cli import console
+from tfhybrid.cli.console import plain, show
+
+# OptimizerKind of the core: the name, and which of a table's optimizer settings it has. The classes
+# themselves, in tfhybrid.optimizers, need Keras.
+OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
+    1: ("SGD", ()),
+    2: ("Adagrad", ("initial_accumulator_value", "epsilon")),
+    3: ("Adam", ("beta_1", "beta_2", "epsilon")),
+}
+_SETTINGS = ("kind", "initial_accumulator_value", "beta_1", "beta_2", "epsilon")
+_FIRST_ROWS = 5
+_SHOWN_COLUMNS = 6
+_PART_ROWS = 16384
+
+
+def of_checkpoint(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    """Returns a checkpoint's contents, ready for JSON."""
+    dense = read_arrays(folder / DENSE)
+    saved = datetime.datetime.fromtimestamp((folder / MANIFEST).stat().st_mtime, datetime.UTC)
+    return {
+        "folder": str(folder),
+        "step": manifest.step,
+        "position": manifest.position._asdict(),
+        "saved": saved.isoformat(timespec="seconds"),
+        "versions": manifest.versions,
+        "ranks": manifest.ranks,
+        "seed": manifest.seed,
+        "bytes": sum(entry.size for entry in manifest.files.values()),
+        "dense": {"arrays": len(dense), "bytes": sum(array.nbytes for array in dense.values())},
+        "tables": {name: _table(manifest, name) for name in manifest.tables},
+    }
+
+
+def of_table(folder: Path, manifest: Manifest, name: str) -> dict[str, Any]:
+    """Returns a table's contents, ready for JSON: all its rows are read."""
+    blocks = read_table(folder, manifest, name)
+    return {
+        "folder": str(folder),
+        "step": manifest.step,
+        "table": name,
+        **_table(manifest, name),
+        **_rows(blocks),
+        "first_rows": _first_rows(blocks),
+    }
+
+
+def show_checkpoint(found: dict[str, Any]) -> None:
+    """Writes what `of_checkpoint` returned."""
+    position, dense = found["position"], found["dense"]
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    show(plain(found["folder"], "bold"))
+    going_on = f"going on at epoch {position['epoch']}, step {position['step']}"
+    show(f"step      {found['step']}, {going_on}")
+    show(plain(f"saved     {found['saved']} with {versions}"))
+    show(f"ranks     {found['ranks']}, seed {found['seed']}")
+    show(f"dense     {dense['arrays']} arrays, {decimal(dense['bytes'])}")
+    show(f"in all    {decimal(found['bytes'])}")
+    rows = [
+        [
+            name,
+            f"{table['rows']:,}",
+            f"{table['dim']}",
+            _optimizer_text(table["optimizer"]),
+            f"{table['version']:,}",
+            decimal(table["bytes"]),
+            f"{table['files']}",
+        ]
+        for name, table in found["tables"].items()
+    ]
+    columns = ["table", "rows", "dim", "optimizer", "version", "size", "files"]
+    console.show_table(columns, rows, text=["table", "optimizer"])
+
+
+def show_table(found: dict[str, Any]) -> None:
+    """Writes what `of_table` returned."""
+    norms = found["norms"]
+    show(plain(f"{found['table']} of {found['folder']}", "bold"))
+    show(f"rows      {found['rows']:,} of dim {found['dim']}, version {found['version']:,}")
+    show(f"optimizer {_optimizer_text(found['optimizer'])}")
+    show(f"files     {found['files']}, {decimal(found['bytes'])}")
+    if found["rows"]:
+        show(f"keys      {found['keys']['min']} to {found['keys']['max']}")
+        show(f"NaN       in {found['nan_rows']:,} rows")
+    if norms is not None:
+        show(f"norms     {norms['min']:.4g} to {norms['max']:.4g}, mean {norms['mean']:.4g}")
+    rows = []
+    for row in found["first_rows"]:
+        values = ["NaN or inf" if v is None else f"{v:.5g}" for v in row["embedding"]]
+        more = ", ..." if len(values) > _SHOWN_COLUMNS else ""
+        rows.append([str(row["key"]), ", ".join(values[:_SHOWN_COLUMNS]) + more])
+    console.show_table(["key", "embedding"], rows, text=["embedding"])
+
+
+def _table(manifest: Manifest, name: str) -> dict[str, Any]:
+    entry = manifest.tables[name]
+    return {
+        "rows": entry.rows,
+        "dim": entry.dim,
+        "optimizer": _optimizer(entry.optimizer),
+        "state_slots": entry.state_slots,
+        "version": entry.version,
+        "digest": f"{entry.digest:016x}",
+        "bytes": sum(manifest.files[file].size for file in entry.files),
+        "files": len(entry.files),
+    }
+
+
+def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
+    """Returns name and settings of a table's optimizer; a table that never had one has none."""
+    if not native:
+        return None
+    values = dict(zip(_SETTINGS, native, strict=False))
+    name, settings = OPTIMIZERS.get(int(native[0]), (f"kind {native[0]}", _SETTINGS[1:]))
+    return {"name": name, **{setting: values.get(setting) for setting in settings}}
+
+
+def _optimizer_text(optimizer: dict[str, Any] | None) -> str:
+    if optimizer is None:
+        return "none"
+    settings = ", ".join(f"{name}={value}" for name, value in [*optimizer.items()][1:])
+    return f"{optimizer['name']}({settings})"
+
+
+def _rows(blocks: Sequence[Rows]) -> dict[str, Any]:
+    keys = [edge for block in blocks if len(block.keys) for edge in _edges(block.keys)]
+    norms: list[np.ndarray] = []
+    nan_rows = infinite_rows = 0
+    for block in blocks:
+        for part in parts(block, _PART_ROWS):
+            has_nan = np.isnan(part.embeddings).any(axis=1)
+            finite = np.isfinite(part.embeddings).all(axis=1)
+            nan_rows += int(has_nan.sum())
+            infinite_rows += int((~finite & ~has_nan).sum())
+            values = part.embeddings[finite].astype(np.float64)
+            norms.append(np.sqrt((values * values).sum(axis=1)))
+    lengths = np.concatenate([np.empty(0), *norms])
+    return {
+        "keys": {"min": min(keys), "max": max(keys)} if keys else None,
+        "norms": {
+            "min": float(lengths.min()),
+            "mean": float(lengths.mean()),
+            "max": float(lengths.max()),
+        }
+        if len(lengths)
+        else None,
+        "nan_rows": nan_rows,
+        "infinite_rows": infinite_rows,
+    }
+
+
+def _edges(keys: np.ndarray) -> tuple[int, int]:
+    return int(keys.min()), int(keys.max())
+
+
+def _first_rows(blocks: Sequence[Rows]) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for block in blocks:
+        for key, embedding in zip(block.keys, block.embeddings, strict=True):
+            if len(rows) == _FIRST_ROWS:
+                return rows
+            values = [value if math.isfinite(value) else None for value in embedding.tolist()]
+            rows.append({"key": int(key), "embedding": values})
+    return rows

@@ -1,0 +1,112 @@
+"""A table of a checkpoint as a file for other programs, written block by block."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.checkpoint.manifest import Manifest, TableEntry
+from tfhybrid.checkpoint.table_file import Rows, parts, read_table
+from tfhybrid.cli.console import progress
+from tfhybrid.errors import ConfigError
+
+_PART_ROWS = 65536
+
+
+def export_table(
+    folder: Path, manifest: Manifest, name: str, file: Path, *, states: bool = False
+) -> int:
+    """Writes keys and embeddings of a table; a file of that name is replaced when it is complete.
+
+    `tfhybrid.checkpoint.NumpyRows` and `ParquetRows` read them back.
+
+    Args:
+        folder: The checkpoint's.
+        manifest: Its manifest.
+        name: The table.
+        file: `.npz`: arrays `keys` int64 `[n]`, `embeddings` float32 `[n, dim]`, `states` float32
+            `[n, slots, dim]`. `.parquet`: columns `key` int64, `embedding` and `state`, lists of
+            `dim` and `slots * dim` floats.
+        states: Whether to write the optimizer state.
+
+    Returns:
+        Rows written.
+
+    Raises:
+        CheckpointError: There is no such table, or its files are damaged.
+        ConfigError: The file has another suffix, or the table has no state.
+    """
+    writers = {".npz": _write_npz, ".parquet": _write_parquet}
+    if file.suffix not in writers:
+        raise ConfigError(f"A table is exported to FILE.npz or FILE.parquet. Received: {file}")
+    blocks = read_table(folder, manifest, name)
+    entry = manifest.tables[name]
+    if states and not entry.state_slots:
+        raise ConfigError(f"Table '{name}' has an optimizer without state. Received: --states")
+    unfinished = file.with_name(f".{file.name}-{os.getpid()}")
+    try:
+        width = 8 + 4 * entry.dim * (1 + entry.state_slots * states)
+        with progress("Exporting", entry.rows * width) as advance:
+            writers[file.suffix](unfinished, entry, blocks, states, advance)
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return entry.rows
+
+
+def _write_npz(
+    path: Path,
+    entry: TableEntry,
+    blocks: Sequence[Rows],
+    states: bool,
+    advance: Callable[[int], None],
+) -> None:
+    columns: dict[str, tuple[str, tuple[int, ...]]] = {
+        "keys": ("<i8", ()),
+        "embeddings": ("<f4", (entry.dim,)),
+        "states": ("<f4", (entry.state_slots, entry.dim)),
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for field, (name, (dtype, shape)) in enumerate(columns.items()):
+            if name == "states" and not states:
+                continue
+            header = {"descr": dtype, "fortran_order": False, "shape": (entry.rows, *shape)}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)  # type: ignore[no-untyped-call]
+                for block in blocks:
+                    for part in parts(block, _PART_ROWS):
+                        member.write(part[field].tobytes())
+                        advance(part[field].nbytes)
+
+
+def _write_parquet(
+    path: Path,
+    entry: TableEntry,
+    blocks: Sequence[Rows],
+    states: bool,
+    advance: Callable[[int], None],
+) -> None:
+    import pyarrow  # takes longer to import than all else that a command needs
+    import pyarrow.parquet
+
+    lengths = {"embedding": entry.dim}
+    if states:
+        lengths["state"] = entry.state_slots * entry.dim
+    lists = {name: pyarrow.list_(pyarrow.float32(), length) for name, length in lengths.items()}
+    schema = pyarrow.schema({"key": pyarrow.int64(), **lists})
+
+    def column(values: np.ndarray, type_: Any) -> Any:
+        return pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.ravel()), type=type_)
+
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for block in blocks:
+            for part in parts(block, _PART_ROWS):
+                values = zip(part[1:], lists.values(), strict=False)  # states are left out
+                arrays = [pyarrow.array(part.keys), *(column(*pair) for pair in values)]
+                writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
+                advance(sum(array.nbytes for array in part[: len(arrays)]))

@@ -1,0 +1,116 @@
+"""Export to a SavedModel that stock TensorFlow loads."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.errors import ConfigError, ExportError, TfhybridError
+from tfhybrid.export import versions
+from tfhybrid.export.serving_model import ServingModel, Signature
+from tfhybrid.export.stock_table import StockTable
+from tfhybrid.store import Table
+
+_log = logging.getLogger("tfhybrid.export")
+
+_UNSEEN = ("initial", "zeros")
+
+
+def saved_model(
+    model: keras.Model,
+    path: str | os.PathLike[str],
+    *,
+    version: int | None = None,
+    unseen: str = "initial",
+    min_norm: float = 0.0,
+    inputs: Any = None,
+) -> Path:
+    """Writes a model as a SavedModel of built-in operations; every rank must call it.
+
+    It loads where nothing of tfhybrid is installed, and predicts what `model.predict` does. Keys
+    and embeddings are variables in its variables files. Rank 0 writes, and holds a copy of all
+    tables in memory meanwhile. The folder appears at once, complete, and no step may run.
+
+    Args:
+        model: Built; it need not be compiled. A table of 2^31 rows or more is refused.
+        path: Where the versions of this model are kept, what TensorFlow Serving calls its base
+            path: a local or mounted folder, made if it does not exist.
+        version: The number of this one, 0 or more, not one of those there. `None` takes the one
+            after the highest, 1 for the first.
+        unseen: What a key without a row reads: `"initial"`, its initial value as in training, or
+            `"zeros"`.
+        min_norm: Rows whose embedding has a smaller Euclidean norm are left out; their keys are
+            unseen then. How often a key occurred is not stored, so rows cannot be chosen by it.
+        inputs: What a subclassed model is called with: a dict of `tf.TensorSpec` by name, or one
+            or a list of them with names. A functional model says it itself.
+
+    Returns:
+        The folder, `path/version`. Its signature "serving_default" takes the model's inputs by
+        name, with any batch size, and returns a dict: "output_0" (and so on), or the names of a
+        model that returns a dict.
+
+    Raises:
+        ConfigError: An argument cannot be, or the model's inputs are not known.
+        ExportError: On all ranks: stock TensorFlow cannot run the model, or it could not be
+            written. No folder appeared.
+
+    Example:
+
+    ```python
+    folder = tfhybrid.export.saved_model(model, "exported/click_model")
+    ```
+    """
+    _check(version, unseen, min_norm)
+    signature = Signature(model, inputs)
+    tables = tables_of(model)
+
+    def write() -> Path | None:
+        if distributed.rank() > 0:
+            return None
+        folder = versions.choose(Path(path), version)
+        copies = {
+            name: StockTable(table, unseen=unseen, min_norm=min_norm)
+            for name, table in tables.items()
+        }
+        _write(folder, ServingModel(model, copies, signature), tables)
+        return folder
+
+    try:
+        folder = distributed.together(write)
+    # An AssertionError is how TensorFlow says that a resource could not be saved.
+    except (TfhybridError, OSError, tf.errors.OpError, AssertionError) as error:
+        raise ExportError(f"'{model.name}' could not be exported to {path}. {error}") from error
+    return distributed.broadcast_object(folder)
+
+
+def _check(version: Any, unseen: Any, min_norm: Any) -> None:
+    if version is not None and (not isinstance(version, int) or version < 0):
+        raise ConfigError(f"version is a whole number from 0 on. Received: version={version!r}")
+    if unseen not in _UNSEEN:
+        raise ConfigError(f"unseen is one of {_UNSEEN}. Received: unseen={unseen!r}")
+    if not min_norm >= 0:
+        raise ConfigError(f"min_norm is a number from 0 on. Received: min_norm={min_norm!r}")
+
+
+def _write(folder: Path, module: ServingModel, tables: dict[str, Table]) -> None:
+    started = time.monotonic()
+    with versions.appearing(folder) as unfinished:
+        tf.saved_model.save(module, str(unfinished), {"serving_default": module.prediction})
+        size = sum(file.stat().st_size for file in unfinished.rglob("*") if file.is_file())
+    _log.info(
+        "Exported %s: %d tables, %d of %d rows, %.1f MB, written in %.1f s",
+        folder,
+        len(tables),
+        sum(table.rows for table in module.tables.values()),
+        sum(table.rows for table in tables.values()),
+        size / 1e6,
+        time.monotonic() - started,
+    )

@@ -1,0 +1,134 @@
+"""A model's prediction as one graph of built-in operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfhybrid.errors import ConfigError, ExportError
+from tfhybrid.export.stock_table import StockTable
+from tfhybrid.layers import table_lookup
+from tfhybrid.store import Table
+
+# What only a process with tfhybrid and Horovod installed can run.
+_FOREIGN = ("Tfhybrid", "Horovod")
+
+_SHORT_FLOATS = (tf.bfloat16, tf.float16)
+
+
+class Signature:
+    """The inputs of a model, by the names under which requests bring them.
+
+    Args:
+        model: Built. A functional or sequential model says itself what it takes.
+        inputs: For any other model what it is called with: one `tf.TensorSpec`, or a dict or a
+            list of them, each with a name where it is not in a dict.
+
+    Raises:
+        ConfigError: The inputs are not known, or have no names.
+    """
+
+    def __init__(self, model: keras.Model, inputs: Any = None) -> None:
+        if not model.built:
+            raise ConfigError(
+                f"A model that is exported has been built: call '{model.name}' once before."
+            )
+        if inputs is None:
+            inputs = _inputs_of(model)
+        self._structure = inputs
+        if isinstance(inputs, Mapping):
+            named = dict(inputs)
+        else:
+            named = {leaf.name: leaf for leaf in tf.nest.flatten(inputs)}
+        if None in named or len(named) < len(tf.nest.flatten(inputs)):
+            raise ConfigError(f"Every input has a name of its own. Received: {inputs}")
+        self.specs = {
+            name: tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype, name)
+            for name, leaf in named.items()
+        }
+
+    def pack(self, named: Mapping[str, tf.Tensor]) -> Any:
+        """Returns inputs in the structure that the model takes."""
+        if isinstance(self._structure, Mapping):
+            return dict(named)
+        return tf.nest.pack_sequence_as(self._structure, [named[name] for name in self.specs])
+
+
+class ServingModel(tf.Module):
+    """What is saved: the graph of a prediction, its dense variables and its tables.
+
+    Args:
+        model: The trained model.
+        tables: The copies of its tables, by name.
+        signature: Of the graph.
+
+    Raises:
+        ExportError: The graph has operations that stock TensorFlow does not have.
+    """
+
+    def __init__(
+        self, model: keras.Model, tables: Mapping[str, StockTable], signature: Signature
+    ) -> None:
+        super().__init__()
+        self.tables = dict(tables)
+
+        def serve(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            return _named_outputs(model(signature.pack(inputs), training=False))
+
+        def lookup(table: Table, keys: tf.Tensor) -> tf.Tensor:
+            return tables[table.name].lookup(keys)
+
+        with table_lookup.replaced_by(lookup):
+            # The traced graph is kept, not the function: saving would trace that once more.
+            self.prediction = tf.function(serve).get_concrete_function(signature.specs)
+        _refuse_foreign(model, self.prediction)
+        of_tables = {id(variable) for variable in self.variables}
+        captured = sorted(self.prediction.graph.variables, key=lambda variable: variable.name)
+        self.dense = [variable for variable in captured if id(variable) not in of_tables]
+        self.vocabularies = list(_vocabularies(model))
+
+
+def _inputs_of(model: keras.Model) -> Any:
+    try:
+        return model.input
+    except (AttributeError, ValueError):
+        raise ConfigError(
+            f"'{model.name}' does not say what it takes, as a functional model does: give its "
+            'inputs, such as inputs={"user": tf.TensorSpec([None, 1], tf.int64)}.'
+        ) from None
+
+
+def _named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
+    """Names outputs as `keras.Model.export` does, and widens floats that JSON does not have."""
+    if isinstance(outputs, Mapping):
+        named = dict(outputs)
+    else:
+        named = {f"output_{i}": output for i, output in enumerate(tf.nest.flatten(outputs))}
+    return {
+        name: tf.cast(output, tf.float32) if output.dtype in _SHORT_FLOATS else output
+        for name, output in named.items()
+    }
+
+
+def _vocabularies(layer: keras.layers.Layer) -> Iterator[tf.lookup.StaticHashTable]:
+    """Yields what layers like `keras.layers.StringLookup` hold beside variables."""
+    yield from (x for x in vars(layer).values() if isinstance(x, tf.lookup.StaticHashTable))
+    for inner in getattr(layer, "layers", ()):
+        yield from _vocabularies(inner)
+
+
+def _refuse_foreign(model: keras.Model, graph: Any) -> None:
+    definition = graph.graph.as_graph_def()
+    nodes = [*definition.node]
+    for function in definition.library.function:
+        nodes += function.node_def
+    found = sorted({node.op for node in nodes if node.op.startswith(_FOREIGN)})
+    if found:
+        raise ExportError(
+            f"'{model.name}' keeps the operations {found}, which stock TensorFlow does not have. A "
+            "call() or layer that is a tf.function of its own was traced in training and is not "
+            "traced again: leave the decorator away"
+        )

@@ -1,0 +1,81 @@
+"""How layers read their tables: by the native op, or by what an export puts in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+
+import tensorflow as tf
+
+from tfhybrid.layers.table_proxy import TableProxy
+from tfhybrid.ops import table_ops
+from tfhybrid.store import Table
+
+# From a table and int64 keys of any shape to float32 `keys.shape + [dim]`.
+TableLookup = Callable[[Table, tf.Tensor], tf.Tensor]
+
+_replacement: contextvars.ContextVar[TableLookup | None] = contextvars.ContextVar(
+    "replacement", default=None
+)
+
+
+@contextlib.contextmanager
+def replaced_by(replacement: TableLookup) -> Iterator[None]:
+    """Lets all layers of this thread read tables by another function than the native op.
+
+    What is traced inside has neither native op nor table proxy in its graph.
+
+    Args:
+        replacement: Called for every feature with its table and keys.
+
+    Example:
+
+    ```python
+    with replaced_by(lambda table, keys: tf.zeros([*keys.shape, table.dim])):
+        graph = tf.function(model).get_concrete_function(inputs)
+    ```
+    """
+    token = _replacement.set(replacement)
+    try:
+        yield
+    finally:
+        _replacement.reset(token)
+
+
+def lookup(
+    proxies: Sequence[TableProxy], keys: Sequence[tf.Tensor], *, side_by_side: bool = False
+) -> list[tf.Tensor]:
+    """Reads the embeddings of all features.
+
+    Args:
+        proxies: The proxy of each feature's table; features may share one.
+        keys: int64, any shape, one tensor per feature; side by side `[batch, ...]`.
+        side_by_side: Whether all features of a sample lie in one row of one tensor.
+
+    Returns:
+        float32 `keys[i].shape + [dim]`, one tensor per feature; or one, `[batch, width]`.
+    """
+    replacement = _replacement.get()
+    if replacement is None:
+        refs = [_ref(proxy) for proxy in proxies]
+        return table_ops.lookup(refs, keys, side_by_side=side_by_side)
+    embeddings = [
+        replacement(proxy.table, wanted) for proxy, wanted in zip(proxies, keys, strict=True)
+    ]
+    if not side_by_side:
+        return embeddings
+    return [tf.concat([_one_row_a_sample(embedding) for embedding in embeddings], axis=1)]
+
+
+def _ref(proxy: TableProxy) -> table_ops.TableRef:
+    # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
+    tf.convert_to_tensor(proxy.value)
+    return table_ops.TableRef(proxy.table.name, proxy.table.dim, proxy.handle)
+
+
+def _one_row_a_sample(embedding: tf.Tensor) -> tf.Tensor:
+    width = embedding.shape[1:].num_elements()
+    if width is None:
+        width = tf.reduce_prod(tf.shape(embedding)[1:])
+    return tf.reshape(embedding, [tf.shape(embedding)[0], width])
