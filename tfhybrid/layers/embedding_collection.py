@@ -67,6 +67,9 @@ class EmbeddingCollection(keras.layers.Layer):
         self._prefix = prefix
         self._concatenate = concatenate
         self._table_of, self._recipes = _resolve(dict(configs), dict(shared or {}))
+        # Kept apart: Keras may begin to build a layer, give up at its first variable, and begin
+        # again; a table is opened once.
+        self._opened: dict[str, Table] = {}
         self._proxies: dict[str, TableProxy] = {}
 
     @property
@@ -88,7 +91,9 @@ class EmbeddingCollection(keras.layers.Layer):
                 "branch on each rank alone. Use the policy 'mixed_bfloat16', or 'float32'."
             )
         for name, config in self._recipes.items():
-            self._proxies[name] = TableProxy(Table(self._prefix + name, config))
+            if name not in self._opened:
+                self._opened[name] = Table(self._prefix + name, config)
+            self._proxies[name] = TableProxy(self._opened[name])
             # Keras leaves variables that are made after `trainable=False` was given trainable.
             self._proxies[name].trainable = self.trainable
         self.built = True

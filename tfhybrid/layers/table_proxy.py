@@ -57,7 +57,8 @@ class TableProxy(keras.Variable):
             "the weights of the model: the result would mix two moments of it (get_weights, "
             "set_weights, EarlyStopping(restore_best_weights=True), export). Save with "
             "tfhybrid.callbacks.Checkpoint(directory) and restore the step you want with "
-            "tfhybrid.checkpoint.restore(model, directory, step=...)."
+            "tfhybrid.checkpoint.restore(model, directory, step=...). To serve the model, use "
+            "tfhybrid.export.saved_model(model, path)."
         )
 
 
@@ -67,5 +68,5 @@ def refuse_to_save(tables: list[str]) -> UnsupportedError:
         f"model.save, save_weights, ModelCheckpoint and BackupAndRestore would leave out the "
         f"tables {tables}, which lie in shared memory. Use "
         "tfhybrid.callbacks.Checkpoint(directory) to save dense weights, tables and position "
-        "together."
+        "together, and tfhybrid.export.saved_model(model, path) to serve the model."
     )

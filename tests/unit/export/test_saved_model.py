@@ -295,7 +295,6 @@ def test_only_small_constants_and_stock_operations_are_inside(tmp_path) -> None:
         rows = np.zeros((len(user), table.dim), np.float32)
         table.write_rows(tfhybrid.store.RowBlock(user, rows, None))
     folder = export.saved_model(model, tmp_path)
-    # The first field of the message is a version, the second a list of graphs with functions.
     assert (folder / "saved_model.pb").stat().st_size < 1 << 20
     signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
     definition = signature.graph.as_graph_def()

@@ -145,3 +145,21 @@ def test_summary_counts_no_parameters_for_tables() -> None:
     assert layer.count_params() == 0
     assert model.count_params() == 4 * 2 + 2
     model.summary(print_fn=lambda *_, **__: None)
+
+
+def test_subclassed_model_that_does_not_say_how_it_is_built() -> None:
+    class Model(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            table = tfhybrid.TableConfig(4)
+            self.embedding = tfhybrid.layers.EmbeddingCollection({"user": table})
+            self.top = keras.layers.Dense(1)
+
+        def call(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+            return self.top(self.embedding(inputs)["user"][:, 0])
+
+    model = Model()
+    assert model({"user": tf.constant([[3], [5]])}).shape == (2, 1)
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.1)), "mse")
+    model.fit({"user": np.array([[3], [5]])}, np.ones((2, 1)), verbose=0)
+    assert model.embedding.tables["user"].rows == 2
