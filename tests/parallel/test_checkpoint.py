@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -139,6 +140,17 @@ def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
     restored = start()
     assert checkpoint.restore(restored, directory) == (1, 0)
     assert_equal(state(restored), expected)
+
+
+def test_job_that_ends_first_leaves_no_checkpoint(directory):
+    model = start()
+    fit(model, 1)
+    snapshot = Snapshot(model, directory, checkpoint.Position(1, 0))
+    leads = distributed.rank() == 0
+    tfhybrid.shutdown()
+    with pytest.raises(CheckpointError) if leads else contextlib.nullcontext():
+        snapshot.write()
+    assert list(directory.iterdir()) == []
 
 
 def test_manager_saves_in_a_loop_of_ones_own(directory):

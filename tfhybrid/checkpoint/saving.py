@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -12,7 +13,6 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from tfhybrid import distributed, initializers
@@ -36,7 +36,6 @@ from tfhybrid.store import FrozenTable, Table, TableFile, current_job
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 _WRITERS = 4  # threads; each holds a file in memory, 64 MB of embeddings at most and their state
-_FAILURES = (TfhybridError, OSError, SafetensorError)
 
 
 def save(
@@ -120,7 +119,7 @@ class Snapshot:
         try:
             size = self._write()
             _prune(self.folder.parent, max_to_keep)
-        except _FAILURES as error:
+        except Exception as error:  # whatever it is, the thread that asks later must learn of it
             raise CheckpointError(
                 f"The checkpoint {self.folder} could not be written. {error}"
             ) from error
@@ -141,7 +140,8 @@ class Snapshot:
 
     def _thaw(self) -> None:
         for name in self._frozen:
-            self._tables[name].thaw()
+            with contextlib.suppress(StoreError):  # the job has ended: there is nothing to thaw
+                self._tables[name].thaw()
         self._frozen = {}
 
     def _write(self) -> int:
