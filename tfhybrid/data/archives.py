@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tarfile
 import tempfile
 from pathlib import Path
@@ -100,9 +101,30 @@ def _unpack(archive: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         files = Path(scratch, "files")
         with tarfile.open(archive) as tar:
-            tar.extractall(files, filter="data")
+            _extract(tar, files)
         try:
             files.rename(target)
         except OSError:
             if not target.is_dir():  # else another process was faster
                 raise
+
+
+def _extract(archive: tarfile.TarFile, target: Path) -> None:
+    """Writes the regular files of an archive, and refuses what would lie elsewhere.
+
+    `extractall(filter="data")` does this from Python 3.11.4 on; Debian 12 has 3.11.2.
+    """
+    root = target.resolve()
+    for member in archive:
+        if member.isdir():
+            continue
+        path = (root / member.name).resolve()
+        source = archive.extractfile(member) if member.isfile() else None
+        if source is None or not path.is_relative_to(root):
+            raise DataError(
+                f"Wanted an archive of files below one folder. Received: {archive.name} with "
+                f"{member.name!r}"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with source, path.open("wb") as file:
+            shutil.copyfileobj(source, file)

@@ -60,3 +60,15 @@ def test_a_missing_directory_is_named(monkeypatch, tmp_path):
 
     with pytest.raises(DataError, match=r"TFHYBRID_DATA.*Received: no directory at .*nowhere"):
         data_directory()
+
+
+@pytest.mark.parametrize("name", ["../outside.csv", "/tmp/outside.csv", "tiny/link"])
+def test_what_would_lie_outside_of_an_archive_is_refused(archive, tmp_path, name):
+    member = tarfile.TarInfo(name)
+    if name.endswith("link"):
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    with tarfile.open(archive, "w:xz") as files:
+        files.addfile(member)
+    with pytest.raises(DataError, match=f"Received: .*{name!r}"):
+        unpacked("tiny")
+    assert list((tmp_path / "cache" / "tfhybrid" / "data").iterdir()) == []
