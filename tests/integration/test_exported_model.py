@@ -70,6 +70,7 @@ def test_all_ranks_export_together_and_learn_of_a_failure(stock_python, tmp_path
     horovodrun = Path(sys.executable).with_name("horovodrun")
     run = subprocess.run(
         [horovodrun, "--gloo", "-np", "2", sys.executable, JOBS / "exporter.py", tmp_path],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
