@@ -122,7 +122,7 @@ def _extract(archive: tarfile.TarFile, target: Path) -> None:
         source = archive.extractfile(member) if member.isfile() else None
         if source is None or not path.is_relative_to(root):
             raise DataError(
-                f"Wanted an archive of files below one folder. Received: {archive.name} with "
+                f"Wanted an archive of files below one folder. Received: {archive.name!r} with "
                 f"{member.name!r}"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
