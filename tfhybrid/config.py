@@ -42,9 +42,13 @@ class TableConfig:
         optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, `Adam`) or its name. `None`
             takes the twin of the Keras optimizer that `DistributedOptimizer` wraps, and follows
             its learning rate.
+        expected_rows: How many rows the table is expected to get. Memory for them is reserved at
+            the start, so that what does not fit is known then; more rows make it grow. Checkpoints
+            tell the number beside the real one.
 
     Raises:
-        ConfigError: `dim` is not a whole number in range, or the initializer is unknown.
+        ConfigError: `dim` or `expected_rows` is not a whole number in range, or the initializer is
+            unknown.
 
     Example:
 
@@ -56,12 +60,20 @@ class TableConfig:
     dim: int
     initializer: initializers.Initializer | str = "uniform"
     optimizer: SparseOptimizer | str | None = None
+    expected_rows: int | None = None
 
     def __post_init__(self) -> None:
         whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
         if not whole or not 1 <= self.dim <= 65536:
             raise ConfigError(
                 f"dim is a whole number between 1 and 65536. Received: dim={self.dim!r}"
+            )
+        if self.expected_rows is not None and not (
+            isinstance(self.expected_rows, numbers.Integral) and 0 <= self.expected_rows < 2**40
+        ):
+            raise ConfigError(
+                "expected_rows is a number of rows below 2^40, or None. "
+                f"Received: expected_rows={self.expected_rows!r}"
             )
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer))

@@ -182,6 +182,11 @@ int tfhybrid_table_clear(const char* table) {
   return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
 }
 
+int tfhybrid_table_reserve(const char* table, int64_t rows) {
+  return tfhybrid::WithWriter(table,
+                              [&](tfhybrid::TableWriter* writer) { return writer->Reserve(rows); });
+}
+
 int tfhybrid_table_load_records(const char* table, const char* path,
                                 const tfhybrid_record_schema* schema, int64_t* rows) {
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
@@ -206,16 +211,24 @@ int tfhybrid_table_set_version(const char* table, uint64_t version) {
   });
 }
 
-int tfhybrid_table_freeze(const char* table, tfhybrid_frozen_table* frozen) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made, writer->Freeze());
-    *frozen = {made->rows(), static_cast<int64_t>(made->version()),
-               tfhybrid::CountTableFiles(*made)};
+int tfhybrid_table_track_changes(const char* table) {
+  return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) {
+    writer->TrackChanges();
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_write_file(const char* table, int64_t number, const char* path,
+int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_table* frozen) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
+                              writer->Freeze(only_changed != 0));
+    *frozen = {made->table_rows(), static_cast<int64_t>(made->version()), made->parts(),
+               made->whole() ? 1 : 0};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
                               tfhybrid_table_file* file) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     std::shared_ptr<tfhybrid::FrozenTable> frozen;
@@ -229,7 +242,9 @@ int tfhybrid_table_write_file(const char* table, int64_t number, const char* pat
                            "' is not frozen");
     }
     TFHYBRID_ASSIGN_OR_RETURN(const tfhybrid::TableFile made,
-                              tfhybrid::WriteTableFile(frozen.get(), number, path));
+                              path == nullptr
+                                  ? tfhybrid::DescribeTableFile(frozen.get(), part)
+                                  : tfhybrid::WriteTableFile(frozen.get(), part, path));
     *file = {made.rows, made.bytes, made.digest, made.crc};
     return Status::Ok();
   });

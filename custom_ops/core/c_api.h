@@ -28,7 +28,8 @@ typedef struct tfhybrid_table_config {
 typedef struct tfhybrid_frozen_table {
   int64_t rows;
   int64_t version;
-  int64_t files;
+  int64_t parts;
+  int64_t whole; /* 1 if all rows are in its parts, 0 if only those that changed */
 } tfhybrid_frozen_table;
 
 typedef struct tfhybrid_table_file {
@@ -93,6 +94,8 @@ TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, i
 TFHYBRID_EXPORT int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
                                               const float* embeddings, const float* states);
 TFHYBRID_EXPORT int tfhybrid_table_clear(const char* table);
+/* Makes room for `rows` rows in all. */
+TFHYBRID_EXPORT int tfhybrid_table_reserve(const char* table, int64_t rows);
 TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* path,
                                                 const tfhybrid_record_schema* schema,
                                                 int64_t* rows);
@@ -100,10 +103,14 @@ TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* p
    continue from there. Going back needs a barrier between the leader's call and the others'. */
 TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
 
-/* Saving while training goes on; the leader alone. A table is frozen between two steps; its files
-   can then be written by several threads while updates go on; it is thawed in the end. */
-TFHYBRID_EXPORT int tfhybrid_table_freeze(const char* table, tfhybrid_frozen_table* frozen);
-TFHYBRID_EXPORT int tfhybrid_table_write_file(const char* table, int64_t number, const char* path,
+/* Saving while training goes on; the leader alone. A table is frozen between two steps; its
+   parts can then be written by several threads while updates go on; it is thawed in the end. With
+   `only_changed`, and where changes are tracked, only rows that changed since are frozen. */
+TFHYBRID_EXPORT int tfhybrid_table_track_changes(const char* table);
+TFHYBRID_EXPORT int tfhybrid_table_freeze(const char* table, int only_changed,
+                                          tfhybrid_frozen_table* frozen);
+/* Each part once; without a path it is only described. */
+TFHYBRID_EXPORT int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
                                               tfhybrid_table_file* file);
 TFHYBRID_EXPORT int tfhybrid_table_thaw(const char* table);
 

@@ -6,10 +6,11 @@ from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.checkpoint.manager import CheckpointManager
-    from tfhybrid.checkpoint.manifest import Position, steps
+    from tfhybrid.checkpoint.manifest import Position
     from tfhybrid.checkpoint.restoring import restore
     from tfhybrid.checkpoint.saving import save
     from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, TfraRows, VariableRows
+    from tfhybrid.checkpoint.stored import steps
 
 __all__ = [
     "CheckpointManager",
@@ -33,9 +34,9 @@ _SOURCES = {
     "VariableRows": "sources",
     "restore": "restoring",
     "save": "saving",
-    "steps": "manifest",
+    "steps": "stored",
 }
-_MODULES = ("dense", "manager", "manifest", "saving", "sources", "table_file")
+_MODULES = ("dense", "manager", "manifest", "saving", "sources", "stored", "table_file")
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
     __getattr__, __dir__ = lazy(__name__, _SOURCES, _MODULES)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tfhybrid import distributed
+from tfhybrid.checkpoint import random_state
 from tfhybrid.errors import CheckpointError
 from tfhybrid.layers import TableProxy
 from tfhybrid.store import Table
@@ -23,15 +24,16 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
     """Returns all that is dense, as rank 0 will write it; every rank must call it.
 
     Weights and optimizer are the same on every rank. What is not trained by gradients (statistics
-    of batch normalisation, states of random generators) is each rank's own, and kept by rank.
+    of batch normalisation, states of random generators) is each rank's own, and kept by rank; so is
+    the state of the process's random generators.
     """
     arrays = {
         **_named("weights", _common(model)),
         **_named("optimizer", model.optimizer.variables),
     }
-    own = [np.asarray(variable) for variable in _own(model)]
+    own = {**_named("own", _own(model)), **random_state.gather()}
     for rank, values in enumerate(distributed.allgather_object(own)):
-        arrays |= {f"rank/{rank}/{i:04d}": value for i, value in enumerate(values)}
+        arrays |= {f"rank/{rank}/{name}": value for name, value in values.items()}
     return arrays
 
 
@@ -43,18 +45,22 @@ def assign(
     Args:
         model: Built as the one that was saved.
         arrays: By name.
-        ranks: Number of ranks that saved; with another number of them, all take rank 0's own.
+        ranks: Number of ranks that saved; with another number of them, all take rank 0's own
+            variables, and the process's random generators stay as they are.
         optimizer: Whether the optimizer takes its variables too.
 
     Raises:
         CheckpointError: The arrays do not fit the model; nothing was assigned.
     """
-    rank = distributed.rank() if ranks == distributed.size() else 0
+    same_ranks = ranks == distributed.size()
+    rank = distributed.rank() if same_ranks else 0
     pairs = [
         *_matched("weights", _common(model), arrays),
         *(_matched("optimizer", model.optimizer.variables, arrays) if optimizer else ()),
-        *_matched(f"rank/{rank}", _own(model), arrays),
+        *_matched(f"rank/{rank}/own", _own(model), arrays),
     ]
+    if same_ranks:
+        random_state.assign(arrays, f"rank/{rank}/")
     for variable, value in pairs:
         variable.assign(value)
 

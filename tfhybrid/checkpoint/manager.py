@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from pathlib import Path
 
 import keras
 
-from tfhybrid import distributed
-from tfhybrid.checkpoint.manifest import Position, steps
-from tfhybrid.checkpoint.restoring import restore
-from tfhybrid.checkpoint.saving import Snapshot
-from tfhybrid.errors import CheckpointError, ConfigError, StoreError
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.manifest import Base, Position
+from tfhybrid.checkpoint.restoring import restore_checkpoint
+from tfhybrid.checkpoint.saving import Snapshot, together
+from tfhybrid.checkpoint.stored import steps
+from tfhybrid.errors import CheckpointError, ConfigError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -21,18 +21,25 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 class CheckpointManager:
     """Saves and restores a model, for training loops of one's own.
 
-    A save stops training only for the copy of what is dense. Tables are written by rank 0 on
-    threads of its own; a row that changes meanwhile is copied aside first. Every rank makes one
-    manager and calls the same methods.
+    A save stops training only for the copy of what is dense. Tables are written by the leaders of
+    all hosts on threads of their own; a row that changes meanwhile is copied aside first. Every
+    rank makes one manager and calls the same methods.
+
+    With `full_every`, the saves between are *deltas*: the rows that changed or came since the save
+    before. Restoring one needs those before it, back to the last with all rows.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept, one folder each; common to all hosts.
-        max_to_keep: Number of newest checkpoints that are kept. `None` keeps all.
+        directory: Where checkpoints are kept, one folder each: a path that all hosts see, or a
+            URL that `tf.io.gfile` reaches.
+        max_to_keep: Number of newest checkpoints that are kept, with those that they need. `None`
+            keeps all.
         background: Whether `save` returns while files are still being written.
+        full_every: Every how many saves has all rows; 1 for all of them. A new job's first one has,
+            unless it restored from this manager, and so has the one after a save that failed.
 
     Raises:
-        ConfigError: `max_to_keep` is out of range.
+        ConfigError: `max_to_keep` or `full_every` is out of range.
 
     Example:
 
@@ -54,13 +61,19 @@ class CheckpointManager:
         *,
         max_to_keep: int | None = 3,
         background: bool = True,
+        full_every: int = 1,
     ) -> None:
         if max_to_keep is not None and max_to_keep < 1:
             raise ConfigError(f"max_to_keep is at least 1, or None. Received: {max_to_keep}")
+        if full_every < 1:
+            raise ConfigError(f"full_every is at least 1. Received: {full_every}")
         self.model = model
-        self.directory = Path(directory)
+        self.directory = storage.location(directory)
         self.max_to_keep = max_to_keep
         self.background = background
+        self.full_every = full_every
+        # Rank 0's: what the next delta adds to. Written by the thread, read when it has ended.
+        self._base: Base | None = None
         self._thread: threading.Thread | None = None
         self._failure: CheckpointError | None = None
 
@@ -87,7 +100,10 @@ class CheckpointManager:
                 if it could not be written. Checkpoints that there are stay.
         """
         self._join()
-        snapshot = Snapshot(self.model, self.directory, position)
+        last = self._base
+        base = last if last is not None and last.sequence + 1 < self.full_every else None
+        track = self.full_every > 1
+        snapshot = Snapshot(self.model, self.directory, position, base=base, track=track)
         self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint")
         self._thread.start()
         if not self.background:
@@ -99,19 +115,21 @@ class CheckpointManager:
         Raises:
             CheckpointError: On all ranks, if it could not be written.
         """
-        try:
-            distributed.together(self._raise_failure)
-        except StoreError as error:  # of another rank
-            raise CheckpointError(str(error)) from error
+        together(self._raise_failure)
 
     def restore(self, step: int | None = None) -> Position:
         """Restores the newest checkpoint, or that of a step; see `tfhybrid.checkpoint.restore`."""
         self._join()
-        return restore(self.model, self.directory, step=step)
+        restored = restore_checkpoint(
+            self.model, self.directory, step=step, track=self.full_every > 1
+        )
+        self._base = restored.base
+        return restored.position
 
     def _write(self, snapshot: Snapshot) -> None:
+        self._base = None
         try:
-            snapshot.write(self.max_to_keep)
+            self._base = snapshot.write(self.max_to_keep)
             self._failure = None
         except CheckpointError as error:
             _log.error("%s Training goes on.", error)

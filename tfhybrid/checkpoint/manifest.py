@@ -6,8 +6,8 @@
         TABLE-00000.safetensors    keys [n], embeddings [n, dim], states [n, slots, dim]
         TABLE-00001.safetensors    ... the next block of rows
 
-A checkpoint is written under a name that starts with a dot and renamed when it is complete and
-synced, so a folder named `step-*` is complete.
+A checkpoint has all rows of its tables, or is a *delta*: those that changed since its base, the
+checkpoint before.
 
 Whoever reads one believes nothing of it: every field of the manifest is checked for type and range
 when its dataclass is made, and sizes before anything is allocated. Neither TensorFlow nor Horovod
@@ -18,14 +18,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import (
     are_numbers,
     is_count,
@@ -39,11 +37,9 @@ from tfhybrid.store import native
 FORMAT = 1
 MANIFEST = "manifest.json"
 DENSE = "dense.safetensors"
-_STEP = re.compile(r"step-(\d{10})")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.%~-]{1,255}")
 _MAX_MANIFEST_BYTES = 64 << 20  # a hundred thousand blocks
 _MAX_DIM = 65536
-_READ_BYTES = 4 << 20
 
 
 class Position(NamedTuple):
@@ -69,7 +65,7 @@ class FileEntry:
         want(is_count(self.crc32c, 2**32), "a checksum of 32 bits", self.crc32c)
 
     @classmethod
-    def of(cls, path: Path, on_read: Callable[[int], None] | None = None) -> FileEntry:
+    def of(cls, path: Location, on_read: Callable[[int], None] | None = None) -> FileEntry:
         """Reads a file and describes it.
 
         Args:
@@ -79,23 +75,41 @@ class FileEntry:
         Raises:
             OSError: It is missing, no plain file or cannot be read.
         """
-        if path.exists() and not path.is_file():  # reading from a pipe would never end
-            raise OSError(f"{path} is not a plain file")
         size = checksum = 0
-        piece = bytearray(_READ_BYTES)
-        content = np.frombuffer(piece, np.uint8)
-        with path.open("rb", buffering=0) as file:
-            while count := file.readinto(piece):
-                checksum = native.crc32c(content[:count], checksum)
-                size += count
-                if on_read is not None:
-                    on_read(count)
+        for piece in storage.pieces(path):
+            checksum = native.crc32c(piece, checksum)
+            size += len(piece)
+            if on_read is not None:
+                on_read(len(piece))
         return cls(size, checksum)
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """The checkpoint that a delta adds to: its step, CRC-32C of its manifest, place in the chain.
+
+    A checkpoint that has all rows is number 0, the first delta after it number 1.
+
+    Raises:
+        ValueError: A field is no number of its kind.
+    """
+
+    step: int
+    crc32c: int
+    sequence: int
+
+    def __post_init__(self) -> None:
+        want(is_count(self.step, 10**10), "a base's step", self.step)
+        want(is_count(self.crc32c, 2**32), "a checksum of 32 bits", self.crc32c)
+        want(is_count(self.sequence, 2**31), "a number in a chain", self.sequence)
 
 
 @dataclasses.dataclass(frozen=True)
 class TableEntry:
     """A table of a checkpoint.
+
+    `rows` are those of the table; its files hold them all if it is `whole`, else those that changed
+    since the base. `digest` is of the rows in the files.
 
     Raises:
         ValueError: A field is not of its type, or out of range.
@@ -107,6 +121,8 @@ class TableEntry:
     initializer: list[float]
     optimizer: list[float]
     state_slots: int
+    expected_rows: int | None
+    whole: bool
     digest: int
     files: list[str]
 
@@ -117,6 +133,9 @@ class TableEntry:
         want(are_numbers(self.initializer), "an initializer", self.initializer)
         want(are_numbers(self.optimizer), "an optimizer", self.optimizer)
         want(is_count(self.state_slots, 256), "a number of state slots", self.state_slots)
+        expected = self.expected_rows is None or is_count(self.expected_rows, 2**63)
+        want(expected, "a number of rows or null", self.expected_rows)
+        want(isinstance(self.whole, bool), "true or false", self.whole)
         want(is_count(self.digest, 2**64), "a digest of 64 bits", self.digest)
         names = isinstance(self.files, list) and all(isinstance(name, str) for name in self.files)
         want(names and len(set(self.files)) == len(self.files), "names of files", self.files)
@@ -141,6 +160,8 @@ class Manifest:
     position: Position
     ranks: int
     seed: int
+    optimizer: str
+    base: Base | None
     versions: dict[str, str]
     tables: dict[str, TableEntry]
     files: dict[str, FileEntry]
@@ -150,6 +171,9 @@ class Manifest:
         want(all(is_count(part, 2**63) for part in self.position), "a position", self.position)
         want(is_count(self.ranks, 2**31) and self.ranks > 0, "a number of ranks", self.ranks)
         want(is_count(self.seed, 2**64), "a seed", self.seed)
+        want(is_text(self.optimizer), "a class of optimizer", self.optimizer)
+        before = self.base is None or self.base.step < self.step
+        want(before, f"a base before step {self.step}", self.base)
         want(
             isinstance(self.versions, dict)
             and all(map(is_text, [*self.versions, *self.versions.values()])),
@@ -171,21 +195,27 @@ class Manifest:
                 want(file in self.files, f"a listed file for table {name!r}", file)
                 want(file not in owners, f"a file of table {name!r} alone", file)
                 owners[file] = name
+            want(entry.whole or self.base is not None, f"all rows of table {name!r}", entry.whole)
             held = sum(self.files[file].size for file in entry.files)
             want(
-                entry.rows * entry.row_bytes <= held,
+                not entry.whole or entry.rows * entry.row_bytes <= held,
                 f"{entry.row_bytes} bytes for each of {entry.rows} rows of table {name!r}",
                 held,
             )
 
-    def write(self, folder: Path) -> None:
-        """Writes and syncs manifest.json."""
-        path = folder / MANIFEST
-        path.write_text(json.dumps(dataclasses.asdict(self), indent=1), encoding="utf-8")
-        sync(path)
+    @property
+    def sequence(self) -> int:
+        """0 if it has all rows, else the number of deltas since the checkpoint that has."""
+        return 0 if self.base is None else self.base.sequence + 1
+
+    def write(self, folder: Location) -> Base:
+        """Writes and syncs manifest.json; returns what a delta of this checkpoint is based on."""
+        content = json.dumps(dataclasses.asdict(self), indent=1).encode()
+        storage.write(folder / MANIFEST, content)
+        return Base(self.step, native.crc32c(content), self.sequence)
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def read(cls, folder: Location) -> Manifest:
         """Reads a manifest and checks its form.
 
         Raises:
@@ -200,6 +230,7 @@ class Manifest:
                     f"{folder} has format {found}; this version reads format {FORMAT}."
                 )
             raw["position"] = Position(*raw["position"])
+            raw["base"] = None if raw["base"] is None else Base(**raw["base"])
             raw["tables"] = {name: TableEntry(**entry) for name, entry in raw["tables"].items()}
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}
             return cls(**raw)
@@ -207,7 +238,7 @@ class Manifest:
             raise CheckpointError(f"{path} cannot be read: {error!r}") from error
 
     def check_file(
-        self, folder: Path, name: str, on_read: Callable[[int], None] | None = None
+        self, folder: Location, name: str, on_read: Callable[[int], None] | None = None
     ) -> None:
         """Compares a file with its size and checksum.
 
@@ -221,84 +252,15 @@ class Manifest:
         """
         path, wanted = folder / name, self.files[name]
         try:
-            size = path.stat().st_size
+            size = storage.size(path)
             found = FileEntry.of(path, on_read) if size == wanted.size else f"{size} bytes"
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         if found != wanted:
             raise CheckpointError(f"{path} is damaged: wanted {wanted}. Received: {found}")
 
-    def check_files(self, folder: Path) -> None:
-        """Compares every file with its size and checksum.
 
-        Raises:
-            CheckpointError: One is missing or damaged.
-        """
-        for name in self.files:
-            self.check_file(folder, name)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():  # opening a pipe would never end
-        raise FileNotFoundError(f"there is no file {path.name}")
-    with path.open("rb") as file:
-        text = file.read(_MAX_MANIFEST_BYTES + 1)
-    want(len(text) <= _MAX_MANIFEST_BYTES, f"at most {_MAX_MANIFEST_BYTES} bytes", "more")
-    return parse_object(text)
-
-
-def sync(path: Path) -> None:
-    """Forces a file or folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def folder_of(directory: Path, step: int) -> Path:
-    """Returns the folder of the checkpoint of a step."""
-    return directory / f"step-{step:010d}"
-
-
-def steps(directory: str | os.PathLike[str]) -> list[int]:
-    """Returns the steps of which a directory has a checkpoint, oldest first.
-
-    Example:
-
-    >>> steps("/nowhere")
-    []
-    """
-    path = Path(directory)
-    if not path.is_dir():
-        return []
-    matches = (_STEP.fullmatch(entry.name) for entry in path.iterdir() if entry.is_dir())
-    return sorted(int(match.group(1)) for match in matches if match)
-
-
-def locate(directory: Path, step: int | None = None) -> Path:
-    """Returns the folder of a checkpoint.
-
-    Args:
-        directory: Where checkpoints are kept, or the folder of one.
-        step: Which one. Defaults to the newest.
-
-    Raises:
-        CheckpointError: There is none, or none of that step.
-
-    Example:
-
-    ```python
-    Manifest.read(locate(Path("checkpoints"))).tables
-    ```
-    """
-    if (directory / MANIFEST).exists() and step is None:
-        return directory
-    known = steps(directory)
-    if not known:
-        raise CheckpointError(f"{directory} has no checkpoint")
-    if step not in (None, *known):
-        raise CheckpointError(
-            f"{directory} has checkpoints of the steps {known}. Received: step={step}"
-        )
-    return folder_of(directory, known[-1] if step is None else step)
+def _read_json(path: Location) -> dict[str, Any]:
+    size = storage.size(path)
+    want(size <= _MAX_MANIFEST_BYTES, f"at most {_MAX_MANIFEST_BYTES} bytes", size)
+    return parse_object(storage.read(path).tobytes())

@@ -6,16 +6,17 @@ import dataclasses
 import logging
 import os
 from collections.abc import Collection
-from pathlib import Path
+from typing import NamedTuple
 
 import keras
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file
+import safetensors.numpy
+from safetensors import SafetensorError
 
 from tfhybrid import distributed, initializers
-from tfhybrid.checkpoint import dense
-from tfhybrid.checkpoint.manifest import DENSE, Manifest, Position, folder_of, steps
-from tfhybrid.checkpoint.table_file import read_table
+from tfhybrid.checkpoint import dense, storage
+from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position
+from tfhybrid.checkpoint.storage import Location
+from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table, current_job
 
@@ -38,7 +39,8 @@ def restore(
     Args:
         model: Built and compiled; as the one that was saved, unless `tables` or `weights` leaves
             out what differs.
-        directory: Where checkpoints are kept; every host must see it.
+        directory: Where checkpoints are kept: a path that every host sees, or a URL that
+            `tf.io.gfile` reaches.
         step: Which checkpoint. Defaults to the newest.
         tables: Names of the tables to restore; others stay as they are. Defaults to all of the
             model, which the checkpoint must have, and no others.
@@ -60,25 +62,54 @@ def restore(
     tfhybrid.checkpoint.restore(model, "older/", tables=["user", "item"], weights=False)
     ```
     """
-    path = Path(directory)
+    return restore_checkpoint(model, directory, step=step, tables=tables, weights=weights).position
+
+
+class Restored(NamedTuple):
+    """Where training goes on and, if the model is as it was saved, what a delta may add to."""
+
+    position: Position
+    base: Base | None
+
+
+def restore_checkpoint(
+    model: keras.Model,
+    directory: str | os.PathLike[str],
+    *,
+    step: int | None = None,
+    tables: Collection[str] | None = None,
+    weights: bool = True,
+    track: bool = False,
+) -> Restored:
+    """Does what `restore` does.
+
+    Args:
+        model: As of `restore`.
+        directory: As of `restore`.
+        step: As of `restore`.
+        tables: As of `restore`.
+        weights: As of `restore`.
+        track: Whether to note from now on which rows change.
+    """
+    path = storage.location(directory)
     known = distributed.broadcast_object(steps(path))
     if step is None and not known:
-        return Position(0, 0)
-    chosen = known[-1] if step is None else step
-    if chosen not in known:
-        raise CheckpointError(f"{path} has checkpoints of the steps {known}. Received: step={step}")
+        return Restored(Position(0, 0), None)
+    folder = newest(path, known, step)
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    restoring = _Restoring(folder_of(path, chosen), model, _chosen_tables(model, tables), weights)
+    restoring = _Restoring(folder, model, _chosen_tables(model, tables), weights)
     try:
-        manifest = distributed.together(lambda: restoring.check(all_tables=tables is None))
-        distributed.together(lambda: restoring.load(manifest))
+        stored = distributed.together(lambda: restoring.check(all_tables=tables is None))
+        distributed.together(lambda: restoring.load(stored, track))
     except (StoreError, OSError, SafetensorError) as error:
-        raise CheckpointError(f"{restoring.folder} could not be restored. {error}") from error
+        raise CheckpointError(f"{folder} could not be restored. {error}") from error
+    manifest = stored.manifest
     for name, table in restoring.tables.items():
         table.set_version(manifest.tables[name].version)
-    _log.info("Restored %s, going on at epoch %d, step %d", restoring.folder, *manifest.position)
-    return manifest.position
+    _log.info("Restored %s, going on at epoch %d, step %d", folder, *manifest.position)
+    exact = all(_same_optimizer(table, manifest) for table in restoring.tables.values())
+    return Restored(manifest.position, stored.base() if exact and tables is None else None)
 
 
 def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[str, Table]:
@@ -95,15 +126,16 @@ def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[st
 class _Restoring:
     """A checkpoint and what it is restored into, as one rank sees them."""
 
-    folder: Path
+    folder: Location
     model: keras.Model
     tables: dict[str, Table]
     weights: bool
 
-    def check(self, *, all_tables: bool) -> Manifest:
-        manifest = Manifest.read(self.folder)
+    def check(self, *, all_tables: bool) -> StoredCheckpoint:
+        stored = StoredCheckpoint.open(self.folder)
+        manifest = stored.manifest
         if current_job().is_leader:
-            manifest.check_files(self.folder)
+            stored.check()
         if manifest.seed != current_job().seed:
             raise CheckpointError(
                 f"{self.folder} was saved with seed {manifest.seed}, from which its unseen keys "
@@ -123,37 +155,35 @@ class _Restoring:
                     f"Table '{name}' of {self.folder} has dim and initializer {saved}. "
                     f"Received: {mine}"
                 )
-        return manifest
+        return stored
 
-    def load(self, manifest: Manifest) -> None:
+    def load(self, stored: StoredCheckpoint, track: bool) -> None:
         if self.weights:
-            self._load_weights(manifest)
+            self._load_weights(stored.manifest)
         if current_job().is_leader:
             for table in self.tables.values():
-                self._load_table(table, manifest)
+                self._load_table(table, stored)
+                if track:
+                    table.track_changes()
 
     def _load_weights(self, manifest: Manifest) -> None:
-        path = self.folder / DENSE
-        with safe_open(path, "np") as file:
-            saved = (file.metadata() or {}).get("optimizer")
+        arrays = safetensors.numpy.load(storage.read(self.folder / DENSE).tobytes())
         mine = type(self.model.optimizer).__name__
-        arrays = load_file(path)
-        dense.assign(self.model, arrays, manifest.ranks, optimizer=saved == mine)
-        if saved != mine:
+        same = manifest.optimizer == mine
+        dense.assign(self.model, arrays, manifest.ranks, optimizer=same)
+        if not same:
             self.model.optimizer.iterations.assign(manifest.step)
             if distributed.rank() == 0:
                 _log.warning(
                     "%s was saved with the optimizer %s: its state is dropped, %s starts afresh",
                     self.folder,
-                    saved,
+                    manifest.optimizer,
                     mine,
                 )
 
-    def _load_table(self, table: Table, manifest: Manifest) -> None:
-        entry = manifest.tables[table.name]
-        blocks = read_table(self.folder, manifest, table.name)
-        # The kind; other settings of an optimizer do not change what its state means.
-        same_optimizer = entry.optimizer[:1] == list(table.optimizer[:1])
+    def _load_table(self, table: Table, stored: StoredCheckpoint) -> None:
+        entry = stored.manifest.tables[table.name]
+        same_optimizer = _same_optimizer(table, stored.manifest)
         if not same_optimizer and distributed.rank() == 0:
             _log.warning(
                 "Table '%s' of %s was trained by another optimizer: its state is dropped",
@@ -161,14 +191,23 @@ class _Restoring:
                 self.folder,
             )
         table.clear()
-        for block in blocks:
+        table.reserve(entry.rows)
+        for block in stored.updates(table.name):
             states = block.states if same_optimizer else None
             table.write_rows(RowBlock(block.keys, block.embeddings, states))
-        table.set_version(entry.version)
-        same = table.rows == entry.rows and (not same_optimizer or table.digest() == entry.digest)
-        if not same:
+        # A delta's digest is of its own rows.
+        comparable = entry.whole and same_optimizer
+        digest = table.digest() if comparable else entry.digest
+        if (table.rows, digest) != (entry.rows, entry.digest):
             raise CheckpointError(
                 f"Table '{table.name}' is not what was saved in {self.folder}: wanted {entry.rows} "
-                f"rows with digest {entry.digest:x}. Received: {table.rows} rows, "
-                f"{table.digest():x}"
+                f"rows with digest {entry.digest:x}. Received: {table.rows} rows, {digest:x}"
             )
+
+
+def _same_optimizer(table: Table, manifest: Manifest) -> bool:
+    """Whether a table's optimizer is of the kind that it was saved with.
+
+    Other settings of an optimizer do not change what its state means.
+    """
+    return manifest.tables[table.name].optimizer[:1] == list(table.optimizer[:1])

@@ -5,33 +5,34 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
+import safetensors.numpy
 import tensorflow as tf
-from safetensors.numpy import save_file
 
 from tfhybrid import distributed, initializers
 from tfhybrid._version import __version__
-from tfhybrid.checkpoint import dense
+from tfhybrid.checkpoint import dense, storage
 from tfhybrid.checkpoint.manifest import (
     DENSE,
     FORMAT,
+    Base,
     FileEntry,
     Manifest,
     Position,
     TableEntry,
-    folder_of,
-    steps,
-    sync,
 )
+from tfhybrid.checkpoint.sharing import Share
+from tfhybrid.checkpoint.storage import Location
+from tfhybrid.checkpoint.stored import folder_of, is_base, prune
 from tfhybrid.checkpoint.table_file import file_name
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
-from tfhybrid.store import FrozenTable, Table, TableFile, current_job
+from tfhybrid.store import FrozenTable, Table, TableFile, current_job, native
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -44,12 +45,13 @@ def save(
     position: Position,
     *,
     max_to_keep: int | None = None,
-) -> Path:
+) -> Location:
     """Saves a model between two steps, and returns when it is on disk; every rank must call it.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept; made if it does not exist.
+        directory: Where checkpoints are kept, a path or a URL that `tf.io.gfile` reaches; made if
+            it does not exist.
         position: Where training will go on.
         max_to_keep: Number of newest checkpoints that stay. `None` keeps all.
 
@@ -66,59 +68,93 @@ def save(
     ```
     """
     snapshot = Snapshot(model, directory, position)
-    try:
-        distributed.together(lambda: snapshot.write(max_to_keep))
-    except StoreError as error:  # of another rank
-        raise CheckpointError(str(error)) from error
+    together(lambda: snapshot.write(max_to_keep))
     return snapshot.folder
 
 
-class Snapshot:
-    """A model at one step, taken without copying its tables; rank 0 writes it.
+def together(work: Callable[[], object]) -> None:
+    """Runs `work` on every rank; raises on all if it fails on one.
 
-    Every rank makes one between two steps; `write` may run on a thread of its own while training
-    goes on. Until it has, the model can be neither saved again nor restored.
+    Raises:
+        CheckpointError: What one of them raised.
+    """
+    try:
+        distributed.together(work)
+    except StoreError as error:  # of another rank
+        raise CheckpointError(str(error)) from error
+
+
+class _Part(NamedTuple):
+    """A part of a frozen table, and the name of its file."""
+
+    table: str
+    part: int
+    file: str
+
+
+class Snapshot:
+    """A model at one step, taken without copying its tables, to be written.
+
+    Every rank makes one between two steps, and then calls `write`, which may run on a thread of its
+    own while training goes on. Until it has, the model can be neither saved again nor restored.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept.
+        directory: Where checkpoints are kept, a path or a URL.
         position: Where training will go on.
+        base: On rank 0, the checkpoint since which changes were tracked, to save only these. All
+            rows are saved without one, or if it is gone.
+        track: Whether to note from now on which rows change, for a snapshot with a base.
 
     Raises:
-        CheckpointError: On all ranks: the replicas of a table differ, or one is being saved.
+        CheckpointError: On all ranks: a table is being saved.
     """
 
     def __init__(
-        self, model: keras.Model, directory: str | os.PathLike[str], position: Position
+        self,
+        model: keras.Model,
+        directory: str | os.PathLike[str],
+        position: Position,
+        *,
+        base: Base | None = None,
+        track: bool = False,
     ) -> None:
         self.step = int(model.optimizer.iterations)
-        self.folder = folder_of(Path(directory), self.step)
+        self.folder = folder_of(storage.location(directory), self.step)
+        if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
+            base = None
+        self._base: Base | None = distributed.broadcast_object(base)
         self._position = position
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
         self._tables = dense.tables_of(model)
         self._frozen: dict[str, FrozenTable] = {}
-        _compare_replicas(self._tables)
         try:
-            distributed.together(self._freeze)
+            distributed.together(lambda: self._freeze(track))
         except TfhybridError as error:
             raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
+        self._share = Share.agree(self.folder)
 
-    def write(self, max_to_keep: int | None = None) -> None:
-        """Writes the checkpoint, complete or not at all; on rank 0, elsewhere there is nothing.
+    def write(self, max_to_keep: int | None = None) -> Base | None:
+        """Writes this rank's share of the checkpoint, which is complete in the end or not there.
 
         Args:
-            max_to_keep: Number of newest checkpoints that stay. `None` keeps all.
+            max_to_keep: Number of newest checkpoints that stay, with those that they add to. `None`
+                keeps all.
+
+        Returns:
+            On rank 0, what the next snapshot may be based on.
 
         Raises:
             CheckpointError: It could not be written; what was there stays.
         """
-        if distributed.rank() > 0:
-            return
         started = time.monotonic()
         try:
-            size = self._write()
-            _prune(self.folder.parent, max_to_keep)
+            if distributed.rank() > 0:
+                self._write_share()
+                return None
+            base, size = self._write()
+            prune(self.folder.parent, max_to_keep)
         except Exception as error:  # whatever it is, the thread that asks later must learn of it
             raise CheckpointError(
                 f"The checkpoint {self.folder} could not be written. {error}"
@@ -126,14 +162,18 @@ class Snapshot:
         finally:
             self._thaw()
         seconds = time.monotonic() - started
-        _log.info("Saved %s: %.1f MB in %.1f s", self.folder, size / 1e6, seconds)
+        what = "Saved" if self._base is None else f"Saved changes since step {self._base.step}:"
+        _log.info("%s %s: %.1f MB in %.1f s", what, self.folder, size / 1e6, seconds)
+        return base
 
-    def _freeze(self) -> None:
-        if distributed.rank() > 0:
+    def _freeze(self, track: bool) -> None:
+        if not current_job().is_leader:
             return
         try:
             for name, table in self._tables.items():
-                self._frozen[name] = table.freeze()
+                self._frozen[name] = table.freeze(only_changed=self._base is not None)
+                if track and self._frozen[name].whole:
+                    table.track_changes()
         except BaseException:
             self._thaw()
             raise
@@ -144,59 +184,84 @@ class Snapshot:
                 self._tables[name].thaw()
         self._frozen = {}
 
-    def _write(self) -> int:
-        """Writes all files under a temporary name, then renames; returns the bytes written."""
-        unfinished = self.folder.with_name(f".{self.folder.name}")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
+    def _write_share(self) -> None:
+        """Writes this leader's files and tells rank 0; elsewhere there is nothing to do."""
+        if not self._share.writes:
+            return
+        try:
+            found = self._write_parts()
+        except Exception as error:
+            self._share.announce(error)
+            raise
+        self._share.announce(found)
+
+    def _write(self) -> tuple[Base, int]:
+        """Writes the checkpoint with the other leaders; returns its bytes too."""
+        unfinished = self._share.unfinished
+        if unfinished is None:
+            raise self._share.failure or OSError("no folder could be made")
         try:
             files = {DENSE: self._write_dense(unfinished / DENSE)}
-            entries = self._write_tables(unfinished, files)
-            self._manifest(entries, files).write(unfinished)
-            sync(unfinished)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            unfinished.rename(self.folder)
-            sync(self.folder.parent)
+            found = self._write_parts()
+            self._share.compare(found)
+            files |= {name: FileEntry(file.bytes, file.crc32c) for name, file in found.items()}
+            base = self._manifest(found, files).write(unfinished)
+            if unfinished != self.folder:
+                storage.remove(self.folder)
+            storage.finish(unfinished, self.folder)
         except BaseException:
-            shutil.rmtree(unfinished, ignore_errors=True)
+            storage.remove(unfinished)
             raise
-        return sum(entry.size for entry in files.values())
+        return base, sum(entry.size for entry in files.values())
 
-    def _write_dense(self, path: Path) -> FileEntry:
+    def _write_dense(self, path: Location) -> FileEntry:
         arrays = {name: np.asarray(array, order="C") for name, array in self._arrays.items()}
-        save_file(arrays, path, {"optimizer": self._optimizer})
-        sync(path)
-        return FileEntry.of(path)
+        content = safetensors.numpy.save(arrays)
+        storage.write(path, content)
+        return FileEntry(len(content), native.crc32c(content))
 
-    def _write_tables(self, folder: Path, files: dict[str, FileEntry]) -> dict[str, TableEntry]:
-        """Writes the tables' files side by side, adds them to `files`, describes the tables."""
-        written: dict[str, list[TableFile]] = {}
+    def _write_parts(self) -> dict[str, TableFile]:
+        """Writes this leader's share of the tables' files, several at once, and describes all."""
+        parts = self._parts()
         with ThreadPoolExecutor(_WRITERS) as threads:
-            parts = {
-                name: [
-                    threads.submit(self._tables[name].write_file, number, folder / file)
-                    for number, file in enumerate(_files(name, frozen))
-                ]
-                for name, frozen in self._frozen.items()
-            }
-            written = {name: [part.result() for part in parts[name]] for name in parts}
-        entries = {}
+            files = threads.map(self._write_part, range(len(parts)), parts)
+            return {part.file: file for part, file in zip(parts, files, strict=True)}
+
+    def _write_part(self, number: int, part: _Part) -> TableFile:
+        table = self._tables[part.table]
+        if not self._share.is_mine(number):
+            return table.write_part(part.part, None)
+        assert self._share.unfinished is not None
+        with storage.local_file(self._share.unfinished / part.file) as path:
+            return table.write_part(part.part, path)
+
+    def _parts(self) -> list[_Part]:
+        return [
+            _Part(name, part, file_name(name, part))
+            for name, frozen in self._frozen.items()
+            for part in range(frozen.parts)
+        ]
+
+    def _manifest(self, found: dict[str, TableFile], files: dict[str, FileEntry]) -> Manifest:
+        names: dict[str, list[str]] = {name: [] for name in self._frozen}
+        for part in self._parts():
+            names[part.table].append(part.file)
+        tables = {}
         for name, frozen in self._frozen.items():
-            names = _files(name, frozen)
-            for file, entry in zip(names, written[name], strict=True):
-                files[file] = FileEntry(entry.bytes, entry.crc32c)
-            digest = sum(entry.digest for entry in written[name]) % 2**64
-            entries[name] = _entry(self._tables[name], frozen, digest, names)
-        return entries
-
-    def _manifest(self, entries: dict[str, TableEntry], files: dict[str, FileEntry]) -> Manifest:
-        versions = {"tfhybrid": __version__, "tensorflow": tf.__version__}
-        ranks, seed = distributed.size(), current_job().seed
-        return Manifest(FORMAT, self.step, self._position, ranks, seed, versions, entries, files)
-
-
-def _files(table: str, frozen: FrozenTable) -> list[str]:
-    return [file_name(table, number) for number in range(frozen.files)]
+            digest = sum(found[file].digest for file in names[name]) % 2**64
+            tables[name] = _entry(self._tables[name], frozen, digest, names[name])
+        return Manifest(
+            format=FORMAT,
+            step=self.step,
+            position=self._position,
+            ranks=distributed.size(),
+            seed=current_job().seed,
+            optimizer=self._optimizer,
+            base=self._base,
+            versions={"tfhybrid": __version__, "tensorflow": tf.__version__},
+            tables=tables,
+            files=files,
+        )
 
 
 def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> TableEntry:
@@ -207,28 +272,8 @@ def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> 
         initializer=list(initializers.get(table.config.initializer).native),
         optimizer=list(table.optimizer),
         state_slots=table.state_slots,
+        expected_rows=table.config.expected_rows,
+        whole=frozen.whole,
         digest=digest,
         files=files,
     )
-
-
-def _compare_replicas(tables: dict[str, Table]) -> None:
-    """Checks that all hosts have the same tables, bit for bit, before one of them is saved."""
-    job = current_job()
-    if len(set(job.hosts)) == 1:
-        return
-    mine = {name: table.digest() for name, table in tables.items()} if job.is_leader else {}
-    by_rank = distributed.allgather_object(mine)
-    for name, table in tables.items():
-        digests = {rank: mine[name] for rank, mine in enumerate(by_rank) if name in mine}
-        if len(set(digests.values())) > 1:
-            raise CheckpointError(
-                f"The replicas of table '{name}' differ at version {table.version}: "
-                f"digests by leader's rank {digests}. Nothing was saved."
-            )
-
-
-def _prune(directory: Path, max_to_keep: int | None) -> None:
-    if max_to_keep is not None:
-        for step in steps(directory)[:-max_to_keep]:
-            shutil.rmtree(folder_of(directory, step), ignore_errors=True)

@@ -6,6 +6,7 @@ block by block, so that no more than a block is held beside the table, where the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zipfile
 import zlib
@@ -21,7 +22,31 @@ from tfhybrid.store.row_block import RowBlock
 BLOCK_ROWS = 1 << 18
 # What NumPy and zipfile raise for a file that is no archive, is damaged, holds Python objects, or
 # declares more than there can be.
-BAD_ARCHIVE = (ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+_BAD_ARCHIVE = (ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
+
+
+@contextlib.contextmanager
+def _archive(path: Path) -> Iterator[Any]:
+    """Opens an `.npz` file.
+
+    Raises:
+        DataError: It is none, or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            yield file
+    except _BAD_ARCHIVE as error:
+        raise DataError(f"{path} is not a file of NumPy arrays: {error}") from error
+
+
+def array_names(path: Path) -> list[str]:
+    """Returns the names of the arrays of an `.npz` file, sorted.
+
+    Raises:
+        DataError: It is none.
+    """
+    with _archive(path) as file:
+        return sorted(file)
 
 
 class NumpyRows:
@@ -54,12 +79,9 @@ class NumpyRows:
 
     def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
         """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
-        try:
-            with np.load(self.path, allow_pickle=False) as file:
-                found = sorted(file)
-                arrays = [file[name] for name in self._names if name in found]
-        except BAD_ARCHIVE as error:
-            raise DataError(f"{self.path} is not a file of NumPy arrays: {error}") from error
+        found = array_names(self.path)
+        with _archive(self.path) as file:
+            arrays = [file[name] for name in self._names if name in found]
         if len(arrays) < len(self._names):
             raise DataError(f"{self.path} wants the arrays {self._names}. Received: {found}")
         yield from _cut(self.path, dim, slots, *arrays)

@@ -5,7 +5,7 @@
     data     the arrays; offsets count from here
 
 Lengths, types, shapes and offsets are compared with each other and with the size of the file before
-anything is mapped, and nothing is copied: an array is a read-only view of the mapped file. Format:
+anything else is, and nothing is copied: an array is a read-only view of the mapped file. Format:
 https://github.com/huggingface/safetensors#format. Neither TensorFlow nor Horovod is needed.
 """
 
@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import mmap
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 
-from tfhybrid.checkpoint.manifest import Manifest
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import are_counts, parse_object, want
 from tfhybrid.errors import CheckpointError
 
@@ -63,7 +61,7 @@ def file_name(table: str, block: int) -> str:
     return f"{quote(table, safe='')}-{block:05d}.safetensors"
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Location) -> dict[str, np.ndarray]:
     """Maps the arrays of a safetensors file.
 
     Args:
@@ -76,52 +74,39 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         CheckpointError: It is missing, cut short, or contradicts itself.
     """
     try:
-        if not path.is_file():  # opening a pipe would never end
-            raise FileNotFoundError("no such file")
-        with path.open("rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
-            start, arrays = _read_header(file, size)
-            mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+        file = storage.read(path)
+        start, arrays = _read_header(file)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-    data = np.frombuffer(mapped, np.uint8)[start:]
+    data = file[start:]
     return {
         name: data[array.begin : array.end].view(array.dtype).reshape(array.shape)
         for name, array in arrays.items()
     }
 
 
-def read_table(folder: Path, manifest: Manifest, name: str) -> list[Rows]:
-    """Maps the rows of a table, a block per file.
+def read_rows(path: Location, dim: int, slots: int) -> Rows:
+    """Maps the rows of a file.
 
     Args:
-        folder: The checkpoint's.
-        manifest: Its manifest.
-        name: The table.
+        path: The file.
+        dim: Columns that the embeddings must have.
+        slots: Vectors of state that a row must have.
 
     Raises:
-        CheckpointError: There is no such table, or a file is not what the manifest says.
-
-    Example:
-
-    ```python
-    folder = Path("checkpoints/step-0000001200")
-    blocks = read_table(folder, Manifest.read(folder), "item")
-    keys = np.concatenate([block.keys for block in blocks])
-    ```
+        CheckpointError: It is missing, damaged, or of another shape.
     """
-    if name not in manifest.tables:
-        raise CheckpointError(
-            f"{folder} has the tables {sorted(manifest.tables)}. Received: {name!r}"
-        )
-    entry = manifest.tables[name]
-    blocks = [_read_block(folder / file, entry.dim, entry.state_slots) for file in entry.files]
-    rows = sum(len(block.keys) for block in blocks)
-    if rows != entry.rows:
-        raise CheckpointError(
-            f"The files {entry.files} in {folder} want {entry.rows} rows together. Received: {rows}"
-        )
-    return blocks
+    arrays = read_arrays(path)
+    found = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    rows = arrays["keys"].shape[0] if "keys" in arrays and arrays["keys"].ndim else 0
+    wanted = {
+        "keys": ("int64", (rows,)),
+        "embeddings": ("float32", (rows, dim)),
+        "states": ("float32", (rows, slots, dim)),
+    }
+    if found != wanted:
+        raise CheckpointError(f"{path} wants the arrays {wanted}. Received: {str(found)[:300]}")
+    return Rows(**arrays)
 
 
 def parts(block: Rows, rows: int) -> Iterator[Rows]:
@@ -173,30 +158,17 @@ def _mix(z: np.ndarray) -> np.ndarray:
     return z ^ (z >> np.uint64(31))
 
 
-def _read_block(path: Path, dim: int, slots: int) -> Rows:
-    arrays = read_arrays(path)
-    found = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
-    rows = arrays["keys"].shape[0] if "keys" in arrays and arrays["keys"].ndim else 0
-    wanted = {
-        "keys": ("int64", (rows,)),
-        "embeddings": ("float32", (rows, dim)),
-        "states": ("float32", (rows, slots, dim)),
-    }
-    if found != wanted:
-        raise CheckpointError(f"{path} wants the arrays {wanted}. Received: {str(found)[:300]}")
-    return Rows(**arrays)
-
-
-def _read_header(file: BinaryIO, size: int) -> tuple[int, dict[str, _Array]]:
+def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:
     """Returns where the data begin, and the arrays."""
-    length = int.from_bytes(file.read(8), "little")
+    want(len(file) >= 8, "a file of at least 8 bytes", len(file))
+    length = int.from_bytes(file[:8].tobytes(), "little")
     start = 8 + length
-    fits = length <= _MAX_HEADER_BYTES and start <= size
-    want(fits, f"a header that fits in a file of {size} bytes", f"{length} bytes")
-    header = parse_object(file.read(length))
+    fits = length <= _MAX_HEADER_BYTES and start <= len(file)
+    want(fits, f"a header that fits in a file of {len(file)} bytes", f"{length} bytes")
+    header = parse_object(file[8:start].tobytes())
     header.pop("__metadata__", None)
     arrays = {name: _array(name, entry) for name, entry in header.items()}
-    _check_offsets(arrays, size - start)
+    _check_offsets(arrays, len(file) - start)
     return start, arrays
 
 

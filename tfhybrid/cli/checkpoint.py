@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tfhybrid.checkpoint.manifest import Manifest, folder_of, locate, steps
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of, locate, steps
 from tfhybrid.cli import difference, summary, table_export, table_import, verification
 from tfhybrid.cli.console import plain, show, show_error, show_json
 from tfhybrid.errors import ConfigError
@@ -15,7 +16,7 @@ from tfhybrid.errors import ConfigError
 app = typer.Typer(no_args_is_help=True)
 
 Directory = Annotated[
-    Path, typer.Argument(help="Where checkpoints are kept, or the folder of one.")
+    str, typer.Argument(help="Where checkpoints are kept, or the folder of one: a path or a URL.")
 ]
 Step = Annotated[
     int | None, typer.Option(help="Which checkpoint of the directory; by default the newest.")
@@ -39,13 +40,12 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show what a checkpoint holds; with --table also what its embeddings look like."""
-    folder = locate(directory, step)
-    manifest = Manifest.read(folder)
+    stored = StoredCheckpoint.open(locate(directory, step))
     if table is None:
-        found = summary.of_checkpoint(folder, manifest)
+        found = summary.of_checkpoint(stored)
         display = summary.show_checkpoint
     else:
-        found = summary.of_table(folder, manifest, table)
+        found = summary.of_table(stored, table)
         display = summary.show_table
     (show_json if as_json else display)(found)
 
@@ -60,7 +60,8 @@ def verify(
     """Check every file: sizes, checksums, shapes, one row per key. Exit status 1 if one is bad."""
     if every and step is not None:
         raise ConfigError(f"--all is every step. Received: --step {step} too")
-    folders = [folder_of(directory, each) for each in steps(directory)] if every else []
+    path = storage.location(directory)
+    folders = [folder_of(path, each) for each in steps(directory)] if every else []
     folders = folders or [locate(directory, step)]
     reports = verification.verify(folders)
     if as_json:
@@ -76,12 +77,13 @@ def verify(
 
 @app.command()
 def diff(
-    a: Annotated[Path, typer.Argument(help="A checkpoint's folder, or a directory's newest.")],
-    b: Annotated[Path, typer.Argument(help="The checkpoint that it is compared with.")],
+    a: Annotated[str, typer.Argument(help="A checkpoint's folder, or a directory's newest.")],
+    b: Annotated[str, typer.Argument(help="The checkpoint that it is compared with.")],
     as_json: Json = False,
 ) -> None:
     """Show which rows and dense arrays of B were added, removed or changed since A."""
-    found = difference.between(locate(a), locate(b))
+    stored_a, stored_b = (StoredCheckpoint.open(locate(each)) for each in (a, b))
+    found = difference.between(stored_a, stored_b)
     (show_json if as_json else difference.show_difference)(found)
 
 
@@ -94,8 +96,8 @@ def export(
     states: Annotated[bool, typer.Option("--states", help="The optimizer state too.")] = False,
 ) -> None:
     """Write a table's keys and embeddings to a NumPy or Parquet file."""
-    folder = locate(directory, step)
-    rows = table_export.export_table(folder, Manifest.read(folder), table, file, states=states)
+    stored = StoredCheckpoint.open(locate(directory, step))
+    rows = table_export.export_table(stored, table, file, states=states)
     show(plain(f"{file}: {rows} rows of table {table}"))
 
 
@@ -117,7 +119,6 @@ def import_(
     Rows of the file overwrite those of the same key and are added where there is none. Their
     optimizer state starts fresh, unless the file is an .npz with an array `states`.
     """
-    folder = locate(directory, step)
-    manifest = Manifest.read(folder)
-    made = table_import.import_table(folder, manifest, table, file, output, replace=replace)
-    show(plain(f"{made}: {Manifest.read(made).tables[table].rows} rows in table {table}"))
+    stored = StoredCheckpoint.open(locate(directory, step))
+    made, rows = table_import.import_table(stored, table, file, output, replace=replace)
+    show(plain(f"{made}: {rows} rows in table {table}"))

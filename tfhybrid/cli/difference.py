@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfhybrid.checkpoint.manifest import DENSE, Manifest
-from tfhybrid.checkpoint.table_file import Rows, read_arrays, read_table, sorted_keys
+from tfhybrid.checkpoint.manifest import DENSE
+from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.table_file import Rows, read_arrays, sorted_keys
 from tfhybrid.cli.console import plain, show, show_table
 
 _PART_ROWS = 16384
@@ -18,14 +18,14 @@ _ARRAY = ("largest_difference", "shape_changed")
 _TABLE = ("added", "removed", "changed", "largest_difference", "changed_states", "shape_changed")
 
 
-def between(a: Path, b: Path) -> dict[str, Any]:
+def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
     """Compares two checkpoints.
 
     A table is compared in memory.
 
     Args:
-        a: Folder of one.
-        b: Folder of the other.
+        a: One.
+        b: The other.
 
     Returns:
         `a`, `b`, `dense` and `tables`, ready for JSON.
@@ -33,16 +33,15 @@ def between(a: Path, b: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: One of them is damaged.
     """
-    first, second = Manifest.read(a), Manifest.read(b)
-    both = [name for name in first.tables if name in second.tables]
+    first, second = a.manifest.tables, b.manifest.tables
     return {
-        "a": {"folder": str(a), "step": first.step},
-        "b": {"folder": str(b), "step": second.step},
-        "dense": _dense(read_arrays(a / DENSE), read_arrays(b / DENSE)),
+        "a": {"folder": str(a.folder), "step": a.manifest.step},
+        "b": {"folder": str(b.folder), "step": b.manifest.step},
+        "dense": _dense(read_arrays(a.folder / DENSE), read_arrays(b.folder / DENSE)),
         "tables": {
-            "added": [name for name in second.tables if name not in first.tables],
-            "removed": [name for name in first.tables if name not in second.tables],
-            "compared": {name: _table(a, first, b, second, name) for name in both},
+            "added": [name for name in second if name not in first],
+            "removed": [name for name in first if name not in second],
+            "compared": {name: _table(a, b, name) for name in first if name in second},
         },
     }
 
@@ -93,10 +92,10 @@ def _dense(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, Any]
     }
 
 
-def _table(a: Path, first: Manifest, b: Path, second: Manifest, name: str) -> dict[str, Any]:
-    blocks_a, blocks_b = read_table(a, first, name), read_table(b, second, name)
-    keys_a, places_a = sorted_keys(blocks_a, f"Table '{name}' in {a}")
-    keys_b, places_b = sorted_keys(blocks_b, f"Table '{name}' in {b}")
+def _table(a: StoredCheckpoint, b: StoredCheckpoint, name: str) -> dict[str, Any]:
+    blocks_a, blocks_b = a.rows(name), b.rows(name)
+    keys_a, places_a = sorted_keys(blocks_a, f"Table '{name}' in {a.folder}")
+    keys_b, places_b = sorted_keys(blocks_b, f"Table '{name}' in {b.folder}")
     at = np.searchsorted(keys_b, keys_a)
     common = at < len(keys_b)
     common[common] = keys_b[at[common]] == keys_a[common]
@@ -104,7 +103,7 @@ def _table(a: Path, first: Manifest, b: Path, second: Manifest, name: str) -> di
         "added": len(keys_b) - int(common.sum()),
         "removed": len(keys_a) - int(common.sum()),
     }
-    x, y = first.tables[name], second.tables[name]
+    x, y = a.manifest.tables[name], b.manifest.tables[name]
     pairs = places_a[common], places_b[at[common]]
     if x.dim != y.dim:
         found["shape_changed"] = f"dim {x.dim} -> {y.dim}"

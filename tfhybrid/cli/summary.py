@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.filesize import decimal
 
+from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
-from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays, read_table
+from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays
 from tfhybrid.cli import console
 from tfhybrid.cli.console import plain, show
 
@@ -29,10 +30,12 @@ _SHOWN_COLUMNS = 6
 _PART_ROWS = 16384
 
 
-def of_checkpoint(folder: Path, manifest: Manifest) -> dict[str, Any]:
+def of_checkpoint(stored: StoredCheckpoint) -> dict[str, Any]:
     """Returns a checkpoint's contents, ready for JSON."""
+    folder, manifest = stored.folder, stored.manifest
     dense = read_arrays(folder / DENSE)
-    saved = datetime.datetime.fromtimestamp((folder / MANIFEST).stat().st_mtime, datetime.UTC)
+    modified = storage.modified(folder / MANIFEST)
+    saved = datetime.datetime.fromtimestamp(modified, datetime.UTC)
     return {
         "folder": str(folder),
         "step": manifest.step,
@@ -41,20 +44,22 @@ def of_checkpoint(folder: Path, manifest: Manifest) -> dict[str, Any]:
         "versions": manifest.versions,
         "ranks": manifest.ranks,
         "seed": manifest.seed,
+        "base": None if manifest.base is None else manifest.base.step,
+        "sequence": manifest.sequence,
         "bytes": sum(entry.size for entry in manifest.files.values()),
         "dense": {"arrays": len(dense), "bytes": sum(array.nbytes for array in dense.values())},
         "tables": {name: _table(manifest, name) for name in manifest.tables},
     }
 
 
-def of_table(folder: Path, manifest: Manifest, name: str) -> dict[str, Any]:
+def of_table(stored: StoredCheckpoint, name: str) -> dict[str, Any]:
     """Returns a table's contents, ready for JSON: all its rows are read."""
-    blocks = read_table(folder, manifest, name)
+    blocks = stored.rows(name)
     return {
-        "folder": str(folder),
-        "step": manifest.step,
+        "folder": str(stored.folder),
+        "step": stored.manifest.step,
         "table": name,
-        **_table(manifest, name),
+        **_table(stored.manifest, name),
         **_rows(blocks),
         "first_rows": _first_rows(blocks),
     }
@@ -69,12 +74,15 @@ def show_checkpoint(found: dict[str, Any]) -> None:
     show(f"step      {found['step']}, {going_on}")
     show(plain(f"saved     {found['saved']} with {versions}"))
     show(f"ranks     {found['ranks']}, seed {found['seed']}")
+    if found["base"] is not None:
+        show(f"delta     no. {found['sequence']}: rows that changed since step {found['base']}")
     show(f"dense     {dense['arrays']} arrays, {decimal(dense['bytes'])}")
     show(f"in all    {decimal(found['bytes'])}")
     rows = [
         [
             name,
             f"{table['rows']:,}",
+            "" if table["expected_rows"] is None else f"{table['expected_rows']:,}",
             f"{table['dim']}",
             _optimizer_text(table["optimizer"]),
             f"{table['version']:,}",
@@ -83,7 +91,7 @@ def show_checkpoint(found: dict[str, Any]) -> None:
         ]
         for name, table in found["tables"].items()
     ]
-    columns = ["table", "rows", "dim", "optimizer", "version", "size", "files"]
+    columns = ["table", "rows", "expected", "dim", "optimizer", "version", "size", "files"]
     console.show_table(columns, rows, text=["table", "optimizer"])
 
 
@@ -111,6 +119,8 @@ def _table(manifest: Manifest, name: str) -> dict[str, Any]:
     entry = manifest.tables[name]
     return {
         "rows": entry.rows,
+        "expected_rows": entry.expected_rows,
+        "whole": entry.whole,
         "dim": entry.dim,
         "optimizer": _optimizer(entry.optimizer),
         "state_slots": entry.state_slots,

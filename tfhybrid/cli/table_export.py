@@ -10,24 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.checkpoint.manifest import Manifest, TableEntry
-from tfhybrid.checkpoint.table_file import Rows, parts, read_table
+from tfhybrid.checkpoint.manifest import TableEntry
+from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.table_file import Rows, parts
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import ConfigError
 
 _PART_ROWS = 65536
 
 
-def export_table(
-    folder: Path, manifest: Manifest, name: str, file: Path, *, states: bool = False
-) -> int:
+def export_table(stored: StoredCheckpoint, name: str, file: Path, *, states: bool = False) -> int:
     """Writes keys and embeddings of a table; a file of that name is replaced when it is complete.
 
     `tfhybrid.checkpoint.NumpyRows` and `ParquetRows` read them back.
 
     Args:
-        folder: The checkpoint's.
-        manifest: Its manifest.
+        stored: The checkpoint.
         name: The table.
         file: `.npz`: arrays `keys` int64 `[n]`, `embeddings` float32 `[n, dim]`, `states` float32
             `[n, slots, dim]`. `.parquet`: columns `key` int64, `embedding` and `state`, lists of
@@ -44,8 +42,8 @@ def export_table(
     writers = {".npz": _write_npz, ".parquet": _write_parquet}
     if file.suffix not in writers:
         raise ConfigError(f"A table is exported to FILE.npz or FILE.parquet. Received: {file}")
-    blocks = read_table(folder, manifest, name)
-    entry = manifest.tables[name]
+    blocks = stored.rows(name)
+    entry = stored.manifest.tables[name]
     if states and not entry.state_slots:
         raise ConfigError(f"Table '{name}' has an optimizer without state. Received: --states")
     unfinished = file.with_name(f".{file.name}-{os.getpid()}")

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
 
 from tfhybrid._version import __version__
-from tfhybrid.checkpoint.manifest import FileEntry, Manifest, TableEntry, folder_of, sync
-from tfhybrid.checkpoint.sources import BAD_ARCHIVE, NumpyRows, ParquetRows
-from tfhybrid.checkpoint.table_file import Rows, digest, file_name, parts, read_table, sorted_keys
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.manifest import FileEntry, TableEntry
+from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names
+from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.table_file import Rows, digest, file_name, parts, sorted_keys
 from tfhybrid.cli.console import progress
-from tfhybrid.errors import CheckpointError, ConfigError, DataError, TfhybridError
+from tfhybrid.errors import CheckpointError, ConfigError
 
 # As a table is saved: a block is held in memory while it is written.
 _BLOCK_BYTES = 64 << 20
@@ -28,13 +28,14 @@ _ADAGRAD = 2
 
 
 def import_table(
-    folder: Path, manifest: Manifest, name: str, file: Path, output: Path, *, replace: bool
-) -> Path:
+    stored: StoredCheckpoint, name: str, file: Path, output: Path, *, replace: bool
+) -> tuple[Path, int]:
     """Makes a copy of a checkpoint in which a table has the rows of a file.
 
+    The copy of a delta has all rows, and no base.
+
     Args:
-        folder: The checkpoint's; it stays as it is.
-        manifest: Its manifest.
+        stored: The checkpoint; it stays as it is.
         name: The table; its version stays, too.
         file: As `export_table` writes it; without states the rows' optimizer state starts fresh.
         output: Directory in which the copy appears under the same step, when it is complete.
@@ -42,39 +43,40 @@ def import_table(
             key, and the others stay.
 
     Returns:
-        The copy's folder.
+        The copy's folder, and the rows in the table.
 
     Raises:
         CheckpointError: The checkpoint is damaged, or `output` has one of that step.
         DataError: The file is malformed or does not fit the table.
         ConfigError: The file has another suffix, or rows with NaN or infinities.
     """
-    destination = folder_of(output, manifest.step)
+    manifest = stored.manifest
+    destination = output / stored.folder.name
     if destination.exists():
         raise CheckpointError(f"{destination} exists; give another directory. Nothing was changed.")
-    old = read_table(folder, manifest, name)
+    old = stored.rows(name)
     entry = manifest.tables[name]
-    for each in entry.files:  # the copy's checksums would hide damage
-        manifest.check_file(folder, each)
     rows = _read(file, entry)
-    unfinished = destination.with_name(f".{destination.name}-{os.getpid()}")
-    unfinished.mkdir(parents=True)
-    try:
-        files = _copy(folder, manifest, set(manifest.files) - set(entry.files), unfinished)
-        changed = _write(unfinished, name, entry, _merged([] if replace else old, rows), files)
+    stored.check()  # the copy's checksums would hide damage
+    # What a delta has of the other tables is laid together with its bases.
+    written: dict[str, Iterable[Rows]] = {
+        each: stored.rows(each) for each, its in manifest.tables.items() if not its.whole
+    }
+    written[name] = _merged([] if replace else old, rows)
+    with storage.appearing(destination) as unfinished:
+        left_out = {file for each in written for file in manifest.tables[each].files}
+        files = _copy(stored, set(manifest.files) - left_out, unfinished)
+        tables = dict(manifest.tables)
+        for each, blocks in written.items():
+            tables[each] = _write(unfinished, each, manifest.tables[each], blocks, files)
         dataclasses.replace(
             manifest,
+            base=None,
             versions={**manifest.versions, "tfhybrid": __version__},
-            tables={**manifest.tables, name: changed},
+            tables=tables,
             files=files,
         ).write(unfinished)
-        sync(unfinished)
-        unfinished.rename(destination)  # fails if another one has appeared there
-        sync(output)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
-    return destination
+    return destination, tables[name].rows
 
 
 def _read(file: Path, entry: TableEntry) -> Rows:
@@ -83,15 +85,10 @@ def _read(file: Path, entry: TableEntry) -> Rows:
     blocks = [
         Rows(np.empty(0, np.int64), np.empty((0, entry.dim), np.float32), fresh[np.newaxis][:0])
     ]
-    try:
-        for block in _source(file).blocks(entry.dim, entry.state_slots):
-            shape = (len(block.keys), *fresh.shape)
-            states = np.broadcast_to(fresh, shape) if block.states is None else block.states
-            blocks.append(Rows(block.keys, block.embeddings, states))
-    except TfhybridError:  # some are ValueErrors
-        raise
-    except BAD_ARCHIVE as error:
-        raise DataError(f"{file} is damaged, or no archive of arrays: {error}") from error
+    for block in _source(file).blocks(entry.dim, entry.state_slots):
+        shape = (len(block.keys), *fresh.shape)
+        states = np.broadcast_to(fresh, shape) if block.states is None else block.states
+        blocks.append(Rows(block.keys, block.embeddings, states))
     _, places = sorted_keys(blocks, f"{file}")
     rows = Rows(*(np.concatenate(arrays)[places] for arrays in zip(*blocks, strict=True)))
     bad = ~np.isfinite(rows.embeddings).all(axis=1)
@@ -108,8 +105,7 @@ def _source(file: Path) -> NumpyRows | ParquetRows:
         return ParquetRows(file)
     if file.suffix != ".npz":
         raise ConfigError(f"A table is imported from FILE.npz or FILE.parquet. Received: {file}")
-    with np.load(file, allow_pickle=False) as arrays:
-        return NumpyRows(file, states="states" if "states" in arrays else None)
+    return NumpyRows(file, states="states" if "states" in array_names(file) else None)
 
 
 def _fresh_state(entry: TableEntry) -> np.ndarray:
@@ -123,13 +119,14 @@ def _fresh_state(entry: TableEntry) -> np.ndarray:
     raise CheckpointError(f"What a new row's state is, is not known for optimizer {kind}")
 
 
-def _copy(folder: Path, manifest: Manifest, names: set[str], to: Path) -> dict[str, FileEntry]:
-    kept = {name: entry for name, entry in manifest.files.items() if name in names}
+def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, FileEntry]:
+    kept = {name: entry for name, entry in stored.manifest.files.items() if name in names}
     with progress("Copying", sum(entry.size for entry in kept.values())) as advance:
         for name in kept:
-            shutil.copyfile(folder / name, to / name)
-            manifest.check_file(to, name, advance)
-            sync(to / name)
+            with (to / name).open("wb") as file:
+                for piece in storage.pieces(stored.folder / name):
+                    file.write(piece.data)
+            stored.manifest.check_file(to, name, advance)
     return kept
 
 
@@ -153,7 +150,7 @@ def _write(
     folder: Path,
     name: str,
     entry: TableEntry,
-    blocks: Iterator[Rows],
+    blocks: Iterable[Rows],
     files: dict[str, FileEntry],
 ) -> TableEntry:
     """Writes a table's blocks, adds them to `files`, and describes the table."""
@@ -163,8 +160,7 @@ def _write(
         names.append(file_name(name, len(names)))
         path = folder / names[-1]
         save_file({field: np.ascontiguousarray(v) for field, v in block._asdict().items()}, path)
-        sync(path)
         files[names[-1]] = FileEntry.of(path)
         rows += len(block.keys)
         total += digest(block)
-    return dataclasses.replace(entry, rows=rows, digest=total % 2**64, files=names)
+    return dataclasses.replace(entry, rows=rows, whole=True, digest=total % 2**64, files=names)

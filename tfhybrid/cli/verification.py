@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest, folder_of
-from tfhybrid.checkpoint.table_file import digest, read_arrays, read_table, sorted_keys
+from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
+from tfhybrid.checkpoint.storage import Location
+from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
+from tfhybrid.checkpoint.table_file import digest, read_arrays, read_rows, sorted_keys
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError
 
 
-def verify(folders: list[Path]) -> list[dict[str, Any]]:
-    """Checks checkpoints, with a progress bar.
+def verify(folders: list[Location]) -> list[dict[str, Any]]:
+    """Checks checkpoints, with a progress bar; of a delta's bases only that they are there.
 
     Args:
         folders: Theirs.
@@ -23,16 +24,16 @@ def verify(folders: list[Path]) -> list[dict[str, Any]]:
         For each its `folder`, number of `files` and `problems`: `where` (a file or a table) and
         `message`.
     """
-    manifests: list[Manifest | CheckpointError] = [_manifest(folder) for folder in folders]
-    total = sum(_work(manifest) for manifest in manifests if isinstance(manifest, Manifest))
+    opened: list[StoredCheckpoint | CheckpointError] = [_open(folder) for folder in folders]
+    total = sum(_work(each.manifest) for each in opened if isinstance(each, StoredCheckpoint))
     reports = []
     with progress("Verifying", total) as advance:
-        for folder, manifest in zip(folders, manifests, strict=True):
-            if isinstance(manifest, Manifest):
-                problems = _problems(folder, manifest, advance)
-                files = len(manifest.files) + 1
+        for folder, stored in zip(folders, opened, strict=True):
+            if isinstance(stored, StoredCheckpoint):
+                problems = _problems(stored, advance)
+                files = len(stored.manifest.files) + 1
             else:
-                problems, files = [(MANIFEST, str(manifest))], 1
+                problems, files = [(MANIFEST, str(stored))], 1
             reports.append(
                 {
                     "folder": str(folder),
@@ -43,15 +44,16 @@ def verify(folders: list[Path]) -> list[dict[str, Any]]:
     return reports
 
 
-def _manifest(folder: Path) -> Manifest | CheckpointError:
+def _open(folder: Location) -> StoredCheckpoint | CheckpointError:
     try:
-        manifest = Manifest.read(folder)
+        stored = StoredCheckpoint.open(folder)
     except CheckpointError as error:
         return error
+    step = stored.manifest.step
     named = folder.name.startswith("step-")
-    if named and folder.name != folder_of(folder.parent, manifest.step).name:
-        return CheckpointError(f"{folder / MANIFEST} is of another step: {manifest.step}")
-    return manifest
+    if named and folder.name != folder_of(folder.parent, step).name:
+        return CheckpointError(f"{folder / MANIFEST} is of another step: {step}")
+    return stored
 
 
 def _work(manifest: Manifest) -> int:
@@ -60,11 +62,10 @@ def _work(manifest: Manifest) -> int:
     return files + sum(entry.rows * entry.row_bytes for entry in manifest.tables.values())
 
 
-def _problems(
-    folder: Path, manifest: Manifest, advance: Callable[[int], None]
-) -> list[tuple[str, str]]:
+def _problems(stored: StoredCheckpoint, advance: Callable[[int], None]) -> list[tuple[str, str]]:
     """Returns what is wrong, by file or table; a table is looked into if its files are good."""
     problems = []
+    folder, manifest = stored.folder, stored.manifest
 
     def check(where: str, look: Callable[[], object]) -> None:
         try:
@@ -79,15 +80,14 @@ def _problems(
         check(DENSE, partial(read_arrays, folder / DENSE))
     for name, entry in manifest.tables.items():
         if damaged.isdisjoint(entry.files):
-            check(name, partial(_check_rows, folder, manifest, name, advance))
+            check(name, partial(_check_rows, stored, name, advance))
     return problems
 
 
-def _check_rows(
-    folder: Path, manifest: Manifest, name: str, advance: Callable[[int], None]
-) -> None:
-    entry = manifest.tables[name]
-    blocks = read_table(folder, manifest, name)
+def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], None]) -> None:
+    stored.rows(name)  # as many as there must be, with those of its bases
+    folder, entry = stored.folder, stored.manifest.tables[name]
+    blocks = [read_rows(folder / file, entry.dim, entry.state_slots) for file in entry.files]
     found = 0
     for block in blocks:
         found += digest(block)

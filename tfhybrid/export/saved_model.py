@@ -12,6 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import ConfigError, ExportError, TfhybridError
 from tfhybrid.export import versions
@@ -102,7 +103,7 @@ def _check(version: Any, unseen: Any, min_norm: Any) -> None:
 
 def _write(folder: Path, module: ServingModel, tables: dict[str, Table]) -> None:
     started = time.monotonic()
-    with versions.appearing(folder) as unfinished:
+    with storage.appearing(folder) as unfinished:
         tf.saved_model.save(module, str(unfinished), {"serving_default": module.prediction})
         size = sum(file.stat().st_size for file in unfinished.rglob("*") if file.is_file())
     _log.info(

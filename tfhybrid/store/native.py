@@ -74,7 +74,7 @@ class TableStatsStruct(ctypes.Structure):
 class FrozenTableStruct(ctypes.Structure):
     """`tfhybrid_frozen_table`."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "version", "files")]
+    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "version", "parts", "whole")]
 
 
 class TableFileStruct(ctypes.Structure):

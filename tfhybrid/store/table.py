@@ -58,11 +58,15 @@ class TableStats:
 
 
 class FrozenTable(NamedTuple):
-    """A table at one moment, and the number of files that it takes."""
+    """A table at one moment.
+
+    `rows` are the table's; `whole` says whether its parts hold all of them, or those that changed.
+    """
 
     rows: int
     version: int
-    files: int
+    parts: int
+    whole: bool
 
 
 class TableFile(NamedTuple):
@@ -120,6 +124,8 @@ class Table:
         kind, a, b = initializers.get(config.initializer).native
         struct = native.TableConfigStruct(name.encode(), config.dim, kind, a, b, self._job.seed)
         native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
+        if self._job.is_leader and config.expected_rows:
+            self.reserve(config.expected_rows)
 
     @property
     def rows(self) -> int:
@@ -210,31 +216,41 @@ class Table:
         self._call("table_digest", ctypes.byref(digest))
         return digest.value
 
-    def freeze(self) -> FrozenTable:
+    def track_changes(self) -> None:
+        """Notes from now on which rows change, for `freeze`; the leader alone, between two steps.
+
+        It ends when rows are loaded or cleared. A bit per row, in this process's memory.
+        """
+        self._call("table_track_changes")
+
+    def freeze(self, *, only_changed: bool = False) -> FrozenTable:
         """Keeps the rows as they are now, to be written while training goes on.
 
         The leader alone, between two steps; `thaw` ends it. Rows are copied aside just before they
         change. Until then nothing can be loaded or cleared.
+
+        Args:
+            only_changed: Keep those that changed since the last `freeze` or `track_changes`. All
+                are kept where changes are not tracked.
         """
         struct = native.FrozenTableStruct()
-        self._call("table_freeze", ctypes.byref(struct))
-        return FrozenTable(struct.rows, struct.version, struct.files)
+        self._call("table_freeze", ctypes.c_int(only_changed), ctypes.byref(struct))
+        return FrozenTable(struct.rows, struct.version, struct.parts, bool(struct.whole))
 
-    def write_file(self, number: int, path: str | os.PathLike[str]) -> TableFile:
+    def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
         """Writes a part of the frozen rows as safetensors; several threads may write several.
 
         Args:
-            number: Which, from 0; each once.
-            path: A new file.
+            part: Which, from 0; each once.
+            path: A new file. `None`: only describes what would be written.
 
         Raises:
             OutOfSpaceError: The disk is full. No file is left behind.
             StoreError: The file cannot be written, or the table is not frozen.
         """
         struct = native.TableFileStruct()
-        self._call(
-            "table_write_file", ctypes.c_int64(number), os.fsencode(path), ctypes.byref(struct)
-        )
+        file = None if path is None else os.fsencode(path)
+        self._call("table_write_part", ctypes.c_int64(part), file, ctypes.byref(struct))
         return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
 
     def thaw(self) -> None:
@@ -308,6 +324,14 @@ class Table:
         """
         distributed.together(lambda: self._load(source) if self._job.is_leader else None)
         return self.rows
+
+    def reserve(self, rows: int) -> None:
+        """Makes room for so many rows in all; the leader alone, and not while a step runs.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full. The table stays as it is.
+        """
+        self._call("table_reserve", ctypes.c_int64(rows))
 
     def clear(self) -> None:
         """Forgets all rows; the leader alone, and not while a step runs."""

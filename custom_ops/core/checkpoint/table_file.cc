@@ -8,13 +8,14 @@
 #include <cstring>
 #include <memory>
 
+#include "core/shm/huge_buffer.h"
 #include "core/store/table_digest.h"
 #include "core/util/crc32c.h"
 
 namespace tfhybrid {
 namespace {
 
-int64_t RowsOfAFile(const FrozenTable& table) { return table.locator().MostChunkRows(); }
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 std::string Tensor(const std::string& name, const std::string& dtype, const std::string& shape,
                    int64_t begin, int64_t bytes) {
@@ -45,14 +46,15 @@ Status Failed(const std::string& path, int error) {
                        path, ": ", std::strerror(error));
 }
 
-// Returns 0 or errno.
+// Returns 0 or errno. The disk begins at once with what is written, not when all of it is.
 int WriteAll(int file, const char* data, int64_t bytes) {
-  while (bytes > 0) {
-    const ssize_t written = write(file, data, static_cast<size_t>(bytes));
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t piece = std::min(bytes - done, kPieceBytes);
+    const ssize_t written = write(file, data + done, static_cast<size_t>(piece));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return errno;
-    data += written;
-    bytes -= written;
+    sync_file_range(file, done, written, SYNC_FILE_RANGE_WRITE);  // not every file system can
+    done += written;
   }
   return fsync(file) == 0 ? 0 : errno;
 }
@@ -67,42 +69,49 @@ Status WriteNew(const std::string& path, const char* data, int64_t bytes) {
   return Failed(path, error);
 }
 
-}  // namespace
+// The bytes of a part's file, and what is known of them.
+struct Content {
+  std::unique_ptr<HugeBuffer> buffer;
+  TableFile file;
+};
 
-int64_t CountTableFiles(const FrozenTable& table) {
-  return (table.rows() + RowsOfAFile(table) - 1) / RowsOfAFile(table);
-}
-
-Result<TableFile> WriteTableFile(FrozenTable* table, int64_t number, const std::string& path) {
-  const int64_t first = number * RowsOfAFile(*table);
-  const int64_t rows = std::min(table->rows() - first, RowsOfAFile(*table));
-  if (number < 0 || rows <= 0) {
-    return Status::Error(StatusCode::kInvalidArgument, "A table of ", table->rows(),
-                         " rows has files 0 to ", CountTableFiles(*table) - 1,
-                         ". Received: ", number);
+Result<Content> Read(FrozenTable* table, int64_t part) {
+  if (part < 0 || part >= table->parts()) {
+    return Status::Error(StatusCode::kInvalidArgument, "A table of ", table->table_rows(),
+                         " rows has ", table->parts(), " parts. Received: ", part);
   }
+  const int64_t rows = table->PartRows(part), dim = table->dim(), state = table->state_floats();
   const std::string header = Header(*table, rows);
   const auto length = static_cast<uint64_t>(header.size());
+  const auto start = static_cast<int64_t>(sizeof(length) + header.size());
   const int64_t row_bytes = static_cast<int64_t>(
-      sizeof(int64_t) + static_cast<size_t>(table->dim() + table->state_floats()) * sizeof(float));
-  const int64_t start = static_cast<int64_t>(sizeof(length) + header.size());
+      sizeof(int64_t) + static_cast<size_t>(dim + state) * sizeof(float));
   const int64_t bytes = start + rows * row_bytes;
-  // As words, so that keys are aligned; not filled with zeros.
-  const std::unique_ptr<int64_t[]> buffer(new int64_t[static_cast<size_t>(bytes + 7) / 8]);
-  auto* const data = reinterpret_cast<char*>(buffer.get());
+  Content content = {std::make_unique<HugeBuffer>(bytes), {rows, bytes, 0, 0}};
+  char* const data = content.buffer->data();
   std::memcpy(data, &length, sizeof(length));
   std::memcpy(data + sizeof(length), header.data(), header.size());
   auto* const keys = reinterpret_cast<int64_t*>(data + start);
   auto* const embeddings = reinterpret_cast<float*>(keys + rows);
-  float* const states = embeddings + rows * table->dim();
-  table->Read(first, rows, keys, embeddings, states);
-  TableFile file = {rows, bytes, 0, Crc32c(data, bytes)};
-  for (int64_t i = 0; i < rows; ++i) {
-    file.digest += RowDigest(keys[i], embeddings + i * table->dim(), table->dim(),
-                             states + i * table->state_floats(), table->state_floats());
-  }
-  TFHYBRID_RETURN_IF_ERROR(WriteNew(path, data, bytes));
-  return file;
+  float* const states = embeddings + rows * dim;
+  table->Read(part, keys, embeddings, states);
+  content.file.digest =
+      RowsDigest(Span<const int64_t>(keys, rows), embeddings, dim, states, state);
+  content.file.crc = Crc32c(data, bytes);
+  return content;
+}
+
+}  // namespace
+
+Result<TableFile> WriteTableFile(FrozenTable* table, int64_t part, const std::string& path) {
+  TFHYBRID_ASSIGN_OR_RETURN(const Content content, Read(table, part));
+  TFHYBRID_RETURN_IF_ERROR(WriteNew(path, content.buffer->data(), content.file.bytes));
+  return content.file;
+}
+
+Result<TableFile> DescribeTableFile(FrozenTable* table, int64_t part) {
+  TFHYBRID_ASSIGN_OR_RETURN(const Content content, Read(table, part));
+  return content.file;
 }
 
 }  // namespace tfhybrid

@@ -3,8 +3,8 @@
 //     uint64 length of the header | header: JSON | keys int64 [n] | embeddings float [n, dim] |
 //     states float [n, slots, dim], where the optimizer has state
 //
-// Each holds as many rows as a full chunk of the table, the last one what is left. Files of one
-// table can be written by as many threads.
+// Each holds a part of the table (frozen_table.h). Files of one table can be written by as many
+// threads.
 #ifndef TFHYBRID_CORE_CHECKPOINT_TABLE_FILE_H_
 #define TFHYBRID_CORE_CHECKPOINT_TABLE_FILE_H_
 
@@ -19,15 +19,16 @@ namespace tfhybrid {
 struct TableFile {
   int64_t rows;
   int64_t bytes;
-  uint64_t digest;  // of its rows: their sum over the files is the table's (table_digest.h)
+  uint64_t digest;  // of its rows (table_digest.h): the sum over a whole table's files is its own
   uint32_t crc;     // CRC-32C of the file
 };
 
-int64_t CountTableFiles(const FrozenTable& table);
+// Writes and syncs the file of a part; each once. kResourceExhausted where the disk is full. Leaves
+// no file behind that is not complete.
+Result<TableFile> WriteTableFile(FrozenTable* table, int64_t part, const std::string& path);
 
-// Writes and syncs file `number`; each once. kResourceExhausted where the disk is full. Leaves no
-// file behind that is not complete.
-Result<TableFile> WriteTableFile(FrozenTable* table, int64_t number, const std::string& path);
+// What WriteTableFile would have written, where another host's leader writes it.
+Result<TableFile> DescribeTableFile(FrozenTable* table, int64_t part);
 
 }  // namespace tfhybrid
 

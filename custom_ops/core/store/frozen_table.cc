@@ -7,76 +7,110 @@
 namespace tfhybrid {
 namespace {
 
-// Rows that are read before an update that waits for the chunk gets its turn.
-constexpr int64_t kPieceRows = 256;
+constexpr int64_t kWordRows = 64;
+// Words that are read before an update that waits for the chunk gets its turn.
+constexpr size_t kPieceWords = 4;
 
 }  // namespace
 
 FrozenTable::FrozenTable(int64_t rows, uint64_t version, const RowLocator& locator, int64_t dim,
-                         int64_t state_floats, const std::vector<Source>& sources)
-    : rows_(rows), version_(version), locator_(locator), dim_(dim), state_floats_(state_floats) {
-  for (size_t chunk = 0; chunk < sources.size(); ++chunk) {
+                         int64_t state_floats, const std::vector<Source>& sources,
+                         const ChangedRows* changed)
+    : table_rows_(rows),
+      version_(version),
+      locator_(locator),
+      dim_(dim),
+      state_floats_(state_floats),
+      whole_(changed == nullptr) {
+  int64_t first_row = 0;
+  for (size_t number = 0; number < sources.size() && first_row < rows; ++number) {
     chunks_.push_back(std::make_unique<Chunk>());
-    chunks_.back()->source = sources[chunk];
-    chunks_.back()->changed.resize(
-        static_cast<size_t>(locator.ChunkRows(static_cast<int64_t>(chunk))));
+    Chunk* const chunk = chunks_.back().get();
+    chunk->source = sources[number];
+    const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
+    const int64_t frozen =
+        FreezeChunk(first_row, std::min(room, rows - first_row), changed, chunk);
+    first_row += room;
+    if (frozen == 0) continue;
+    if (parts_.empty() || parts_.back().rows + frozen > locator_.MostChunkRows()) {
+      parts_.push_back({number, number, 0});
+    }
+    parts_.back().end = number + 1;
+    parts_.back().rows += frozen;
   }
 }
 
+// Returns the number of rows that are to be read. Chunks begin at multiples of 64 rows.
+int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed,
+                                 Chunk* chunk) {
+  int64_t count = 0;
+  for (int64_t place = 0; place < rows; place += kWordRows) {
+    uint64_t frozen = ~uint64_t{0};
+    if (changed != nullptr) frozen = changed->Word((first_row + place) / kWordRows);
+    if (rows - place < kWordRows) frozen &= (uint64_t{1} << (rows - place)) - 1;
+    chunk->words.push_back({frozen, 0});
+    count += __builtin_popcountll(frozen);
+  }
+  return count;
+}
+
 void FrozenTable::Keep(int64_t row, const TableRow& now) {
-  if (row >= rows_) return;
+  if (row >= table_rows_) return;
   const RowLocator::Place place = locator_.Locate(row);
   Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
+  Word& word = chunk.words[static_cast<size_t>(place.offset / kWordRows)];
+  const uint64_t bit = uint64_t{1} << (place.offset % kWordRows);
+  if ((word.frozen & bit) == 0) return;
   const std::lock_guard<std::mutex> guard(chunk.mutex);
-  if (place.offset < chunk.read || chunk.changed[static_cast<size_t>(place.offset)]) return;
+  if (place.offset < chunk.read || (word.changed & bit) != 0) return;
   chunk.kept.emplace(place.offset, chunk.floats.size());
   chunk.floats.insert(chunk.floats.end(), now.embedding, now.embedding + dim_);
   if (state_floats_ > 0) {
     chunk.floats.insert(chunk.floats.end(), now.state, now.state + state_floats_);
   }
-  chunk.changed[static_cast<size_t>(place.offset)] = true;
+  word.changed |= bit;
 }
 
-void FrozenTable::Read(int64_t first, int64_t count, int64_t* keys, float* embeddings,
-                       float* states) {
-  while (count > 0) {
-    const RowLocator::Place place = locator_.Locate(first);
-    const int64_t left = locator_.ChunkRows(place.chunk) - place.offset;
-    const int64_t piece = std::min({count, left, kPieceRows});
-    ReadWithin(chunks_[static_cast<size_t>(place.chunk)].get(), place.offset, piece, keys,
-               embeddings, states);
-    first += piece;
-    count -= piece;
-    keys += piece;
-    embeddings += piece * dim_;
-    states += piece * state_floats_;
+void FrozenTable::Read(int64_t part, int64_t* keys, float* embeddings, float* states) {
+  const Part& run = parts_[static_cast<size_t>(part)];
+  Cursor out = {keys, embeddings, states};
+  for (size_t chunk = run.first; chunk < run.end; ++chunk) ReadChunk(chunks_[chunk].get(), &out);
+}
+
+void FrozenTable::ReadChunk(Chunk* chunk, Cursor* out) {
+  const size_t words = chunk->words.size();
+  for (size_t first = 0; first < words; first += kPieceWords) {
+    const size_t end = std::min(first + kPieceWords, words);
+    const std::lock_guard<std::mutex> guard(chunk->mutex);
+    for (size_t word = first; word < end; ++word) {
+      const uint64_t changed = chunk->words[word].changed;
+      for (uint64_t left = chunk->words[word].frozen; left != 0; left &= left - 1) {
+        const int bit = __builtin_ctzll(left);
+        CopyRow(*chunk, static_cast<int64_t>(word) * kWordRows + bit, (changed >> bit & 1) != 0,
+                out);
+      }
+    }
+    chunk->read = static_cast<int64_t>(end) * kWordRows;
   }
-}
-
-void FrozenTable::ReadWithin(Chunk* chunk, int64_t first, int64_t count, int64_t* keys,
-                             float* embeddings, float* states) {
-  // Keys of rows that exist never change.
-  std::copy_n(chunk->source.keys + first, count, keys);
   const std::lock_guard<std::mutex> guard(chunk->mutex);
-  for (int64_t i = 0; i < count; ++i) {
-    CopyRow(*chunk, first + i, embeddings + i * dim_, states + i * state_floats_);
-  }
-  chunk->read = first + count;
-  if (chunk->read < static_cast<int64_t>(chunk->changed.size())) return;
   chunk->kept.clear();
   std::vector<float>().swap(chunk->floats);
 }
 
-void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, float* embedding, float* state) const {
+void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Cursor* out) const {
   const float* from = chunk.source.embeddings + place * dim_;
   const float* from_state =
       state_floats_ > 0 ? chunk.source.states + place * state_floats_ : nullptr;
-  if (chunk.changed[static_cast<size_t>(place)]) {
+  if (changed) {
     from = chunk.floats.data() + chunk.kept.at(place);
     from_state = from + dim_;
   }
-  CopyFloats(from, dim_, embedding);
-  CopyFloats(from_state, state_floats_, state);
+  // Keys of rows that exist never change.
+  *out->key++ = chunk.source.keys[place];
+  CopyFloats(from, dim_, out->embedding);
+  CopyFloats(from_state, state_floats_, out->state);
+  out->embedding += dim_;
+  out->state += state_floats_;
 }
 
 }  // namespace tfhybrid

@@ -1,12 +1,16 @@
-// FrozenTable: the rows of a table as they were at one moment, to be read while training goes on.
+// FrozenTable: rows of a table as they were at one moment, to be read while training goes on: all of
+// them, or those that had changed since a moment before.
 //
 // Freezing copies nothing. A row is copied aside just before it changes for the first time
 // afterwards, by the thread that is about to change it, unless it has been read by then. So an
 // update costs a copy per row that it is the first to touch, and memory grows with those rows until
 // their chunk is read.
 //
+// It is read in parts of as many rows as a full chunk of the table has at most: a run of chunks
+// each, so that threads which read different parts never meet in a chunk.
+//
 // Of the leader's process alone. Thread-safe: Keep() is called by the threads of an update, a row
-// by one thread at a time; Read() by any thread, a chunk by one. A row that was kept is never read
+// by one thread at a time; Read() by any thread, a part by one. A row that was kept is never read
 // where it lies, and one that was not is read under its chunk's mutex, which Keep() takes before
 // the row changes: so no read meets a change.
 #ifndef TFHYBRID_CORE_STORE_FROZEN_TABLE_H_
@@ -18,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/store/changed_rows.h"
 #include "core/store/row_locator.h"
 #include "core/store/table_row.h"
 
@@ -32,42 +37,65 @@ class FrozenTable {
     const float* states;  // null where the optimizer has none
   };
 
+  // `changed` says which rows; null for all.
   FrozenTable(int64_t rows, uint64_t version, const RowLocator& locator, int64_t dim,
-              int64_t state_floats, const std::vector<Source>& sources);
+              int64_t state_floats, const std::vector<Source>& sources, const ChangedRows* changed);
 
-  int64_t rows() const { return rows_; }
+  int64_t table_rows() const { return table_rows_; }
   uint64_t version() const { return version_; }
   int64_t dim() const { return dim_; }
   int64_t state_floats() const { return state_floats_; }
-  const RowLocator& locator() const { return locator_; }
+  // Whether it has all rows of the table.
+  bool whole() const { return whole_; }
+
+  int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
+  int64_t PartRows(int64_t part) const { return parts_[static_cast<size_t>(part)].rows; }
 
   // Before `row`, which lies at `now`, changes.
   void Keep(int64_t row, const TableRow& now);
 
-  // Copies rows [first, first + count) as they were. Each row can be read once.
-  // REQUIRES: they exist; those before them in their chunk were read before.
-  void Read(int64_t first, int64_t count, int64_t* keys, float* embeddings, float* states);
+  // Copies the rows of a part as they were, in the order of their creation. Each part once.
+  void Read(int64_t part, int64_t* keys, float* embeddings, float* states);
 
  private:
+  // Of 64 rows, a bit each.
+  struct Word {
+    uint64_t frozen;   // is to be read
+    uint64_t changed;  // has been kept; guarded by the chunk's mutex
+  };
   struct Chunk {
     Source source;
+    std::vector<Word> words;
     std::mutex mutex;
-    std::vector<bool> changed;                 // guarded by mutex
     int64_t read = 0;                          // rows before it are read; guarded by mutex
     std::unordered_map<int64_t, size_t> kept;  // by place in the chunk; guarded by mutex
     std::vector<float> floats;                 // of the kept rows; guarded by mutex
   };
+  // The chunks [first, end).
+  struct Part {
+    size_t first;
+    size_t end;
+    int64_t rows;
+  };
+  // Where the next row goes that is read.
+  struct Cursor {
+    int64_t* key;
+    float* embedding;
+    float* state;
+  };
 
-  void ReadWithin(Chunk* chunk, int64_t first, int64_t count, int64_t* keys, float* embeddings,
-                  float* states);
-  void CopyRow(const Chunk& chunk, int64_t place, float* embedding, float* state) const;
+  int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed, Chunk* chunk);
+  void ReadChunk(Chunk* chunk, Cursor* out);
+  void CopyRow(const Chunk& chunk, int64_t place, bool changed, Cursor* out) const;
 
-  const int64_t rows_;
+  const int64_t table_rows_;
   const uint64_t version_;
   const RowLocator locator_;
   const int64_t dim_;
   const int64_t state_floats_;
+  const bool whole_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace tfhybrid

@@ -8,12 +8,14 @@
 #include <cstdint>
 
 #include "core/store/store.h"
+#include "core/util/span.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
 
-uint64_t RowDigest(int64_t key, const float* embedding, int64_t dim, const float* state,
-                   int64_t state_floats);
+// The sum of the digests of rows that lie one after the other.
+uint64_t RowsDigest(Span<const int64_t> keys, const float* embeddings, int64_t dim,
+                    const float* states, int64_t state_floats);
 
 // The sum of all rows' digests. State takes part where this process is the leader. REQUIRES:
 // nothing updates the table meanwhile.

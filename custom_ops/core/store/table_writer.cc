@@ -235,6 +235,7 @@ void TableWriter::PublishFailure(const Status& why) {
 Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
                               const float* states, const ParallelFor& parallel_for) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
+  changed_ = nullptr;
   const LoadingMark mark(table());
   UniqueKeys unique;
   unique.Reset(keys.size());
@@ -262,6 +263,7 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
 
 Status TableWriter::Clear() {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
+  changed_ = nullptr;
   const LoadingMark mark(table());
   DropAhead();
   const uint64_t rows_before = table()->counters.rows;
@@ -276,14 +278,15 @@ Status TableWriter::Clear() {
   return Status::Ok();
 }
 
-Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze() {
+Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   std::vector<FrozenTable::Source> sources;
   for (const Chunk& chunk : chunks_) {
     sources.push_back({chunk.keys, chunk.embeddings, chunk.states});
   }
-  frozen_ =
-      std::make_shared<FrozenTable>(rows(), version(), locator_, dim_, state_floats_, sources);
+  frozen_ = std::make_shared<FrozenTable>(rows(), version(), locator_, dim_, state_floats_, sources,
+                                          only_changed ? changed_.get() : nullptr);
+  if (changed_ != nullptr) TrackChanges();
   return frozen_;
 }
 

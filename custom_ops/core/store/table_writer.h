@@ -27,6 +27,7 @@
 #include "core/compute/initializer.h"
 #include "core/compute/optimizer.h"
 #include "core/compute/unique_keys.h"
+#include "core/store/changed_rows.h"
 #include "core/store/frozen_table.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
@@ -117,11 +118,18 @@ class TableWriter {
   // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
   Status Clear();
   // The rows as they are now, to be read while updates go on; until Thaw(). Between two updates.
-  // Fails while the table is frozen already.
-  Result<std::shared_ptr<FrozenTable>> Freeze();
+  // Where changes are tracked and `only_changed` is asked for, those that changed since; tracking
+  // begins anew. Fails while the table is frozen already.
+  Result<std::shared_ptr<FrozenTable>> Freeze(bool only_changed);
   void Thaw() { frozen_ = nullptr; }
-  // What an update tells of each row before it changes it; null while nobody saves.
   const std::shared_ptr<FrozenTable>& frozen() const { return frozen_; }
+  // Notes from now on which rows change, for the next Freeze(); until rows are loaded or cleared.
+  void TrackChanges() { changed_ = std::make_unique<ChangedRows>(rows()); }
+  // Before an update changes `row`, which lies at `now`. On any threads, a row on one.
+  void BeforeChange(int64_t row, const TableRow& now) const {
+    if (changed_ != nullptr) changed_->Mark(row);
+    if (frozen_ != nullptr) frozen_->Keep(row, now);
+  }
   // Copies the optimizer state of rows [first, first + count).
   Status ReadState(int64_t first, int64_t count, float* states) const;
 
@@ -177,7 +185,8 @@ class TableWriter {
   std::vector<Chunk> chunks_;
   MappedFile index_file_;
   KeyIndex index_;
-  std::shared_ptr<FrozenTable> frozen_;
+  std::shared_ptr<FrozenTable> frozen_;   // null while nobody saves
+  std::unique_ptr<ChangedRows> changed_;  // null while changes are not tracked
   // Last: what they run uses all of the above, and their destructors wait for it.
   std::future<Result<Chunk>> next_chunk_;
   std::future<Result<IndexAhead>> next_index_;

@@ -181,7 +181,6 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
   ForEachPart(starts, lane_begin + done, lane_end, [&](size_t u, int64_t first, int64_t last) {
     const Unit& unit = units_[u];
     const TableWriter& table = *tables[unit.table];
-    FrozenTable* const frozen = table.frozen().get();
     scratch.resize(static_cast<size_t>(MergedKeys::ScratchFloats(table.dim())));
     for (int64_t i = first; i < last; ++i) {
       const int64_t ahead = std::min(i + kPrefetchDistance, last - 1);
@@ -189,7 +188,7 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
       const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
       const TableRow row = table.Row(number);
       journal.Undo(row);
-      if (frozen != nullptr) frozen->Keep(number, row);
+      table.BeforeChange(number, row);
       const float* gradient = unit.merged.Sum(i, scratch.data());
       TFHYBRID_FAULT_POINT();
       journal.Arm(row);

@@ -47,9 +47,9 @@ class TableFileTest : public TableFixture {
 
 TEST_F(TableFileTest, FilesHoldAllRowsOnce) {
   const auto table = Filled(kRows);
-  const auto frozen = table->writer->Freeze();
+  const auto frozen = table->writer->Freeze(false);
   ASSERT_OK(frozen);
-  ASSERT_EQ(2, CountTableFiles(*frozen.value()));
+  ASSERT_EQ(2, frozen.value()->parts());
   uint64_t digest = 0;
   for (int64_t number = 0; number < 2; ++number) {
     const auto file = WriteTableFile(frozen.value().get(), number, Path(number));
@@ -74,18 +74,34 @@ TEST_F(TableFileTest, FilesHoldAllRowsOnce) {
   EXPECT_EQ(TableDigest(table.get()).value(), digest);
 }
 
+TEST_F(TableFileTest, DescribedIsWhatWouldBeWritten) {
+  const auto table = Filled(kRows);
+  const auto described = table->writer->Freeze(false);
+  ASSERT_OK(described);
+  const auto wanted = DescribeTableFile(described.value().get(), 1);
+  ASSERT_OK(wanted);
+  table->writer->Thaw();
+  const auto frozen = table->writer->Freeze(false);
+  const auto written = WriteTableFile(frozen.value().get(), 1, Path(1));
+  ASSERT_OK(written);
+  EXPECT_EQ(wanted.value().rows, written.value().rows);
+  EXPECT_EQ(wanted.value().bytes, written.value().bytes);
+  EXPECT_EQ(wanted.value().digest, written.value().digest);
+  EXPECT_EQ(wanted.value().crc, written.value().crc);
+}
+
 TEST_F(TableFileTest, EmptyTableHasNone) {
   const auto table = Filled(0);
-  const auto frozen = table->writer->Freeze();
+  const auto frozen = table->writer->Freeze(false);
   ASSERT_OK(frozen);
-  EXPECT_EQ(0, CountTableFiles(*frozen.value()));
+  EXPECT_EQ(0, frozen.value()->parts());
   ExpectError(WriteTableFile(frozen.value().get(), 0, Path(0)).status(),
-              StatusCode::kInvalidArgument, {"0 rows", "Received: 0"});
+              StatusCode::kInvalidArgument, {"0 rows has 0 parts", "Received: 0"});
 }
 
 TEST_F(TableFileTest, WhatCannotBeWrittenIsNamed) {
   const auto table = Filled(3);
-  const auto frozen = table->writer->Freeze();
+  const auto frozen = table->writer->Freeze(false);
   ASSERT_OK(frozen);
   const std::string nowhere = directory_.File("none/file");
   ExpectError(WriteTableFile(frozen.value().get(), 0, nowhere).status(), StatusCode::kSystem,
@@ -95,7 +111,7 @@ TEST_F(TableFileTest, WhatCannotBeWrittenIsNamed) {
 TEST_F(TableFileTest, FileThatIsNotCompleteIsRemoved) {
   RunInChild([&] {
     const auto table = Filled(3);
-    const auto frozen = table->writer->Freeze();
+    const auto frozen = table->writer->Freeze(false);
     ASSERT_OK(frozen);
     signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {10000, 10000};

@@ -15,8 +15,9 @@
 namespace tfhybrid {
 namespace {
 
-constexpr int64_t kDim = 4;
-constexpr int64_t kRows = 1000;  // in five chunks
+constexpr int64_t kDim = 4096;       // so that a full chunk has but 2,048 rows
+constexpr int64_t kPartRows = 2048;  // in six chunks
+constexpr int64_t kRows = 2 * kPartRows + 70;
 
 class FrozenTableTest : public TableFixture {
  protected:
@@ -29,7 +30,7 @@ class FrozenTableTest : public TableFixture {
 
   // As an update does.
   void Change(int64_t row, float stamp) {
-    if (writer_->frozen() != nullptr) writer_->frozen()->Keep(row, writer_->Row(row));
+    writer_->BeforeChange(row, writer_->Row(row));
     Stamp(row, stamp);
   }
   void Stamp(int64_t row, float stamp) {
@@ -37,21 +38,29 @@ class FrozenTableTest : public TableFixture {
     std::fill_n(at.embedding, at.dim, stamp);
     std::fill_n(at.state, at.state_floats, -stamp);
   }
-  std::shared_ptr<FrozenTable> Freeze() {
-    auto frozen = writer_->Freeze();
+  std::shared_ptr<FrozenTable> Freeze(bool only_changed = false) {
+    auto frozen = writer_->Freeze(only_changed);
     EXPECT_OK(frozen);
     return frozen.Take();
   }
 
-  // Rows [first, end) are read as keys 'first' on, stamped with 1.
-  static void ExpectAsFrozen(FrozenTable* frozen, int64_t first, int64_t end) {
-    const auto count = static_cast<size_t>(end - first);
-    std::vector<int64_t> keys(count);
-    std::vector<float> embeddings(count * kDim), states(count * kDim);
-    frozen->Read(first, end - first, keys.data(), embeddings.data(), states.data());
-    EXPECT_EQ(KeysBetween(first, end), keys);
-    EXPECT_EQ(embeddings.size(), std::count(embeddings.begin(), embeddings.end(), 1.0f));
-    EXPECT_EQ(states.size(), std::count(states.begin(), states.end(), -1.0f));
+  // A part is read as these keys, each stamped with `stamp`.
+  static void ExpectPart(FrozenTable* frozen, int64_t part, const std::vector<int64_t>& wanted,
+                         float stamp = 1) {
+    ASSERT_EQ(static_cast<int64_t>(wanted.size()), frozen->PartRows(part));
+    std::vector<int64_t> keys(wanted.size());
+    std::vector<float> embeddings(wanted.size() * kDim), states(wanted.size() * kDim);
+    frozen->Read(part, keys.data(), embeddings.data(), states.data());
+    EXPECT_EQ(wanted, keys);
+    EXPECT_EQ(embeddings.size(), std::count(embeddings.begin(), embeddings.end(), stamp));
+    EXPECT_EQ(states.size(), std::count(states.begin(), states.end(), -stamp));
+  }
+  static void ExpectAllAsFrozen(FrozenTable* frozen, int64_t first_part = 0) {
+    ASSERT_EQ(3, frozen->parts());
+    for (int64_t part = first_part; part < 3; ++part) {
+      ExpectPart(frozen, part,
+                 KeysBetween(part * kPartRows, std::min(kRows, (part + 1) * kPartRows)));
+    }
   }
 
   std::unique_ptr<TableWriter> writer_;
@@ -59,25 +68,26 @@ class FrozenTableTest : public TableFixture {
 
 TEST_F(FrozenTableTest, RowsAreReadAsTheyWere) {
   const auto frozen = Freeze();
-  EXPECT_EQ(kRows, frozen->rows());
+  EXPECT_TRUE(frozen->whole());
+  EXPECT_EQ(kRows, frozen->table_rows());
   EXPECT_EQ(writer_->version(), frozen->version());
   for (int64_t row = 0; row < kRows; row += 3) Change(row, 2);
-  ExpectAsFrozen(frozen.get(), 0, 300);
+  ExpectPart(frozen.get(), 0, KeysBetween(0, kPartRows));
   for (int64_t row = 0; row < kRows; ++row) Change(row, 3);
   for (int64_t row = 0; row < kRows; ++row) Change(row, 4);
-  ExpectAsFrozen(frozen.get(), 300, kRows);
+  ExpectAllAsFrozen(frozen.get(), 1);
 }
 
 TEST_F(FrozenTableTest, RowsThatComeLaterAreNotOfIt) {
   const auto frozen = Freeze();
-  ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, 3 * kRows)));
-  for (int64_t row = 0; row < 3 * kRows; ++row) Change(row, 2);
-  EXPECT_EQ(kRows, frozen->rows());
-  ExpectAsFrozen(frozen.get(), 0, kRows);
+  ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, kRows + 200)));
+  for (int64_t row = 0; row < kRows + 200; ++row) Change(row, 2);
+  EXPECT_EQ(kRows, frozen->table_rows());
+  ExpectAllAsFrozen(frozen.get());
 }
 
 TEST_F(FrozenTableTest, UpdatesGoOnWhileItIsRead) {
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 3; ++round) {
     const auto frozen = Freeze();
     std::atomic<bool> stop{false};
     std::vector<std::thread> updating;
@@ -88,14 +98,60 @@ TEST_F(FrozenTableTest, UpdatesGoOnWhileItIsRead) {
         }
       });
     }
-    for (int64_t first = 0; first < kRows; first += 50) {
-      ExpectAsFrozen(frozen.get(), first, first + 50);
-    }
+    ExpectAllAsFrozen(frozen.get());
     stop = true;
     for (std::thread& thread : updating) thread.join();
     writer_->Thaw();
     for (int64_t row = 0; row < kRows; ++row) Stamp(row, 1);
   }
+}
+
+TEST_F(FrozenTableTest, OnlyWhatChangedIsReadIfAskedFor) {
+  writer_->TrackChanges();
+  for (const int64_t row : {63, 64, 2047, 2048, 4165}) Change(row, 2);
+  ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, kRows + 2)));
+  for (const int64_t row : {kRows, kRows + 1}) Stamp(row, 2);
+  const auto frozen = Freeze(true);
+  EXPECT_FALSE(frozen->whole());
+  EXPECT_EQ(kRows + 2, frozen->table_rows());
+  for (int64_t row = 0; row < kRows + 2; ++row) Change(row, 3);
+  ASSERT_EQ(1, frozen->parts());
+  ExpectPart(frozen.get(), 0, {63, 64, 2047, 2048, 4165, kRows, kRows + 1}, 2);
+}
+
+TEST_F(FrozenTableTest, FreezingBeginsToTrackAnew) {
+  writer_->TrackChanges();
+  Change(1, 2);
+  Freeze();
+  Change(2, 2);
+  writer_->Thaw();
+  ExpectPart(Freeze(true).get(), 0, {2}, 2);
+  writer_->Thaw();
+  EXPECT_EQ(0, Freeze(true)->parts());
+}
+
+TEST_F(FrozenTableTest, ManyChangedRowsAreInPartsThatShareNoChunk) {
+  writer_->TrackChanges();
+  for (int64_t row = 1; row < kRows; ++row) Change(row, 2);
+  const auto frozen = Freeze(true);
+  ASSERT_EQ(3, frozen->parts());
+  ExpectPart(frozen.get(), 1, KeysBetween(kPartRows, 2 * kPartRows), 2);
+  ExpectPart(frozen.get(), 0, KeysBetween(1, kPartRows), 2);
+  ExpectPart(frozen.get(), 2, KeysBetween(2 * kPartRows, kRows), 2);
+}
+
+TEST_F(FrozenTableTest, AllRowsAreReadWhereChangesAreNotTracked) {
+  EXPECT_TRUE(Freeze(true)->whole());
+  writer_->Thaw();
+  const std::vector<int64_t> keys = {5};
+  const std::vector<float> row(kDim);
+  writer_->TrackChanges();
+  ASSERT_OK(WriteRows(writer_.get(), keys, row));
+  EXPECT_TRUE(Freeze(true)->whole());
+  writer_->Thaw();
+  writer_->TrackChanges();
+  ASSERT_OK(writer_->Clear());
+  EXPECT_TRUE(Freeze(true)->whole());
 }
 
 TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
@@ -105,8 +161,9 @@ TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
   ExpectError(WriteRows(writer_.get(), keys, row), StatusCode::kFailedPrecondition,
               {"Table 't' is being saved"});
   ExpectError(writer_->Clear(), StatusCode::kFailedPrecondition, {"is being saved"});
-  ExpectError(writer_->Freeze().status(), StatusCode::kFailedPrecondition, {"is being saved"});
-  ExpectAsFrozen(frozen.get(), 0, kRows);
+  ExpectError(writer_->Freeze(false).status(), StatusCode::kFailedPrecondition,
+              {"is being saved"});
+  ExpectAllAsFrozen(frozen.get());
   writer_->Thaw();
   EXPECT_OK(WriteRows(writer_.get(), keys, row));
   EXPECT_OK(writer_->Clear());
@@ -114,9 +171,14 @@ TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
 
 TEST_F(FrozenTableTest, EmptyTableIsFrozenToo) {
   const auto empty = Create(ConfigOf("empty", 2));
-  const auto frozen = empty->Freeze();
-  ASSERT_OK(frozen);
-  EXPECT_EQ(0, frozen.value()->rows());
+  for (const bool only_changed : {false, true}) {
+    empty->TrackChanges();
+    const auto frozen = empty->Freeze(only_changed);
+    ASSERT_OK(frozen);
+    EXPECT_EQ(0, frozen.value()->table_rows());
+    EXPECT_EQ(0, frozen.value()->parts());
+    empty->Thaw();
+  }
 }
 
 }  // namespace

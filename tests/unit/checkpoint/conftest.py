@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tfhybrid.checkpoint.manifest import DENSE, FORMAT, FileEntry, Manifest, Position, TableEntry
+from tfhybrid.checkpoint.manifest import (
+    DENSE,
+    FORMAT,
+    Base,
+    FileEntry,
+    Manifest,
+    Position,
+    TableEntry,
+)
 from tfhybrid.checkpoint.table_file import Rows, digest, file_name
 
 DIM, SLOTS = 3, 2
@@ -23,29 +31,54 @@ def rows(first: int, count: int) -> Rows:
     return Rows(keys, embeddings.reshape(count, DIM), states.reshape(count, SLOTS, DIM))
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A checkpoint of one table, `item`, in two files."""
-    folder = tmp_path / "step-0000000007"
+def write_checkpoint(
+    directory: Path, step: int, blocks: list[Rows], *, base: Base | None = None, in_all: int = 0
+) -> Path:
+    """Writes a checkpoint of one table, `item`, a file per block.
+
+    Args:
+        directory: Where checkpoints are kept.
+        step: Its step.
+        blocks: The table's rows, or those that changed since the base.
+        base: What a delta adds to.
+        in_all: Rows in the table, if there is a base.
+    """
+    folder = directory / f"step-{step:010d}"
     folder.mkdir()
     save_file({"weights/0000": np.arange(6, dtype=np.float32).reshape(2, 3)}, folder / DENSE)
-    names, total = [DENSE], 0
-    for number, count in enumerate(BLOCKS):
-        block = rows(10 * number, count)
+    names = [DENSE]
+    for number, block in enumerate(blocks):
         names.append(file_name("item", number))
         save_file(block._asdict(), folder / names[-1])
-        total += digest(block)
     entry = TableEntry(
         dim=DIM,
-        rows=sum(BLOCKS),
+        rows=in_all or sum(len(block.keys) for block in blocks),
         version=7,
         initializer=[2, -0.05, 0.05],
         optimizer=[3, 0.0, 0.9, 0.999, 1e-7],
         state_slots=SLOTS,
-        digest=total % 2**64,
+        expected_rows=None,
+        whole=base is None,
+        digest=sum(map(digest, blocks)) % 2**64,
         files=names[1:],
     )
-    files = {name: FileEntry.of(folder / name) for name in names}
-    versions = {"tfhybrid": "0.1.0"}
-    Manifest(FORMAT, 7, Position(1, 2), 2, 5, versions, {"item": entry}, files).write(folder)
+    Manifest(
+        format=FORMAT,
+        step=step,
+        position=Position(1, 2),
+        ranks=2,
+        seed=5,
+        optimizer="Adam",
+        base=base,
+        versions={"tfhybrid": "0.1.0"},
+        tables={"item": entry},
+        files={name: FileEntry.of(folder / name) for name in names},
+    ).write(folder)
     return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint of one table, `item`, in two files."""
+    blocks = [rows(10 * number, count) for number, count in enumerate(BLOCKS)]
+    return write_checkpoint(tmp_path, 7, blocks)

@@ -14,7 +14,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tfhybrid.checkpoint.manifest import FileEntry, Manifest, Position, locate, steps
+from tests.unit.checkpoint.conftest import rows, write_checkpoint
+from tfhybrid.checkpoint.manifest import FileEntry, Manifest, Position
+from tfhybrid.checkpoint.stored import StoredCheckpoint, locate, steps
 from tfhybrid.errors import CheckpointError
 
 FILES = ["dense.safetensors", "item-00000.safetensors", "item-00001.safetensors"]
@@ -22,6 +24,14 @@ FILES = ["dense.safetensors", "item-00000.safetensors", "item-00001.safetensors"
 
 def raw(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "manifest.json").read_text())
+
+
+@pytest.fixture
+def delta(folder: Path) -> Path:
+    """A checkpoint that adds to that of `folder`."""
+    return write_checkpoint(
+        folder.parent, 9, [rows(3, 2)], base=StoredCheckpoint.open(folder).base(), in_all=7
+    )
 
 
 def refused(folder: Path, content: object) -> str:
@@ -70,9 +80,36 @@ def test_numbers_are_whole_and_in_range(folder, field, value):
     assert "manifest.json cannot be read" in refused(folder, content)
 
 
+@pytest.mark.parametrize("field", ["step", "crc32c", "sequence"])
+@pytest.mark.parametrize("value", WRONG_TYPES, ids=repr)
+def test_numbers_of_a_base_are_whole_and_in_range(delta, field, value):
+    content = raw(delta)
+    put(content, f"base/{field}", value)
+    assert "manifest.json cannot be read" in refused(delta, content)
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        *[("base", value) for value in (7, [], {}, {"step": 1}, "-")],
+        ("base/step", 9),
+        ("base/more", 1),
+        ("base", None),  # a table that is not whole has none to add to
+    ],
+    ids=str,
+)
+def test_a_delta_has_a_base_before_it(delta, field, value):
+    content = raw(delta)
+    put(content, field, value)
+    assert "manifest.json cannot be read" in refused(delta, content)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("optimizer", value) for value in ("-", None, 3, "\ud800")],
+        *[("tables/item/whole", value) for value in ("-", None, 1, "true", False)],
+        *[("tables/item/expected_rows", value) for value in ("-", -1, 1.5, "9", True)],
         *[(field, "-") for field in [*NUMBERS, "format", "position", "versions", "tables"]],
         *[(field, "-") for field in ("tables/item/files", "files/dense.safetensors", "files")],
         *[("format", value) for value in (0, 2, "1", None, [], "x" * 10_000)],
@@ -199,7 +236,7 @@ def test_a_huge_manifest_is_not_read(folder):
 def test_what_is_no_file_is_refused(folder, make):
     (folder / "manifest.json").unlink()
     make(folder / "manifest.json")
-    with pytest.raises(CheckpointError, match=r"there is no file manifest\.json"):
+    with pytest.raises(CheckpointError, match=r"there is no plain file manifest\.json"):
         Manifest.read(folder)
 
 
@@ -250,12 +287,12 @@ def test_files_are_described_in_pieces(tmp_path):
 @pytest.mark.parametrize("damage", [Path.unlink, lambda path: os.truncate(path, 10)])
 def test_damaged_files_are_named(folder, damage: Callable[[Path], None]):
     manifest = Manifest.read(folder)
-    manifest.check_files(folder)
+    StoredCheckpoint.open(folder).check()
     damage(folder / FILES[2])
     manifest.check_file(folder, FILES[1])
     for check in (
         lambda: manifest.check_file(folder, FILES[2]),
-        lambda: manifest.check_files(folder),
+        StoredCheckpoint.open(folder).check,
     ):
         with pytest.raises(CheckpointError, match=re.escape(FILES[2])):
             check()
@@ -264,6 +301,8 @@ def test_damaged_files_are_named(folder, damage: Callable[[Path], None]):
 def test_a_checkpoint_is_found_by_step_or_by_its_folder(folder):
     newer = folder.with_name("step-0000000012")
     newer.mkdir()
+    assert steps(folder.parent) == [7]  # what has no manifest is no checkpoint
+    (newer / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
     assert steps(folder.parent) == [7, 12]
     assert locate(folder.parent) == newer
     assert locate(folder.parent, 7) == locate(folder) == folder

@@ -14,14 +14,13 @@ from safetensors.numpy import save_file
 
 import tfhybrid
 from tests.unit.checkpoint.conftest import BLOCKS, DIM, SLOTS, rows
-from tfhybrid.checkpoint.manifest import Manifest
+from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import (
     Rows,
     digest,
     file_name,
     parts,
     read_arrays,
-    read_table,
     sorted_keys,
 )
 from tfhybrid.errors import CheckpointError
@@ -84,7 +83,7 @@ def test_reads_an_empty_header(path):
 
 
 def test_reads_the_blocks_of_a_table(folder):
-    blocks = read_table(folder, Manifest.read(folder), "item")
+    blocks = StoredCheckpoint.open(folder).rows("item")
     assert [len(block.keys) for block in blocks] == list(BLOCKS)
     for number, block in enumerate(blocks):
         for found, wanted in zip(block, rows(10 * number, BLOCKS[number]), strict=True):
@@ -93,7 +92,7 @@ def test_reads_the_blocks_of_a_table(folder):
 
 def test_a_table_that_is_not_there_is_an_error(folder):
     with pytest.raises(CheckpointError, match=r"has the tables \['item'\]. Received: 'user'"):
-        read_table(folder, Manifest.read(folder), "user")
+        StoredCheckpoint.open(folder).rows("user")
 
 
 def test_every_shorter_and_longer_file_is_refused(folder, path):
@@ -106,7 +105,7 @@ def test_every_shorter_and_longer_file_is_refused(folder, path):
 
 
 def test_every_flipped_bit_of_the_header_is_refused(folder):
-    manifest = Manifest.read(folder)
+    stored = StoredCheckpoint.open(folder)
     path = folder / "item-00000.safetensors"
     content = path.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
@@ -115,7 +114,7 @@ def test_every_flipped_bit_of_the_header_is_refused(folder):
         damaged[bit // 8] ^= 1 << (bit % 8)
         path.write_bytes(damaged)
         with pytest.raises(CheckpointError, match="item-00000"):
-            read_table(folder, manifest, "item")
+            stored.rows("item")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +219,7 @@ def test_any_bytes_are_read_or_refused(path, content):
 
 
 def test_blocks_that_are_not_what_the_manifest_says_are_refused(folder):
-    manifest = Manifest.read(folder)
+    stored = StoredCheckpoint.open(folder)
     path = folder / "item-00001.safetensors"
     good = rows(0, 3)._asdict()
     others = [
@@ -239,10 +238,10 @@ def test_blocks_that_are_not_what_the_manifest_says_are_refused(folder):
     for arrays in others:
         save_file(arrays, path)
         with pytest.raises(CheckpointError, match=r"item-00001\.safetensors wants the arrays"):
-            read_table(folder, manifest, "item")
+            stored.rows("item")
     save_file(rows(0, 2)._asdict(), path)
     with pytest.raises(CheckpointError, match=r"want 7 rows together\. Received: 6"):
-        read_table(folder, manifest, "item")
+        stored.rows("item")
 
 
 def test_keys_are_sorted_with_their_places():

@@ -18,7 +18,8 @@ from typer.testing import CliRunner, Result
 import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.manifest import FileEntry, Manifest
-from tfhybrid.checkpoint.table_file import Rows, digest, read_table
+from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.table_file import Rows, digest
 from tfhybrid.cli import app
 
 DIM = 5
@@ -56,7 +57,7 @@ def rewrite(folder: Path, table: str, rows: Rows, *, keep_digest: bool = False) 
 
 def rows_of(folder: Path, table: str) -> Rows:
     """Returns a table's only block, in memory."""
-    (block,) = read_table(folder, Manifest.read(folder), table)
+    (block,) = StoredCheckpoint.open(folder).rows(table)
     return Rows(*(np.array(array) for array in block))
 
 

@@ -48,7 +48,10 @@ def test_says_which_files_are_missing_or_of_another_size(run_json, newest):
     where = {problem["where"]: problem["message"] for problem in problems(run_json, newest)}
     assert set(where) == {"user-00000.safetensors", "dense.safetensors"}
     assert "cannot be read" in where["user-00000.safetensors"]
-    assert "745 bytes" in where["dense.safetensors"]
+    assert (
+        f"Received: {(newest / 'dense.safetensors').stat().st_size} bytes"
+        in where["dense.safetensors"]
+    )
 
 
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(run_json, newest):

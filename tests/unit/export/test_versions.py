@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tfhybrid.checkpoint.storage import appearing
 from tfhybrid.errors import ExportError
-from tfhybrid.export.versions import appearing, choose, versions
+from tfhybrid.export.versions import choose, versions
 
 
 def test_only_folders_named_by_a_number_are_versions(tmp_path) -> None:
@@ -70,7 +71,7 @@ def test_a_version_that_appeared_meanwhile_stays(tmp_path) -> None:
 def test_a_killed_writer_leaves_no_version_and_the_next_one_cleans_up(tmp_path) -> None:
     script = (
         "import os, signal, sys; from pathlib import Path;"
-        "from tfhybrid.export.versions import appearing\n"
+        "from tfhybrid.checkpoint.storage import appearing\n"
         "with appearing(Path(sys.argv[1])) as unfinished:\n"
         "    (unfinished / 'half').write_text('')\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -1,0 +1,46 @@
+// ChangedRows: which rows of a table have changed since some moment, a bit each.
+//
+// Of the leader's process alone. Mark() is thread-safe beside itself; whoever reads has waited for
+// the update that marks.
+#ifndef TFHYBRID_CORE_STORE_CHANGED_ROWS_H_
+#define TFHYBRID_CORE_STORE_CHANGED_ROWS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace tfhybrid {
+
+class ChangedRows {
+ public:
+  // Of a table that has `rows` rows now: those that come later count as changed.
+  explicit ChangedRows(int64_t rows)
+      : words_(static_cast<size_t>((rows + kWordRows - 1) / kWordRows)) {
+    if (rows % kWordRows != 0) words_.back() = ~uint64_t{0} << (rows % kWordRows);
+  }
+
+  void Mark(int64_t row) {
+    const auto word = static_cast<size_t>(row / kWordRows);
+    if (word >= words_.size()) return;
+    const uint64_t bit = uint64_t{1} << (row % kWordRows);
+    // Most rows that change do so often: only the first time is a write that threads contend for.
+    if ((words_[word].load(std::memory_order_relaxed) & bit) == 0) {
+      words_[word].fetch_or(bit, std::memory_order_relaxed);
+    }
+  }
+
+  // A bit for each of the rows [64 * word, 64 * word + 64).
+  uint64_t Word(int64_t word) const {
+    const auto index = static_cast<size_t>(word);
+    return index < words_.size() ? words_[index].load(std::memory_order_relaxed) : ~uint64_t{0};
+  }
+
+ private:
+  static constexpr int64_t kWordRows = 64;
+
+  std::vector<std::atomic<uint64_t>> words_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_CHANGED_ROWS_H_

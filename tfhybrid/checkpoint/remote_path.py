@@ -1,0 +1,136 @@
+"""Paths of what TensorFlow mounts: `s3://`, `gs://`, `hdfs://` and so on, through `tf.io.gfile`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+class RemotePath:
+    """A URL with the part of `pathlib.Path`'s interface that checkpoints need.
+
+    Args:
+        url: `SCHEME://...`, of a file system that TensorFlow or tensorflow-io knows.
+
+    Raises:
+        OSError: By every method that reaches the store, if it fails.
+
+    Example:
+
+    >>> (RemotePath("s3://bucket/checkpoints/") / "step-0000000001").name
+    'step-0000000001'
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+
+    def __fspath__(self) -> str:
+        return self._url
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __repr__(self) -> str:
+        return f"RemotePath({self._url!r})"
+
+    def __truediv__(self, name: str) -> RemotePath:
+        return RemotePath(f"{self._url}/{name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotePath) and self._url == other._url
+
+    def __hash__(self) -> int:
+        return hash(self._url)
+
+    @property
+    def name(self) -> str:
+        """What comes after the last slash."""
+        return self._url.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """What comes before it."""
+        return RemotePath(self._url.rpartition("/")[0])
+
+    def exists(self) -> bool:
+        """Whether there is a file or folder."""
+        with _store(self._url) as gfile:
+            return bool(gfile.exists(self._url))
+
+    def is_file(self) -> bool:
+        """Whether it is there and no folder."""
+        return self.exists() and not self.is_dir()
+
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        with _store(self._url) as gfile:
+            return bool(gfile.isdir(self._url))
+
+    def size(self) -> int:
+        """Returns the bytes of a file."""
+        with _store(self._url) as gfile:
+            return int(gfile.stat(self._url).length)
+
+    def modified(self) -> float:
+        """Returns when it was written, in seconds since 1970."""
+        with _store(self._url) as gfile:
+            return float(gfile.stat(self._url).mtime_nsec) / 1e9
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """Yields what is in a folder."""
+        with _store(self._url) as gfile:
+            names = {name.rstrip("/") for name in gfile.listdir(self._url)}
+        return (self / name for name in sorted(names) if name)
+
+    def read_bytes(self) -> bytes:
+        """Returns a file's content."""
+        return b"".join(self.pieces(64 << 20))
+
+    def pieces(self, most: int) -> Iterator[bytes]:
+        """Yields a file's content, at most so many bytes at a time."""
+        with _store(self._url) as gfile, gfile.GFile(self._url, "rb") as file:
+            while piece := file.read(most):
+                yield piece
+
+    def write_bytes(self, content: bytes) -> None:
+        """Writes a file; it is there when this returns."""
+        with _store(self._url) as gfile, gfile.GFile(self._url, "wb") as file:
+            file.write(content)
+
+    def upload(self, file: Path) -> None:
+        """Copies a local file to here."""
+        with _store(self._url) as gfile:
+            gfile.copy(os.fspath(file), self._url, overwrite=True)
+
+    def unlink(self) -> None:
+        """Removes a file."""
+        with _store(self._url) as gfile:
+            gfile.remove(self._url)
+
+    def remove(self) -> None:
+        """Removes a folder of files, if it is there."""
+        with contextlib.suppress(OSError):  # some stores know no empty folders
+            for file in self.iterdir():
+                file.unlink()
+            with _store(self._url) as gfile:
+                gfile.rmtree(self._url)
+
+
+@contextlib.contextmanager
+def _store(url: str) -> Iterator[Any]:
+    """Yields `tf.io.gfile`; what it raises becomes an OSError that names the URL."""
+    import tensorflow as tf  # local paths must not need it
+
+    scheme = url.partition("://")[0]
+    if scheme not in tf.io.gfile.get_registered_schemes():
+        # TensorFlow itself has gs, ram and a few more; this one registers s3, hdfs, az and others.
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorflow_io")
+    try:
+        yield tf.io.gfile
+    except tf.errors.OpError as error:
+        raise OSError(f"{url}: {error.message}") from error

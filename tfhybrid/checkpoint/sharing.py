@@ -1,0 +1,135 @@
+"""Who writes which files of a checkpoint: the leaders of all hosts that see its folder, by turns.
+
+Replicas have the same rows in the same order, so file `i` of a table is the same whoever writes it.
+Every leader reads all its rows, writes its share, and leaves a note in the folder of what it
+has found in all files; rank 0 compares the notes with its own, and so the replicas, before the
+checkpoint is complete. No collective is needed: it goes on beside training, on threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfhybrid import distributed
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.storage import Location
+from tfhybrid.errors import CheckpointError
+from tfhybrid.store import TableFile, current_job
+
+_log = logging.getLogger("tfhybrid.checkpoint")
+
+_POLL_SECONDS = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """This rank's part in writing a checkpoint.
+
+    Args:
+        unfinished: The folder until it is complete. `None`: it could not be made, for `failure`.
+        leaders: Ranks of the leaders that write, ascending, rank 0 first.
+        failure: On rank 0, what went wrong.
+    """
+
+    unfinished: Location | None
+    leaders: tuple[int, ...]
+    failure: OSError | None = None
+
+    @classmethod
+    def agree(cls, folder: Location) -> Share:
+        """Makes the folder and learns which leaders see it; every rank must call it."""
+        made, failure = None, None
+        if distributed.rank() == 0:
+            try:
+                made = storage.begin(folder, secrets.token_hex(4))
+            except OSError as error:  # training goes on
+                failure = error
+        unfinished = distributed.broadcast_object(made)
+        sees = unfinished is not None and current_job().is_leader and _sees(unfinished)
+        by_rank = distributed.allgather_object((current_job().is_leader, sees))
+        blind = [rank for rank, (leads, sees) in enumerate(by_rank) if leads and not sees]
+        if unfinished is not None and blind and distributed.rank() == 0:
+            hosts = [current_job().hosts[rank] for rank in blind]
+            _log.warning(
+                "%s is not seen by the hosts %s: the others write, and restoring needs it there",
+                folder.parent,
+                hosts,
+            )
+        leaders = tuple(rank for rank, (_, sees) in enumerate(by_rank) if sees)
+        return cls(unfinished, leaders, failure)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank writes files."""
+        return distributed.rank() in self.leaders
+
+    def is_mine(self, file: int) -> bool:
+        """Whether this rank writes the file of that number, over all tables."""
+        return self.leaders[file % len(self.leaders)] == distributed.rank()
+
+    def announce(self, found: Mapping[str, TableFile] | Exception) -> None:
+        """Tells rank 0 what this leader has found in all files, or why it failed."""
+        assert self.unfinished is not None
+        if isinstance(found, Exception):
+            note: dict[str, object] = {"failure": f"{type(found).__name__}: {found}"}
+        else:
+            note = {"files": found}
+        path = self._note(distributed.rank())
+        content = json.dumps(note).encode()
+        with contextlib.suppress(OSError):  # rank 0 has failed and removed the folder
+            if isinstance(path, Path):
+                complete = path.with_suffix(".complete")
+                storage.write(complete, content)
+                complete.rename(path)
+            else:
+                storage.write(path, content)
+
+    def compare(self, mine: Mapping[str, TableFile]) -> None:
+        """Waits for the notes of all other leaders, and compares them; rank 0 alone.
+
+        Raises:
+            CheckpointError: A leader has failed, or has found other rows: replicas differ.
+        """
+        for rank in self.leaders[1:]:
+            note = json.loads(self._await(rank))
+            host = f"rank {rank} on {current_job().hosts[rank]}"
+            if "failure" in note:
+                raise CheckpointError(f"{host}: {note['failure']}")
+            theirs = {name: TableFile(*found) for name, found in note["files"].items()}
+            different = sorted(
+                name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name)
+            )
+            if different:
+                name = different[0]
+                raise CheckpointError(
+                    f"The replicas differ: {host} has in {name} {theirs.get(name)}, rank 0 on "
+                    f"{current_job().hosts[0]} has {mine.get(name)}; {len(different)} of "
+                    f"{len(mine)} files differ"
+                )
+
+    def _await(self, rank: int) -> bytes:
+        path = self._note(rank)
+        while not path.exists():
+            if not threading.main_thread().is_alive():
+                raise CheckpointError(f"The job ended before rank {rank} had written its share")
+            time.sleep(_POLL_SECONDS)
+        note = storage.read(path).tobytes()
+        path.unlink()
+        return note
+
+    def _note(self, rank: int) -> Location:
+        assert self.unfinished is not None
+        return self.unfinished / f"share-{rank}.json"
+
+
+def _sees(folder: Location) -> bool:
+    # A remote store may show an empty folder to nobody.
+    return not isinstance(folder, Path) or folder.exists()

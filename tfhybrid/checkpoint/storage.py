@@ -1,0 +1,188 @@
+"""Where checkpoints are kept: folders of this machine, or what TensorFlow reaches by URL.
+
+A location is a `pathlib.Path`, or a `RemotePath` with as much of its interface as is needed. Local
+paths need neither TensorFlow nor Horovod.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from tfhybrid.checkpoint.remote_path import RemotePath
+
+Location: TypeAlias = Path | RemotePath
+
+_READ_BYTES = 4 << 20
+
+
+def location(directory: str | os.PathLike[str]) -> Location:
+    """Returns the location that a path or a URL (`SCHEME://...`) names.
+
+    Example:
+
+    >>> location("checkpoints/"), location("s3://bucket/checkpoints/")
+    (PosixPath('checkpoints'), RemotePath('s3://bucket/checkpoints'))
+    """
+    text = os.fspath(directory)
+    return RemotePath(text) if "://" in text else Path(text)
+
+
+def size(path: Location) -> int:
+    """Returns the bytes of a file.
+
+    Raises:
+        OSError: It is missing or no plain file.
+    """
+    _check_plain(path)
+    return path.size() if isinstance(path, RemotePath) else path.stat().st_size
+
+
+def modified(path: Location) -> float:
+    """Returns when a file was written, in seconds since 1970."""
+    return path.modified() if isinstance(path, RemotePath) else path.stat().st_mtime
+
+
+def read(path: Location) -> np.ndarray:
+    """Returns a file's bytes, uint8 `[n]`: local files are mapped, others read into memory.
+
+    Raises:
+        OSError: It is missing or no plain file.
+    """
+    _check_plain(path)
+    if isinstance(path, RemotePath):
+        return np.frombuffer(path.read_bytes(), np.uint8)
+    with path.open("rb", buffering=0) as file:
+        length = os.fstat(file.fileno()).st_size
+        if length == 0:  # cannot be mapped
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ), np.uint8)
+
+
+def pieces(path: Location) -> Iterator[np.ndarray]:
+    """Yields a file's bytes in order, uint8; a piece is overwritten by the next one.
+
+    Raises:
+        OSError: It is missing, no plain file or cannot be read.
+    """
+    _check_plain(path)
+    if isinstance(path, RemotePath):
+        yield from (np.frombuffer(piece, np.uint8) for piece in path.pieces(_READ_BYTES))
+        return
+    piece = bytearray(_READ_BYTES)
+    content = np.frombuffer(piece, np.uint8)
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(piece):
+            yield content[:count]
+
+
+def write(path: Location, content: bytes) -> None:
+    """Writes a file, and forces it to disk."""
+    path.write_bytes(content)
+    sync(path)
+
+
+@contextlib.contextmanager
+def local_file(path: Location) -> Iterator[Path]:
+    """Yields where to write a file that native code writes; a remote one is uploaded afterwards."""
+    if isinstance(path, Path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="tfhybrid-") as folder:
+        file = Path(folder) / path.name
+        yield file
+        path.upload(file)
+
+
+def remove(folder: Location) -> None:
+    """Removes a folder and all that is in it, as far as possible."""
+    if isinstance(folder, RemotePath):
+        folder.remove()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def sync(path: Location) -> None:
+    """Forces a file or folder to disk; a remote store has its own rules."""
+    if isinstance(path, RemotePath):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def begin(folder: Location, mark: str = "unfinished") -> Location:
+    """Makes the folder that `finish` turns into `folder`.
+
+    What a killed process left of the same folder is removed. A remote store cannot rename: there it
+    is the folder itself, and what is written last decides whether it is complete.
+
+    Args:
+        folder: What is to appear.
+        mark: Part of the name until then.
+    """
+    if isinstance(folder, RemotePath):
+        folder.remove()
+        return folder
+    for left in folder.parent.glob(f".{folder.name}.*"):
+        remove(left)
+    unfinished = folder.with_name(f".{folder.name}.{mark}")
+    unfinished.mkdir(parents=True)
+    return unfinished
+
+
+def finish(unfinished: Location, folder: Location) -> None:
+    """Lets a folder of synced files appear at once.
+
+    Raises:
+        OSError: A folder of that name, and not empty, has appeared meanwhile.
+    """
+    if isinstance(unfinished, RemotePath) or isinstance(folder, RemotePath):
+        return
+    sync(unfinished)
+    unfinished.rename(folder)
+    sync(folder.parent)
+
+
+@contextlib.contextmanager
+def appearing(folder: Path) -> Iterator[Path]:
+    """Makes a local folder appear at once and complete, or not at all.
+
+    Yields:
+        A hidden folder beside it to write to. When the block ends its files are forced to disk and
+        it is renamed; if the block raises it is removed.
+
+    Raises:
+        OSError: The disk is full, or the folder has appeared meanwhile.
+
+    Example:
+
+    ```python
+    with appearing(Path("exported/4")) as unfinished:
+        tf.saved_model.save(module, unfinished)
+    ```
+    """
+    unfinished = begin(folder)
+    try:
+        yield Path(str(unfinished))
+        for entry in Path(str(unfinished)).rglob("*"):
+            sync(entry)
+        finish(unfinished, folder)
+    except BaseException:
+        remove(unfinished)
+        raise
+
+
+def _check_plain(path: Location) -> None:
+    if not path.is_file():  # opening a pipe would never end
+        raise FileNotFoundError(f"there is no plain file {path.name}")

@@ -1,0 +1,263 @@
+"""Checkpoints that are there: which a directory has, and what one holds together with its bases.
+
+Neither TensorFlow nor Horovod is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.manifest import MANIFEST, Base, FileEntry, Manifest, TableEntry
+from tfhybrid.checkpoint.storage import Location
+from tfhybrid.checkpoint.table_file import Rows, read_rows
+from tfhybrid.errors import CheckpointError
+
+_STEP = re.compile(r"step-(\d{10})")
+
+
+class Link(NamedTuple):
+    """A checkpoint of a chain: its folder and manifest."""
+
+    folder: Location
+    manifest: Manifest
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredCheckpoint:
+    """A checkpoint and, if it is a delta, those that it adds to.
+
+    Example:
+
+    ```python
+    stored = StoredCheckpoint.open(locate("checkpoints/"))
+    keys = np.concatenate([block.keys for block in stored.rows("item")])
+    ```
+    """
+
+    chain: tuple[Link, ...]  # the one with all rows first
+
+    @classmethod
+    def open(cls, folder: Location) -> StoredCheckpoint:
+        """Reads the manifests of a checkpoint and of its bases.
+
+        Raises:
+            CheckpointError: One is missing, damaged, or not the one that the delta was made from.
+        """
+        chain = [Link(folder, Manifest.read(folder))]
+        while (base := chain[0].manifest.base) is not None:
+            chain.insert(0, _open_base(chain[0].folder, base))
+        return cls(tuple(chain))
+
+    @property
+    def folder(self) -> Location:
+        """The checkpoint's own."""
+        return self.chain[-1].folder
+
+    @property
+    def manifest(self) -> Manifest:
+        """The checkpoint's own; that of a delta has the tables' numbers of rows in all."""
+        return self.chain[-1].manifest
+
+    def base(self) -> Base:
+        """Returns what the next delta is based on."""
+        return Base(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
+
+    def check(self) -> None:
+        """Compares every file with its size and checksum, those of the bases too.
+
+        Raises:
+            CheckpointError: One is missing or damaged.
+        """
+        for folder, manifest in self.chain:
+            for name in manifest.files:
+                manifest.check_file(folder, name)
+        if isinstance(self.folder, Path):  # what is remote would be read once more
+            for table in self.manifest.tables:
+                for _ in self.updates(table):
+                    pass
+
+    def updates(self, table: str) -> Iterator[Rows]:
+        """Yields blocks of a table's rows: those of a later block overwrite those of an earlier.
+
+        Raises:
+            CheckpointError: There is no such table, or a file is not what its manifest says.
+        """
+        for folder, entry in self._entries(table):
+            yield from _blocks(folder, entry)
+
+    def rows(self, table: str) -> list[Rows]:
+        """Returns a table's rows in the order of their creation, in blocks.
+
+        Blocks are views of mapped files, but for a delta: its rows are gathered in memory.
+
+        Raises:
+            CheckpointError: As of `updates`, or rows are missing.
+        """
+        blocks = list(self.updates(table))
+        if len(self._entries(table)) == 1:
+            return blocks
+        merged, wanted = _merged(blocks), self.manifest.tables[table].rows
+        if len(merged.keys) != wanted:
+            raise CheckpointError(
+                f"Table '{table}' of {self.folder} wants {wanted} rows, with its bases. "
+                f"Received: {len(merged.keys)}"
+            )
+        return [merged]
+
+    def _entries(self, table: str) -> list[tuple[Location, TableEntry]]:
+        """Returns what has a table's rows: the last folder with all, and those that follow."""
+        if table not in self.manifest.tables:
+            raise CheckpointError(
+                f"{self.folder} has the tables {sorted(self.manifest.tables)}. Received: {table!r}"
+            )
+        found: list[tuple[Location, TableEntry]] = []
+        for folder, manifest in reversed(self.chain):
+            entry = manifest.tables.get(table)
+            shape = entry and (entry.dim, entry.state_slots)
+            if entry is None or (found and shape != (found[0][1].dim, found[0][1].state_slots)):
+                raise CheckpointError(
+                    f"{found[0][0]} adds to table '{table}' of {folder}, which wants the same dim "
+                    f"and state. Received: {shape}"
+                )
+            found.insert(0, (folder, entry))
+            if entry.whole:
+                break
+        return found
+
+
+def folder_of(directory: Location, step: int) -> Location:
+    """Returns the folder of the checkpoint of a step."""
+    return directory / f"step-{step:010d}"
+
+
+def steps(directory: str | os.PathLike[str]) -> list[int]:
+    """Returns the steps of which a directory has a checkpoint, oldest first.
+
+    Args:
+        directory: A path, or a URL that `tf.io.gfile` reaches.
+
+    Example:
+
+    >>> steps("/nowhere")
+    []
+    """
+    path = storage.location(directory)
+    if not path.is_dir():
+        return []
+    named = [(_STEP.fullmatch(entry.name), entry) for entry in path.iterdir()]
+    # A remote store cannot rename: there a folder is complete when it has a manifest.
+    return sorted(int(m[1]) for m, entry in named if m and (entry / MANIFEST).exists())
+
+
+def locate(directory: str | os.PathLike[str], step: int | None = None) -> Location:
+    """Returns the folder of a checkpoint.
+
+    Args:
+        directory: Where checkpoints are kept, or the folder of one.
+        step: Which one. Defaults to the newest.
+
+    Raises:
+        CheckpointError: There is none, or none of that step.
+
+    Example:
+
+    ```python
+    StoredCheckpoint.open(locate("checkpoints/")).manifest.tables
+    ```
+    """
+    path = storage.location(directory)
+    if step is None and (path / MANIFEST).exists():
+        return path
+    return newest(path, steps(path), step)
+
+
+def newest(directory: Location, known: list[int], step: int | None = None) -> Location:
+    """Returns the folder of the newest of the known steps, or of the one asked for.
+
+    Raises:
+        CheckpointError: There is none, or none of that step.
+    """
+    if not known:
+        raise CheckpointError(f"{directory} has no checkpoint. Received: step={step}")
+    if step not in (None, *known):
+        raise CheckpointError(
+            f"{directory} has checkpoints of the steps {known}. Received: step={step}"
+        )
+    return folder_of(directory, known[-1] if step is None else step)
+
+
+def is_base(directory: Location, base: Base) -> bool:
+    """Whether the checkpoint is still there that a delta would add to."""
+    folder = folder_of(directory, base.step)
+    try:
+        return _checksum(folder) == base.crc32c
+    except OSError:
+        return False
+
+
+def prune(directory: Location, max_to_keep: int | None) -> None:
+    """Removes all but the newest checkpoints, and those that they add to."""
+    known = steps(directory)
+    if max_to_keep is None or len(known) <= max_to_keep:
+        return
+    needed = set(known[-max_to_keep:])
+    for step in known[-max_to_keep:]:
+        chain = StoredCheckpoint.open(folder_of(directory, step)).chain
+        needed |= {link.manifest.step for link in chain}
+    for step in known:
+        if step not in needed:
+            storage.remove(folder_of(directory, step))
+
+
+def _open_base(folder: Location, base: Base) -> Link:
+    found = folder_of(folder.parent, base.step)
+    try:
+        checksum = _checksum(found)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder} is a delta and needs its base: {found} cannot be read: {error}"
+        ) from error
+    manifest = Manifest.read(found)
+    same = checksum == base.crc32c and manifest.sequence == base.sequence
+    if not same:
+        raise CheckpointError(
+            f"{folder} is a delta of another checkpoint than {found}: wanted {base}. Received: "
+            f"{Base(manifest.step, checksum, manifest.sequence)}"
+        )
+    return Link(found, manifest)
+
+
+def _checksum(folder: Location) -> int:
+    return FileEntry.of(folder / MANIFEST).crc32c
+
+
+def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
+    """Yields a table's files; then checks that a whole table had as many rows as it should."""
+    rows = 0
+    for file in entry.files:
+        block = read_rows(folder / file, entry.dim, entry.state_slots)
+        rows += len(block.keys)
+        yield block
+    if entry.whole and rows != entry.rows:
+        raise CheckpointError(
+            f"The files {entry.files} in {folder} want {entry.rows} rows together. Received: {rows}"
+        )
+
+
+def _merged(blocks: list[Rows]) -> Rows:
+    """Lays blocks together: a key's place is its first, its row is its last."""
+    keys, embeddings, states = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
+    _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    last = np.empty(len(first), np.int64)
+    last[numbers] = np.arange(len(keys))  # of equal indices NumPy keeps the last value
+    order = np.argsort(first)
+    rows = last[order]
+    return Rows(keys[rows], embeddings[rows], states[rows])
