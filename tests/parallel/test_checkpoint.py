@@ -182,7 +182,9 @@ def change_some(model: keras.Model, epoch: int) -> None:
     """A step on few keys, some of them new in every epoch; on all of them in the first."""
     few = [3 * epoch, 3 * epoch + 50] * 40
     keys = np.array(few if epoch else range(-40, 40))[:, np.newaxis]
-    model.fit(dict.fromkeys(FEATURES, keys), np.ones(80, np.float32), batch_size=80, verbose=0)
+    inputs, labels = dict.fromkeys(FEATURES, keys), np.ones(80, np.float32)
+    broadcast = tfhybrid.callbacks.BroadcastVariables()
+    model.fit(inputs, labels, batch_size=80, verbose=0, callbacks=[broadcast])
 
 
 def test_deltas_bring_back_the_exact_state(directory):

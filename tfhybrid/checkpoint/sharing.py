@@ -13,6 +13,7 @@ import dataclasses
 import json
 import logging
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -36,11 +37,13 @@ class Share:
     Args:
         unfinished: The folder until it is complete. `None`: it could not be made, for `failure`.
         leaders: Ranks of the leaders that write, ascending, rank 0 first.
+        hosts: Names of all ranks' hosts.
         failure: On rank 0, what went wrong.
     """
 
     unfinished: Location | None
     leaders: tuple[int, ...]
+    hosts: tuple[str, ...]
     failure: OSError | None = None
 
     @classmethod
@@ -54,17 +57,17 @@ class Share:
                 failure = error
         unfinished = distributed.broadcast_object(made)
         sees = unfinished is not None and current_job().is_leader and _sees(unfinished)
-        by_rank = distributed.allgather_object((current_job().is_leader, sees))
-        blind = [rank for rank, (leads, sees) in enumerate(by_rank) if leads and not sees]
+        mine = (current_job().is_leader, sees, socket.gethostname())
+        by_rank = distributed.allgather_object(mine)
+        blind = [host for leads, sees, host in by_rank if leads and not sees]
         if unfinished is not None and blind and distributed.rank() == 0:
-            hosts = [current_job().hosts[rank] for rank in blind]
             _log.warning(
                 "%s is not seen by the hosts %s: the others write, and restoring needs it there",
                 folder.parent,
-                hosts,
+                blind,
             )
-        leaders = tuple(rank for rank, (_, sees) in enumerate(by_rank) if sees)
-        return cls(unfinished, leaders, failure)
+        leaders = tuple(rank for rank, (_, sees, _) in enumerate(by_rank) if sees)
+        return cls(unfinished, leaders, tuple(host for *_, host in by_rank), failure)
 
     @property
     def writes(self) -> bool:
@@ -100,7 +103,7 @@ class Share:
         """
         for rank in self.leaders[1:]:
             note = json.loads(self._await(rank))
-            host = f"rank {rank} on {current_job().hosts[rank]}"
+            host = f"rank {rank} on {self.hosts[rank]}"
             if "failure" in note:
                 raise CheckpointError(f"{host}: {note['failure']}")
             theirs = {name: TableFile(*found) for name, found in note["files"].items()}
@@ -111,7 +114,7 @@ class Share:
                 name = different[0]
                 raise CheckpointError(
                     f"The replicas differ: {host} has in {name} {theirs.get(name)}, rank 0 on "
-                    f"{current_job().hosts[0]} has {mine.get(name)}; {len(different)} of "
+                    f"{self.hosts[0]} has {mine.get(name)}; {len(different)} of "
                     f"{len(mine)} files differ"
                 )
 

@@ -1,0 +1,193 @@
+"""Several hosts on one machine: network namespaces with their own address, name, sshd and /dev/shm.
+
+`horovodrun -H h1:2,h2:2` reaches them over ssh as on a cluster. Other file systems are common to
+all of them, like a network file system. Needs root, iproute2, util-linux and an sshd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SSHD = "/usr/sbin/sshd"
+_STARTED_SECONDS = 20
+_OWN_MOUNTS = ("unshare", "--mount", "--uts", "bash", "-c")
+
+
+def missing() -> str | None:
+    """Returns why there can be no hosts here, or `None`."""
+    if os.geteuid() != 0:
+        return "hosts are network namespaces, which only root makes"
+    tools = [tool for tool in ("ip", "nsenter", "unshare", "ssh", SSHD) if not shutil.which(tool)]
+    return f"missing: {', '.join(tools)}" if tools else None
+
+
+class Hosts:
+    """Hosts `h1`, `h2`, ... on a bridge.
+
+    Args:
+        count: Number of hosts.
+        folder: An empty folder for their files.
+        rate: Bandwidth of each host's link, as `tc` writes it (`1gbit`). `None` for no limit.
+    """
+
+    def __init__(self, count: int, folder: Path, rate: str | None = None) -> None:
+        self._id = f"t{secrets.token_hex(3)}"
+        self._folder = folder
+        self._net = secrets.randbelow(250) + 1
+        self.names = [f"h{number}" for number in range(1, count + 1)]
+        self._sshds: dict[str, subprocess.Popen[bytes]] = {}
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
+        _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key"))
+        addresses = "".join(f"{self.address(name)} {name}\n" for name in self.names)
+        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{addresses}")
+        try:
+            self._make_bridge()
+            for name in self.names:
+                self._make(name, rate)
+        except BaseException:
+            self.remove()
+            raise
+
+    def address(self, name: str) -> str:
+        """Returns a host's address."""
+        return f"10.77.{self._net}.{self.names.index(name) + 1}"
+
+    def horovodrun(self, slots: dict[str, int], *command: str, timeout: float = 240) -> str:
+        """Runs Python on so many ranks of each host, from the first; returns what they wrote.
+
+        Raises:
+            AssertionError: The job failed.
+        """
+        done = self.start(slots, *command)
+        try:
+            output, _ = done.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            done.kill()
+            raise
+        assert done.returncode == 0, output
+        return output
+
+    def start(self, slots: dict[str, int], *command: str) -> subprocess.Popen[str]:
+        """Starts a job as `horovodrun` does, and returns its process."""
+        where = ",".join(f"{name}:{ranks}" for name, ranks in slots.items())
+        interface = "lo" if [*slots] == self.names[:1] else "eth0"
+        horovodrun = [
+            str(Path(sys.executable).with_name("horovodrun")),
+            *("--gloo", "--network-interface", interface, "-np", str(sum(slots.values()))),
+            *("--ssh-identity-file", str(self._folder / "key"), "-H", where),
+        ]
+        return subprocess.Popen(
+            [*self._enter(self.names[0]), *horovodrun, sys.executable, *command],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, name: str, *command: str) -> str:
+        """Runs a command on a host, and returns what it wrote."""
+        return _run(*self._enter(name), *command)
+
+    def remove(self) -> None:
+        """Ends what runs on the hosts, and removes every trace."""
+        for sshd in self._sshds.values():
+            sshd.kill()
+            sshd.wait()
+        for name in self.names:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                for pid in _run("ip", "netns", "pids", self._namespace(name)).split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), 9)
+            _try("ip", "netns", "del", self._namespace(name))
+            _try("ip", "link", "del", f"{self._id}{name}")
+        _try("ip", "link", "del", self._id)
+
+    def _namespace(self, name: str) -> str:
+        return f"{self._id}-{name}"
+
+    def _enter(self, name: str) -> list[str]:
+        target = str(self._sshds[name].pid)
+        enter = ["nsenter", "--target", target, "--net", "--mount", "--uts", "--"]
+        return [*enter, "env", f"--chdir={ROOT}"]  # a mount namespace begins at /
+
+    def _make_bridge(self) -> None:
+        _run("ip", "link", "add", self._id, "type", "bridge")
+        _run("ip", "addr", "add", f"10.77.{self._net}.254/24", "dev", self._id)
+        _run("ip", "link", "set", self._id, "up")
+
+    def _make(self, name: str, rate: str | None) -> None:
+        namespace, link = self._namespace(name), f"{self._id}{name}"
+        _run("ip", "netns", "add", namespace)
+        peer = ("type", "veth", "peer", "name", "eth0", "netns", namespace)
+        _run("ip", "link", "add", link, *peer)
+        _run("ip", "link", "set", link, "master", self._id, "up")
+        _run("ip", "-n", namespace, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
+        for each in ("eth0", "lo"):
+            _run("ip", "-n", namespace, "link", "set", each, "up")
+        if rate is not None:
+            limit = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
+            _run("ip", "netns", "exec", namespace, "tc", "qdisc", "add", "dev", "eth0", *limit)
+        self._start_sshd(name)
+
+    def _start_sshd(self, name: str) -> None:
+        Path("/run/sshd").mkdir(exist_ok=True)
+        pid_file = self._folder / f"{name}.pid"
+        options = {
+            "PidFile": pid_file,
+            "HostKey": self._folder / "host_key",
+            "AuthorizedKeysFile": self._folder / "key.pub",
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PasswordAuthentication": "no",
+        }
+        sshd = " ".join([SSHD, "-D", "-f /dev/null", *(f"-o {k}={v}" for k, v in options.items())])
+        script = (
+            f"hostname {name} && mount -t tmpfs -o size=8g tmpfs /dev/shm && "
+            f"mkdir -p ~/.ssh && mount -t tmpfs tmpfs ~/.ssh && "  # known hosts are these alone
+            f"mount --bind {self._folder / 'hosts'} /etc/hosts && exec {sshd}"
+        )
+        with (self._folder / f"{name}.log").open("wb") as log:
+            self._sshds[name] = subprocess.Popen(
+                ["ip", "netns", "exec", self._namespace(name), *_OWN_MOUNTS, script],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + _STARTED_SECONDS
+        while not pid_file.exists() or not pid_file.read_text():
+            assert self._sshds[name].poll() is None, (self._folder / f"{name}.log").read_text()
+            assert time.monotonic() < deadline, f"the sshd of {name} does not start"
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def hosts(count: int, rate: str | None = None) -> Iterator[Hosts]:
+    """Yields hosts that are removed when the block ends."""
+    with tempfile.TemporaryDirectory(prefix="tfhybrid-hosts-") as folder:
+        made = Hosts(count, Path(folder), rate)
+        try:
+            yield made
+        finally:
+            made.remove()
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise subprocess.CalledProcessError(
+            done.returncode, command, done.stdout, done.stderr
+        ) from RuntimeError(done.stderr)
+    return done.stdout
+
+
+def _try(*command: str) -> None:
+    subprocess.run(command, capture_output=True)

@@ -1,0 +1,58 @@
+"""A stage of a training that changes its number of ranks: restores, trains, saves, and compares.
+
+    resume.py DIRECTORY RANKS...
+
+RANKS are the numbers of ranks of all stages up to this one. What comes out equals the NumPy
+reference that changes its number of ranks at the same steps.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import keras
+
+import tfhybrid
+from tests.reference import click_model
+from tests.reference.click_model import OPTIMIZERS
+from tfhybrid import checkpoint
+
+STEPS = 6
+TOLERANCES = {"sgd": 1e-6, "adagrad": 1e-6, "adam": 2e-6}
+
+
+def run(directory: Path, optimizer: str, stages: list[int]) -> None:
+    tfhybrid.init()
+    assert tfhybrid.size() == stages[-1]
+    model = click_model.keras_model()
+    trainer = click_model.reference(model, OPTIMIZERS[optimizer][1])
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(tfhybrid.DistributedOptimizer(OPTIMIZERS[optimizer][0]()), loss)
+    for ranks in stages[:-1]:
+        for batches in click_model.batches(STEPS, ranks):
+            trainer.step(batches)
+    position = checkpoint.restore(model, directory)
+    assert position == (len(stages) - 1, 0)
+    if len(stages) > 1:
+        compare(model, trainer, optimizer, "as it was saved")
+    steps = click_model.batches(STEPS, stages[-1])
+    keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
+    model.fit(keys, labels, batch_size=16, shuffle=False, verbose=0)
+    for batches in steps:
+        trainer.step(batches)
+    compare(model, trainer, optimizer, "trained on")
+    checkpoint.save(model, directory, checkpoint.Position(len(stages), 0))
+    tfhybrid.shutdown()
+    keras.utils.clear_session()
+
+
+def compare(model: keras.Model, trainer, optimizer: str, when: str) -> None:
+    differences = click_model.relative_differences(model, trainer)
+    assert max(differences.values()) <= TOLERANCES[optimizer], (when, differences)
+
+
+if __name__ == "__main__":
+    for name in OPTIMIZERS:
+        run(Path(sys.argv[1]) / name, name, [int(ranks) for ranks in sys.argv[2:]])
+    sys.stdout.write("exact on this rank\n")

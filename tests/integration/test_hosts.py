@@ -1,0 +1,44 @@
+"""Jobs on several hosts: real network namespaces, each with its own shared memory."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration import hosts as several
+from tests.integration.hosts import Hosts
+
+REASON = several.missing()
+pytestmark = [
+    pytest.mark.timeout(600),
+    # On CI a missing tool is a failure, not a skip.
+    pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON)),
+]
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    with several.hosts(2) as made:
+        yield made
+
+
+def test_each_leader_writes_its_share_and_replicas_are_compared(hosts, tmp_path) -> None:
+    job = "tests/integration/jobs/replicas.py"
+    output = hosts.horovodrun({"h1": 2, "h2": 2}, job, str(tmp_path))
+    assert output.count("saved\n") == 4
+    told = re.findall(r"difference found on h2, told on (h\d)", output)
+    assert sorted(told) == ["h1", "h1", "h2", "h2"]
+
+
+def test_a_training_goes_on_with_another_number_of_hosts_and_ranks(hosts, tmp_path) -> None:
+    """Every stage equals the NumPy reference that changes its number of ranks at the same step."""
+    stages: list[int] = []
+    for slots in ({"h1": 2, "h2": 1}, {"h2": 2}, {"h1": 1}, {"h1": 1, "h2": 1}):
+        stages.append(sum(slots.values()))
+        output = hosts.horovodrun(
+            slots, "tests/integration/jobs/resume.py", str(tmp_path), *map(str, stages)
+        )
+        assert output.count("exact on this rank") == stages[-1]
