@@ -19,12 +19,16 @@ class Checkpoint(keras.callbacks.Callback):
     `tfhybrid.checkpoint.restore(model, directory)` brings them back and says where to go on.
 
     Args:
-        directory: Where checkpoints are kept, one folder each; common to all hosts.
+        directory: Where checkpoints are kept, one folder each: a path that all hosts see, or a
+            URL that `tf.io.gfile` reaches.
         save_freq: `"epoch"`, or a number of steps.
-        max_to_keep: Number of newest checkpoints that are kept. `None` keeps all.
+        max_to_keep: Number of newest checkpoints that are kept, with those that they need. `None`
+            keeps all.
+        full_every: Every how many checkpoints has all rows; those between are deltas (see
+            `tfhybrid.checkpoint.CheckpointManager`).
 
     Raises:
-        ConfigError: `save_freq` or `max_to_keep` is out of range.
+        ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range.
         CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
             the one before stays.
 
@@ -48,24 +52,31 @@ class Checkpoint(keras.callbacks.Callback):
         *,
         save_freq: str | int = "epoch",
         max_to_keep: int | None = 3,
+        full_every: int = 1,
     ) -> None:
         super().__init__()
         by_steps = isinstance(save_freq, int) and save_freq >= 1
-        if not (by_steps or save_freq == "epoch") or (max_to_keep is not None and max_to_keep < 1):
+        kept = max_to_keep is None or max_to_keep >= 1
+        if not ((by_steps or save_freq == "epoch") and kept and full_every >= 1):
             raise ConfigError(
-                "Checkpoint wants save_freq 'epoch' or a number of steps, and max_to_keep >= 1 or "
-                f"None. Received: save_freq={save_freq!r}, max_to_keep={max_to_keep!r}"
+                "Checkpoint wants save_freq 'epoch' or a number of steps, max_to_keep >= 1 or "
+                f"None, and full_every >= 1. Received: save_freq={save_freq!r}, "
+                f"max_to_keep={max_to_keep!r}, full_every={full_every!r}"
             )
         self.directory = os.fspath(directory)
         self.save_freq = save_freq
         self.max_to_keep = max_to_keep
+        self.full_every = full_every
         self._epoch = 0
         self._manager: checkpoint.CheckpointManager | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Looks at the model."""
         self._manager = checkpoint.CheckpointManager(
-            self.model, self.directory, max_to_keep=self.max_to_keep
+            self.model,
+            self.directory,
+            max_to_keep=self.max_to_keep,
+            full_every=self.full_every,
         )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:

@@ -214,7 +214,7 @@ class TfraRows:
     Example:
 
     ```python
-    layer.table.load(tfhybrid.checkpoint.TfraRows("tfra_saved", "item_mht_1of1"))
+    layer.table.load(tfhybrid.checkpoint.TfraRows("saved", "item_mht_1of1_rank0_size1"))
     ```
     """
 

@@ -167,6 +167,8 @@ void TableWriter::PublishIndex(IndexAhead made) {
 }
 
 void TableWriter::GrowAhead(int64_t created) {
+  // Who loads can wait for what is needed, and may have no memory for more.
+  if (table()->counters.loading != 0) return;
   const auto chunks = static_cast<int64_t>(chunks_.size());
   const int64_t slots = SlotsOf(index_file_).size();
   const int64_t capacity = locator_.Capacity(chunks);
