@@ -16,13 +16,14 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays
 from tfhybrid.cli import console
 from tfhybrid.cli.console import plain, show
+from tfhybrid.store.native import OptimizerKind
 
-# OptimizerKind of the core: the name, and which of a table's optimizer settings it has. The classes
-# themselves, in tfhybrid.optimizers, need Keras.
+# Name of an optimizer, and which of a table's optimizer settings it has. The classes themselves, in
+# tfhybrid.optimizers, need Keras.
 OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
-    1: ("SGD", ()),
-    2: ("Adagrad", ("initial_accumulator_value", "epsilon")),
-    3: ("Adam", ("beta_1", "beta_2", "epsilon")),
+    OptimizerKind.SGD: ("SGD", ()),
+    OptimizerKind.ADAGRAD: ("Adagrad", ("initial_accumulator_value", "epsilon")),
+    OptimizerKind.ADAM: ("Adam", ("beta_1", "beta_2", "epsilon")),
 }
 _SETTINGS = ("kind", "initial_accumulator_value", "beta_1", "beta_2", "epsilon")
 _FIRST_ROWS = 5

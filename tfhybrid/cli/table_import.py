@@ -17,14 +17,10 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, digest, file_name, parts, sorted_keys
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError, ConfigError
+from tfhybrid.store.native import OptimizerKind
 
 # As a table is saved: a block is held in memory while it is written.
 _BLOCK_BYTES = 64 << 20
-
-# OptimizerKind of the core whose new rows start from zeros, and the one whose start from its second
-# setting: InitializeState of custom_ops/core/compute/optimizer.cc.
-_FROM_ZEROS = (1, 3)
-_ADAGRAD = 2
 
 
 def import_table(
@@ -109,12 +105,15 @@ def _source(file: Path) -> NumpyRows | ParquetRows:
 
 
 def _fresh_state(entry: TableEntry) -> np.ndarray:
-    """Returns the optimizer state of a new row, float32 `[slots, dim]`."""
+    """Returns the optimizer state of a new row, float32 `[slots, dim]`.
+
+    As `InitializeState` of `custom_ops/core/compute/optimizer.cc` does.
+    """
     shape = (entry.state_slots, entry.dim)
     kind = entry.optimizer[0] if entry.optimizer else None
-    if kind == _ADAGRAD:
+    if kind == OptimizerKind.ADAGRAD:
         return np.full(shape, entry.optimizer[1], np.float32)
-    if kind in _FROM_ZEROS or not entry.state_slots:
+    if kind in (OptimizerKind.SGD, OptimizerKind.ADAM) or not entry.state_slots:
         return np.zeros(shape, np.float32)
     raise CheckpointError(f"What a new row's state is, is not known for optimizer {kind}")
 

@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 import keras
 
 from tfhybrid.errors import ConfigError
+from tfhybrid.store.native import OptimizerKind
 
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
@@ -23,7 +24,7 @@ class SparseOptimizer:
 
     learning_rate: LearningRate | None = None
 
-    kind: ClassVar[int]  # OptimizerKind of the core
+    kind: ClassVar[OptimizerKind]
     slots: ClassVar[int]  # vectors of dim floats in a row's state
 
     @property
@@ -33,14 +34,14 @@ class SparseOptimizer:
             float(getattr(self, name, 0.0))
             for name in ("initial_accumulator_value", "beta_1", "beta_2", "epsilon")
         )
-        return self.kind, accumulator, beta_1, beta_2, epsilon
+        return int(self.kind), accumulator, beta_1, beta_2, epsilon
 
 
 @dataclasses.dataclass(frozen=True)
 class SGD(SparseOptimizer):
     """`embedding -= learning_rate * gradient`."""
 
-    kind = 1
+    kind = OptimizerKind.SGD
     slots = 0
 
 
@@ -57,7 +58,7 @@ class Adagrad(SparseOptimizer):
     initial_accumulator_value: float = 0.1
     epsilon: float = 1e-7
 
-    kind = 2
+    kind = OptimizerKind.ADAGRAD
     slots = 1
 
 
@@ -78,7 +79,7 @@ class Adam(SparseOptimizer):
     beta_2: float = 0.999
     epsilon: float = 1e-7
 
-    kind = 3
+    kind = OptimizerKind.ADAM
     slots = 2
 
 

@@ -6,6 +6,7 @@ Every call that can fail raises the exception of `tfhybrid.errors` that its stat
 from __future__ import annotations
 
 import ctypes
+import enum
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,14 @@ _ERRORS: dict[int, type[errors.TfhybridError]] = {
     8: errors.PeerDiedError,
     9: errors.StoreError,
 }
+
+
+class OptimizerKind(enum.IntEnum):
+    """`tfhybrid::OptimizerKind`."""
+
+    SGD = 1
+    ADAGRAD = 2
+    ADAM = 3
 
 
 STATS = (

@@ -153,14 +153,17 @@ Status TableReader::ResolveNew(const View& view, int64_t* row) const {
   return Status::Ok();
 }
 
+int64_t TableReader::MappedRows(const View& view) const {
+  return std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view.capacity);
+}
+
 // Three stages, kDistance keys apart: fetch the key's bucket; find its row and fetch that; copy it.
 // At any moment the lines of 2 * kDistance keys are on their way.
 Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   const int64_t width = dim();
   const Initializer initial = initializer();
-  const auto known_rows = static_cast<uint64_t>(
-      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity));
+  const auto known_rows = static_cast<uint64_t>(MappedRows(*view));
   int64_t homes[kDistance];
   const float* sources[kDistance];
   for (int64_t ahead = 0; ahead < keys.size() + 2 * kDistance; ++ahead) {
@@ -213,8 +216,7 @@ Status TableReader::WaitVersion(uint64_t version,
 
 Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings) {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
-  const int64_t rows =
-      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity);
+  const int64_t rows = MappedRows(*view);
   if (first < 0 || count < 0 || count > rows - first) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows,
                          " rows. Received: first=", first, ", count=", count);
@@ -235,8 +237,7 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
 
 Result<int64_t> TableReader::CountNanRows() {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
-  const int64_t rows =
-      std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view->capacity);
+  const int64_t rows = MappedRows(*view);
   int64_t found = 0;
   for (int64_t chunk = 0, first = 0; first < rows; ++chunk) {
     const int64_t count = std::min(rows - first, locator_.ChunkRows(chunk));

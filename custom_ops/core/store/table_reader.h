@@ -96,6 +96,8 @@ class TableReader {
   Result<std::shared_ptr<const View>> Extend(const View* old) const;
   Status MapIndex(View* view) const;
   Status MapChunks(View* view, int64_t count) const;
+  // Rows that exist now and are mapped.
+  int64_t MappedRows(const View& view) const;
   // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or
   // an error.
   Status ResolveNew(const View& view, int64_t* row) const;
