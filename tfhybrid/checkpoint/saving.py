@@ -132,6 +132,7 @@ class Snapshot:
         try:
             distributed.together(lambda: self._freeze(track))
         except TfhybridError as error:
+            self._thaw()  # on the hosts where it went well
             raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
         self._share = Share.agree(self.folder)
 

@@ -5,6 +5,7 @@ Neither TensorFlow nor Horovod is needed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -210,8 +211,9 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
         return
     needed = set(known[-max_to_keep:])
     for step in known[-max_to_keep:]:
-        chain = StoredCheckpoint.open(folder_of(directory, step)).chain
-        needed |= {link.manifest.step for link in chain}
+        with contextlib.suppress(CheckpointError):  # what is broken needs nothing
+            chain = StoredCheckpoint.open(folder_of(directory, step)).chain
+            needed |= {link.manifest.step for link in chain}
     for step in known:
         if step not in needed:
             storage.remove(folder_of(directory, step))

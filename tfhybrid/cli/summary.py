@@ -79,21 +79,24 @@ def show_checkpoint(found: dict[str, Any]) -> None:
         show(f"delta     no. {found['sequence']}: rows that changed since step {found['base']}")
     show(f"dense     {dense['arrays']} arrays, {decimal(dense['bytes'])}")
     show(f"in all    {decimal(found['bytes'])}")
-    rows = [
-        [
-            name,
-            f"{table['rows']:,}",
-            "" if table["expected_rows"] is None else f"{table['expected_rows']:,}",
-            f"{table['dim']}",
-            _optimizer_text(table["optimizer"]),
-            f"{table['version']:,}",
-            decimal(table["bytes"]),
-            f"{table['files']}",
-        ]
-        for name, table in found["tables"].items()
-    ]
-    columns = ["table", "rows", "expected", "dim", "optimizer", "version", "size", "files"]
-    console.show_table(columns, rows, text=["table", "optimizer"])
+    tables = found["tables"].values()
+    cells = {
+        "table": [*found["tables"]],
+        "rows": [f"{table['rows']:,}" for table in tables],
+        "expected": [_count_text(table["expected_rows"]) for table in tables],
+        "dim": [f"{table['dim']}" for table in tables],
+        "optimizer": [_optimizer_text(table["optimizer"]) for table in tables],
+        "version": [f"{table['version']:,}" for table in tables],
+        "size": [decimal(table["bytes"]) for table in tables],
+        "files": [f"{table['files']}" for table in tables],
+    }
+    shown = [column for column, texts in cells.items() if column != "expected" or any(texts)]
+    rows = [list(row) for row in zip(*(cells[column] for column in shown), strict=True)]
+    console.show_table(shown, rows, text=["table", "optimizer"])
+
+
+def _count_text(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
 
 
 def show_table(found: dict[str, Any]) -> None:

@@ -122,6 +122,12 @@ def test_what_newer_ones_need_is_kept(chain, tmp_path):
     assert steps(tmp_path) == [40, 50]
 
 
+def test_a_broken_chain_does_not_keep_others_from_being_pruned(chain, tmp_path):
+    shutil.rmtree(chain[3])
+    prune(tmp_path, 1)
+    assert steps(tmp_path) == [50]
+
+
 def test_a_base_is_itself_and_nothing_else(chain, tmp_path):
     base = StoredCheckpoint.open(chain[0]).base()
     assert is_base(tmp_path, base)
