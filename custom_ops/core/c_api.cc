@@ -242,9 +242,8 @@ int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
                            "' is not frozen");
     }
     TFHYBRID_ASSIGN_OR_RETURN(const tfhybrid::TableFile made,
-                              path == nullptr
-                                  ? tfhybrid::DescribeTableFile(frozen.get(), part)
-                                  : tfhybrid::WriteTableFile(frozen.get(), part, path));
+                              path == nullptr ? tfhybrid::DescribeTableFile(frozen.get(), part)
+                                              : tfhybrid::WriteTableFile(frozen.get(), part, path));
     *file = {made.rows, made.bytes, made.digest, made.crc};
     return Status::Ok();
   });

@@ -28,8 +28,7 @@ FrozenTable::FrozenTable(int64_t rows, uint64_t version, const RowLocator& locat
     Chunk* const chunk = chunks_.back().get();
     chunk->source = sources[number];
     const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
-    const int64_t frozen =
-        FreezeChunk(first_row, std::min(room, rows - first_row), changed, chunk);
+    const int64_t frozen = FreezeChunk(first_row, std::min(room, rows - first_row), changed, chunk);
     first_row += room;
     if (frozen == 0) continue;
     if (parts_.empty() || parts_.back().rows + frozen > locator_.MostChunkRows()) {

@@ -10,7 +10,8 @@ namespace tfhybrid {
 namespace {
 
 TEST(HugeBufferTest, AllOfItIsThereAlignedAndZero) {
-  for (const int64_t bytes : {int64_t{1}, int64_t{4096}, (int64_t{2} << 20) + 1, int64_t{9} << 20}) {
+  for (const int64_t bytes :
+       {int64_t{1}, int64_t{4096}, (int64_t{2} << 20) + 1, int64_t{9} << 20}) {
     const HugeBuffer buffer(bytes);
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(buffer.data()) % (2 << 20));
     EXPECT_EQ(0, buffer.data()[0]);
