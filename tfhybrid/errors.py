@@ -11,7 +11,8 @@ TfhybridError
     ├── NameTakenError                   a living job or table has that name
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
     ├── CorruptFileError                 a segment or binary file is damaged
-    └── PeerDiedError                    a process that this one waits for is gone
+    ├── PeerDiedError                    a process that this one waits for is gone
+    └── ReplicaError                     a table is not the same on all hosts
 """
 
 from __future__ import annotations
@@ -63,3 +64,7 @@ class CorruptFileError(StoreError):
 
 class PeerDiedError(StoreError):
     """A process that this one waited for has died or does not answer."""
+
+
+class ReplicaError(StoreError):
+    """A table is not the same, bit for bit, on all hosts."""

@@ -2,7 +2,14 @@
 
 from tfhybrid.callbacks.broadcast_variables import BroadcastVariables
 from tfhybrid.callbacks.checkpoint import Checkpoint
+from tfhybrid.callbacks.compare_replicas import CompareReplicas
 from tfhybrid.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfhybrid.callbacks.metric_average import MetricAverage
 
-__all__ = ["BroadcastVariables", "Checkpoint", "LearningRateWarmup", "MetricAverage"]
+__all__ = [
+    "BroadcastVariables",
+    "Checkpoint",
+    "CompareReplicas",
+    "LearningRateWarmup",
+    "MetricAverage",
+]

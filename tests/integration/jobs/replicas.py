@@ -19,7 +19,7 @@ from tests.reference import click_model
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.errors import CheckpointError
+from tfhybrid.errors import CheckpointError, ReplicaError
 from tfhybrid.store import RowBlock, current_job
 
 directory = Path(sys.argv[1])
@@ -29,6 +29,9 @@ optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.1))
 model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
 (ranks,) = click_model.batches(1, tfhybrid.size())
 model.train_on_batch(*ranks[tfhybrid.rank()])
+compare = tfhybrid.callbacks.CompareReplicas()
+compare.set_model(model)
+compare.compare()
 
 snapshot = Snapshot(model, directory, checkpoint.Position(0, 1))
 leaders = distributed.allgather_object(current_job().is_leader)
@@ -61,6 +64,8 @@ if current_job().is_leader and tfhybrid.rank() > 0:
     table = tables["item"]
     table.write_rows(RowBlock(np.array([77]), np.ones((1, table.dim), np.float32), None))
 distributed.barrier()
+with pytest.raises(ReplicaError, match=r"table 'item' differ; they were equal at version 1\."):
+    compare.compare()
 told = r"The replicas differ: rank \d+ on (\S+) has in item-0"
 with pytest.raises(CheckpointError, match=told) as error:
     checkpoint.save(model, directory, checkpoint.Position(0, 2))
