@@ -187,110 +187,80 @@ def change_some(model: keras.Model, epoch: int) -> None:
     model.fit(inputs, labels, batch_size=80, verbose=0, callbacks=[broadcast])
 
 
-def test_deltas_bring_back_the_exact_state(directory):
-    model = start()
-    manager = CheckpointManager(model, directory, max_to_keep=None, full_every=3)
-    expected = {}
-    for epoch in range(6):
-        change_some(model, epoch)
+def train_and_save(manager: CheckpointManager, *epochs: int) -> dict[int, tuple]:
+    """Changes some rows and saves, epoch by epoch; returns the states by step."""
+    states = {}
+    for epoch in epochs:
+        change_some(manager.model, epoch)
         manager.save(checkpoint.Position(epoch, 0))
-        expected[int(model.optimizer.iterations)] = state(model)
+        states[int(manager.model.optimizer.iterations)] = state(manager.model)
     manager.wait()
     distributed.barrier()
-    manifests = [read_manifest(directory, step) for step in manager.steps()]
-    assert [manifest.sequence for manifest in manifests] == [0, 1, 2, 0, 1, 2]
-    sizes = [manifest.files["user-00000.safetensors"].size for manifest in manifests]
-    assert max(sizes[1:3]) < sizes[0] / 5
-    for step, wanted in expected.items():
-        restored = start()
-        checkpoint.restore(restored, directory, step=step)
-        assert_equal(state(restored), wanted)
+    return states
 
 
 def read_manifest(directory: Path, step: int) -> Manifest:
     return StoredCheckpoint.open(directory / f"step-{step:010d}").manifest
 
 
-def test_a_chain_goes_on_after_a_restore(directory):
-    model = start()
-    manager = CheckpointManager(model, directory, full_every=10)
-    for epoch in range(2):
-        change_some(model, epoch)
-        manager.save(checkpoint.Position(epoch, 0))
-    manager.wait()
+def assert_restored(directory: Path, expected: dict[int, tuple]) -> None:
+    for step, wanted in expected.items():
+        restored = start()
+        checkpoint.restore(restored, directory, step=step)
+        assert_equal(state(restored), wanted)
 
-    resumed = start()
-    manager = CheckpointManager(resumed, directory, full_every=10)
+
+def test_deltas_bring_back_the_exact_state(directory):
+    manager = CheckpointManager(start(), directory, max_to_keep=None, full_every=3)
+    expected = train_and_save(manager, *range(6))
+    manifests = [read_manifest(directory, step) for step in manager.steps()]
+    assert [manifest.sequence for manifest in manifests] == [0, 1, 2, 0, 1, 2]
+    sizes = [manifest.files["user-00000.safetensors"].size for manifest in manifests]
+    assert max(sizes[1:3]) < sizes[0] / 5
+    assert_restored(directory, expected)
+
+
+def test_a_chain_goes_on_after_a_restore(directory):
+    train_and_save(CheckpointManager(start(), directory, full_every=10), 0, 1)
+    manager = CheckpointManager(start(), directory, full_every=10)
     manager.restore()
-    change_some(resumed, 2)
-    manager.save(checkpoint.Position(2, 0))
-    expected = state(resumed)
-    manager.wait()
-    distributed.barrier()
+    expected = train_and_save(manager, 2)
     assert read_manifest(directory, 3).sequence == 2
-    restored = start()
-    checkpoint.restore(restored, directory)
-    assert_equal(state(restored), expected)
+    assert_restored(directory, expected)
 
 
 def test_a_restore_that_dropped_state_begins_a_new_chain(directory):
-    model = start()
-    manager = CheckpointManager(model, directory, full_every=10)
-    change_some(model, 0)
-    manager.save(checkpoint.Position(0, 0))
-    manager.wait()
-    other = start("adagrad")
-    manager = CheckpointManager(other, directory, full_every=10)
+    train_and_save(CheckpointManager(start(), directory, full_every=10), 0)
+    manager = CheckpointManager(start("adagrad"), directory, full_every=10)
     manager.restore()
-    change_some(other, 1)
-    manager.save(checkpoint.Position(1, 0))
-    manager.wait()
-    distributed.barrier()
+    train_and_save(manager, 1)
     assert read_manifest(directory, 2).sequence == 0
 
 
 def test_a_table_that_was_loaded_is_whole_in_a_delta(directory):
-    model = start()
-    manager = CheckpointManager(model, directory, full_every=10)
-    change_some(model, 0)
-    manager.save(checkpoint.Position(0, 0))
-    manager.wait()
-    tables = checkpoint.dense.tables_of(model)
+    manager = CheckpointManager(start(), directory, full_every=10)
+    train_and_save(manager, 0)
     if distributed.local_rank() == 0:
-        tables["user"].clear()
-        tables["user"].write_rows(RowBlock(np.arange(5), np.ones((5, 6), np.float32), None))
+        table = checkpoint.dense.tables_of(manager.model)["user"]
+        table.clear()
+        table.write_rows(RowBlock(np.arange(5), np.ones((5, 6), np.float32), None))
     distributed.barrier()
-    change_some(model, 1)
-    manager.save(checkpoint.Position(1, 0))
-    change_some(model, 2)
-    manager.save(checkpoint.Position(2, 0))
-    expected = state(model)
-    manager.wait()
-    distributed.barrier()
+    expected = train_and_save(manager, 1, 2)
     found = [read_manifest(directory, step).tables for step in manager.steps()]
     assert [[tables[name].whole for name in FEATURES] for tables in found] == [
         [True, True],
         [True, False],
         [False, False],
     ]
-    restored = start()
-    checkpoint.restore(restored, directory)
-    assert_equal(state(restored), expected)
+    assert_restored(directory, expected)
 
 
 def test_without_its_base_the_next_one_has_all_rows(directory):
-    model = start()
-    manager = CheckpointManager(model, directory, full_every=10)
-    change_some(model, 0)
-    manager.save(checkpoint.Position(0, 0))
-    manager.wait()
-    distributed.barrier()
+    manager = CheckpointManager(start(), directory, full_every=10)
+    train_and_save(manager, 0)
     if distributed.rank() == 0:
         shutil.rmtree(directory / "step-0000000001")
-    change_some(model, 1)
-    manager.save(checkpoint.Position(1, 0))
-    manager.wait()
-    distributed.barrier()
+    train_and_save(manager, 1)
     assert read_manifest(directory, 2).sequence == 0
 
 
