@@ -7,6 +7,7 @@ block by block, so that no more than a block is held beside the table, where the
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import zipfile
 import zlib
@@ -94,6 +95,8 @@ class ParquetRows:
         path: The file; every host reads it alone.
         key: Column of the keys, of an integer type.
         embedding: Column of the embeddings, lists of `dim` floats.
+        state: Column of the optimizer states, lists of `slots * dim` floats. `None`: states start
+            fresh.
 
     Example:
 
@@ -103,13 +106,18 @@ class ParquetRows:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, key: str = "key", embedding: str = "embedding"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        key: str = "key",
+        embedding: str = "embedding",
+        state: str | None = None,
     ) -> None:
         self.path = Path(path)
-        self._columns = [key, embedding]
+        self._columns = [key, embedding, *([state] if state else [])]
 
     def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns."""
+        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
         import pyarrow
         import pyarrow.parquet
 
@@ -122,28 +130,52 @@ class ParquetRows:
                         f"Received: {file.schema_arrow.names}"
                     )
                 for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
-                    keys, embeddings = (batch.column(name) for name in self._columns)
-                    yield from _cut(self.path, dim, slots, *self._arrays(keys, embeddings, dim))
+                    keys = self._plain(batch, self._columns[0]).to_numpy(zero_copy_only=False)
+                    lists = zip(self._columns[1:], [(dim,), (slots, dim)], strict=False)
+                    arrays = [self._lists(batch, name, shape) for name, shape in lists]
+                    yield from _cut(self.path, dim, slots, keys, *arrays)
         except pyarrow.ArrowException as error:
             raise DataError(f"{self.path} cannot be read as Parquet: {error}") from error
 
-    def _arrays(self, keys: Any, embeddings: Any, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    def _plain(self, batch: Any, name: str) -> Any:
+        column = batch.column(name)
+        if column.null_count:
+            raise DataError(f"{self.path} has rows without a value in column '{name}'.")
+        return column
+
+    def _lists(self, batch: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Returns a column of lists as `[n, *shape]`."""
         import pyarrow
 
-        if keys.null_count or embeddings.null_count:
-            raise DataError(f"{self.path} has rows without a key or an embedding.")
-        is_list = pyarrow.types.is_list(embeddings.type) or pyarrow.types.is_fixed_size_list(
-            embeddings.type
+        column, length = self._plain(batch, name), math.prod(shape)
+        is_list = pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(
+            column.type
         )
-        floats = embeddings.flatten() if is_list else embeddings
-        lengths = embeddings.value_lengths() if is_list else None
-        if lengths is None or pyarrow.compute.any(pyarrow.compute.not_equal(lengths, dim)).as_py():
+        lengths = column.value_lengths() if is_list else None
+        if (
+            lengths is None
+            or pyarrow.compute.any(pyarrow.compute.not_equal(lengths, length)).as_py()
+        ):
             raise DataError(
-                f"{self.path} wants {dim} floats in each list of column '{self._columns[1]}'. "
-                f"Received: {embeddings.type}"
+                f"{self.path} wants {length} floats in each list of column '{name}'. "
+                f"Received: {column.type}"
             )
-        values = floats.to_numpy(zero_copy_only=False)
-        return keys.to_numpy(zero_copy_only=False), values.reshape(len(keys), dim)
+        return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), *shape)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Returns the names of a Parquet file's columns.
+
+    Raises:
+        DataError: It is none.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return list(pyarrow.parquet.read_schema(path).names)
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
 class VariableRows:

@@ -117,7 +117,7 @@ def import_(
     """Copy a checkpoint with a table's rows taken from a file; no checkpoint is changed.
 
     Rows of the file overwrite those of the same key and are added where there is none. Their
-    optimizer state starts fresh, unless the file is an .npz with an array `states`.
+    optimizer state starts fresh, unless the file has it, as `export --states` writes it.
     """
     stored = StoredCheckpoint.open(locate(directory, step))
     made, rows = table_import.import_table(stored, table, file, output, replace=replace)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import FileEntry, TableEntry
-from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names
+from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names, parquet_columns
 from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, digest, file_name, parts, sorted_keys
 from tfhybrid.cli.console import progress
@@ -98,7 +98,7 @@ def _read(file: Path, entry: TableEntry) -> Rows:
 
 def _source(file: Path) -> NumpyRows | ParquetRows:
     if file.suffix == ".parquet":
-        return ParquetRows(file)
+        return ParquetRows(file, state="state" if "state" in parquet_columns(file) else None)
     if file.suffix != ".npz":
         raise ConfigError(f"A table is imported from FILE.npz or FILE.parquet. Received: {file}")
     return NumpyRows(file, states="states" if "states" in array_names(file) else None)

@@ -80,6 +80,14 @@ def test_states_of_numpy_files_are_loaded(table, tmp_path, shape) -> None:
     np.testing.assert_array_equal(states_of(table), STATES)
 
 
+def test_states_of_parquet_files_are_loaded(table, tmp_path) -> None:
+    states = pa.array(STATES.reshape(5, -1).tolist(), pa.list_(pa.float32()))
+    columns = {"key": KEYS, "embedding": EMBEDDINGS.tolist(), "accumulator": states}
+    pyarrow.parquet.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    table.load(ParquetRows(tmp_path / "rows.parquet", state="accumulator"))
+    np.testing.assert_array_equal(states_of(table), STATES)
+
+
 def test_more_rows_than_a_block_are_loaded(table, tmp_path) -> None:
     count = BLOCK_ROWS + 3
     keys = np.arange(count)[::-1].astype(np.int32)
@@ -142,7 +150,7 @@ def test_arrays_of_objects_are_not_unpickled(table, tmp_path) -> None:
     ("columns", "message"),
     [
         ({"key": [1], "embedding": [[1.0, 2.0]]}, "wants 3 floats in each list"),
-        ({"key": [1], "embedding": [None]}, "without a key or an embedding"),
+        ({"key": [1], "embedding": [None]}, "without a value in column 'embedding'"),
         ({"key": [1], "embedding": [1.0]}, "wants 3 floats in each list"),
         ({"key": ["a"], "embedding": [[1.0, 2.0, 3.0]]}, "Received: object"),
         ({"id": [1], "embedding": [[1.0, 2.0, 3.0]]}, r"Received: \['id', 'embedding'\]"),

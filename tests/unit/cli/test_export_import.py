@@ -82,6 +82,18 @@ def test_an_exported_file_loads_into_a_table(run, newest, tmp_path, job, suffix)
     np.testing.assert_array_equal(layer.table.lookup(rows.keys), rows.embeddings)
 
 
+@pytest.mark.parametrize("table", ["user", "item"])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_what_was_exported_with_states_is_imported_as_it_was(
+    run, run_json, newest, tmp_path, suffix, table
+):
+    path, output = tmp_path / f"rows.{suffix}", tmp_path / "imported"
+    run("export", newest, path, "--table", table, "--states")
+    run("import", newest, path, "--table", table, "--output", output, "--replace")
+    found = run_json("diff", newest, output)["tables"]["compared"][table]
+    assert {found[name] for name in ("added", "removed", "changed", "changed_states")} == {0}
+
+
 @pytest.mark.parametrize("command", [["export"], ["import", "--output", "out"]])
 def test_unknown_tables_are_refused(run, newest, vectors, command):
     name, *options = command
