@@ -53,21 +53,23 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
 Result<OpenTables> NamedTables::Get(const std::vector<int64_t>& dims) {
   const std::lock_guard<std::mutex> guard(mutex_);
   const std::shared_ptr<Store> store = ProcessStore();
-  if (store == nullptr || store_.lock() != store) {
-    tables_.clear();
-    OpenTables found;
-    for (size_t i = 0; i < names_.size(); ++i) {
-      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, OpenTableNamed(names_[i]));
-      if (table->reader->dim() != dims[i]) {
-        return Status::Error(StatusCode::kInvalidArgument, "Table '", names_[i], "' has dim ",
-                             table->reader->dim(), ". Received: an op for dim ", dims[i]);
-      }
-      found.push_back(std::move(table));
-    }
-    tables_ = std::move(found);
-    store_ = store;
+  OpenTables found;
+  if (store != nullptr && store_.lock() == store) {
+    // The store holds them.
+    for (const std::weak_ptr<OpenTable>& table : tables_) found.push_back(table.lock());
+    return found;
   }
-  return tables_;
+  for (size_t i = 0; i < names_.size(); ++i) {
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, OpenTableNamed(names_[i]));
+    if (table->reader->dim() != dims[i]) {
+      return Status::Error(StatusCode::kInvalidArgument, "Table '", names_[i], "' has dim ",
+                           table->reader->dim(), ". Received: an op for dim ", dims[i]);
+    }
+    found.push_back(std::move(table));
+  }
+  tables_.assign(found.begin(), found.end());
+  store_ = store;
+  return found;
 }
 
 }  // namespace tfhybrid

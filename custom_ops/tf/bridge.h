@@ -36,7 +36,7 @@ using OpenTables = std::vector<std::shared_ptr<OpenTable>>;
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before
 // its tables, and anew when another job has begun, because TensorFlow keeps kernels of eager ops as
-// long as the process lives. Thread-safe.
+// long as the process lives. So it must not keep the tables of a job that has ended. Thread-safe.
 class NamedTables {
  public:
   void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
@@ -47,8 +47,8 @@ class NamedTables {
  private:
   std::vector<std::string> names_;
   std::mutex mutex_;
-  std::weak_ptr<Store> store_;  // guarded by mutex_; where tables_ are from
-  OpenTables tables_;           // guarded by mutex_
+  std::weak_ptr<Store> store_;                    // guarded by mutex_; where tables_ are from
+  std::vector<std::weak_ptr<OpenTable>> tables_;  // guarded by mutex_
 };
 
 }  // namespace tfhybrid

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfhybrid
 from tfhybrid.errors import ConfigError, NotInitializedError
@@ -72,6 +73,31 @@ def test_shutdown_removes_the_store_and_init_starts_a_fresh_one(name) -> None:
     assert not files_of(name)
     tfhybrid.init(name)
     assert Table("item", FOUR).stats().rows == 0
+
+
+def test_a_model_that_outlives_its_job_holds_none_of_its_tables(name) -> None:
+    """A mailbox stays mapped until the next job's first update."""
+    restart(name)
+    layer = tfhybrid.layers.Embedding(FOUR, name="item")
+    optimizer = tfhybrid.DistributedOptimizer("sgd")
+
+    @tf.function
+    def step(keys: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(keys))
+        variables = layer.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    for _ in range(3):
+        step(tf.range(1000, dtype=tf.int64))
+    assert layer.table.lookup([7]).shape == (1, 4)
+    assert f"{name}/item." in mapped_files()
+    tfhybrid.shutdown()
+    assert f"{name}/item." not in mapped_files()
+
+
+def mapped_files() -> str:
+    return Path("/proc/self/maps").read_text()
 
 
 def test_shutdown_twice_does_nothing() -> None:
