@@ -19,11 +19,11 @@ JOB = Path(__file__).parent / "jobs/saving.py"
 KILLS = int(os.environ.get("TFHYBRID_SOAK_SAVES", "3"))
 
 
-def killed_job(directory: Path, seconds: float) -> int:
+def killed_job(directory: Path, shm_directory: Path, seconds: float) -> int:
     """Starts the job and kills it some time after its first save; returns where it had begun."""
     process = subprocess.Popen(
         [sys.executable, str(JOB), str(directory)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TFHYBRID_SHM_DIR": str(shm_directory)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -39,11 +39,11 @@ def killed_job(directory: Path, seconds: float) -> int:
 
 
 @pytest.mark.timeout(60 * KILLS)
-def test_every_checkpoint_that_is_there_is_whole(tmp_path) -> None:
+def test_every_checkpoint_that_is_there_is_whole(tmp_path, shm_directory) -> None:
     moments = random.Random(1)
     newest = 0
     for _ in range(KILLS):
-        assert killed_job(tmp_path, moments.uniform(0, 1.5)) == newest
+        assert killed_job(tmp_path, shm_directory, moments.uniform(0, 1.5)) == newest
         known = steps(tmp_path)
         assert len(known) >= 1
         for step in known:

@@ -35,19 +35,19 @@ bool Holds(TableReader* reader, const std::string& file, const RecordSchema& sch
 }
 
 void LoadOne(FuzzInput input) {
-  static const TemporaryDirectory* const directory = new TemporaryDirectory();
+  static const TemporaryDirectory directory;  // removed at exit
   static TableWriter* const writer =
-      TableWriter::Create(directory->path(), 1, {"t", kDim, {}, 0}).Take().release();
-  static TableReader* const reader = TableReader::Open(directory->path(), 1, "t").Take().release();
+      TableWriter::Create(directory.path(), 1, {"t", kDim, {}, 0}).Take().release();
+  static TableReader* const reader = TableReader::Open(directory.path(), 1, "t").Take().release();
   RecordSchema schema;
   schema.header_bytes = input.Take<int8_t>();
   schema.record_bytes = input.Take<int8_t>();
   schema.key_offset = input.Take<int8_t>();
   schema.embedding_offset = input.Take<int8_t>();
   const std::string content = input.TakeRest();
-  WriteFile(directory->File("records"), content);
+  WriteFile(directory.File("records"), content);
   if (!writer->Clear().ok()) std::abort();
-  const Result<int64_t> loaded = LoadRecordFile(directory->File("records"), schema, writer);
+  const Result<int64_t> loaded = LoadRecordFile(directory.File("records"), schema, writer);
   if (!loaded.ok()) return;
   if (loaded.value() != writer->rows() || !Holds(reader, content, schema)) std::abort();
 }
