@@ -54,6 +54,7 @@ Result<OpenTables> NamedTables::Get(const std::vector<int64_t>& dims) {
   const std::lock_guard<std::mutex> guard(mutex_);
   const std::shared_ptr<Store> store = ProcessStore();
   OpenTables found;
+  found.reserve(names_.size());
   if (store != nullptr && store_.lock() == store) {
     // The store holds them.
     for (const std::weak_ptr<OpenTable>& table : tables_) found.push_back(table.lock());

@@ -37,10 +37,9 @@ class Hosts:
     Args:
         count: Number of hosts.
         folder: An empty folder for their files.
-        rate: Bandwidth of each host's link, as `tc` writes it (`1gbit`). `None` for no limit.
     """
 
-    def __init__(self, count: int, folder: Path, rate: str | None = None) -> None:
+    def __init__(self, count: int, folder: Path) -> None:
         self._id = f"t{secrets.token_hex(3)}"
         self._folder = folder
         self._net = secrets.randbelow(250) + 1
@@ -53,7 +52,7 @@ class Hosts:
         try:
             self._make_bridge()
             for name in self.names:
-                self._make(name, rate)
+                self._make(name)
         except BaseException:
             self.remove()
             raise
@@ -94,10 +93,6 @@ class Hosts:
             text=True,
         )
 
-    def run(self, name: str, *command: str) -> str:
-        """Runs a command on a host, and returns what it wrote."""
-        return _run(*self._enter(name), *command)
-
     def remove(self) -> None:
         """Ends what runs on the hosts, and removes every trace."""
         for sshd in self._sshds.values():
@@ -125,7 +120,7 @@ class Hosts:
         _run("ip", "addr", "add", f"10.77.{self._net}.254/24", "dev", self._id)
         _run("ip", "link", "set", self._id, "up")
 
-    def _make(self, name: str, rate: str | None) -> None:
+    def _make(self, name: str) -> None:
         namespace, link = self._namespace(name), f"{self._id}{name}"
         _run("ip", "netns", "add", namespace)
         peer = ("type", "veth", "peer", "name", "eth0", "netns", namespace)
@@ -134,9 +129,6 @@ class Hosts:
         _run("ip", "-n", namespace, "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
         for each in ("eth0", "lo"):
             _run("ip", "-n", namespace, "link", "set", each, "up")
-        if rate is not None:
-            limit = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
-            _run("ip", "netns", "exec", namespace, "tc", "qdisc", "add", "dev", "eth0", *limit)
         self._start_sshd(name)
 
     def _start_sshd(self, name: str) -> None:
@@ -170,10 +162,10 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def hosts(count: int, rate: str | None = None) -> Iterator[Hosts]:
+def hosts(count: int) -> Iterator[Hosts]:
     """Yields hosts that are removed when the block ends."""
     with tempfile.TemporaryDirectory(prefix="tfhybrid-hosts-") as folder:
-        made = Hosts(count, Path(folder), rate)
+        made = Hosts(count, Path(folder))
         try:
             yield made
         finally:

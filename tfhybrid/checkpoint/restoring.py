@@ -66,7 +66,10 @@ def restore(
 
 
 class Restored(NamedTuple):
-    """Where training goes on and, if the model is as it was saved, what a delta may add to."""
+    """Where training goes on and, where changes are tracked, what a delta may add to.
+
+    That is nothing if the model is not in all as it was saved.
+    """
 
     position: Position
     base: Base | None
@@ -108,8 +111,10 @@ def restore_checkpoint(
     for name, table in restoring.tables.items():
         table.set_version(manifest.tables[name].version)
     _log.info("Restored %s, going on at epoch %d, step %d", folder, *manifest.position)
-    exact = all(_same_optimizer(table, manifest) for table in restoring.tables.values())
-    return Restored(manifest.position, stored.base() if exact and tables is None else None)
+    exact = tables is None and all(
+        _same_optimizer(table, manifest) for table in restoring.tables.values()
+    )
+    return Restored(manifest.position, stored.base() if track and exact else None)
 
 
 def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[str, Table]:

@@ -50,6 +50,33 @@ def array_names(path: Path) -> list[str]:
         return sorted(file)
 
 
+@contextlib.contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    """Opens a Parquet file.
+
+    Raises:
+        DataError: It is none, or damaged.
+    """
+    import pyarrow  # takes long to import
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Returns the names of a Parquet file's columns.
+
+    Raises:
+        DataError: It is none.
+    """
+    with _parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
 class NumpyRows:
     """An `.npz` file of arrays.
 
@@ -80,8 +107,8 @@ class NumpyRows:
 
     def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
         """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
-        found = array_names(self.path)
         with _archive(self.path) as file:
+            found = sorted(file)
             arrays = [file[name] for name in self._names if name in found]
         if len(arrays) < len(self._names):
             raise DataError(f"{self.path} wants the arrays {self._names}. Received: {found}")
@@ -118,24 +145,18 @@ class ParquetRows:
 
     def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
         """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
-        import pyarrow
-        import pyarrow.parquet
-
-        try:
-            with pyarrow.parquet.ParquetFile(self.path) as file:
-                missing = set(self._columns) - set(file.schema_arrow.names)
-                if missing:
-                    raise DataError(
-                        f"{self.path} wants the columns {self._columns}. "
-                        f"Received: {file.schema_arrow.names}"
-                    )
-                for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
-                    keys = self._plain(batch, self._columns[0]).to_numpy(zero_copy_only=False)
-                    lists = zip(self._columns[1:], [(dim,), (slots, dim)], strict=False)
-                    arrays = [self._lists(batch, name, shape) for name, shape in lists]
-                    yield from _cut(self.path, dim, slots, keys, *arrays)
-        except pyarrow.ArrowException as error:
-            raise DataError(f"{self.path} cannot be read as Parquet: {error}") from error
+        with _parquet(self.path) as file:
+            missing = set(self._columns) - set(file.schema_arrow.names)
+            if missing:
+                raise DataError(
+                    f"{self.path} wants the columns {self._columns}. "
+                    f"Received: {file.schema_arrow.names}"
+                )
+            for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
+                keys = self._plain(batch, self._columns[0]).to_numpy(zero_copy_only=False)
+                lists = zip(self._columns[1:], [(dim,), (slots, dim)], strict=False)
+                arrays = [self._lists(batch, name, shape) for name, shape in lists]
+                yield from _cut(self.path, dim, slots, keys, *arrays)
 
     def _plain(self, batch: Any, name: str) -> Any:
         column = batch.column(name)
@@ -161,21 +182,6 @@ class ParquetRows:
                 f"Received: {column.type}"
             )
         return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), *shape)
-
-
-def parquet_columns(path: Path) -> list[str]:
-    """Returns the names of a Parquet file's columns.
-
-    Raises:
-        DataError: It is none.
-    """
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return list(pyarrow.parquet.read_schema(path).names)
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{path} cannot be read as Parquet: {error}") from error
 
 
 class VariableRows:

@@ -173,9 +173,10 @@ def appearing(folder: Path) -> Iterator[Path]:
     ```
     """
     unfinished = begin(folder)
+    assert isinstance(unfinished, Path)
     try:
-        yield Path(str(unfinished))
-        for entry in Path(str(unfinished)).rglob("*"):
+        yield unfinished
+        for entry in unfinished.rglob("*"):
             sync(entry)
         finish(unfinished, folder)
     except BaseException:

@@ -85,14 +85,24 @@ class StoredCheckpoint:
                 for _ in self.updates(table):
                     pass
 
+    def check_table(self, table: str) -> None:
+        """Compares the files that a table's rows come from with their sizes and checksums.
+
+        Raises:
+            CheckpointError: There is no such table, or a file is missing or damaged.
+        """
+        for folder, manifest in self._links(table):
+            for name in manifest.tables[table].files:
+                manifest.check_file(folder, name)
+
     def updates(self, table: str) -> Iterator[Rows]:
         """Yields blocks of a table's rows: those of a later block overwrite those of an earlier.
 
         Raises:
             CheckpointError: There is no such table, or a file is not what its manifest says.
         """
-        for folder, entry in self._entries(table):
-            yield from _blocks(folder, entry)
+        for folder, manifest in self._links(table):
+            yield from _blocks(folder, manifest.tables[table])
 
     def rows(self, table: str) -> list[Rows]:
         """Returns a table's rows in the order of their creation, in blocks.
@@ -103,7 +113,7 @@ class StoredCheckpoint:
             CheckpointError: As of `updates`, or rows are missing.
         """
         blocks = list(self.updates(table))
-        if len(self._entries(table)) == 1:
+        if len(self._links(table)) == 1:
             return blocks
         merged, wanted = _merged(blocks), self.manifest.tables[table].rows
         if len(merged.keys) != wanted:
@@ -113,22 +123,23 @@ class StoredCheckpoint:
             )
         return [merged]
 
-    def _entries(self, table: str) -> list[tuple[Location, TableEntry]]:
-        """Returns what has a table's rows: the last folder with all, and those that follow."""
+    def _links(self, table: str) -> list[Link]:
+        """Returns what has a table's rows: the last checkpoint with all, and those that follow."""
         if table not in self.manifest.tables:
             raise CheckpointError(
                 f"{self.folder} has the tables {sorted(self.manifest.tables)}. Received: {table!r}"
             )
-        found: list[tuple[Location, TableEntry]] = []
-        for folder, manifest in reversed(self.chain):
-            entry = manifest.tables.get(table)
+        last = self.manifest.tables[table]
+        found: list[Link] = []
+        for link in reversed(self.chain):
+            entry = link.manifest.tables.get(table)
             shape = entry and (entry.dim, entry.state_slots)
-            if entry is None or (found and shape != (found[0][1].dim, found[0][1].state_slots)):
+            if entry is None or shape != (last.dim, last.state_slots):
                 raise CheckpointError(
-                    f"{found[0][0]} adds to table '{table}' of {folder}, which wants the same dim "
-                    f"and state. Received: {shape}"
+                    f"{found[0].folder} adds to table '{table}' of {link.folder}, which wants the "
+                    f"same dim and state. Received: {shape}"
                 )
-            found.insert(0, (folder, entry))
+            found.insert(0, link)
             if entry.whole:
                 break
         return found

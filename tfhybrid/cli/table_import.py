@@ -13,7 +13,7 @@ from tfhybrid._version import __version__
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import FileEntry, TableEntry
 from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names, parquet_columns
-from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.checkpoint.table_file import Rows, digest, file_name, parts, sorted_keys
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError, ConfigError
@@ -47,17 +47,16 @@ def import_table(
         ConfigError: The file has another suffix, or rows with NaN or infinities.
     """
     manifest = stored.manifest
-    destination = output / stored.folder.name
+    destination = Path(folder_of(output, manifest.step))
     if destination.exists():
         raise CheckpointError(f"{destination} exists; give another directory. Nothing was changed.")
     old = stored.rows(name)
-    entry = manifest.tables[name]
-    rows = _read(file, entry)
-    stored.check()  # the copy's checksums would hide damage
     # What a delta has of the other tables is laid together with its bases.
-    written: dict[str, Iterable[Rows]] = {
-        each: stored.rows(each) for each, its in manifest.tables.items() if not its.whole
-    }
+    merged = [each for each, its in manifest.tables.items() if not its.whole and each != name]
+    for each in (name, *merged):  # the copy's checksums would hide damage
+        stored.check_table(each)
+    rows = _read(file, manifest.tables[name])
+    written: dict[str, Iterable[Rows]] = {each: stored.rows(each) for each in merged}
     written[name] = _merged([] if replace else old, rows)
     with storage.appearing(destination) as unfinished:
         left_out = {file for each in written for file in manifest.tables[each].files}

@@ -43,6 +43,7 @@ FrozenTable::FrozenTable(int64_t rows, uint64_t version, const RowLocator& locat
 int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed,
                                  Chunk* chunk) {
   int64_t count = 0;
+  chunk->words.reserve(static_cast<size_t>((rows + kWordRows - 1) / kWordRows));
   for (int64_t place = 0; place < rows; place += kWordRows) {
     uint64_t frozen = ~uint64_t{0};
     if (changed != nullptr) frozen = changed->Word((first_row + place) / kWordRows);
