@@ -124,6 +124,14 @@ def test_other_suffixes_are_refused(run, newest, tmp_path, command):
     assert "FILE.npz or FILE.parquet. Received:" in error
 
 
+def test_the_copy_is_named_after_its_step_whatever_the_folder_is_called(
+    run, newest, tmp_path, vectors
+):
+    renamed = newest.rename(newest.with_name("best"))
+    run("import", renamed, vectors(1), "--table", "item", "--output", tmp_path / "imported")
+    assert checkpoint.steps(tmp_path / "imported") == [3]
+
+
 @pytest.mark.parametrize("states", [True, False], ids=["states_of_the_file", "fresh_states"])
 @pytest.mark.parametrize("table", ["user", "item"])
 def test_an_imported_checkpoint_is_restored(run, newest, tmp_path, vectors, table, states):
