@@ -59,12 +59,27 @@ def run_side(
         )
     except subprocess.TimeoutExpired as error:
         raise SideFailedError(f"{module} did not end within {timeout} s.") from error
+    if run.returncode:
+        raise SideFailedError(f"{module} failed:\n{tail(run.stdout + run.stderr)}")
+    return result_in(run.stdout)
+
+
+def result_in(output: str) -> dict[str, object]:
+    """Returns the JSON object that rank 0 printed, out of what a job wrote.
+
+    Raises:
+        SideFailedError: there is none.
+    """
     # horovodrun puts "[rank]<stdout>:" before every line.
-    results = [line[line.index("{") :] for line in run.stdout.splitlines() if '{"side"' in line]
-    if run.returncode or not results:
-        tail = "\n".join((run.stdout + run.stderr).splitlines()[-30:])
-        raise SideFailedError(f"{module} on {ranks} ranks gave no result:\n{tail}")
+    results = [line[line.index("{") :] for line in output.splitlines() if '{"side"' in line]
+    if not results:
+        raise SideFailedError(f"no result:\n{tail(output)}")
     return json.loads(results[-1])
+
+
+def tail(output: str) -> str:
+    """Returns the last lines of what a job wrote."""
+    return "\n".join(output.splitlines()[-30:])
 
 
 def tfra_python() -> Path | None:

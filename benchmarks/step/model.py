@@ -9,6 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import horovod.tensorflow as hvd
 import keras
@@ -168,23 +169,47 @@ def measure(side: str, config: StepConfig, step: Step, feed: Feed) -> None:
         (feed(ids), tf.constant(labels))
         for ids, labels in batches.measured(config.steps * (config.windows + 1))
     ]
-    seconds, processor_seconds = [], []
+    readings = []
     for window in range(config.windows + 1):
-        start, processor_start = time.perf_counter(), time.process_time()
         for ids, labels in prepared[window * config.steps : (window + 1) * config.steps]:
             loss = step(ids, labels)
         loss.numpy()
-        seconds.append(time.perf_counter() - start)
-        processor_seconds.append(time.process_time() - processor_start)
-    report(side, config, seconds[1:], processor_seconds[1:])
+        readings.append(read_meters())
+    report(side, config, np.diff(readings, axis=0))
 
 
-def report(
-    side: str, config: StepConfig, seconds: list[float], processor_seconds: list[float]
-) -> None:
-    """Prints rank 0's windows and the processor time of all ranks as one JSON line."""
+def read_meters() -> tuple[float, float, int]:
+    """Returns the seconds, this rank's processor seconds and this host's sent bytes, so far."""
+    return time.perf_counter(), time.process_time(), sent_bytes()
+
+
+def sent_bytes() -> int:
+    """Returns the bytes that left this host over the network interface of its ranks.
+
+    Segments that the interface cuts itself count without their headers, up to 5 % less than on a
+    wire.
+    """
+    interface = os.environ.get("HOROVOD_GLOO_IFACE", "lo")
+    # Of this process's network namespace, unlike /sys, which shows the one it was mounted in.
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == interface:
+            return int(counters.split()[8])
+    raise LookupError(f"No network interface {interface!r}.")
+
+
+def report(side: str, config: StepConfig, windows: np.ndarray) -> None:
+    """Prints rank 0's windows, the processor time of all ranks and the traffic as one JSON line.
+
+    Args:
+        side: name of the side in the result.
+        config: the workload.
+        windows: what `read_meters` counted in each window, `[windows, 3]`.
+    """
+    seconds, processor_seconds, sent = windows.T
     processor = sum(hvd.allgather_object(float(np.median(processor_seconds))))
-    per_step = [window / config.steps for window in seconds]
+    sent = max(hvd.allgather_object(float(np.mean(sent))))
+    per_step = seconds / config.steps
     median = float(np.median(per_step))
     if hvd.rank() == 0:
         result = {
@@ -195,4 +220,7 @@ def report(
             "processor_milliseconds_per_step": 1e3 * processor / config.steps,
             "windows_milliseconds": [round(1e3 * value, 2) for value in per_step],
         }
+        if hvd.cross_size() > 1:
+            # Of the host that sends most.
+            result["sent_bytes_per_step"] = round(sent / config.steps)
         print(json.dumps(result), flush=True)

@@ -1,7 +1,7 @@
 """Several hosts on one machine: network namespaces with their own address, name, sshd and /dev/shm.
 
 `horovodrun -H h1:2,h2:2` reaches them over ssh as on a cluster. Other file systems are common to
-all of them, like a network file system. Needs root, iproute2, util-linux and an sshd.
+all of them, like a network file system. Needs root, iproute2, iptables, util-linux and an sshd.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def missing() -> str | None:
     """Returns why there can be no hosts here, or `None`."""
     if os.geteuid() != 0:
         return "hosts are network namespaces, which only root makes"
-    tools = [tool for tool in ("ip", "nsenter", "unshare", "ssh", SSHD) if not shutil.which(tool)]
-    return f"missing: {', '.join(tools)}" if tools else None
+    tools = ("ip", "tc", "iptables", "nsenter", "unshare", "ssh", SSHD)
+    absent = [tool for tool in tools if not shutil.which(tool)]
+    return f"missing: {', '.join(absent)}" if absent else None
 
 
 class Hosts:
@@ -61,13 +62,19 @@ class Hosts:
         """Returns a host's address."""
         return f"10.77.{self._net}.{self.names.index(name) + 1}"
 
-    def horovodrun(self, slots: dict[str, int], *command: str, timeout: float = 240) -> str:
+    def horovodrun(
+        self,
+        slots: dict[str, int],
+        *command: str,
+        timeout: float = 240,
+        python: Path = Path(sys.executable),
+    ) -> str:
         """Runs Python on so many ranks of each host, from the first; returns what they wrote.
 
         Raises:
             AssertionError: The job failed.
         """
-        done = self.start(slots, *command)
+        done = self.start(slots, *command, python=python)
         try:
             output, _ = done.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -76,22 +83,52 @@ class Hosts:
         assert done.returncode == 0, output
         return output
 
-    def start(self, slots: dict[str, int], *command: str) -> subprocess.Popen[str]:
-        """Starts a job as `horovodrun` does, and returns its process."""
+    def start(
+        self, slots: dict[str, int], *command: str, python: Path = Path(sys.executable)
+    ) -> subprocess.Popen[str]:
+        """Starts a job as `horovodrun` does, and returns its process.
+
+        Args:
+            slots: Ranks of each host.
+            command: What follows `python`.
+            python: The interpreter, with a `horovodrun` beside it.
+        """
         where = ",".join(f"{name}:{ranks}" for name, ranks in slots.items())
         interface = "lo" if [*slots] == self.names[:1] else "eth0"
         horovodrun = [
-            str(Path(sys.executable).with_name("horovodrun")),
+            str(python.with_name("horovodrun")),
             *("--gloo", "--network-interface", interface, "-np", str(sum(slots.values()))),
             *("--ssh-identity-file", str(self._folder / "key"), "-H", where),
         ]
         return subprocess.Popen(
-            [*self._enter(self.names[0]), *horovodrun, sys.executable, *command],
+            [*self._enter(self.names[0]), *horovodrun, str(python), *command],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def limit(self, rate: str) -> None:
+        """Limits every host's link to a rate, such as "1gbit", in both directions.
+
+        Receiving is limited too: several hosts that send to one would exceed its link.
+        """
+        # The burst holds what the kernel hands over in one tick, or the rate is not reached.
+        bucket = ("root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms")
+        for name in self.names:
+            eth0 = ("-n", self._namespace(name), "qdisc", "replace", "dev", "eth0")
+            _run("tc", *eth0, *bucket)
+            _run("tc", "qdisc", "replace", "dev", self._port(name), *bucket)
+
+    def link(self, name: str, up: bool) -> None:
+        """Pulls a host's cable, or puts it back."""
+        _run("ip", "link", "set", self._port(name), "up" if up else "down")
+
+    def impair(self, name: str, loss: float) -> None:
+        """Loses this share of the packets that reach a host."""
+        # Not by tc: few kernels have its netem.
+        drop = ("-m", "statistic", "--mode", "random", "--probability", str(loss), "-j", "DROP")
+        _run(*self._enter(name), "iptables", "-A", "INPUT", "-i", "eth0", *drop)
 
     def remove(self) -> None:
         """Ends what runs on the hosts, and removes every trace."""
@@ -104,11 +141,15 @@ class Hosts:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(pid), 9)
             _try("ip", "netns", "del", self._namespace(name))
-            _try("ip", "link", "del", f"{self._id}{name}")
+            _try("ip", "link", "del", self._port(name))
         _try("ip", "link", "del", self._id)
 
     def _namespace(self, name: str) -> str:
         return f"{self._id}-{name}"
+
+    def _port(self, name: str) -> str:
+        """Returns the bridge's end of a host's link."""
+        return f"{self._id}{name}"
 
     def _enter(self, name: str) -> list[str]:
         target = str(self._sshds[name].pid)
@@ -121,7 +162,7 @@ class Hosts:
         _run("ip", "link", "set", self._id, "up")
 
     def _make(self, name: str) -> None:
-        namespace, link = self._namespace(name), f"{self._id}{name}"
+        namespace, link = self._namespace(name), self._port(name)
         _run("ip", "netns", "add", namespace)
         peer = ("type", "veth", "peer", "name", "eth0", "netns", namespace)
         _run("ip", "link", "add", link, *peer)

@@ -42,3 +42,14 @@ def test_a_training_goes_on_with_another_number_of_hosts_and_ranks(hosts, tmp_pa
             slots, "tests/integration/jobs/resume.py", str(tmp_path), *map(str, stages)
         )
         assert output.count("exact on this rank") == stages[-1]
+
+
+def test_a_limited_link_is_slow_and_counts_what_crosses_it() -> None:
+    with several.hosts(2) as limited:
+        limited.limit("50mbit")
+        output = limited.horovodrun({"h1": 1, "h2": 1}, "tests/integration/jobs/link.py")
+    told = re.findall(r"sent (\d+) bytes in (\S+) s", output)
+    assert len(told) == 2
+    for sent, seconds in told:
+        assert 4_000_000 < int(sent) < 5_000_000
+        assert float(seconds) > 0.4  # 0.64 s less the burst
