@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 from tfhybrid._version import __version__
 
-# Horovod reads it when it starts, which may be before any of the names below is used; the reason
-# is in tfhybrid/distributed/collectives.py.
+# Horovod reads them when it starts, which may be before any of the names below is used; the reasons
+# are in tfhybrid/distributed/collectives.py.
 os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
 
 if TYPE_CHECKING:
     from tfhybrid import (

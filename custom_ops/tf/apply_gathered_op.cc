@@ -1,6 +1,8 @@
 // TfhybridApplyGathered: the end of a step whose messages an allgather brought to every rank: the
 // leader of each host applies them, once.
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -10,7 +12,6 @@
 namespace tfhybrid {
 namespace {
 
-using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 
@@ -18,13 +19,7 @@ REGISTER_OP("TfhybridApplyGathered")
     .Input("proxies: N * resource")
     .Input("messages: int64")
     .Input("learning_rates: float")
-    .Attr("tables: list(string)")
-    .Attr("dims: list(int)")
-    .Attr("update: string")
-    .Attr("hosts: list(int)")
-    .Attr("reduction: {'frequency', 'sum', 'mean'} = 'frequency'")
-    .Attr("N: int >= 1")
-    .SetIsStateful()
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
       return tensorflow::OkStatus();
     })
@@ -38,24 +33,27 @@ Not the op but the next lookup waits for that.
 proxies: One resource per table, the handle of its proxy variable: later lookups come after.
 messages: The messages of all ranks, laid end to end in the order of ranks.
 learning_rates: [N], one per table.
-update: Tells the updates of one optimizer from those of others.
-hosts: The host of each rank; ranks of a host follow each other.
-reduction: 'frequency' divides by the number of ranks in which a key occurred, 'mean' by the number
-  of ranks, 'sum' by nothing.
 )doc");
 
 class ApplyGatheredOp : public UpdateKernel {
  public:
-  explicit ApplyGatheredOp(OpKernelConstruction* context) : UpdateKernel(context, false) {}
+  using UpdateKernel::UpdateKernel;
 
  private:
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update, Named());
+    TFHYBRID_ASSIGN_OR_RETURN(std::vector<float> rates, ReadRates(context, tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    for (const auto& table : tables) ++table->posted;
+    if (tables.front()->writer == nullptr) return Status::Ok();
     // The tensor is held, not copied, until it lies in shared memory.
-    return Submit(context, tables, update,
-                  [update, held = *messages] { return update->PostAll(KeysOf(held)); });
+    ApplyLater(tables, opened, std::move(rates),
+               [opened, held = *messages]() -> Result<std::vector<GradientMessage>> {
+                 TFHYBRID_RETURN_IF_ERROR(opened->PostAll(KeysOf(held)));
+                 return opened->ReadAll();
+               });
+    return Status::Ok();
   }
 };
 

@@ -5,6 +5,7 @@
 namespace tfhybrid {
 
 using tensorflow::OpInputList;
+using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
 tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema) {
@@ -26,9 +27,9 @@ tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context, size_
   return tensorflow::errors::InvalidArgument("distinct has one entry per table");
 }
 
-Result<std::vector<KeyGradients>> ReadGradients(tensorflow::OpKernelContext* context,
-                                                const MessageSchema& schema,
-                                                const std::vector<bool>& distinct) {
+Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context,
+                                            const MessageSchema& schema,
+                                            const std::vector<bool>& distinct) {
   OpInputList keys, gradients;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
@@ -46,6 +47,53 @@ Result<std::vector<KeyGradients>> ReadGradients(tensorflow::OpKernelContext* con
                       RowLayout::Array(schema.dims[t]), distinct[t]});
   }
   return tables;
+}
+
+Result<std::vector<std::vector<KeyGradients>>> ReadGradients(tensorflow::OpKernelContext* context,
+                                                             const HostUpdate& update,
+                                                             const std::vector<bool>& distinct) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
+                            ReadBatch(context, update.settings().schema, distinct));
+  std::vector<std::vector<KeyGradients>> tables = update.kept();
+  for (size_t t = 0; t < tables.size(); ++t) tables[t].push_back(batch[t]);
+  return tables;
+}
+
+void MessageInputs::Write(const MessageBuilder& message) const {
+  message.header()->samples = samples;
+  message.header()->skip = skip;
+}
+
+float MessageInputs::Factor(const UpdateSettings& settings) const {
+  // Divided by the samples of all ranks when it is applied.
+  return settings.reduction == Reduction::kMean ? static_cast<float>(samples) : 1.0f;
+}
+
+Result<MessageInputs> ReadMessageInputs(tensorflow::OpKernelContext* context) {
+  const Tensor *samples = nullptr, *skip = nullptr, *failure = nullptr;
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("samples", &samples)));
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("skip", &skip)));
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("failure", &failure)));
+  for (const Tensor* input : {samples, skip, failure}) {
+    if (input->NumElements() == 1) continue;
+    return Status::Error(StatusCode::kInvalidArgument, "samples, skip and failure are scalars. ",
+                         "Received: ", input->shape().DebugString());
+  }
+  const int64_t count = samples->flat<tensorflow::int64>()(0);
+  if (count < 0) {
+    return Status::Error(StatusCode::kInvalidArgument,
+                         "samples is a number of samples. Received: ", count);
+  }
+  return MessageInputs{count, skip->flat<bool>()(0),
+                       std::string(failure->flat<tensorflow::tstring>()(0))};
+}
+
+Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,
+                                    int64_t words) {
+  Tensor* tensor = nullptr;
+  TFHYBRID_RETURN_IF_ERROR(
+      FromTensorFlow(context->allocate_output(output, TensorShape({words}), &tensor)));
+  return Span<int64_t>(reinterpret_cast<int64_t*>(tensor->flat<tensorflow::int64>().data()), words);
 }
 
 }  // namespace tfhybrid

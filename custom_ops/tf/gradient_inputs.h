@@ -2,10 +2,14 @@
 #ifndef TFHYBRID_TF_GRADIENT_INPUTS_H_
 #define TFHYBRID_TF_GRADIENT_INPUTS_H_
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/compute/gradient_sum.h"
 #include "core/sync/gradient_message.h"
+#include "core/sync/host_update.h"
+#include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -18,10 +22,31 @@ tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, Message
 tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context, size_t tables,
                                 std::vector<bool>* distinct);
 
-// One entry per table; points into the inputs.
-Result<std::vector<KeyGradients>> ReadGradients(tensorflow::OpKernelContext* context,
-                                                const MessageSchema& schema,
-                                                const std::vector<bool>& distinct);
+// The inputs `keys` and `gradients`: one entry per table; points into them.
+Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context,
+                                            const MessageSchema& schema,
+                                            const std::vector<bool>& distinct);
+
+// By table: the micro-batches that were kept, then the inputs.
+Result<std::vector<std::vector<KeyGradients>>> ReadGradients(tensorflow::OpKernelContext* context,
+                                                             const HostUpdate& update,
+                                                             const std::vector<bool>& distinct);
+
+// The inputs `samples`, `skip` and `failure`.
+struct MessageInputs {
+  int64_t samples;
+  bool skip;
+  std::string failure;
+
+  void Write(const MessageBuilder& message) const;
+  // What gradients are multiplied by on their way.
+  float Factor(const UpdateSettings& settings) const;
+};
+Result<MessageInputs> ReadMessageInputs(tensorflow::OpKernelContext* context);
+
+// An output: int64 [words].
+Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,
+                                    int64_t words);
 
 }  // namespace tfhybrid
 

@@ -1,5 +1,9 @@
 // TfhybridPackGradients: what this rank says about a step, as one tensor for an allgather.
+#include <algorithm>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/sync/gradient_packer.h"
@@ -8,6 +12,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
+#include "tf/update_attributes.h"
 
 namespace tfhybrid {
 namespace {
@@ -20,11 +25,12 @@ using tensorflow::TensorShape;
 REGISTER_OP("TfhybridPackGradients")
     .Input("keys: N * int64")
     .Input("gradients: N * float")
+    .Input("samples: int64")
+    .Input("skip: bool")
+    .Input("failure: string")
     .Output("message: int64")
-    .Attr("tables: list(string)")
-    .Attr("dims: list(int)")
     .Attr("distinct: list(bool)")
-    .Attr("N: int >= 1")
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
       return tensorflow::OkStatus();
@@ -34,7 +40,7 @@ Sums the gradients of equal keys and packs distinct keys and sums of all tables 
 
 keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
-distinct: For each table whether it is known that no key comes twice.
+samples: As of TfhybridPostGradients; so are `skip`, `failure` and `distinct`.
 message: The message of this rank, 64-bit words (core/sync/gradient_message.h); messages of all
   ranks laid end to end are the input of TfhybridApplyGathered.
 )doc");
@@ -42,26 +48,43 @@ message: The message of this rank, 64-bit words (core/sync/gradient_message.h); 
 class PackGradientsOp : public tensorflow::OpKernel {
  public:
   explicit PackGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, ReadSchema(context, &schema_));
-    OP_REQUIRES_OK(context, ReadDistinct(context, schema_.dims.size(), &distinct_));
+    OP_REQUIRES_OK(context, update_.Read(context));
+    OP_REQUIRES_OK(context, ReadDistinct(context, schema().dims.size(), &distinct_));
   }
 
   void Compute(OpKernelContext* context) override {
-    Result<std::vector<KeyGradients>> tables = ReadGradients(context, schema_, distinct_);
-    OP_REQUIRES_OK(context, ToTensorFlow(tables.status()));
-    const std::lock_guard<std::mutex> guard(mutex_);
-    const ParallelFor parallel_for = ThreadsOf(context);
-    const std::vector<int64_t>& counts = packer_.Number(tables.Take(), parallel_for);
-    const int64_t words = MessageWords(schema_, counts);
-    Tensor* output = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({words}), &output));
-    auto* message = reinterpret_cast<int64_t*>(output->flat<tensorflow::int64>().data());
-    packer_.Fill(schema_, MessageBuilder(schema_, counts, Span<int64_t>(message, words)),
-                 parallel_for);
+    const Status packed = Pack(context);
+    OP_REQUIRES_OK(context, ToTensorFlow(packed));
   }
 
  private:
-  MessageSchema schema_;
+  const MessageSchema& schema() const { return update_.settings.schema; }
+
+  Status Pack(OpKernelContext* context) {
+    TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.Open());
+    TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
+                              ReadGradients(context, *opened, distinct_));
+    if (!inputs.failure.empty()) {
+      const std::vector<int64_t> words = FailureMessage(schema(), 0, inputs.failure);
+      TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> message,
+                                AllocateWords(context, 0, static_cast<int64_t>(words.size())));
+      std::copy(words.begin(), words.end(), message.begin());
+      return Status::Ok();
+    }
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const ParallelFor parallel_for = ThreadsOf(context);
+    const std::vector<int64_t>& counts = packer_.Number(std::move(gradients), parallel_for);
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
+                              AllocateWords(context, 0, MessageWords(schema(), counts)));
+    const MessageBuilder message(schema(), counts, words);
+    inputs.Write(message);
+    packer_.Fill(schema(), message, inputs.Factor(update_.settings), parallel_for);
+    opened->Forget();
+    return Status::Ok();
+  }
+
+  UpdateAttributes update_;
   std::vector<bool> distinct_;
   std::mutex mutex_;
   GradientPacker packer_;  // scratch, guarded by mutex_

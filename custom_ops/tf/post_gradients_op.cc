@@ -1,7 +1,9 @@
-// TfhybridPostGradients: the end of a step on one host: this rank's gradients go to the leader
+// TfhybridPostGradients: the end of a rank's step: its gradients go to the leader of its host,
 // through shared memory.
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/sync/gradient_packer.h"
@@ -21,56 +23,67 @@ REGISTER_OP("TfhybridPostGradients")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
     .Input("gradients: N * float")
+    .Input("samples: int64")
+    .Input("skip: bool")
+    .Input("failure: string")
     .Input("learning_rates: float")
-    .Attr("tables: list(string)")
-    .Attr("dims: list(int)")
-    .Attr("update: string")
     .Attr("distinct: list(bool)")
-    .Attr("hosts: list(int)")
-    .Attr("reduction: {'frequency', 'sum', 'mean'} = 'frequency'")
-    .Attr("N: int >= 1")
-    .SetIsStateful()
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
       return tensorflow::OkStatus();
     })
     .Doc(R"doc(
-Posts this rank's gradients to the leader of its host, which applies those of all ranks once.
+Posts this rank's gradients to the leader of its host.
 
-For each key the ranks' gradients are summed in the order of ranks and divided as `reduction` says;
-the table's optimizer is applied once; the table's version grows by 1. Not the
-op but the next lookup waits for that.
+On one host the leader applies those of all ranks once; with several, TfhybridMergeHost takes them
+from there. The table's version grows by 1 when they are applied. Not the op but the next lookup
+waits for that.
 
 proxies: One resource per table, the handle of its proxy variable: later lookups come after.
 keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
-distinct: For each table whether it is known that no key comes twice.
+samples: Number of samples of the batch; 0 from a rank that has none left.
+skip: Whether a gradient is not finite, so that no rank shall apply this update.
+failure: If not empty, why this rank has no gradients; raised on all ranks.
 learning_rates: [N], one per table.
-update: Tells the updates of one optimizer from those of others; equal on all ranks.
-hosts: The host of each rank: all the same here.
-reduction: 'frequency' divides by the number of ranks in which a key occurred, 'mean' by the number
-  of ranks, 'sum' by nothing.
+distinct: For each table whether it is known that no key comes twice.
 )doc");
 
 class PostGradientsOp : public UpdateKernel {
  public:
-  explicit PostGradientsOp(OpKernelConstruction* context) : UpdateKernel(context, true) {
-    OP_REQUIRES_OK(context, ReadDistinct(context, dims().size(), &distinct_));
+  explicit PostGradientsOp(OpKernelConstruction* context) : UpdateKernel(context) {
+    OP_REQUIRES_OK(context, ReadDistinct(context, schema().dims.size(), &distinct_));
   }
 
  private:
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<KeyGradients> gradients,
-                              ReadGradients(context, settings().schema, distinct_));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update, Named());
+    TFHYBRID_ASSIGN_OR_RETURN(std::vector<float> rates, ReadRates(context, tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
+    TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
+                              ReadGradients(context, *opened, distinct_));
     const std::lock_guard<std::mutex> guard(mutex_);
-    const ParallelFor parallel_for = ThreadsOf(context);
-    const std::vector<int64_t>& counts = packer_.Number(std::move(gradients), parallel_for);
-    const Status posted = update->Post(counts, [&](const MessageBuilder& message) {
-      packer_.Fill(settings().schema, message, parallel_for);
-    });
-    // A failure too: the leader, this one or another, tells it to all ranks.
-    TFHYBRID_RETURN_IF_ERROR(Submit(context, tables, update, [] { return Status::Ok(); }));
+    const Status posted = Post(opened.get(), std::move(gradients), inputs, ThreadsOf(context));
+    opened->Forget();
+    for (const auto& table : tables) ++table->posted;
+    // After a failure too: the leader, this one or another, tells it to all ranks.
+    if (opened->settings().sync == Sync::kMailboxes && tables.front()->writer != nullptr) {
+      ApplyLater(tables, opened, std::move(rates), [opened] { return opened->Collect(); });
+    }
     return posted;
+  }
+
+  Status Post(HostUpdate* opened, std::vector<std::vector<KeyGradients>> gradients,
+              const MessageInputs& inputs, const ParallelFor& parallel_for) {
+    if (!inputs.failure.empty()) {
+      opened->PostFailure(inputs.failure);
+      return Status::Ok();
+    }
+    const std::vector<int64_t>& counts = packer_.Number(std::move(gradients), parallel_for);
+    return opened->Post(counts, [&](const MessageBuilder& message) {
+      inputs.Write(message);
+      packer_.Fill(schema(), message, inputs.Factor(opened->settings()), parallel_for);
+    });
   }
 
   std::vector<bool> distinct_;

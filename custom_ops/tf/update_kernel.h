@@ -1,35 +1,54 @@
-// UpdateKernel: what the two ways in which a step's gradients reach the leader have in common.
+// UpdateKernel: an op that brings this rank's part of an update on its way.
 #ifndef TFHYBRID_TF_UPDATE_KERNEL_H_
 #define TFHYBRID_TF_UPDATE_KERNEL_H_
 
+#include <functional>
 #include <memory>
-#include <string>
+#include <mutex>
+#include <vector>
 
 #include "core/sync/host_update.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
+#include "tf/update_attributes.h"
 #include "tf/waiting_kernel.h"
 
 namespace tfhybrid {
 
-// Attributes: those of WaitingKernel, `update`, `hosts` and `reduction`. Input: `learning_rates`.
+// Attributes: TFHYBRID_UPDATE_ATTRIBUTES.
 class UpdateKernel : public WaitingKernel {
  public:
-  UpdateKernel(tensorflow::OpKernelConstruction* context, bool mailbox_per_rank);
+  explicit UpdateKernel(tensorflow::OpKernelConstruction* context);
 
  protected:
-  const UpdateSettings& settings() const { return settings_; }
-  // This op's update in the store of the running job.
-  Result<std::shared_ptr<HostUpdate>> Named() const;
-  // Notes that this rank takes part in the next update of these tables, and on the leader lets the
-  // ApplyingThread() lead it, after `before` has run there. The outcome reaches the next lookup.
-  Status Submit(tensorflow::OpKernelContext* context, const OpenTables& tables,
-                const std::shared_ptr<HostUpdate>& update, std::function<Status()> before) const;
+  const UpdateAttributes& update() const { return update_; }
+  const MessageSchema& schema() const { return update_.settings.schema; }
 
  private:
-  std::string name_;
-  UpdateSettings settings_;
+  UpdateAttributes update_;
 };
+
+// The input `learning_rates`, one per table.
+Result<std::vector<float>> ReadRates(tensorflow::OpKernelContext* context, size_t tables);
+
+// The tables' writers, which are the caller's alone as long as this lives. On the leader.
+class HeldWriters {
+ public:
+  explicit HeldWriters(const OpenTables& tables);
+  const std::vector<TableWriter*>& all() const { return writers_; }
+  // Tells all who wait for the next update why it will not come.
+  void Fail(const Status& why) const;
+
+ private:
+  std::vector<TableWriter*> writers_;
+  std::vector<std::unique_lock<std::mutex>> locks_;
+};
+
+// On the leader: lets the ApplyingThread() apply the messages that `collect` returns there. The
+// outcome reaches the next lookup.
+void ApplyLater(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+                std::vector<float> rates,
+                std::function<Result<std::vector<GradientMessage>>()> collect);
 
 }  // namespace tfhybrid
 

@@ -1,8 +1,8 @@
 """A whole training step over N ranks in plain NumPy and float64: what results are compared with.
 
 The model: embeddings of fields, concatenated -> dense layers with ReLU -> a logit -> binary
-cross-entropy. Dense gradients are averaged over ranks; sparse ones are summed by key and divided as
-the reduction says.
+cross-entropy. Dense gradients are averaged over ranks, each weighing as many samples as it has;
+sparse ones are summed by key and divided as the reduction says.
 """
 
 from __future__ import annotations
@@ -100,13 +100,25 @@ class Table:
             self._optimizer.update(row, gradient, self._states[key], self.step)
 
 
-def reduce(ranks: Sequence[Mapping[int, np.ndarray]], reduction: str) -> dict[int, np.ndarray]:
-    """Returns each key's gradient, summed over ranks and divided."""
+def reduce(
+    ranks: Sequence[Mapping[int, np.ndarray]], samples: Sequence[int], reduction: str
+) -> dict[int, np.ndarray]:
+    """Returns each key's gradient, summed over ranks and divided.
+
+    Args:
+        ranks: Gradients by key of each rank.
+        samples: Of each rank.
+        reduction: `"frequency"`, `"mean"` or `"sum"`.
+    """
     reduced = {}
     for key in sorted(set().union(*ranks)):
-        gradients = [rank[key] for rank in ranks if key in rank]
-        divisor = {"frequency": len(gradients), "mean": len(ranks), "sum": 1}[reduction]
-        reduced[key] = np.sum(gradients, axis=0) / divisor
+        holders = [rank for rank, gradients in enumerate(ranks) if key in gradients]
+        weights = [samples[rank] if reduction == "mean" else 1 for rank in holders]
+        total = sum(
+            weight * ranks[rank][key] for rank, weight in zip(holders, weights, strict=True)
+        )
+        divisor = {"frequency": len(holders), "mean": sum(samples), "sum": 1}[reduction]
+        reduced[key] = total / divisor
     return reduced
 
 
@@ -154,15 +166,39 @@ class Trainer:
         self._step = 0
 
     def step(self, batches: Sequence[Batch]) -> list[float]:
-        """Trains on one batch per rank; returns the loss of each rank."""
+        """Trains on one batch per rank that has one; returns the loss of each rank."""
         results = [self._gradients(keys, labels) for keys, labels in batches]
+        self._apply([r[1:] for r in results], [len(labels) for _, labels in batches])
+        return [loss for loss, _, _ in results]
+
+    def step_of_micro_batches(self, ranks: Sequence[Sequence[Batch]]) -> None:
+        """Trains on several batches per rank, whose gradients are summed."""
+        results, samples = [], []
+        for batches in ranks:
+            parts = [self._gradients(keys, labels)[1:] for keys, labels in batches]
+            dense = [
+                np.sum(gradients, axis=0) for gradients in zip(*(d for d, _ in parts), strict=True)
+            ]
+            sparse = {
+                name: {
+                    key: sum(s[name][key] for _, s in parts if key in s[name])
+                    for key in sorted(set().union(*(s[name] for _, s in parts)))
+                }
+                for name in self.tables
+            }
+            results.append((dense, sparse))
+            samples.append(round(sum(len(labels) for _, labels in batches) / len(batches)))
+        self._apply(results, samples)
+
+    def _apply(self, results, samples: Sequence[int]) -> None:
         self._step += 1
         for name, table in self._trained.items():
-            table.update(reduce([sparse[name] for _, _, sparse in results], self._reduction))
+            ranks = [sparse[name] for _, sparse in results]
+            table.update(reduce(ranks, samples, self._reduction))
         for index, (weight, state) in enumerate(zip(self.dense, self._states, strict=True)):
-            average = np.mean([dense[index] for _, dense, _ in results], axis=0)
+            gradients = [dense[index] for dense, _ in results]
+            average = np.average(gradients, axis=0, weights=samples)
             self._optimizer.update(weight, average, state, self._step)
-        return [loss for loss, _, _ in results]
 
     def _gradients(self, keys: Keys, labels: np.ndarray):
         """Returns the loss, the dense gradients, and the sparse ones by table and key."""

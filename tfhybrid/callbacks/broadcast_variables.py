@@ -8,10 +8,11 @@ import keras
 import numpy as np
 
 from tfhybrid import distributed
+from tfhybrid.callbacks.joined import Joined
 from tfhybrid.layers import TableProxy
 
 
-class BroadcastVariables(keras.callbacks.Callback):
+class BroadcastVariables(Joined):
     """Gives every rank the dense weights and optimizer state of one rank, when training begins.
 
     Ranks that have trained together already, or restored the same checkpoint, have them: then
@@ -36,6 +37,7 @@ class BroadcastVariables(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Sends the values; every rank must come here."""
+        super().on_train_begin(logs)
         steps = set(distributed.allgather_object(int(self.model.optimizer.iterations)))
         if len(steps) == 1 and steps != {0}:
             return

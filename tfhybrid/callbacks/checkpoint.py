@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import keras
-
 from tfhybrid import checkpoint
+from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import ConfigError
 
 
-class Checkpoint(keras.callbacks.Callback):
+class Checkpoint(Joined):
     """Saves dense weights, optimizer, tables and position, all of one step.
 
     Training goes on while the files are written. Where one cannot be, an error is logged and
@@ -67,11 +66,12 @@ class Checkpoint(keras.callbacks.Callback):
         self.save_freq = save_freq
         self.max_to_keep = max_to_keep
         self.full_every = full_every
-        self._epoch = 0
+        self._position = checkpoint.Position(0, 0)
         self._manager: checkpoint.CheckpointManager | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Looks at the model."""
+        super().on_train_begin(logs)
         self._manager = checkpoint.CheckpointManager(
             self.model,
             self.directory,
@@ -81,23 +81,33 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         """Waits until the last checkpoint is written."""
+        super().on_train_end(logs)
         if self._manager is not None:
             self._manager.wait()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
-        self._epoch = epoch
+        super().on_epoch_begin(epoch, logs)
+        self._position = checkpoint.Position(epoch, 0)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Ends a step, or as many as Keras does in one execution."""
+        self._position = checkpoint.Position(self._position.epoch, batch)
+        super().on_train_batch_end(batch, logs)
+
+    def after_step(self) -> None:
         """Saves after every `save_freq` steps."""
+        # Steps of the job: as many on a rank that had fewer batches.
+        self._position = checkpoint.Position(self._position.epoch, self._position.step + 1)
         if (
             isinstance(self.save_freq, int)
             and int(self.model.optimizer.iterations) % self.save_freq == 0
         ):
-            self._save(checkpoint.Position(self._epoch, batch + 1))
+            self._save(self._position)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Saves after every epoch, if asked to."""
+        super().on_epoch_end(epoch, logs)
         if self.save_freq == "epoch":
             self._save(checkpoint.Position(epoch + 1, 0))
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import socket
-from typing import Any
-
-import keras
 
 from tfhybrid import distributed
+from tfhybrid.callbacks.joined import Joined
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import ConfigError, ReplicaError
 from tfhybrid.store import current_job
 
 
-class CompareReplicas(keras.callbacks.Callback):
+class CompareReplicas(Joined):
     """Stops a job on several hosts whose tables have become different.
 
     Replicas are compared at every checkpoint anyway, without stopping training; this is for finding
@@ -42,7 +40,7 @@ class CompareReplicas(keras.callbacks.Callback):
         self.every = every
         self._equal: dict[str, int] = {}  # the version at which a table was equal last
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def after_step(self) -> None:
         """Compares after every `every` steps."""
         if int(self.model.optimizer.iterations) % self.every == 0:
             self.compare()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
-
 from tfhybrid import distributed
+from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import ConfigError
 
 
-class LearningRateWarmup(keras.callbacks.Callback):
+class LearningRateWarmup(Joined):
     """Raises the learning rate linearly over the first steps (Goyal et al., 2017).
 
     Both kinds are raised together: the Keras optimizer's rate, which tables without their own
@@ -45,6 +44,7 @@ class LearningRateWarmup(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Looks at the optimizer."""
+        super().on_train_begin(logs)
         rate = self.model.optimizer.get_config()["learning_rate"]
         if not isinstance(rate, float):
             raise ConfigError(
@@ -52,7 +52,7 @@ class LearningRateWarmup(keras.callbacks.Callback):
                 f"schedule a warm-up of its own. Received: {rate}"
             )
 
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+    def before_step(self) -> None:
         """Sets the rates of this step."""
         optimizer = self.model.optimizer
         done = int(optimizer.iterations)

@@ -5,8 +5,12 @@ Horovod's own Keras wrappers fail on Keras 3; its collectives do not.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import itertools
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,19 +19,70 @@ import numpy as np
 # Before Horovod starts: with fused groups the order of summation of a dense gradient depends on
 # which tensors happen to be ready together, and so do its bits.
 os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+# And with it the leaders can have collectives of their own.
+os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
 
 import horovod
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from tfhybrid.errors import StoreError
+from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
+
+# Of the message by which the link between hosts is measured: half a megabyte.
+_PROBE_WORDS = 1 << 16
+
+
+_hosts: tuple[int, ...] = (0,)
+_leaders: hvd.ProcessSet | None = None  # of several hosts
 
 
 def start() -> None:
     """Starts Horovod, once; without `horovodrun`, as one rank."""
+    global _hosts, _leaders
     hvd.init()
+    # A host begins with its leader. Not Horovod's cross_rank, which on hosts with different
+    # numbers of ranks counts anew for each local rank.
+    first = [int(local_rank == 0) for local_rank in allgather_object(local_rank())]
+    _hosts = tuple(host - 1 for host in itertools.accumulate(first))
+    leaders = [rank for rank, is_first in enumerate(first) if is_first]
+    if len(leaders) > 1 and _leaders is None:
+        try:
+            _leaders = hvd.add_process_set(leaders)
+        except ValueError as error:
+            raise ConfigError(
+                "On several hosts import tfhybrid before Horovod starts, or start it with "
+                f"HOROVOD_DYNAMIC_PROCESS_SETS=1. Received: {error}"
+            ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """What collectives between hosts cost.
+
+    Args:
+        latency: Seconds of one without data.
+        gather_byte: Seconds per byte that a host receives in an allgather.
+        scatter_byte: Seconds per byte that a host receives in an all-to-all.
+    """
+
+    latency: float
+    gather_byte: float
+    scatter_byte: float
+
+    def gather_seconds(self, received_bytes: float) -> float:
+        """Returns the seconds of an allgather's data."""
+        return received_bytes * self.gather_byte
+
+    def scatter_seconds(self, received_bytes: float) -> float:
+        """Returns the seconds of an all-to-all's data."""
+        return received_bytes * self.scatter_byte
+
+
+def hosts() -> tuple[int, ...]:
+    """Returns the host of each rank; ranks of a host follow each other."""
+    return _hosts
 
 
 def rank() -> int:
@@ -118,22 +173,76 @@ def gather_messages(message: tf.Tensor, name: str) -> tf.Tensor:
     """Lays the messages of all ranks end to end, in a graph.
 
     Args:
-        message: int64 `[words]`; every rank may bring another number.
+        message: `[words]`; every rank may bring another number.
         name: Equal on all ranks, and different from what is under way at the same time.
     """
     return hvd.allgather(message, name=name, ignore_name_scope=True) if size() > 1 else message
 
 
-def average(gradients: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
-    """Returns dense gradients averaged over ranks, in a graph, as one group.
+def gather_from_hosts(message: tf.Tensor, name: str) -> tf.Tensor:
+    """Lays the messages of all leaders end to end, by host, in a graph of theirs.
 
     Args:
-        gradients: In the same order on all ranks.
+        message: As of `gather_messages`.
+        name: As of `gather_messages`.
+    """
+    return hvd.allgather(message, name=name, ignore_name_scope=True, process_set=_leaders)
+
+
+def scatter_to_hosts(shares: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tensor:
+    """Sends each leader its share, and lays what the leaders sent here end to end, by host.
+
+    Args:
+        shares: `[words]`, one share per host, end to end.
+        splits: int32 `[hosts]`, their lengths.
+        name: As of `gather_messages`.
+    """
+    received, _ = hvd.alltoall(
+        shares, splits, name=name, ignore_name_scope=True, process_set=_leaders
+    )
+    return received
+
+
+@functools.cache
+def link() -> Link:
+    """Measures how fast hosts exchange messages; leaders alone call it, all together, once."""
+
+    def seconds(send: Callable[[tf.Tensor], tf.Tensor], size: int, times: int) -> float:
+        message = tf.zeros([size], tf.int64)
+        send(message)
+        start = time.perf_counter()
+        for _ in range(times):
+            send(message)
+        return (time.perf_counter() - start) / times
+
+    count = len(set(_hosts))
+    splits = tf.fill([count], _PROBE_WORDS // count)
+
+    def gather(message: tf.Tensor) -> tf.Tensor:
+        return gather_from_hosts(message, "tfhybrid.link.gather")
+
+    def scatter(message: tf.Tensor) -> tf.Tensor:
+        return scatter_to_hosts(message, splits, "tfhybrid.link.scatter")
+
+    latency = seconds(gather, 1, 10)
+    words = _PROBE_WORDS // count * count
+    gathered = 8 * words * (count - 1)
+    scattered = 8 * words * (count - 1) / count
+    return Link(
+        latency,
+        max(seconds(gather, words, 3) - latency, 0.0) / gathered,
+        max(seconds(scatter, words, 3) - latency, 0.0) / scattered,
+    )
+
+
+def total(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
+    """Returns the sums of tensors over ranks, in a graph, as one group.
+
+    Args:
+        tensors: In the same order on all ranks, each of one shape.
         name: As of `gather_messages`. Horovod would make one of the layers' names, which differ
             where one rank has built another model before, and the ranks would wait forever.
     """
-    if size() == 1 or not gradients:
-        return list(gradients)
-    return list(
-        hvd.grouped_allreduce(list(gradients), op=hvd.Average, name=name, ignore_name_scope=True)
-    )
+    if size() == 1:
+        return list(tensors)
+    return list(hvd.grouped_allreduce(list(tensors), op=hvd.Sum, name=name, ignore_name_scope=True))

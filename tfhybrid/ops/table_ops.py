@@ -1,11 +1,11 @@
-"""The TensorFlow ops of custom_ops/tf: lookup, its gradient, and two ways to the leader."""
+"""The TensorFlow ops of custom_ops/tf: lookup, its gradient, and what becomes of that."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -32,17 +32,68 @@ class TableRef:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRef:
-    """An optimizer's updates as an op names them.
+    """An optimizer's updates of some tables as an op names them.
 
     Args:
+        tables: The tables, each once.
         update: Tells them from those of others; equal on all ranks.
+        sync: How gradients reach the leader: `"gathered"`, `"mailboxes"` or `"exchanged"`.
         hosts: The host of each rank.
+        host: The host of this rank.
         reduction: `"frequency"`, `"sum"` or `"mean"`.
+        wire_dtype: What gradients are rounded to in messages between hosts.
     """
 
+    tables: tuple[TableRef, ...]
     update: str
+    sync: str
     hosts: tuple[int, ...]
+    host: int
     reduction: str
+    wire_dtype: str
+
+    @property
+    def proxies(self) -> list[tf.Tensor]:
+        """The tables' handles."""
+        return [table.proxy for table in self.tables]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What all ops of an update are told."""
+        names = ("update", "sync", "hosts", "host", "reduction", "wire_dtype")
+        return {
+            "tables": [table.name for table in self.tables],
+            "dims": [table.dim for table in self.tables],
+            **{name: getattr(self, name) for name in names},
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class Contribution:
+    """What a rank brings to an update.
+
+    Args:
+        gradients: One per table: int64 keys `[n]` as indices, float32 values `[n, dim]`.
+        samples: int64, of the batch.
+        skip: bool, whether no rank shall apply the update, because a gradient is not finite.
+        failure: string; if not empty, why this rank has no gradients.
+    """
+
+    gradients: Sequence[tf.IndexedSlices]
+    samples: tf.Tensor
+    skip: tf.Tensor
+    failure: tf.Tensor
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """As inputs and attributes of an op."""
+        return {
+            **_batch(self.gradients),
+            "samples": self.samples,
+            "skip": self.skip,
+            "failure": self.failure,
+            "distinct": [_has_distinct_keys(slices) for slices in self.gradients],
+        }
 
 
 def lookup(
@@ -86,10 +137,24 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
         T=len(tables),
     )
     slices: list[tf.IndexedSlices | None] = [None] * (2 * features)
+    samples = _samples(op.inputs[features])
     for table, keys, values in zip(tables, distinct, sums, strict=True):
-        dim = dims[firsts[table]]
-        slices[firsts[table]] = tf.IndexedSlices(values, keys, tf.constant([0, dim], tf.int64))
+        shape = tf.stack([samples, tf.constant(dims[firsts[table]], tf.int64)])
+        slices[firsts[table]] = tf.IndexedSlices(values, keys, shape)
     return slices
+
+
+def _samples(keys: tf.Tensor) -> tf.Tensor:
+    """Returns the length of the batch that keys are of, int64."""
+    return tf.size(keys, tf.int64) if keys.shape.rank == 0 else tf.shape(keys, tf.int64)[0]
+
+
+def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
+    """Returns the number of samples that a lookup's gradient is of, int64, where it says so.
+
+    It travels as the first axis of the dense shape, which a table does not have.
+    """
+    return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
 
 
 def _has_distinct_keys(slices: tf.IndexedSlices) -> bool:
@@ -98,67 +163,158 @@ def _has_distinct_keys(slices: tf.IndexedSlices) -> bool:
     return not tf.executing_eagerly() and slices.indices.op.type == "TfhybridSumGradients"
 
 
-def pack_gradients(tables: Sequence[TableRef], gradients: Sequence[tf.IndexedSlices]) -> tf.Tensor:
-    """Sums gradients of equal keys and packs those of all tables into this rank's message.
+class ExchangeStats(NamedTuple):
+    """What an exchange between hosts did, as seen by one of them.
 
     Args:
-        tables: The tables, each once.
-        gradients: One per table: int64 keys `[n]` as indices, float32 values `[n, dim]`.
+        route: 0 by an allgather, 1 by an owner-reduce.
+        posted_keys: Keys of this host's ranks, each once per rank.
+        merged_keys: Keys that this host sent.
+        received_keys: Keys of all hosts, or of all owners, each once per host or owner.
+        updated_keys: Distinct keys.
+        merge_ns: Nanoseconds in which this host's ranks' keys were merged.
+        exchange_ns: Nanoseconds from there until all hosts' keys had come.
+        stage_ns: Nanoseconds in which these were merged and made room for.
+    """
+
+    route: int
+    posted_keys: int
+    merged_keys: int
+    received_keys: int
+    updated_keys: int
+    merge_ns: int
+    exchange_ns: int
+    stage_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """Nanoseconds from the merged host to the merged update."""
+        return self.exchange_ns + self.stage_ns
+
+
+def _batch(gradients: Sequence[tf.IndexedSlices]) -> dict[str, list[tf.Tensor]]:
+    return {
+        "keys": [tf.cast(slices.indices, tf.int64) for slices in gradients],
+        "gradients": [tf.cast(slices.values, tf.float32) for slices in gradients],
+    }
+
+
+def find_nonfinite(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> tf.Tensor:
+    """Returns "key K of table 'NAME'" for the first gradient that is not finite, or "".
+
+    Args:
+        update: Of which tables.
+        gradients: One per table.
+    """
+    names = update.attributes
+    return _ops.tfhybrid_find_nonfinite(
+        **_batch(gradients), tables=names["tables"], dims=names["dims"]
+    )
+
+
+def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> tf.Operation:
+    """Keeps the gradients of a micro-batch until this rank posts or packs the next.
+
+    Args:
+        update: Of which tables.
+        gradients: One per table.
+    """
+    return _ops.tfhybrid_keep_gradients(
+        proxies=update.proxies, **_batch(gradients), **update.attributes
+    )
+
+
+def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
+    """Sums gradients of equal keys and packs those of all tables into this rank's message.
 
     Returns:
         int64 `[words]`.
     """
-    return _ops.tfhybrid_pack_gradients(
-        keys=[tf.cast(slices.indices, tf.int64) for slices in gradients],
-        gradients=[tf.cast(slices.values, tf.float32) for slices in gradients],
-        distinct=[_has_distinct_keys(slices) for slices in gradients],
-        tables=[table.name for table in tables],
-        dims=[table.dim for table in tables],
-    )
+    return _ops.tfhybrid_pack_gradients(**contribution.inputs, **update.attributes)
 
 
 def apply_gathered(
-    tables: Sequence[TableRef], messages: tf.Tensor, learning_rates: tf.Tensor, update: UpdateRef
+    update: UpdateRef, messages: tf.Tensor, learning_rates: tf.Tensor
 ) -> tf.Operation:
     """Lets the leader apply the messages of all ranks; elsewhere notes that it will.
 
     Args:
-        tables: The tables, each once, in the order of the messages.
+        update: Of which tables.
         messages: int64 `[words]`, the messages of all ranks end to end.
         learning_rates: float32 `[tables]`.
-        update: Whose gradients these are.
     """
     return _ops.tfhybrid_apply_gathered(
-        proxies=[table.proxy for table in tables],
+        proxies=update.proxies,
         messages=messages,
         learning_rates=learning_rates,
-        tables=[table.name for table in tables],
-        dims=[table.dim for table in tables],
-        **dataclasses.asdict(update),
+        **update.attributes,
     )
 
 
 def post_gradients(
-    tables: Sequence[TableRef],
-    gradients: Sequence[tf.IndexedSlices],
-    learning_rates: tf.Tensor,
-    update: UpdateRef,
+    update: UpdateRef, contribution: Contribution, learning_rates: tf.Tensor
 ) -> tf.Operation:
     """Posts this rank's gradients to the leader of its host, through shared memory.
 
     Args:
-        tables: The tables, each once.
-        gradients: One per table, as for `pack_gradients`.
+        update: Of which tables.
+        contribution: What this rank brings.
         learning_rates: float32 `[tables]`.
-        update: Whose gradients these are; all ranks are on one host.
     """
     return _ops.tfhybrid_post_gradients(
-        proxies=[table.proxy for table in tables],
-        keys=[tf.cast(slices.indices, tf.int64) for slices in gradients],
-        gradients=[tf.cast(slices.values, tf.float32) for slices in gradients],
-        distinct=[_has_distinct_keys(slices) for slices in gradients],
+        proxies=update.proxies,
         learning_rates=learning_rates,
-        tables=[table.name for table in tables],
-        dims=[table.dim for table in tables],
-        **dataclasses.asdict(update),
+        **contribution.inputs,
+        **update.attributes,
+    )
+
+
+def merge_host(update: UpdateRef, next_route: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Merges what the ranks of this host posted; on the leader.
+
+    Args:
+        update: Of which tables.
+        next_route: int64; on host 0 how the next update shall travel.
+
+    Returns:
+        The host's message int64 `[words]`, in one share or one per host; the shares' lengths,
+        int32; and how this update travels, int64: 0 by an allgather, 1 by an owner-reduce.
+    """
+    return _ops.tfhybrid_merge_host(
+        proxies=update.proxies, next_route=next_route, **update.attributes
+    )
+
+
+def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
+    """Merges the hosts' shares of the keys that this host owns; on the leader."""
+    return _ops.tfhybrid_merge_owned(shares=shares, **update.attributes, N=len(update.tables))
+
+
+def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Plans the update that the hosts' messages say, and makes room for it; on the leader.
+
+    Returns:
+        bool: whether hosts must be asked if all can apply it; uint8 `[n]`: why this one cannot, or
+        nothing; int64: the fields of `ExchangeStats`.
+    """
+    return _ops.tfhybrid_stage_update(
+        proxies=update.proxies, messages=messages, **update.attributes
+    )
+
+
+def commit_update(
+    update: UpdateRef, complaints: tf.Tensor, learning_rates: tf.Tensor
+) -> tf.Operation:
+    """Applies what was staged, or tells all who wait why it will not come; on the leader.
+
+    Args:
+        update: Of which tables.
+        complaints: uint8 `[n]`, those of all hosts.
+        learning_rates: float32 `[tables]`.
+    """
+    return _ops.tfhybrid_commit_update(
+        proxies=update.proxies,
+        complaints=complaints,
+        learning_rates=learning_rates,
+        **update.attributes,
     )

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tfhybrid import distributed
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.optimizers import sparse
-from tfhybrid.optimizers.sparse_update import SparseUpdate
+from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
+from tfhybrid.optimizers.sparse_update import SparseUpdate, checked_gradients
 from tfhybrid.optimizers.twin import twin
 from tfhybrid.store import current_job
 
@@ -23,7 +23,7 @@ _ordinals = itertools.count()
 
 # Options that Keras applies to what it sees, the dense side alone, and what to do instead.
 _REFUSED = {
-    "gradient_accumulation_steps": "raise the batch size instead",
+    "gradient_accumulation_steps": "use DistributedOptimizer(backward_passes_per_step=...)",
     "global_clipnorm": "its norm would leave the tables out",
     "clipnorm": "it would leave the tables out",
     "clipvalue": "it would leave the tables out",
@@ -37,29 +37,45 @@ def DistributedOptimizer(
     *,
     reduction: str = "frequency",
     sync: str | None = None,
+    wire_dtype: str = "float32",
+    on_nonfinite: str = "raise",
+    backward_passes_per_step: int = 1,
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer work over all ranks, for dense weights and tables.
 
-    Dense gradients are averaged over the ranks and applied by every rank to its own copy. Sparse
-    gradients go to the leader of each host; for each key they are summed, divided as `reduction`
-    says, and applied once per host. Tables without an optimizer of their own take the optimizer's
-    native twin and follow its learning rate.
+    Dense gradients are averaged over the samples of all ranks and applied by every rank to its own
+    copy. Sparse gradients go to the leader of each host; for each key they are summed, divided as
+    `reduction` says, and applied once per host. Tables without an optimizer of their own take the
+    optimizer's native twin and follow its learning rate.
+
+    Ranks may have different numbers of batches, and short ones. In `fit` a rank that has none left
+    goes on to take part without samples; a loop of one's own calls `optimizer.join()` when its data
+    ends.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or its name. It is copied and must be new.
-        reduction: `"frequency"` divides a key's sum by the number of ranks in which it occurred,
-            `"mean"` by the number of ranks (N ranks with batches of B then equal one rank with
-            N * B), `"sum"` by nothing.
-        sync: How sparse gradients reach the leader that applies them: `"shared_memory"`, on one
-            host; `"allgather"`, over Horovod. By default the former where it can be. Both give the
+        reduction: `"frequency"` divides a key's sum by the number of ranks in which it occurred;
+            `"mean"` weighs ranks by their samples and divides by the samples of all (N ranks with
+            batches of B then equal one rank with N * B), `"sum"` divides by nothing.
+        sync: How sparse gradients reach the leaders that apply them: `"shared_memory"`, on one
+            host; between hosts, of which each has merged its ranks', `"host_allgather"` or
+            `"owner_reduce"`; or `"allgather"` over all ranks, unmerged. By default shared memory on
+            one host, and on several what a cost model finds the faster of the two. All give the
             same bits.
+        wire_dtype: `"bfloat16"` halves the gradients' bytes between hosts; all hosts still get the
+            same bits.
+        on_nonfinite: What becomes of a step in which a gradient is NaN or infinite: `"raise"` an
+            error on all ranks, or `"skip"` the step on all ranks, with a warning. Either names the
+            key and table, or the variable, and the rank. A skipped step counts as one.
+        backward_passes_per_step: Number of `apply` calls whose gradients are summed before they are
+            exchanged and applied, as in `hvd.DistributedOptimizer`.
 
     Returns:
-        An optimizer of the same class, for `model.compile` or a custom loop.
+        An optimizer of the same class, for `model.compile` or a custom loop, with a method `join`.
 
     Raises:
         UnsupportedError: It has an option that would act on the dense side alone.
-        ConfigError: `reduction` or `sync` is unknown or cannot be, or the optimizer was used.
+        ConfigError: An argument is unknown or cannot be, or the optimizer was used.
 
     Example:
 
@@ -91,7 +107,8 @@ def DistributedOptimizer(
     base = type(optimizer)
     distributed_class: Any = type(base.__name__, (_Distributed, base), {})
     wrapped = distributed_class.from_config(optimizer.get_config())
-    wrapped.start_sparse(SparseUpdate(reduction, sync, f"update_{next(_ordinals)}"))
+    update = SparseUpdate(reduction, sync, wire_dtype, f"update_{next(_ordinals)}")
+    wrapped.start_distributed(DistributedStep(update, on_nonfinite, backward_passes_per_step))
     return wrapped
 
 
@@ -105,9 +122,11 @@ class _Distributed(_KerasOptimizer):
     Keras sees the dense variables alone; `build` and `apply` split what they are given.
     """
 
-    def start_sparse(self, update: SparseUpdate) -> None:
-        """Takes the sparse half of the step."""
-        self.sparse_update = update
+    def start_distributed(self, step: DistributedStep) -> None:
+        """Takes what belongs to all ranks together."""
+        # In one plain object: Keras would take variables among attributes for its own.
+        self.distributed_step = step
+        self.sparse_update = step.sparse_update
 
     def build(self, variables: Sequence[Any]) -> None:
         """Builds the dense state for dense variables and gives the tables their optimizer."""
@@ -124,7 +143,9 @@ class _Distributed(_KerasOptimizer):
         for proxy in proxies:
             own = proxy.table.config.optimizer
             self.sparse_update.add_table(proxy, twin(self) if own is None else sparse.get(own))
-        super().build([v for v in variables if not isinstance(v, TableProxy)])
+        dense = [v for v in variables if not isinstance(v, TableProxy)]
+        super().build(dense)
+        self.distributed_step.build(self._trained(proxies, dense))
         _log.info(
             "%d table(s), %d dense variable(s); sparse gradients through %s, reduced by %s",
             len(proxies),
@@ -144,22 +165,52 @@ class _Distributed(_KerasOptimizer):
             for gradient, variable in zip(grads, trainable_variables, strict=True)
             if gradient is not None
         ]
-        sparse_pairs = [pair for pair in pairs if isinstance(pair[1], TableProxy)]
-        dense_pairs = [pair for pair in pairs if not isinstance(pair[1], TableProxy)]
-        if sparse_pairs:
-            gradients, proxies = zip(*sparse_pairs, strict=True)
-            self.sparse_update.apply(
-                proxies,
-                gradients,
-                keras_rate=lambda: self.learning_rate,
-                iterations=tf.convert_to_tensor(self.iterations),
-            )
-        if dense_pairs:
-            gradients, variables = zip(*dense_pairs, strict=True)
-            averaged = distributed.average(
-                [tf.convert_to_tensor(gradient) for gradient in gradients],
-                f"tfhybrid.{self.sparse_update.name}.dense",
-            )
-            super().apply(averaged, list(variables))
-        else:
-            self._iterations.assign_add(1)
+        proxies = [variable for _, variable in pairs if isinstance(variable, TableProxy)]
+        sparse_gradients = checked_gradients(
+            proxies, [gradient for gradient, v in pairs if isinstance(v, TableProxy)]
+        )
+        dense_pairs = [(g, v) for g, v in pairs if not isinstance(v, TableProxy)]
+        self.distributed_step.run(
+            self._trained(proxies, [variable for _, variable in dense_pairs]),
+            sparse_gradients,
+            [tf.convert_to_tensor(gradient) for gradient, _ in dense_pairs],
+        )
+
+    def join(self) -> None:
+        """Takes part in the steps of other ranks, without samples, until all have come here.
+
+        For training loops of one's own, once this rank's data has ended; every rank must call it.
+        `fit` does at its end, and the callbacks of tfhybrid do before what they do together. The
+        model is not run meanwhile, and ranks without samples weigh nothing.
+
+        Example:
+
+        ```python
+        for batch in my_share:  # of any length
+            train_step(batch)
+        optimizer.join()
+        ```
+        """
+        self.distributed_step.join()
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Joins the other ranks; `fit` calls it when this rank's epochs are over."""
+        self.join()
+        super().finalize_variable_values(var_list)
+
+    def _trained(self, proxies: Sequence[TableProxy], variables: Sequence[Any]) -> Trained:
+        def apply_dense(gradients: list[tf.Tensor]) -> None:
+            if variables:
+                super(_Distributed, self).apply(gradients, list(variables))
+            else:
+                self._iterations.assign_add(1)
+
+        return Trained(
+            proxies,
+            variables,
+            rates=lambda: self.sparse_update.learning_rates(
+                proxies, lambda: self.learning_rate, tf.convert_to_tensor(self.iterations)
+            ),
+            apply_dense=apply_dense,
+            count=lambda: self._iterations.assign_add(1),
+        )

@@ -1,4 +1,4 @@
-"""The sparse half of a step: the gradients of all ranks reach the leader, which applies them."""
+"""The sparse half of a step: the gradients of all ranks reach the leaders, which apply them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from tfhybrid import distributed
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import table_ops
+from tfhybrid.ops.table_ops import Contribution, TableRef, UpdateRef
+from tfhybrid.optimizers.exchange import Exchange
 from tfhybrid.optimizers.sparse import SparseOptimizer
 from tfhybrid.store import current_job
 
 REDUCTIONS = ("frequency", "sum", "mean")
-SYNCS = ("shared_memory", "allgather")
+SYNCS = ("shared_memory", "allgather", "host_allgather", "owner_reduce")
+WIRE_DTYPES = ("float32", "bfloat16")
 
 
 class SparseUpdate:
@@ -23,42 +26,39 @@ class SparseUpdate:
 
     Args:
         reduction: What a key's summed gradient is divided by: `"frequency"`, the number of ranks
-            in which it occurred; `"mean"`, the number of ranks; `"sum"`, nothing.
-        sync: How gradients reach the leader, one of `SYNCS`, or `None` for the better one.
+            in which it occurred; `"mean"`, the samples of all ranks, each rank weighing as many as
+            it has; `"sum"`, nothing.
+        sync: How gradients reach the leaders, one of `SYNCS`, or `None` for the best.
+        wire_dtype: What gradients are rounded to between hosts, one of `WIRE_DTYPES`.
         name: Tells its collectives from those of others.
     """
 
-    def __init__(self, reduction: str, sync: str | None, name: str) -> None:
+    def __init__(self, reduction: str, sync: str | None, wire_dtype: str, name: str) -> None:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
+        if wire_dtype not in WIRE_DTYPES:
+            raise ConfigError(f"wire_dtype is one of {WIRE_DTYPES}. Received: {wire_dtype!r}")
         self.reduction = reduction
-        self.sync = _checked_sync(sync, set(current_job().hosts))
+        self.sync = _checked_sync(sync)
+        self.wire_dtype = wire_dtype
         self.name = name
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
         self._optimizers: dict[str, SparseOptimizer] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
+        exchanged = self.sync not in ("shared_memory", "allgather")
+        self._exchange = Exchange(self.sync, name) if exchanged and _is_leader() else None
 
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
         """Gives a table its optimizer; before the first `apply` that names it."""
         proxy.table.set_optimizer(optimizer.native, optimizer.slots)
         self._optimizers[proxy.table.name] = optimizer
 
-    def apply(
-        self,
-        proxies: Sequence[TableProxy],
-        gradients: Sequence[tf.IndexedSlices],
-        *,
-        keras_rate: Callable[[], tf.Tensor],
-        iterations: tf.Tensor,
-    ) -> None:
-        """Updates the tables with the gradients of all ranks.
+    def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:
+        """Returns the update of some tables, for the other methods.
 
-        Args:
-            proxies: Of the tables, each once.
-            gradients: One per table.
-            keras_rate: Gives the learning rate that tables without their own follow.
-            iterations: Updates so far, for schedules.
+        Raises:
+            ConfigError: The optimizer was not built for one of them.
         """
         unknown = [p.table.name for p in proxies if p.table.name not in self._optimizers]
         if unknown:
@@ -66,22 +66,47 @@ class SparseUpdate:
                 "An optimizer trains the tables that it was built for, and no others: give each "
                 f"model one of its own. Received: the new tables {unknown}"
             )
-        for proxy, gradient in zip(proxies, gradients, strict=True):
-            if not isinstance(gradient, tf.IndexedSlices):
-                raise UnsupportedError(
-                    f"The gradient of table '{proxy.table.name}' is the tf.IndexedSlices that the "
-                    "tape returned; leave it as it is, or change its values with "
-                    f"tf.IndexedSlices. Received: {gradient!r}"
-                )
-        refs = [table_ops.TableRef(p.table.name, p.table.dim, p.handle) for p in proxies]
-        rates = tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
-        update = table_ops.UpdateRef(self.name, current_job().hosts, self.reduction)
-        if self.sync == "shared_memory":
-            table_ops.post_gradients(refs, gradients, rates, update)
-        else:
-            message = table_ops.pack_gradients(refs, gradients)
+        job = current_job()
+        sync = {"shared_memory": "mailboxes", "allgather": "gathered"}.get(self.sync, "exchanged")
+        return UpdateRef(
+            tables=tuple(TableRef(p.table.name, p.table.dim, p.handle) for p in proxies),
+            update=self.name,
+            sync=sync,
+            hosts=job.hosts,
+            host=job.host,
+            reduction=self.reduction,
+            wire_dtype=self.wire_dtype,
+        )
+
+    def learning_rates(
+        self,
+        proxies: Sequence[TableProxy],
+        keras_rate: Callable[[], tf.Tensor],
+        iterations: tf.Tensor,
+    ) -> tf.Tensor:
+        """Returns the rates of tables, float32 `[tables]`.
+
+        Args:
+            proxies: Of the tables.
+            keras_rate: Gives the learning rate that tables without their own follow.
+            iterations: Updates so far, for schedules.
+        """
+        return tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
+
+    def apply(
+        self, update: UpdateRef, contribution: Contribution, learning_rates: tf.Tensor
+    ) -> None:
+        """Updates the tables with what all ranks bring."""
+        if update.sync == "gathered":
+            message = table_ops.pack_gradients(update, contribution)
             messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
-            table_ops.apply_gathered(refs, messages, rates, update)
+            table_ops.apply_gathered(update, messages, learning_rates)
+            return
+        posted = table_ops.post_gradients(update, contribution, learning_rates)
+        if self._exchange is not None:
+            # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.
+            with tf.control_dependencies([posted] if posted is not None else []):
+                self._exchange.run(update, learning_rates)
 
     def _rate(
         self, proxy: TableProxy, keras_rate: Callable[[], tf.Tensor], iterations: tf.Tensor
@@ -93,14 +118,47 @@ class SparseUpdate:
         return tf.cast(rate, tf.float32) * self.rate_scale
 
 
-def _checked_sync(sync: str | None, hosts: set[int]) -> str:
+def checked_gradients(
+    proxies: Sequence[TableProxy], gradients: Sequence[Any]
+) -> list[tf.IndexedSlices]:
+    """Returns the gradients of tables.
+
+    Raises:
+        UnsupportedError: One is not the `tf.IndexedSlices` of a lookup.
+    """
+    for proxy, gradient in zip(proxies, gradients, strict=True):
+        if not isinstance(gradient, tf.IndexedSlices):
+            raise UnsupportedError(
+                f"The gradient of table '{proxy.table.name}' is the tf.IndexedSlices that the "
+                "tape returned; leave it as it is, or change its values with "
+                f"tf.IndexedSlices. Received: {gradient!r}"
+            )
+    return list(gradients)
+
+
+def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
+    """Returns the gradients of a rank that has no samples."""
+    dims = [proxy.table.dim for proxy in proxies]
+    none = tf.zeros([0], tf.int64)
+    return [
+        tf.IndexedSlices(tf.zeros([0, dim]), none, tf.constant([0, dim], tf.int64)) for dim in dims
+    ]
+
+
+def _is_leader() -> bool:
+    return current_job().is_leader
+
+
+def _checked_sync(sync: str | None) -> str:
+    hosts = len(set(current_job().hosts))
     if sync is None:
-        return "shared_memory" if len(hosts) == 1 else "allgather"
+        return "shared_memory" if hosts == 1 else "exchanged"
     if sync not in SYNCS:
         raise ConfigError(f"sync is one of {SYNCS}, or None. Received: {sync!r}")
-    if sync == "shared_memory" and len(hosts) > 1:
+    if (sync == "shared_memory") != (hosts == 1) and sync != "allgather":
         raise ConfigError(
-            "sync='shared_memory' reaches the ranks of one host; on several give 'allgather', or "
-            f"None. Received: {len(hosts)} hosts"
+            "sync='shared_memory' reaches the ranks of one host, 'host_allgather' and "
+            "'owner_reduce' are for several, 'allgather' for any; None chooses. "
+            f"Received: sync={sync!r} on {hosts} host(s)"
         )
     return sync

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import itertools
 import logging
 import os
 import secrets
@@ -29,6 +28,16 @@ class Job:
     seed: int
     hosts: tuple[int, ...]  # the host of each rank
     is_leader: bool
+
+    @property
+    def host(self) -> int:
+        """The host of this rank."""
+        return self.hosts[distributed.rank()]
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether there are tables on other hosts to keep equal."""
+        return len(set(self.hosts)) > 1
 
 
 _current: Job | None = None
@@ -84,7 +93,7 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     _set_up_logging()
     _share_devices()
     _check_arguments(job, seed)
-    hosts = _hosts(distributed.allgather_object(distributed.local_rank()))
+    hosts = distributed.hosts()
     name, tokens = distributed.broadcast_object(
         (secrets.token_hex(4) if job is None else job, [secrets.randbits(64) for _ in hosts])
     )
@@ -146,16 +155,6 @@ def _share_devices() -> None:
             "are (%s). Call init() first.",
             error,
         )
-
-
-def _hosts(local_ranks: list[int]) -> tuple[int, ...]:
-    """Returns the host of each rank; a host begins with its leader, local rank 0.
-
-    Not Horovod's cross_rank, which on hosts with different numbers of ranks counts anew for each
-    local rank.
-    """
-    hosts = tuple(itertools.accumulate(int(local_rank == 0) for local_rank in local_ranks))
-    return tuple(host - 1 for host in hosts)
 
 
 def _check_arguments(job: str | None, seed: int) -> None:

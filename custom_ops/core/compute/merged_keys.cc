@@ -30,6 +30,7 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, int
     const int64_t end = ranks[0].keys.size() * (part + 1) / parts;
     keys_ = ranks[0].keys.subspan(begin, end - begin);
     only_ = ranks[0].gradients + begin * dim;
+    only_ranks_ = ranks[0].ranks == nullptr ? nullptr : ranks[0].ranks + begin;
     return;
   }
   int64_t most = 0;
@@ -44,30 +45,31 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, int
     for (int64_t i = 0; i < rank.keys.size(); ++i) {
       const int64_t key = rank.keys[i];
       if (parts > 1 && PartOf(key, parts) != part) continue;
-      Add(key, rank.gradients + i * dim, static_cast<uint32_t>(rank.host));
+      Add(key, rank.gradients + i * dim, static_cast<uint32_t>(rank.host),
+          rank.ranks == nullptr ? 1 : rank.ranks[i]);
     }
   }
   keys_ = unique_.keys();
 }
 
-void MergedKeys::Add(int64_t key, const float* gradient, uint32_t host) {
+void MergedKeys::Add(int64_t key, const float* gradient, uint32_t host, uint32_t ranks) {
   const auto number = static_cast<size_t>(unique_.Number(key));
   if (number == firsts_.size()) {
-    firsts_.push_back({gradient, host, 1, 0, 0});
+    firsts_.push_back({gradient, host, ranks, 0, 0});
     return;
   }
   others_.push_back({gradient, host, 0});
   const auto here = static_cast<uint32_t>(others_.size());
   First& first = firsts_[number];
-  (first.count == 1 ? first.next : others_[first.last - 1].next) = here;
+  (first.next == 0 ? first.next : others_[first.last - 1].next) = here;
   first.last = here;
-  ++first.count;
+  first.count += ranks;
 }
 
 const float* MergedKeys::Sum(int64_t i, float* scratch) const {
   if (only_ != nullptr) return only_ + i * dim_;
   const First& first = this->first(i);
-  if (first.count == 1) return first.gradient;
+  if (first.next == 0) return first.gradient;
   float* host_sum = scratch;
   float* total = scratch + dim_;
   bool several_hosts = false;

@@ -20,11 +20,13 @@
 
 namespace tfhybrid {
 
-// What one rank brings for a table. REQUIRES: its keys are distinct.
+// What one rank, or one host for all of its ranks, brings for a table. REQUIRES: its keys are
+// distinct.
 struct RankGradients {
   Span<const int64_t> keys;
   const float* gradients;  // [keys, dim]
   int64_t host;
+  const uint16_t* ranks = nullptr;  // of a host: in how many of its ranks each key occurred
 };
 
 class MergedKeys {
@@ -34,7 +36,10 @@ class MergedKeys {
 
   Span<const int64_t> keys() const { return keys_; }
   // Ranks that have keys()[i].
-  uint32_t Count(int64_t i) const { return firsts_.empty() ? 1 : first(i).count; }
+  uint32_t Count(int64_t i) const {
+    if (only_ == nullptr) return first(i).count;
+    return only_ranks_ == nullptr ? 1 : only_ranks_[i];
+  }
   // Floats that Sum() wants as scratch.
   static int64_t ScratchFloats(int64_t dim) { return 2 * dim; }
   // The sum for keys()[i]: in `scratch`, or in place where there is but one gradient.
@@ -47,7 +52,7 @@ class MergedKeys {
     uint32_t host;
     uint32_t count;
     uint32_t next;  // in others_, + 1; 0 is none
-    uint32_t last;
+    uint32_t last;  // likewise
   };
   struct Other {
     const float* gradient;
@@ -56,11 +61,12 @@ class MergedKeys {
   };
 
   const First& first(int64_t i) const { return firsts_[static_cast<size_t>(i)]; }
-  void Add(int64_t key, const float* gradient, uint32_t host);
+  void Add(int64_t key, const float* gradient, uint32_t host, uint32_t ranks);
 
   int64_t dim_ = 0;
   Span<const int64_t> keys_;
   const float* only_ = nullptr;  // the gradients of the one rank there is; then firsts_ is empty
+  const uint16_t* only_ranks_ = nullptr;
   UniqueKeys unique_;
   std::vector<First> firsts_;
   std::vector<Other> others_;

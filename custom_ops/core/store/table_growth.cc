@@ -38,6 +38,11 @@ Status TableWriter::Reserve(int64_t rows) {
   return ReserveIndex(rows);
 }
 
+int64_t TableWriter::Room() const {
+  const int64_t capacity = locator_.Capacity(static_cast<int64_t>(chunks_.size()));
+  return std::min(capacity, KeyIndex::MaxKeys(SlotsOf(index_file_).size())) - rows();
+}
+
 Status TableWriter::AddChunk() {
   Chunk chunk = {};
   bool made = false;

@@ -84,6 +84,8 @@ class TableWriter {
   void Find(Span<const int64_t> keys, RowSet* set) const;
   // Makes room for `rows` rows in all, so that creating them cannot fail.
   Status Reserve(int64_t rows);
+  // Rows for which Reserve() cannot fail, because they need nothing new.
+  int64_t Room() const;
   // Writes the rows of set.missing[begin, end): the first of all missing keys gets row `first`.
   // REQUIRES: room is reserved; first >= rows().
   void Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first, int64_t begin,

@@ -16,22 +16,22 @@ namespace tfhybrid {
 // Reusable scratch; not thread-safe.
 class GradientPacker {
  public:
-  // One entry per table; `parallel_for` runs tables side by side. Returns the number of distinct
-  // keys of each. REQUIRES: gradients that are distinct lie in an array.
-  const std::vector<int64_t>& Number(std::vector<KeyGradients> tables,
+  // By table, its batches in order; `parallel_for` runs tables side by side. Returns the number of
+  // distinct keys of each table. REQUIRES: gradients that are distinct lie in an array.
+  const std::vector<int64_t>& Number(std::vector<std::vector<KeyGradients>> tables,
                                      const ParallelFor& parallel_for);
-  // Writes the keys and sums of what was numbered last.
-  void Fill(const MessageSchema& schema, const MessageBuilder& message,
+  // Writes the keys of what was numbered last, and their sums times `factor`.
+  void Fill(const MessageSchema& schema, const MessageBuilder& message, float factor,
             const ParallelFor& parallel_for) const;
 
  private:
   struct Table {
-    std::vector<KeyGradients> gradients;  // one
-    GradientSum sum;                      // unused where keys are distinct
-    bool distinct() const { return gradients.front().distinct; }
+    std::vector<KeyGradients> batches;
+    GradientSum sum;  // unused where keys are distinct
+    bool distinct() const { return batches.size() == 1 && batches.front().distinct; }
   };
 
-  void Copy(const MessageSchema& schema, const MessageBuilder& message,
+  void Copy(const MessageSchema& schema, const MessageBuilder& message, float factor,
             const ParallelFor& parallel_for) const;
 
   std::vector<Table> tables_;

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <map>
 #include <thread>
+
+#include "core/sync/host_exchange.h"
 
 namespace tfhybrid {
 namespace {
@@ -24,6 +25,18 @@ OpenUpdates& TheOpenUpdates() {
   return *updates;
 }
 
+// One message of each mailbox.
+Result<std::vector<GradientMessage>> ReadEach(const MessageSchema& schema,
+                                              std::vector<MailboxReader>* readers) {
+  std::vector<GradientMessage> messages;
+  for (MailboxReader& reader : *readers) {
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, reader.Words());
+    TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> one, ParseMessages(schema, words, 1));
+    messages.push_back(std::move(one.front()));
+  }
+  return messages;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<HostUpdate>> HostUpdate::Named(const std::shared_ptr<Store>& store,
@@ -40,15 +53,49 @@ Result<std::shared_ptr<HostUpdate>> HostUpdate::Named(const std::shared_ptr<Stor
     std::shared_ptr<HostUpdate> made(new HostUpdate(store, name, settings));
     made->directory_ = store->directory();
     made->token_ = store->token();
-    if (settings.mailbox_per_rank || store->is_leader()) {
-      const std::string which =
-          settings.mailbox_per_rank ? std::to_string(store->local_rank()) : "all";
-      TFHYBRID_ASSIGN_OR_RETURN(made->mailbox_,
-                                Mailbox::Create(made->Path("." + which), made->token_));
+    if (settings.sync != Sync::kGathered) {
+      TFHYBRID_ASSIGN_OR_RETURN(
+          made->mailbox_,
+          Mailbox::Create(made->Path("." + std::to_string(store->local_rank())), made->token_));
+    }
+    if (settings.sync != Sync::kMailboxes && store->is_leader()) {
+      TFHYBRID_ASSIGN_OR_RETURN(made->posted_all_,
+                                Mailbox::Create(made->Path(".all"), made->token_));
+      if (settings.sync == Sync::kExchanged) {
+        made->exchange_ = std::make_unique<HostExchange>(made.get());
+      }
     }
     update = std::move(made);
   }
   return update;
+}
+
+HostUpdate::HostUpdate(const std::shared_ptr<Store>& store, std::string name,
+                       UpdateSettings settings)
+    : store_(store), name_(std::move(name)), settings_(std::move(settings)) {}
+
+HostUpdate::~HostUpdate() = default;
+
+void HostUpdate::Keep(const std::vector<KeyGradients>& tables) {
+  std::vector<KeptGradients> batch;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const KeyGradients& table = tables[t];
+    const int64_t floats = table.keys.size() * settings_.schema.dims[t];
+    batch.push_back(
+        {{table.keys.begin(), table.keys.end()}, {table.gradients, table.gradients + floats}});
+  }
+  kept_.push_back(std::move(batch));
+}
+
+std::vector<std::vector<KeyGradients>> HostUpdate::kept() const {
+  std::vector<std::vector<KeyGradients>> tables(settings_.schema.tables.size());
+  for (const std::vector<KeptGradients>& batch : kept_) {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      tables[t].push_back(
+          {batch[t].keys, batch[t].gradients.data(), RowLayout::Array(settings_.schema.dims[t])});
+    }
+  }
+  return tables;
 }
 
 std::string HostUpdate::Path(const std::string& what) const {
@@ -67,50 +114,68 @@ Status HostUpdate::Post(Span<const int64_t> key_counts,
   return Status::Ok();
 }
 
+Result<std::vector<GradientMessage>> HostUpdate::Collect() {
+  ++led_;
+  for (int rank = 0; rank < static_cast<int>(settings_.local_ranks); ++rank) {
+    if (static_cast<size_t>(rank) == readers_.size()) {
+      TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, OpenMailbox(rank));
+      readers_.push_back(std::move(reader));
+    }
+    TFHYBRID_RETURN_IF_ERROR(
+        readers_[static_cast<size_t>(rank)].Wait(led_, [&] { return CheckRank(rank); }));
+  }
+  return ReadEach(settings_.schema, &readers_);
+}
+
+Status HostUpdate::CheckRank(int local_rank) const {
+  const std::shared_ptr<Store> store = store_.lock();
+  if (store != nullptr) return store->CheckRank(local_rank);
+  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+}
+
+Result<MailboxReader> HostUpdate::OpenMailbox(int local_rank) const {
+  const std::string path = Path("." + std::to_string(local_rank));
+  while (true) {
+    Result<MailboxReader> reader = MailboxReader::Open(path, token_);
+    if (reader.ok() || reader.status().code() != StatusCode::kNotFound) return reader;
+    TFHYBRID_RETURN_IF_ERROR(CheckRank(local_rank));
+    std::this_thread::sleep_for(kOpenPoll);
+  }
+}
+
 Status HostUpdate::PostAll(Span<const int64_t> words) {
-  TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> room, mailbox_->Write(words.size()));
-  std::memcpy(room.data(), words.data(), static_cast<size_t>(words.size()) * sizeof(int64_t));
-  mailbox_->Post();
+  const MessageSchema& schema = settings_.schema;
+  TFHYBRID_ASSIGN_OR_RETURN(
+      const std::vector<GradientMessage> messages,
+      ParseMessages(schema, words, static_cast<int64_t>(settings_.hosts.size())));
+  TFHYBRID_RETURN_IF_ERROR(FailureOf(messages));
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> room,
+                            posted_all_->Write(WidenedWords(schema, messages)));
+  Widen(schema, messages, room);
+  posted_all_->Post();
   return Status::Ok();
+}
+
+Result<std::vector<GradientMessage>> HostUpdate::ReadAll() {
+  if (all_.empty()) {
+    TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(Path(".all"), token_));
+    all_.push_back(std::move(reader));
+  }
+  return ReadApplied(settings_, &all_);
+}
+
+Status HostUpdate::Stage(const std::vector<GradientMessage>& messages,
+                         const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  if (update_ == nullptr) TFHYBRID_RETURN_IF_ERROR(OpenJournal(tables));
+  return update_->Stage(messages, tables, parallel_for);
 }
 
 Status HostUpdate::Apply(const std::vector<GradientMessage>& messages,
                          Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
                          const ParallelFor& parallel_for) {
-  if (update_ == nullptr) TFHYBRID_RETURN_IF_ERROR(OpenJournal(tables));
-  return update_->Run(messages, learning_rates, tables, parallel_for);
-}
-
-Result<std::vector<GradientMessage>> HostUpdate::Collect() {
-  ++led_;
-  const size_t wanted = settings_.mailbox_per_rank ? settings_.hosts.size() : 1;
-  for (size_t rank = 0; rank < wanted; ++rank) {
-    const int local_rank = settings_.mailbox_per_rank ? static_cast<int>(rank) : 0;
-    if (rank == readers_.size()) {
-      const std::string which = settings_.mailbox_per_rank ? std::to_string(rank) : "all";
-      TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, OpenMailbox(which, local_rank));
-      readers_.push_back(std::move(reader));
-    }
-    TFHYBRID_RETURN_IF_ERROR(readers_[rank].Wait(led_, [&] {
-      const std::shared_ptr<Store> store = store_.lock();
-      return store == nullptr ? Status::Error(StatusCode::kFailedPrecondition, "The job has ended")
-                              : store->CheckRank(local_rank);
-    }));
-  }
-  return ReadMessages(settings_, &readers_);
-}
-
-Result<MailboxReader> HostUpdate::OpenMailbox(const std::string& which, int local_rank) const {
-  while (true) {
-    Result<MailboxReader> reader = MailboxReader::Open(Path("." + which), token_);
-    if (reader.ok() || reader.status().code() != StatusCode::kNotFound) return reader;
-    const std::shared_ptr<Store> store = store_.lock();
-    if (store == nullptr) {
-      return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
-    }
-    TFHYBRID_RETURN_IF_ERROR(store->CheckRank(local_rank));
-    std::this_thread::sleep_for(kOpenPoll);
-  }
+  TFHYBRID_RETURN_IF_ERROR(Stage(messages, tables, parallel_for));
+  Commit(learning_rates, tables, parallel_for);
+  return Status::Ok();
 }
 
 Status HostUpdate::OpenJournal(const std::vector<TableWriter*>& tables) {
@@ -125,21 +190,11 @@ Status HostUpdate::OpenJournal(const std::vector<TableWriter*>& tables) {
   return Status::Ok();
 }
 
-Result<std::vector<GradientMessage>> ReadMessages(const UpdateSettings& settings,
-                                                  std::vector<MailboxReader>* readers) {
-  const auto ranks = static_cast<int64_t>(settings.hosts.size());
-  if (!settings.mailbox_per_rank) {
-    TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, readers->front().Words());
-    return ParseMessages(settings.schema, words, ranks);
-  }
-  std::vector<GradientMessage> messages;
-  for (MailboxReader& reader : *readers) {
-    TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, reader.Words());
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> one,
-                              ParseMessages(settings.schema, words, 1));
-    messages.push_back(std::move(one.front()));
-  }
-  return messages;
+Result<std::vector<GradientMessage>> ReadApplied(const UpdateSettings& settings,
+                                                 std::vector<MailboxReader>* readers) {
+  if (settings.sync == Sync::kMailboxes) return ReadEach(settings.schema, readers);
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, readers->front().Words());
+  return ParseMessages(settings.schema, words, static_cast<int64_t>(settings.hosts.size()));
 }
 
 }  // namespace tfhybrid

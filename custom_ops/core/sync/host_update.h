@@ -4,7 +4,7 @@
 // Files in the store's directory, for an update named NAME:
 //
 //   NAME.R.mail, NAME.R.mail.G    mailbox of local rank R, where each rank posts its own message
-//   NAME.all.mail, ...            the leader's own, where it gets the messages of all ranks at once
+//   NAME.all.mail, ...            the leader's own, for the messages of all ranks or hosts at once
 //   NAME.journal                  what the leader is applying
 //
 // A rank's posts are one thread's at a time, and so is the leader's half; the two may run at once.
@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/compute/gradient_sum.h"
 #include "core/store/store.h"
 #include "core/sync/mailbox.h"
 #include "core/sync/table_update.h"
@@ -30,8 +31,11 @@
 
 namespace tfhybrid {
 
+class HostExchange;
+
 class HostUpdate {
  public:
+  ~HostUpdate();
   // The update of that name of the store, opened by this process when first asked for. Thread-safe.
   static Result<std::shared_ptr<HostUpdate>> Named(const std::shared_ptr<Store>& store,
                                                    const std::string& name,
@@ -39,24 +43,49 @@ class HostUpdate {
 
   const UpdateSettings& settings() const { return settings_; }
 
-  // Posts the message of `key_counts` keys per table that `fill` writes. Where it cannot, the
-  // leader is told. REQUIRES: the tables have reached the version that the last post led to.
+  // A micro-batch: its gradients go with the message that this rank posts next.
+  void Keep(const std::vector<KeyGradients>& tables);
+  // Micro-batches that were kept, by table; valid until Forget().
+  std::vector<std::vector<KeyGradients>> kept() const;
+  void Forget() { kept_.clear(); }
+
+  // Posts this rank's message of `key_counts` keys per table that `fill` writes. Where it cannot,
+  // the leader is told. REQUIRES: the tables have reached the version that the last post led to.
   Status Post(Span<const int64_t> key_counts,
               const std::function<void(const MessageBuilder&)>& fill);
-  // Posts the messages of all ranks, end to end. REQUIRES: the leader, and as for Post().
-  Status PostAll(Span<const int64_t> words);
+  // Instead, where there is nothing to post: tells the leader why.
+  void PostFailure(const std::string& why) { mailbox_->PostFailure(why); }
 
-  // The leader's half: waits for the next message of every rank; kPeerDied if one will not come.
+  // The leader's half. Waits for the next message of every rank of this host; kPeerDied if one will
+  // not come. Not with Sync::kGathered.
   Result<std::vector<GradientMessage>> Collect();
-  // And applies them. REQUIRES: the writers are the caller's alone.
+  // Posts messages of all ranks or hosts that came end to end, with their gradients as floats.
+  Status PostAll(Span<const int64_t> words);
+  // Words for which PostAll() cannot fail.
+  int64_t RoomForAll() const { return posted_all_->Room(); }
+  Result<std::vector<GradientMessage>> ReadAll();
+
+  // The leader's, with Sync::kExchanged.
+  HostExchange* exchange() const { return exchange_.get(); }
+
+  // Everything about an update that may fail, and the rest (core/sync/table_update.h).
+  // REQUIRES: the writers are the caller's alone.
+  Status Stage(const std::vector<GradientMessage>& messages,
+               const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  const TableUpdate& staged() const { return *update_; }
+  void Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
+              const ParallelFor& parallel_for) {
+    update_->Commit(learning_rates, tables, parallel_for);
+  }
+  // Both.
   Status Apply(const std::vector<GradientMessage>& messages, Span<const float> learning_rates,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
 
  private:
-  HostUpdate(const std::shared_ptr<Store>& store, std::string name, UpdateSettings settings)
-      : store_(store), name_(std::move(name)), settings_(std::move(settings)) {}
+  HostUpdate(const std::shared_ptr<Store>& store, std::string name, UpdateSettings settings);
   std::string Path(const std::string& what) const;
-  Result<MailboxReader> OpenMailbox(const std::string& which, int local_rank) const;
+  Result<MailboxReader> OpenMailbox(int local_rank) const;
+  Status CheckRank(int local_rank) const;
   Status OpenJournal(const std::vector<TableWriter*>& tables);
 
   const std::weak_ptr<Store> store_;
@@ -64,16 +93,25 @@ class HostUpdate {
   uint64_t token_ = 0;
   const std::string name_;
   const UpdateSettings settings_;
-  std::optional<Mailbox> mailbox_;
+  std::optional<Mailbox> mailbox_;  // this rank's; not with Sync::kGathered
+  struct KeptGradients {
+    std::vector<int64_t> keys;
+    std::vector<float> gradients;
+  };
+  std::vector<std::vector<KeptGradients>> kept_;  // by micro-batch and table
   // The leader's.
   uint64_t led_ = 0;  // messages of each rank that were waited for
   std::vector<MailboxReader> readers_;
+  std::optional<Mailbox> posted_all_;  // not with Sync::kMailboxes
+  std::vector<MailboxReader> all_;     // its reader, once opened
   std::unique_ptr<TableUpdate> update_;
+  std::unique_ptr<HostExchange> exchange_;
 };
 
-// The messages in the mailboxes of an update, as the leader reads them.
-Result<std::vector<GradientMessage>> ReadMessages(const UpdateSettings& settings,
-                                                  std::vector<MailboxReader>* readers);
+// The messages that an update applies, from the mailboxes where they lie still: one of each rank,
+// or the one of all.
+Result<std::vector<GradientMessage>> ReadApplied(const UpdateSettings& settings,
+                                                 std::vector<MailboxReader>* readers);
 
 }  // namespace tfhybrid
 

@@ -61,6 +61,10 @@ Result<Span<int64_t>> Mailbox::Write(int64_t words) {
   return Span<int64_t>(reinterpret_cast<int64_t*>(messages_.mutable_data() + kPageBytes), words);
 }
 
+int64_t Mailbox::Room() const {
+  return messages_.mapped() ? (messages_.size() - kPageBytes) / int64_t{sizeof(int64_t)} : 0;
+}
+
 void Mailbox::Post() {
   segment()->failed = 0;
   segment()->words = static_cast<uint64_t>(words_);

@@ -45,6 +45,8 @@ class Mailbox {
 
   // Room for a message. REQUIRES: the tables have reached the version that the last post led to.
   Result<Span<int64_t>> Write(int64_t words);
+  // Words for which Write() cannot fail.
+  int64_t Room() const;
   // Publishes what was written into the room that Write() gave last.
   void Post();
   // Instead of a message.

@@ -30,13 +30,13 @@ std::vector<std::string> Journals(const std::string& directory) {
 Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_t token,
                                                 const UpdateSettings& settings,
                                                 std::vector<MailboxReader>* readers) {
-  const size_t count = settings.mailbox_per_rank ? settings.hosts.size() : 1;
-  for (size_t rank = 0; rank < count; ++rank) {
-    const std::string which = settings.mailbox_per_rank ? std::to_string(rank) : "all";
+  const bool per_rank = settings.sync == Sync::kMailboxes;
+  for (size_t rank = 0; rank < (per_rank ? settings.hosts.size() : 1); ++rank) {
+    const std::string which = per_rank ? std::to_string(rank) : "all";
     TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(path + "." + which, token));
     readers->push_back(std::move(reader));
   }
-  return ReadMessages(settings, readers);
+  return ReadApplied(settings, readers);
 }
 
 Status FinishUpdate(const std::string& path, const Store& store, const ParallelFor& parallel_for) {

@@ -31,40 +31,55 @@ float TableUpdate::Scale(uint32_t count) const {
     case Reduction::kFrequency:
       return 1.0f / static_cast<float>(count);
     case Reduction::kMean:
-      return 1.0f / static_cast<float>(journal_.settings().hosts.size());
+      return 1.0f / static_cast<float>(samples_);
     case Reduction::kSum:
       return 1.0f;
   }
   return 1.0f;
 }
 
-Status TableUpdate::Run(const std::vector<GradientMessage>& messages,
-                        Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-                        const ParallelFor& parallel_for) {
-  std::vector<uint64_t> versions;
+Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
+                          const std::vector<TableWriter*>& tables,
+                          const ParallelFor& parallel_for) {
   for (const TableWriter* table : tables) {
-    versions.push_back(table->version() + 1);
     if (table->optimizer().kind != OptimizerKind::kNone) continue;
     return Status::Error(StatusCode::kFailedPrecondition, "Table '", table->name(),
                          "' has no optimizer: was the DistributedOptimizer built for it?");
   }
   Plan(messages, tables, parallel_for);
-  TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
+  return Reserve(tables);
+}
+
+std::vector<int64_t> TableUpdate::NewRows(size_t tables) const {
+  std::vector<int64_t> rows(tables, 0);
+  for (const Unit& unit : units_) {
+    rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
+  }
+  return rows;
+}
+
+int64_t TableUpdate::Keys() const {
+  int64_t keys = 0;
+  for (const Unit& unit : units_) keys += unit.merged.keys().size();
+  return keys;
+}
+
+void TableUpdate::Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
+                         const ParallelFor& parallel_for) {
+  std::vector<uint64_t> versions;
+  for (const TableWriter* table : tables) versions.push_back(table->version() + 1);
   TFHYBRID_FAULT_POINT();
   journal_.Begin(versions, learning_rates);
   TFHYBRID_FAULT_POINT();
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
-  return Status::Ok();
 }
 
 Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
                            const std::vector<TableWriter*>& tables,
                            const ParallelFor& parallel_for) {
   Plan(messages, tables, parallel_for);
-  int64_t rows = 0;
-  for (const Unit& unit : units_) rows += unit.merged.keys().size();
-  TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(rows));
+  TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Keys()));
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
@@ -74,15 +89,22 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
 void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
                        const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   std::vector<std::vector<RankGradients>> ranks(tables.size());
+  bool skip = false;
+  samples_ = 0;
+  for (const GradientMessage& message : messages) {
+    skip = skip || message.header.skip != 0;
+    samples_ += message.header.samples;
+  }
   size_t used = 0;
   int64_t total = 0;
   for (size_t table = 0; table < tables.size(); ++table) {
     int64_t keys = 0;
     for (size_t rank = 0; rank < messages.size(); ++rank) {
       const GradientMessage& message = messages[rank];
-      ranks[table].push_back(
-          {message.keys[table], message.gradients[table], journal_.settings().hosts[rank]});
-      keys += message.keys[table].size();
+      ranks[table].push_back({skip ? Span<const int64_t>() : message.keys[table],
+                              message.gradients[table], journal_.settings().hosts[rank],
+                              message.ranks[table]});
+      keys += ranks[table].back().keys.size();
     }
     const int64_t parts = 1 + keys / kUnitKeys;
     for (int64_t part = 0; part < parts; ++part, ++used) {
@@ -127,10 +149,7 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
       tables[unit.table]->Initialise(unit.merged.keys(), unit.rows, unit.first, first, last);
     });
   });
-  std::vector<int64_t> added(tables.size(), 0);
-  for (const Unit& unit : units_) {
-    added[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
-  }
+  const std::vector<int64_t> added = NewRows(tables.size());
   for (size_t t = 0; t < tables.size(); ++t) {
     if (added[t] > 0) tables[t]->AddRows(added[t]);
   }

@@ -32,10 +32,18 @@ class TableUpdate {
  public:
   explicit TableUpdate(UpdateJournal journal) : journal_(std::move(journal)) {}
 
-  // On failure every table is as it was. REQUIRES: messages, learning_rates and tables have one
-  // entry per rank, table and table.
-  Status Run(const std::vector<GradientMessage>& messages, Span<const float> learning_rates,
-             const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  // Everything that may fail: plans the update and makes room for it. On failure every table is as
+  // it was. REQUIRES: messages and tables have one entry per source and table.
+  Status Stage(const std::vector<GradientMessage>& messages,
+               const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  // Rows by table that what was staged will create.
+  std::vector<int64_t> NewRows(size_t tables) const;
+  // Distinct keys that were staged.
+  int64_t Keys() const;
+  // Applies what was staged. REQUIRES: learning_rates has one entry per table, the messages lie
+  // where they lay, and the tables are as they were.
+  void Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
+              const ParallelFor& parallel_for);
 
   // Finishes the update that the journal says was begun. REQUIRES: the messages of that update.
   Status Resume(const std::vector<GradientMessage>& messages,
@@ -63,6 +71,7 @@ class TableUpdate {
   float Scale(uint32_t count) const;
 
   UpdateJournal journal_;
+  int64_t samples_ = 0;  // of the batches of all ranks
   std::vector<Unit> units_;
 };
 

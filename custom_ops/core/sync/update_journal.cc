@@ -36,7 +36,8 @@ Status CheckSizes(const std::string& path, const MappedFile& file) {
       LanesOffset(static_cast<int64_t>(segment.ranks), static_cast<int64_t>(segment.tables)) +
               UpdateJournal::kLanes * static_cast<int64_t>(segment.lane_bytes) <=
           file.size() &&
-      segment.reduction <= static_cast<uint32_t>(Reduction::kMean);
+      segment.reduction <= static_cast<uint32_t>(Reduction::kMean) &&
+      segment.sync <= static_cast<uint32_t>(Sync::kExchanged);
   if (sane) return Status::Ok();
   return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", segment.ranks, " ranks, ",
                        segment.tables, " tables and lanes of ", segment.lane_bytes, " bytes in ",
@@ -67,7 +68,7 @@ Result<UpdateJournal> UpdateJournal::Create(const std::string& path, uint64_t to
                     LanesOffset(ranks, tables) + kLanes * lane_bytes, "the journal of updates"));
   auto* segment = reinterpret_cast<JournalSegment*>(file.mutable_data());
   segment->reduction = static_cast<uint32_t>(settings.reduction);
-  segment->mailbox_per_rank = settings.mailbox_per_rank;
+  segment->sync = static_cast<uint32_t>(settings.sync);
   segment->ranks = static_cast<uint64_t>(ranks);
   segment->tables = static_cast<uint64_t>(tables);
   segment->lane_bytes = static_cast<uint64_t>(lane_bytes);
@@ -96,7 +97,7 @@ Result<UpdateJournal> UpdateJournal::Open(const std::string& path, uint64_t toke
   const auto& segment = *reinterpret_cast<const JournalSegment*>(file.data());
   UpdateSettings settings;
   settings.reduction = static_cast<Reduction>(segment.reduction);
-  settings.mailbox_per_rank = segment.mailbox_per_rank != 0;
+  settings.sync = static_cast<Sync>(segment.sync);
   const auto* hosts = reinterpret_cast<const int64_t*>(file.data() + HostsOffset());
   settings.hosts.assign(hosts, hosts + segment.ranks);
   UpdateJournal journal(std::move(settings), std::move(file));

@@ -47,14 +47,23 @@ enum class Reduction : uint32_t {
 
 Result<Reduction> ParseReduction(const std::string& name);
 
+// How messages reach the leader that applies them. Numbers are stored in journals.
+enum class Sync : uint32_t {
+  kGathered = 0,   // those of all ranks, end to end, which the leader posts to NAME.all
+  kMailboxes = 1,  // each rank of the host posts its own to NAME.R
+  kExchanged = 2,  // so too, and the leader posts what the hosts exchanged to NAME.all
+};
+
 // What stays the same from update to update.
 struct UpdateSettings {
   MessageSchema schema;
-  std::vector<int64_t> hosts;  // of each rank; ranks of a host follow each other
+  std::vector<int64_t> hosts;  // of each message that is applied; those of a host follow each other
   Reduction reduction = Reduction::kFrequency;
-  // Whether each rank posts to a mailbox of its own (NAME.R), or the leader puts the messages of
-  // all ranks into one (NAME.all).
-  bool mailbox_per_rank = true;
+  Sync sync = Sync::kMailboxes;
+  // Not known to journals.
+  int64_t local_ranks = 0;  // that post to the leader
+  int64_t host = 0;         // the number of this one
+  int64_t form = 0;         // of messages between hosts
 };
 
 struct JournalTable {
@@ -70,7 +79,7 @@ struct JournalSegment {
   SegmentHeader header;
   uint64_t begun;  // atomic: not 0 from Begin() to End()
   uint32_t reduction;
-  uint32_t mailbox_per_rank;
+  uint32_t sync;
   uint64_t ranks;
   uint64_t tables;
   uint64_t lane_bytes;

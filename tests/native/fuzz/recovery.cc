@@ -80,16 +80,17 @@ Files HalfDone() {
       MakeTable(store.get(), "user", 3, OptimizerKind::kAdagrad),
       MakeTable(store.get(), "item", 2, OptimizerKind::kSgd)};
   const std::vector<float> rates = {0.1f, 0.1f};
-  UpdateSettings settings = {kSchema, {0, 0}, Reduction::kFrequency, false};
+  UpdateSettings settings = {kSchema, {0, 0}, Reduction::kFrequency, Sync::kGathered};
 
   const auto all = HostUpdate::Named(store, "all", settings).Take();
   std::vector<int64_t> words = MessageOf(0);
   const std::vector<int64_t> second = MessageOf(10);
   words.insert(words.end(), second.begin(), second.end());
   Must(all->PostAll(words));
-  Must(all->Apply(all->Collect().Take(), rates, tables, RunInline));
+  Must(all->Apply(all->ReadAll().Take(), rates, tables, RunInline));
 
-  settings.mailbox_per_rank = true;
+  settings.sync = Sync::kMailboxes;
+  settings.local_ranks = 2;
   const auto each = HostUpdate::Named(store, "each", settings).Take();
   Must(each->Post(kCounts, [](const MessageBuilder& message) { Fill(100, message); }));
   PostInto(store->directory() + "/each.1", store->token(), second);

@@ -42,7 +42,7 @@ StoreConfig GoldenStoreConfig(const std::string& shm_directory) {
 }
 
 UpdateSettings GoldenSettings() {
-  return {{{kGoldenTable}, {kGoldenDim}}, {0}, Reduction::kSum, true};
+  return {{{kGoldenTable}, {kGoldenDim}}, {0}, Reduction::kSum, Sync::kMailboxes, 1};
 }
 
 Files MakeGoldenStore(const std::string& shm_directory) {

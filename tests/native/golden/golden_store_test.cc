@@ -131,7 +131,7 @@ TEST_F(GoldenStoreTest, JournalTellsOfTheUpdate) {
   EXPECT_EQ(GoldenSettings().schema.dims, settings.schema.dims);
   EXPECT_EQ(GoldenSettings().hosts, settings.hosts);
   EXPECT_EQ(Reduction::kSum, settings.reduction);
-  EXPECT_TRUE(settings.mailbox_per_rank);
+  EXPECT_EQ(Sync::kMailboxes, settings.sync);
   EXPECT_FALSE(journal.value().begun());
   EXPECT_EQ(1u, journal.value().version(0));
   EXPECT_EQ(kGoldenRate, journal.value().learning_rate(0));

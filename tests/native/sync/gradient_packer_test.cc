@@ -51,10 +51,17 @@ class GradientPackerTest : public testing::Test {
     return tables;
   }
 
+  // Each table's gradients as its only batch.
+  static std::vector<std::vector<KeyGradients>> Each(const std::vector<KeyGradients>& tables) {
+    std::vector<std::vector<KeyGradients>> batches;
+    for (const KeyGradients& table : tables) batches.push_back({table});
+    return batches;
+  }
+
   std::vector<int64_t> Pack(GradientPacker* packer, const ParallelFor& parallel_for) const {
-    const std::vector<int64_t>& counts = packer->Number(Tables(), parallel_for);
+    const std::vector<int64_t>& counts = packer->Number(Each(Tables()), parallel_for);
     std::vector<int64_t> words(static_cast<size_t>(MessageWords(schema_, counts)), -1);
-    packer->Fill(schema_, MessageBuilder(schema_, counts, words), parallel_for);
+    packer->Fill(schema_, MessageBuilder(schema_, counts, words), 1.0f, parallel_for);
     return words;
   }
 
@@ -118,7 +125,8 @@ TEST_F(GradientPackerTest, ScratchIsReusedForOtherSteps) {
 TEST_F(GradientPackerTest, NothingToSayIsAMessage) {
   GradientPacker packer;
   Fill({0, 0}, 1);
-  EXPECT_EQ(4u, Pack(&packer, RunInline).size());
+  const std::vector<int64_t> none = {0, 0};
+  EXPECT_EQ(MessageWords(schema_, none), static_cast<int64_t>(Pack(&packer, RunInline).size()));
 }
 
 }  // namespace

@@ -35,11 +35,11 @@ class HostUpdateTest : public testing::Test {
   }
   std::shared_ptr<Store> Join() const { return Store::Attach(Config(1)).Take(); }
 
-  static UpdateSettings Settings(bool mailbox_per_rank) {
-    return {{{"item"}, {2}}, {0, 0}, Reduction::kSum, mailbox_per_rank};
+  static UpdateSettings Settings(Sync sync) {
+    return {{{"item"}, {2}}, {0, 0}, Reduction::kSum, sync, 2};
   }
   static std::shared_ptr<HostUpdate> Named(const std::shared_ptr<Store>& store) {
-    return HostUpdate::Named(store, "sgd", Settings(true)).Take();
+    return HostUpdate::Named(store, "sgd", Settings(Sync::kMailboxes)).Take();
   }
 
   static void Fill(const MessageBuilder& message, const std::vector<int64_t>& keys,
@@ -55,6 +55,9 @@ class HostUpdateTest : public testing::Test {
   // With learning rate -1 plain SGD adds the gradients.
   Status Lead(HostUpdate* update) const {
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages, update->Collect());
+    return Apply(update, messages);
+  }
+  Status Apply(HostUpdate* update, const std::vector<GradientMessage>& messages) const {
     const std::vector<float> rates = {-1.0f};
     return update->Apply(messages, rates, {table_->writer.get()}, RunInline);
   }
@@ -102,7 +105,7 @@ TEST_F(HostUpdateTest, MessagesGrowAndShrink) {
 
 TEST_F(HostUpdateTest, LeaderPostsForAll) {
   LeadWith(OptimizerKind::kSgd);
-  const auto update = HostUpdate::Named(leader_, "gathered", Settings(false)).Take();
+  const auto update = HostUpdate::Named(leader_, "gathered", Settings(Sync::kGathered)).Take();
   const MessageSchema& schema = update->settings().schema;
   std::vector<int64_t> all;
   for (const float gradient : {1.0f, 10.0f}) {
@@ -112,7 +115,9 @@ TEST_F(HostUpdateTest, LeaderPostsForAll) {
     all.insert(all.end(), words.begin(), words.end());
   }
   ASSERT_OK(update->PostAll(all));
-  ASSERT_OK(Lead(update.get()));
+  const auto messages = update->ReadAll();
+  ASSERT_OK(messages);
+  ASSERT_OK(Apply(update.get(), messages.value()));
   EXPECT_EQ((std::vector<float>{11, 1, 10}), Rows({5, 1, 10}));
 }
 
@@ -166,7 +171,7 @@ TEST_F(HostUpdateTest, RankThatCannotPostTellsTheLeaderWhy) {
 TEST_F(HostUpdateTest, MessageOfAnotherModelIsRefused) {
   LeadWith(OptimizerKind::kSgd);
   const auto other = Join();
-  UpdateSettings settings = Settings(true);
+  UpdateSettings settings = Settings(Sync::kMailboxes);
   settings.schema.dims = {3};
   const auto second = HostUpdate::Named(other, "sgd", settings).Take();
   const auto first = Named(leader_);
@@ -196,7 +201,7 @@ TEST_F(HostUpdateTest, UpdatesHaveNamesAndEndWithTheirStore) {
   LeadWith(OptimizerKind::kSgd);
   const auto update = Named(leader_);
   EXPECT_EQ(update, Named(leader_));
-  EXPECT_NE(update, HostUpdate::Named(leader_, "other", Settings(true)).Take());
+  EXPECT_NE(update, HostUpdate::Named(leader_, "other", Settings(Sync::kMailboxes)).Take());
   ASSERT_OK(Post(update.get(), {1}, 1.0f));
   leader_.reset();
   ExpectError(update->Collect().status(), StatusCode::kFailedPrecondition, {"has ended"});

@@ -40,7 +40,7 @@ TEST_F(KilledUpdateTest, LaterUpdateIsDoneOrNotAtEveryPoint) { KillEverywhere(Sm
 TEST_F(KilledUpdateTest, MessagesInOneMailbox) {
   TrainingPlan plan = SmallPlan();
   plan.hosts = {0, 0, 1};
-  plan.mailbox_per_rank = false;
+  plan.sync = Sync::kGathered;
   plan.reduction = Reduction::kMean;
   KillEverywhere(plan, 2, 1);
 }

@@ -64,14 +64,22 @@ class TableUpdateTest : public TableFixture {
         keys_[rank].push_back(key);
         gradients_[rank].push_back(gradient);
       }
+      messages[rank].header.samples = 1;
       for (size_t t = 0; t < tables.size(); ++t) {
+        messages[rank].ranks.push_back(nullptr);
         messages[rank].keys.emplace_back(keys_[rank].data(),
                                          static_cast<int64_t>(keys_[rank].size()));
         messages[rank].gradients.push_back(gradients_[rank].data());
       }
     }
     const std::vector<float> rates(tables.size(), -1.0f);
-    return update->Run(messages, rates, tables, RunInline);
+    return Run(update, messages, rates, tables);
+  }
+  static Status Run(TableUpdate* update, const std::vector<GradientMessage>& messages,
+                    const std::vector<float>& rates, const std::vector<TableWriter*>& tables) {
+    TFHYBRID_RETURN_IF_ERROR(update->Stage(messages, tables, RunInline));
+    update->Commit(rates, tables, RunInline);
+    return Status::Ok();
   }
 
   std::vector<float> Reduce(const std::string& name, std::vector<int64_t> hosts,
@@ -176,10 +184,11 @@ TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersCanBeTold) {
     std::vector<int64_t> keys = KeysBetween(0, 200);
     const std::vector<float> gradients(200 * 1024, 1.0f);
     GradientMessage message;
+    message.ranks = {nullptr, nullptr};
     message.keys.assign(2, keys);
     message.gradients.assign(2, gradients.data());
     const std::vector<float> rates = {0.1f, 0.1f};
-    const Status full = update.Run({message}, rates, {small.get(), wide.get()}, RunInline);
+    const Status full = Run(&update, {message}, rates, {small.get(), wide.get()});
     ExpectError(full, StatusCode::kResourceExhausted, {"table 'wide'"});
     for (TableWriter* table : {small.get(), wide.get()}) table->PublishFailure(full);
     for (const char* name : {"small", "wide"}) {
@@ -192,7 +201,7 @@ TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersCanBeTold) {
     }
     keys.resize(3);
     message.keys.assign(2, keys);
-    EXPECT_OK(update.Run({message}, rates, {small.get(), wide.get()}, RunInline));
+    EXPECT_OK(Run(&update, {message}, rates, {small.get(), wide.get()}));
     EXPECT_EQ(1u, wide->version());
     EXPECT_EQ(3, small->rows());
   });

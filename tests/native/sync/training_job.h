@@ -72,9 +72,10 @@ class TrainingJob {
     }
     settings.hosts = plan.hosts;
     settings.reduction = plan.reduction;
-    settings.mailbox_per_rank = plan.mailbox_per_rank;
+    settings.sync = plan.sync;
+    settings.local_ranks = static_cast<int64_t>(plan.hosts.size());
     job->stores_.push_back(std::move(store));
-    const int posting = plan.mailbox_per_rank ? static_cast<int>(plan.hosts.size()) : 1;
+    const int posting = plan.sync == Sync::kMailboxes ? static_cast<int>(plan.hosts.size()) : 1;
     for (int rank = 0; rank < posting; ++rank) {
       if (rank > 0) {
         TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<Store> other,
@@ -95,9 +96,11 @@ class TrainingJob {
       TFHYBRID_RETURN_IF_ERROR(PostOf(version, rank, parallel_for, &all));
     }
     HostUpdate* leader = updates_.front().get();
-    if (!plan_.mailbox_per_rank) TFHYBRID_RETURN_IF_ERROR(leader->PostAll(all));
+    const bool gathered = plan_.sync == Sync::kGathered;
+    if (gathered) TFHYBRID_RETURN_IF_ERROR(leader->PostAll(all));
     for (const auto& table : tables_) ++table->posted;
-    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages, leader->Collect());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages,
+                              gathered ? leader->ReadAll() : leader->Collect());
     std::vector<float> rates;
     for (size_t t = 0; t < tables_.size(); ++t) rates.push_back(plan_.Rate(t, version));
     return leader->Apply(messages, rates, writers_, parallel_for);
@@ -112,18 +115,19 @@ class TrainingJob {
   Status PostOf(uint64_t version, size_t rank, const ParallelFor& parallel_for,
                 std::vector<int64_t>* all) {
     std::vector<Batch> batches;
-    std::vector<KeyGradients> gradients;
+    std::vector<std::vector<KeyGradients>> gradients;
     for (size_t t = 0; t < tables_.size(); ++t) {
       batches.push_back(BatchOf(plan_, version, rank, t));
-      gradients.push_back({batches[t].keys, batches[t].gradients.data(),
-                           RowLayout::Array(plan_.tables[t].config.dim)});
+      gradients.push_back({{batches[t].keys, batches[t].gradients.data(),
+                            RowLayout::Array(plan_.tables[t].config.dim)}});
     }
     const std::vector<int64_t>& counts = packer_.Number(gradients, parallel_for);
     const MessageSchema& schema = updates_.front()->settings().schema;
     const auto fill = [&](const MessageBuilder& message) {
-      packer_.Fill(schema, message, parallel_for);
+      message.header()->samples = 1;
+      packer_.Fill(schema, message, 1.0f, parallel_for);
     };
-    if (plan_.mailbox_per_rank) return updates_[rank]->Post(counts, fill);
+    if (plan_.sync == Sync::kMailboxes) return updates_[rank]->Post(counts, fill);
     const int64_t words = MessageWords(schema, counts);
     all->resize(all->size() + static_cast<size_t>(words));
     fill(MessageBuilder(schema, counts, Span<int64_t>(&*all->end() - words, words)));

@@ -30,7 +30,7 @@ struct TrainingPlan {
   std::vector<PlannedTable> tables;
   std::vector<int64_t> hosts;
   Reduction reduction = Reduction::kFrequency;
-  bool mailbox_per_rank = true;
+  Sync sync = Sync::kMailboxes;
   uint64_t seed = 1;
 
   // Another one for each table and each update.

@@ -23,7 +23,7 @@ UpdateSettings Settings() {
   settings.schema = {{"user", std::string(kMaxTableName, 'n')}, {3, 5}};
   settings.hosts = {0, 0, 4, 7};
   settings.reduction = Reduction::kMean;
-  settings.mailbox_per_rank = false;
+  settings.sync = Sync::kExchanged;
   return settings;
 }
 
@@ -47,7 +47,7 @@ TEST_F(UpdateJournalTest, NextLeaderFindsTheSettings) {
   EXPECT_EQ(Settings().schema.dims, settings.schema.dims);
   EXPECT_EQ(Settings().hosts, settings.hosts);
   EXPECT_EQ(Settings().reduction, settings.reduction);
-  EXPECT_FALSE(settings.mailbox_per_rank);
+  EXPECT_EQ(Sync::kExchanged, settings.sync);
   EXPECT_FALSE(journal.begun());
 }
 

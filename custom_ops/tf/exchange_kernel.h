@@ -1,0 +1,38 @@
+// ExchangeKernel: one part of an update that hosts exchange, on the leader of a host.
+#ifndef TFHYBRID_TF_EXCHANGE_KERNEL_H_
+#define TFHYBRID_TF_EXCHANGE_KERNEL_H_
+
+#include <memory>
+
+#include "core/sync/host_exchange.h"
+#include "core/sync/host_update.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tf/bridge.h"
+#include "tf/update_attributes.h"
+
+namespace tfhybrid {
+
+// Attributes: TFHYBRID_UPDATE_ATTRIBUTES. Runs on the ApplyingThread(), after what it was given
+// before, and holds no thread of TensorFlow's meanwhile.
+class ExchangeKernel : public tensorflow::AsyncOpKernel {
+ public:
+  explicit ExchangeKernel(tensorflow::OpKernelConstruction* context);
+
+  void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
+
+ protected:
+  virtual Status Run(tensorflow::OpKernelContext* context, const OpenTables& tables,
+                     const std::shared_ptr<HostUpdate>& update) = 0;
+
+ private:
+  Status RunOnTables(tensorflow::OpKernelContext* context);
+
+  UpdateAttributes update_;
+  NamedTables tables_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_TF_EXCHANGE_KERNEL_H_

@@ -1,0 +1,216 @@
+// The leader's ops of a step on several hosts: merge, exchange (Horovod's), stage, commit.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf/background.h"
+#include "tf/exchange_kernel.h"
+#include "tf/gradient_inputs.h"
+#include "tf/update_kernel.h"
+
+namespace tfhybrid {
+namespace {
+
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+
+REGISTER_OP("TfhybridMergeHost")
+    .Input("proxies: N * resource")
+    .Input("next_route: int64")
+    .Output("message: int64")
+    .Output("splits: int32")
+    .Output("route: int64")
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      context->set_output(0, context->Vector(context->UnknownDim()));
+      context->set_output(1, context->Vector(context->UnknownDim()));
+      context->set_output(2, context->Scalar());
+      return tensorflow::OkStatus();
+    })
+    .Doc(R"doc(
+Waits for the gradients of this host's ranks and merges them. After TfhybridPostGradients.
+
+proxies: One resource per table, the handle of its proxy variable.
+next_route: On host 0 how the next update shall travel; all hosts learn it with this one.
+message: For an allgather: this host's message. For an owner-reduce: one share per host, end to end.
+splits: Words of each share.
+route: How this update travels: 0 by an allgather, 1 by an owner-reduce.
+)doc");
+
+REGISTER_OP("TfhybridMergeOwned")
+    .Input("shares: int64")
+    .Output("message: int64")
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      context->set_output(0, context->Vector(context->UnknownDim()));
+      return tensorflow::OkStatus();
+    })
+    .Doc(R"doc(
+Merges the shares of the keys that this host owns.
+
+shares: As all hosts sent them, end to end in the order of hosts.
+message: For an allgather, the result of which all hosts stage.
+)doc");
+
+REGISTER_OP("TfhybridStageUpdate")
+    .Input("proxies: N * resource")
+    .Input("messages: int64")
+    .Output("vote: bool")
+    .Output("complaint: uint8")
+    .Output("stats: int64")
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .SetShapeFn([](InferenceContext* context) {
+      context->set_output(0, context->Scalar());
+      context->set_output(1, context->Vector(context->UnknownDim()));
+      context->set_output(2, context->Vector(static_cast<int>(sizeof(ExchangeStats) / 8)));
+      return tensorflow::OkStatus();
+    })
+    .Doc(R"doc(
+Plans the update that the messages of all hosts say, and makes room for it.
+
+proxies: One resource per table, the handle of its proxy variable.
+messages: Of all hosts, or of all owners, end to end.
+vote: Whether the others may complain where this host does not; the same on all hosts.
+complaint: Why this host cannot apply the update; empty if it can.
+stats: The fields of ExchangeStats.
+)doc");
+
+REGISTER_OP("TfhybridCommitUpdate")
+    .Input("proxies: N * resource")
+    .Input("complaints: uint8")
+    .Input("learning_rates: float")
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .SetShapeFn([](InferenceContext*) { return tensorflow::OkStatus(); })
+    .Doc(R"doc(
+Applies the update that was staged, or tells all who wait for it why it will not come.
+
+Not the op but the next lookup waits for that.
+
+proxies: One resource per table, the handle of its proxy variable: later lookups come after.
+complaints: Of all hosts, the same on all; empty if the update shall be applied.
+learning_rates: [N], one per table.
+)doc");
+
+class MergeHostOp : public ExchangeKernel {
+ public:
+  using ExchangeKernel::ExchangeKernel;
+
+ private:
+  Status Run(OpKernelContext* context, const OpenTables& tables,
+             const std::shared_ptr<HostUpdate>& update) override {
+    HostExchange* exchange = update->exchange();
+    const Tensor* next = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("next_route", &next)));
+    const Route next_route =
+        next->flat<tensorflow::int64>()(0) == 0 ? Route::kAllgather : Route::kOwnerReduce;
+    const Route route = exchange->route();
+    // Not held while other processes are waited for; they are only asked for their room.
+    std::vector<TableWriter*> writers;
+    for (const auto& table : tables) writers.push_back(table->writer.get());
+    exchange->Merge(next_route, writers, HostThreads());
+    const std::vector<int64_t> splits = exchange->Splits();
+    int64_t total = 0;
+    Tensor *sizes = nullptr, *travels = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
+        context->allocate_output(1, TensorShape({static_cast<int64_t>(splits.size())}), &sizes)));
+    TFHYBRID_RETURN_IF_ERROR(
+        FromTensorFlow(context->allocate_output(2, TensorShape({}), &travels)));
+    for (size_t owner = 0; owner < splits.size(); ++owner) {
+      sizes->flat<tensorflow::int32>()(static_cast<int64_t>(owner)) =
+          static_cast<tensorflow::int32>(splits[owner]);
+      total += splits[owner];
+    }
+    travels->scalar<tensorflow::int64>()() = static_cast<int64_t>(route);
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, AllocateWords(context, 0, total));
+    exchange->Fill(words, HostThreads());
+    return Status::Ok();
+  }
+};
+
+class MergeOwnedOp : public ExchangeKernel {
+ public:
+  using ExchangeKernel::ExchangeKernel;
+
+ private:
+  Status Run(OpKernelContext* context, const OpenTables&,
+             const std::shared_ptr<HostUpdate>& update) override {
+    const Tensor* shares = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("shares", &shares)));
+    HostExchange* exchange = update->exchange();
+    exchange->MergeOwned(KeysOf(*shares), HostThreads());
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
+                              AllocateWords(context, 0, exchange->Splits().front()));
+    exchange->Fill(words, HostThreads());
+    return Status::Ok();
+  }
+};
+
+class StageUpdateOp : public ExchangeKernel {
+ public:
+  using ExchangeKernel::ExchangeKernel;
+
+ private:
+  Status Run(OpKernelContext* context, const OpenTables& tables,
+             const std::shared_ptr<HostUpdate>& update) override {
+    const Tensor* messages = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    HostExchange::Staged staged;
+    {
+      const HeldWriters writers(tables);
+      staged = update->exchange()->Stage(KeysOf(*messages), writers.all(), HostThreads());
+    }
+    const auto bytes = static_cast<int64_t>(staged.complaint.size());
+    Tensor *vote = nullptr, *complaint = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &vote)));
+    TFHYBRID_RETURN_IF_ERROR(
+        FromTensorFlow(context->allocate_output(1, TensorShape({bytes}), &complaint)));
+    vote->scalar<bool>()() = staged.vote;
+    std::copy(staged.complaint.begin(), staged.complaint.end(),
+              complaint->flat<tensorflow::uint8>().data());
+    const ExchangeStats& stats = update->exchange()->stats();
+    const auto* fields = reinterpret_cast<const int64_t*>(&stats);
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> out,
+                              AllocateWords(context, 2, sizeof(stats) / sizeof(int64_t)));
+    std::copy(fields, fields + out.size(), out.begin());
+    return Status::Ok();
+  }
+};
+
+class CommitUpdateOp : public ExchangeKernel {
+ public:
+  using ExchangeKernel::ExchangeKernel;
+
+ private:
+  Status Run(OpKernelContext* context, const OpenTables& tables,
+             const std::shared_ptr<HostUpdate>& update) override {
+    const Tensor* complaints = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<float> rates, ReadRates(context, tables.size()));
+    const auto* text = reinterpret_cast<const char*>(complaints->flat<tensorflow::uint8>().data());
+    const std::string complaint(text, static_cast<size_t>(complaints->NumElements()));
+    // The step goes on meanwhile.
+    ApplyingThread().Submit([tables, update, rates, complaint] {
+      const HeldWriters writers(tables);
+      if (complaint.empty()) {
+        update->Commit(rates, writers.all(), HostThreads());
+      } else {
+        writers.Fail(Status::Error(StatusCode::kFailedPrecondition, complaint));
+      }
+    });
+    return Status::Ok();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhybridMergeHost").Device(tensorflow::DEVICE_CPU), MergeHostOp);
+REGISTER_KERNEL_BUILDER(Name("TfhybridMergeOwned").Device(tensorflow::DEVICE_CPU), MergeOwnedOp);
+REGISTER_KERNEL_BUILDER(Name("TfhybridStageUpdate").Device(tensorflow::DEVICE_CPU), StageUpdateOp);
+REGISTER_KERNEL_BUILDER(Name("TfhybridCommitUpdate").Device(tensorflow::DEVICE_CPU),
+                        CommitUpdateOp);
+
+}  // namespace
+}  // namespace tfhybrid

@@ -1,0 +1,64 @@
+// TfhybridKeepGradients: the gradients of a micro-batch, kept until this rank posts its next
+// message.
+#include <memory>
+#include <vector>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf/bridge.h"
+#include "tf/gradient_inputs.h"
+#include "tf/update_attributes.h"
+
+namespace tfhybrid {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+
+REGISTER_OP("TfhybridKeepGradients")
+    .Input("proxies: N * resource")
+    .Input("keys: N * int64")
+    .Input("gradients: N * float")
+    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
+      return tensorflow::OkStatus();
+    })
+    .Doc(R"doc(
+Keeps the gradients of a micro-batch; those of equal keys are summed when the rank posts or packs.
+
+proxies: One resource per table, the handle of its proxy variable.
+keys: [n_i] keys of table i, in any order, as often as they occur.
+gradients: [n_i, dims[i]] their gradients.
+)doc");
+
+class KeepGradientsOp : public tensorflow::OpKernel {
+ public:
+  explicit KeepGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, update_.Read(context));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    const Status kept = Keep(context);
+    OP_REQUIRES_OK(context, ToTensorFlow(kept));
+  }
+
+ private:
+  Status Keep(OpKernelContext* context) const {
+    const MessageSchema& schema = update_.settings.schema;
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.Open());
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const std::vector<KeyGradients> gradients,
+        ReadBatch(context, schema, std::vector<bool>(schema.tables.size(), false)));
+    opened->Keep(gradients);
+    return Status::Ok();
+  }
+
+  UpdateAttributes update_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhybridKeepGradients").Device(tensorflow::DEVICE_CPU),
+                        KeepGradientsOp);
+
+}  // namespace
+}  // namespace tfhybrid

@@ -1,0 +1,56 @@
+#include "tf/update_attributes.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/process_store.h"
+#include "tf/bridge.h"
+#include "tf/gradient_inputs.h"
+
+namespace tfhybrid {
+namespace {
+
+Sync ParseSync(const std::string& name) {
+  if (name == "gathered") return Sync::kGathered;
+  return name == "mailboxes" ? Sync::kMailboxes : Sync::kExchanged;
+}
+
+}  // namespace
+
+tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* context) {
+  std::string sync, reduction, wire_dtype;
+  TF_RETURN_IF_ERROR(ReadSchema(context, &settings.schema));
+  TF_RETURN_IF_ERROR(context->GetAttr("update", &name));
+  TF_RETURN_IF_ERROR(context->GetAttr("sync", &sync));
+  TF_RETURN_IF_ERROR(context->GetAttr("hosts", &settings.hosts));
+  TF_RETURN_IF_ERROR(context->GetAttr("host", &settings.host));
+  TF_RETURN_IF_ERROR(context->GetAttr("reduction", &reduction));
+  TF_RETURN_IF_ERROR(context->GetAttr("wire_dtype", &wire_dtype));
+  const Result<Reduction> parsed = ParseReduction(reduction);
+  TF_RETURN_IF_ERROR(ToTensorFlow(parsed.status()));
+  settings.reduction = parsed.value();
+  settings.sync = ParseSync(sync);
+  settings.form = wire_dtype == "bfloat16" ? kBfloat16 : 0;
+  settings.local_ranks = std::count(settings.hosts.begin(), settings.hosts.end(), settings.host);
+  if (settings.local_ranks == 0) {
+    return tensorflow::errors::InvalidArgument("hosts has one entry per rank, this rank's too");
+  }
+  if (settings.sync == Sync::kExchanged) {
+    // One message per host is applied.
+    settings.hosts.erase(std::unique(settings.hosts.begin(), settings.hosts.end()),
+                         settings.hosts.end());
+  }
+  // Two graphs of one optimizer may train different tables: their messages must not meet.
+  name += "-" + std::to_string(static_cast<uint64_t>(settings.schema.Signature()));
+  return tensorflow::OkStatus();
+}
+
+Result<std::shared_ptr<HostUpdate>> UpdateAttributes::Open() const {
+  const std::shared_ptr<Store> store = ProcessStore();
+  if (store == nullptr) {
+    return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+  }
+  return HostUpdate::Named(store, name, settings);
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,45 @@
+// UpdateAttributes: what all ops of an optimizer's updates are told when a graph is built.
+#ifndef TFHYBRID_TF_UPDATE_ATTRIBUTES_H_
+#define TFHYBRID_TF_UPDATE_ATTRIBUTES_H_
+
+#include <memory>
+#include <string>
+
+#include "core/sync/host_update.h"
+#include "core/util/status.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+// The attributes of REGISTER_OP that UpdateAttributes reads:
+//   tables, dims  the tables, each once, and their dims
+//   update        tells the updates of one optimizer from those of others; equal on all ranks
+//   sync          how gradients reach the leader: 'gathered', 'mailboxes' or 'exchanged'
+//   hosts         the host of each rank; ranks of a host follow each other
+//   host          the host of this rank
+//   reduction     'frequency' divides a key's sum by the number of ranks in which it occurred,
+//                 'mean' weighs ranks by their samples and divides by all samples, 'sum' by nothing
+//   wire_dtype    what gradients are rounded to in messages between hosts
+#define TFHYBRID_UPDATE_ATTRIBUTES                          \
+  Attr("tables: list(string)")                              \
+      .Attr("dims: list(int)")                              \
+      .Attr("update: string")                               \
+      .Attr("sync: {'gathered', 'mailboxes', 'exchanged'}") \
+      .Attr("hosts: list(int)")                             \
+      .Attr("host: int")                                    \
+      .Attr("reduction: {'frequency', 'sum', 'mean'}")      \
+      .Attr("wire_dtype: {'float32', 'bfloat16'}")          \
+      .Attr("N: int >= 1")
+
+namespace tfhybrid {
+
+struct UpdateAttributes {
+  std::string name;
+  UpdateSettings settings;
+
+  tensorflow::Status Read(tensorflow::OpKernelConstruction* context);
+  // The update in the store of the running job.
+  Result<std::shared_ptr<HostUpdate>> Open() const;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_TF_UPDATE_ATTRIBUTES_H_

@@ -1,0 +1,69 @@
+"""Every way in which gradients travel, on several hosts: the same bits, and those of the reference.
+
+exchange.py [OPTIMIZER:REDUCTION ...]
+"""
+
+from __future__ import annotations
+
+import sys
+
+import keras
+
+import tfhybrid
+from tests.reference import click_model
+from tests.reference.click_model import OPTIMIZERS
+from tfhybrid import distributed
+from tfhybrid.store import current_job
+
+STEPS = 8
+SYNCS = ("allgather", "host_allgather", "owner_reduce", None)
+TOLERANCES = {"sgd": 1e-6, "adagrad": 1e-6, "adam": 2e-6}
+BFLOAT16_TOLERANCE = 2.0**-7
+
+
+def train(optimizer: str, reduction: str, sync: str | None, wire_dtype: str = "float32"):
+    """Returns the tables' digests, equal on all hosts, and the differences to the reference."""
+    tfhybrid.init()
+    model = click_model.keras_model()
+    trainer = click_model.reference(model, OPTIMIZERS[optimizer][1], reduction=reduction)
+    wrapped = tfhybrid.DistributedOptimizer(
+        OPTIMIZERS[optimizer][0](), reduction=reduction, sync=sync, wire_dtype=wire_dtype
+    )
+    model.compile(wrapped, keras.losses.BinaryCrossentropy(from_logits=True))
+    steps = click_model.batches(STEPS, tfhybrid.size())
+    keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
+    model.fit(keys, labels, batch_size=16, shuffle=False, verbose=0)
+    for ranks in steps:
+        trainer.step(ranks)
+    differences = click_model.relative_differences(model, trainer)
+    tables = click_model.collection(model).tables
+    found = None
+    if current_job().is_leader:
+        found = {name: (table.version, table.digest()) for name, table in tables.items()}
+    by_leader = [its for its in distributed.allgather_object(found) if its]
+    hosts = len(set(current_job().hosts))
+    # Each table was updated once per host and step, however many ranks there are.
+    assert [its["user"][0] for its in by_leader] == hosts * [STEPS], by_leader
+    assert by_leader == hosts * by_leader[:1], by_leader
+    tfhybrid.shutdown()
+    keras.utils.clear_session()
+    return by_leader[0], differences
+
+
+def main(cases: list[str]) -> None:
+    for case in cases:
+        optimizer, reduction = case.split(":")
+        digests = {}
+        for sync in SYNCS:
+            digests[sync], differences = train(optimizer, reduction, sync)
+            assert max(differences.values()) <= TOLERANCES[optimizer], (case, sync, differences)
+        assert len({str(digest) for digest in digests.values()}) == 1, (case, digests)
+        for sync in ("host_allgather", "owner_reduce"):
+            rounded, differences = train(optimizer, reduction, sync, "bfloat16")
+            assert rounded != digests["allgather"]
+            assert max(differences.values()) <= BFLOAT16_TOLERANCE, (case, sync, differences)
+    sys.stdout.write("exact on this rank\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["sgd:mean", "adagrad:frequency", "adam:frequency", "adagrad:sum"])

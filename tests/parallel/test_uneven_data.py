@@ -1,0 +1,198 @@
+"""Ranks with different numbers of batches, and short ones, against the reference of all samples."""
+
+from __future__ import annotations
+
+import hashlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tests.parallel.test_exactness import TOLERANCES, assert_exact, assert_replicas_equal, loss
+from tests.reference import click_model, training
+from tests.reference.click_model import OPTIMIZERS
+from tfhybrid import checkpoint, distributed
+from tfhybrid.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("job")
+
+BATCHES = (10, 30, 20, 5)  # of the ranks
+SHORT = 5  # samples of a rank's last batch
+
+
+def share_of(rank: int, first: int = 0) -> list[training.Batch]:
+    """Returns the batches of one rank; the last is short."""
+    count = BATCHES[rank]
+    rng = np.random.default_rng((rank, first))
+    made = []
+    for number in range(count):
+        samples = SHORT if number == count - 1 else 16
+        keys = {f: rng.integers(-30, 30, (samples, n)) for f, n in click_model.LENGTHS.items()}
+        made.append((keys, rng.integers(0, 2, samples).astype(np.float64)))
+    return made
+
+
+def dataset_of(batches: list[training.Batch]) -> tf.data.Dataset:
+    """Returns the batches as they are, without a length that Keras could take for all ranks'."""
+
+    def generate():
+        yield from batches
+
+    signature = (
+        {f: tf.TensorSpec((None, n), tf.int64) for f, n in click_model.LENGTHS.items()},
+        tf.TensorSpec((None,), tf.float64),
+    )
+    return tf.data.Dataset.from_generator(generate, output_signature=signature)
+
+
+def steps_of(shares: list[list[training.Batch]]) -> list[list[training.Batch]]:
+    """Returns the batches of each step: of the ranks that still have one."""
+    longest = max(len(share) for share in shares)
+    return [[share[k] for share in shares if k < len(share)] for k in range(longest)]
+
+
+def compiled(optimizer: str, **options) -> keras.Model:
+    model = click_model.keras_model()
+    wrapped = tfhybrid.DistributedOptimizer(OPTIMIZERS[optimizer][0](), **options)
+    model.compile(wrapped, loss())
+    return model
+
+
+def assert_same_everywhere(model: keras.Model, optimizer) -> None:
+    """Dense weights and optimizer state have the same bits on all ranks."""
+    digest = hashlib.sha256()
+    for variable in [*click_model.dense_weights(model), *optimizer.variables]:
+        digest.update(np.asarray(variable).tobytes())
+    assert len(set(distributed.allgather_object(digest.hexdigest()))) == 1
+
+
+@pytest.mark.parametrize("reduction", ["frequency", "mean"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_fit_counts_every_sample_once(optimizer, reduction) -> None:
+    """Without a callback: ranks go through their epochs at their own pace, and join at the end."""
+    shares = [[*share_of(r), *share_of(r)] for r in range(tfhybrid.size())]
+    model = compiled(optimizer, reduction=reduction)
+    trainer = click_model.reference(model, OPTIMIZERS[optimizer][1], reduction=reduction)
+    model.fit(dataset_of(share_of(tfhybrid.rank())), epochs=2, verbose=0)
+    for batches in steps_of(shares):
+        trainer.step(batches)
+    assert_exact(model, trainer, TOLERANCES[optimizer])
+    assert_same_everywhere(model, model.optimizer)
+    assert_replicas_equal(model, trainer)
+    assert model.optimizer.iterations == 2 * max(BATCHES[: tfhybrid.size()])
+
+
+class Versions(keras.callbacks.Callback):
+    """Notes how many steps there had been when each epoch was validated, and when it ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_test: list[int] = []
+        self.at_end: list[dict] = []
+
+    def on_test_begin(self, logs=None) -> None:
+        self.at_test.append(int(self.model.optimizer.iterations))
+
+    def on_epoch_end(self, epoch, logs=None) -> None:
+        self.at_end.append(dict(logs))
+
+
+def test_epochs_validation_and_callbacks_wait_for_all(tmp_path_factory) -> None:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    folder = distributed.broadcast_object(folder)
+    shares = [share_of(r) for r in range(tfhybrid.size())]
+    mine = dataset_of(shares[tfhybrid.rank()])
+    model = compiled("adam")
+    trainer = click_model.reference(model, OPTIMIZERS["adam"][1])
+    versions = Versions()
+    model.fit(
+        mine,
+        validation_data=mine,
+        epochs=2,
+        verbose=0,
+        callbacks=[
+            tfhybrid.callbacks.BroadcastVariables(),
+            tfhybrid.callbacks.LearningRateWarmup(0.001, steps=1, start=1.0),
+            tfhybrid.callbacks.MetricAverage(),
+            tfhybrid.callbacks.Checkpoint(folder, save_freq=12, max_to_keep=None),
+            versions,
+        ],
+    )
+    losses = [[], []]
+    for epoch in range(2):
+        for batches in steps_of(shares):
+            losses[epoch].append((trainer.step(batches), [len(labels) for _, labels in batches]))
+    assert_exact(model, trainer, TOLERANCES["adam"])
+    assert_same_everywhere(model, model.optimizer)
+    longest = max(BATCHES[: tfhybrid.size()])
+    assert versions.at_test == [longest, 2 * longest]
+    assert len(set(map(str, distributed.allgather_object(versions.at_end)))) == 1
+    for epoch in range(2):
+        values, samples = (np.concatenate(column) for column in zip(*losses[epoch], strict=True))
+        wanted = np.average(values, weights=samples)
+        assert versions.at_end[epoch]["loss"] == pytest.approx(wanted, rel=1e-5)
+    manager = checkpoint.CheckpointManager(model, folder)
+    assert manager.steps() == list(range(12, 2 * longest + 1, 12))
+
+
+def test_a_loop_of_ones_own_joins_when_its_data_ends() -> None:
+    shares = [share_of(r) for r in range(tfhybrid.size())]
+    model = click_model.keras_model()
+    trainer = click_model.reference(model, OPTIMIZERS["adagrad"][1])
+    optimizer = tfhybrid.DistributedOptimizer(OPTIMIZERS["adagrad"][0]())
+    binary = loss()
+
+    @tf.function(reduce_retracing=True)
+    def step(keys, labels):
+        with tf.GradientTape() as tape:
+            value = binary(labels[:, tf.newaxis], model(keys, training=True))
+        gradients = tape.gradient(value, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    for keys, labels in shares[tfhybrid.rank()]:
+        step(keys, labels)
+    optimizer.join()
+    for batches in steps_of(shares):
+        trainer.step(batches)
+    assert_exact(model, trainer, TOLERANCES["adagrad"])
+    assert_same_everywhere(model, optimizer)
+
+
+def test_a_rank_without_any_batch_joins_once_it_is_built() -> None:
+    model = click_model.keras_model()
+    trainer = click_model.reference(model, OPTIMIZERS["sgd"][1])
+    model.compile(tfhybrid.DistributedOptimizer(OPTIMIZERS["sgd"][0]()), loss())
+    batches = share_of(0)[:3]
+    if tfhybrid.rank() == 0:
+        for keys, labels in batches:
+            model.train_on_batch(keys, labels)
+    elif tfhybrid.rank() == 1:
+        with pytest.raises(ConfigError, match="optimizer that was not built on rank 1"):
+            model.optimizer.join()
+        model.optimizer.build(model.trainable_variables)
+    else:
+        model.optimizer.build(model.trainable_variables)
+    model.optimizer.join()
+    for batch in batches:
+        trainer.step([batch])
+    assert_exact(model, trainer, TOLERANCES["sgd"])
+    assert_same_everywhere(model, model.optimizer)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_micro_batches_are_summed(optimizer) -> None:
+    """Each rank's last step has fewer; a step of the reference is the sum of its micro-batches."""
+    passes = 4
+    counts = [8, 10, 3, 4][: tfhybrid.size()]
+    shares = [share_of(r)[: counts[r]] for r in range(tfhybrid.size())]
+    model = compiled(optimizer, backward_passes_per_step=passes)
+    trainer = click_model.reference(model, OPTIMIZERS[optimizer][1])
+    model.fit(dataset_of(shares[tfhybrid.rank()]), verbose=0)
+    for first in range(0, max(counts), passes):
+        parts = [share[first : first + passes] for share in shares]
+        trainer.step_of_micro_batches([part for part in parts if part])
+    assert_exact(model, trainer, TOLERANCES[optimizer])
+    assert_same_everywhere(model, model.optimizer)
+    assert model.optimizer.iterations == -(-max(counts) // passes)

@@ -1,0 +1,71 @@
+"""The dense half of a step: gradients of all ranks, weighted by their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfhybrid import distributed
+
+
+class DenseStep(NamedTuple):
+    """What all ranks together say about a step.
+
+    Args:
+        gradients: Averages over the samples of all ranks.
+        samples: Of all ranks, float32.
+        active: Number of ranks that still train, float32.
+        nonfinite: Number of ranks with a gradient that is not finite, float32.
+    """
+
+    gradients: list[tf.Tensor]
+    samples: tf.Tensor
+    active: tf.Tensor
+    nonfinite: tf.Tensor
+
+    @property
+    def applies(self) -> tf.Tensor:
+        """Whether the gradients are to be applied, bool."""
+        return tf.logical_and(self.samples > 0, tf.equal(self.nonfinite, 0))
+
+
+def reduce(
+    gradients: Sequence[tf.Tensor],
+    samples: tf.Tensor,
+    active: bool,
+    nonfinite: tf.Tensor,
+    name: str,
+) -> DenseStep:
+    """Averages dense gradients over the samples of all ranks, in a graph.
+
+    What ranks tell each other beside travels in the same group, so that it costs nothing more.
+
+    Args:
+        gradients: Of this rank's mean loss, in the same order on all ranks.
+        samples: int64, how many they are of.
+        active: Whether this rank still trains.
+        nonfinite: bool, whether one of its gradients is not finite.
+        name: Of the collective.
+    """
+    own = tf.stack(
+        [tf.cast(samples, tf.float32), tf.constant(float(active)), tf.cast(nonfinite, tf.float32)]
+    )
+    if distributed.size() == 1:
+        return DenseStep(list(gradients), *tf.unstack(own))
+    weighted = [gradient * tf.cast(own[0], gradient.dtype) for gradient in gradients]
+    *sums, told = distributed.total([*weighted, own], name)
+    count = tf.maximum(told[0], 1.0)
+    averages = [gradient / tf.cast(count, gradient.dtype) for gradient in sums]
+    return DenseStep(averages, *tf.unstack(told))
+
+
+def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
+    """Returns "variable 'PATH'" for the first gradient that is not finite, or "", as a string."""
+    if not gradients:
+        return tf.constant("")
+    finite = tf.stack([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
+    names = tf.constant([f"variable '{variable.path}'" for variable in variables])
+    first = tf.argmin(tf.cast(finite, tf.int32))
+    return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))

@@ -1,0 +1,279 @@
+"""One step over all ranks: what they exchange, and what becomes of it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid.errors import ConfigError
+from tfhybrid.layers import TableProxy
+from tfhybrid.ops import table_ops
+from tfhybrid.ops.table_ops import Contribution, UpdateRef
+from tfhybrid.optimizers import dense_step
+from tfhybrid.optimizers.micro_batches import MicroBatches
+from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
+
+_log = logging.getLogger("tfhybrid.optimizers")
+
+ON_NONFINITE = ("raise", "skip")
+
+
+class Trained:
+    """What one `apply` trains, and how.
+
+    Args:
+        proxies: Of the tables that have gradients.
+        variables: The dense variables that have.
+        rates: Gives the learning rates of the tables, float32 `[tables]`.
+        apply_dense: Applies gradients, one per dense variable, and counts the step.
+        count: Counts a step in which nothing is applied.
+    """
+
+    def __init__(
+        self,
+        proxies: Sequence[TableProxy],
+        variables: Sequence[Any],
+        rates: Callable[[], tf.Tensor],
+        apply_dense: Callable[[list[tf.Tensor]], None],
+        count: Callable[[], None],
+    ) -> None:
+        self.proxies = list(proxies)
+        self.variables = list(variables)
+        self.rates = rates
+        self.apply_dense = apply_dense
+        self.count = count
+
+    def same_as(self, other: Trained) -> bool:
+        """Whether both train the same, in the same order."""
+        mine, theirs = [*self.proxies, *self.variables], [*other.proxies, *other.variables]
+        return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
+
+
+class DistributedStep:
+    """What an optimizer does together with all ranks.
+
+    Args:
+        sparse_update: The half that reaches the tables.
+        on_nonfinite: `"raise"` or `"skip"`.
+        passes: Micro-batches per step.
+    """
+
+    def __init__(self, sparse_update: SparseUpdate, on_nonfinite: str, passes: int) -> None:
+        if on_nonfinite not in ON_NONFINITE:
+            raise ConfigError(f"on_nonfinite is one of {ON_NONFINITE}. Received: {on_nonfinite!r}")
+        if not isinstance(passes, int) or passes < 1:
+            raise ConfigError(
+                f"backward_passes_per_step is a number of calls, at least 1. Received: {passes!r}"
+            )
+        self.sparse_update = sparse_update
+        self.micro_batches = MicroBatches(passes)
+        # Called around each step in which this rank takes part without samples.
+        self.idle_callbacks: list[Any] = []
+        self.joined = False  # in this epoch, by a callback
+        self._raises = on_nonfinite == "raise"
+        self._here = f"rank {distributed.rank()} on {socket.gethostname()}"
+        self._trained: Trained | None = None
+        self._use_without_samples: Any = None
+
+    def build(self, trained: Trained) -> None:
+        """Takes what the optimizer was built for: what ranks exchange if nothing else is known."""
+        self.micro_batches.build(trained.variables)
+        self._remember(trained)
+
+    def run(
+        self,
+        trained: Trained,
+        sparse: Sequence[tf.IndexedSlices],
+        dense: Sequence[tf.Tensor],
+    ) -> None:
+        """Does a step, or a micro-batch of one; in a graph.
+
+        Args:
+            trained: What has gradients.
+            sparse: Those of the tables.
+            dense: Those of the dense variables.
+        """
+        self._remember(trained)
+        samples = _samples_of(sparse)
+        found = dense_step.find_nonfinite(dense, trained.variables)
+        if trained.proxies:
+            update = self.sparse_update.update_of(trained.proxies)
+            in_tables = table_ops.find_nonfinite(update, sparse)
+            found = tf.where(tf.equal(in_tables, ""), found, in_tables)
+        if self.micro_batches.passes == 1:
+            self._finish(trained, sparse, dense, samples, found)
+            return
+        complete = self.micro_batches.add(trained.variables, dense, samples, found)
+
+        def step() -> None:
+            self.micro_batches.take(
+                trained.variables, lambda *taken: self._finish(trained, sparse, *taken)
+            )
+
+        def keep() -> None:
+            if trained.proxies:
+                table_ops.keep_gradients(self.sparse_update.update_of(trained.proxies), sparse)
+
+        tf.cond(complete, _branch(step), _branch(keep))
+
+    def join(self) -> None:
+        """Takes part in the steps of others, without samples, until all ranks have come here."""
+        if self._trained is None:
+            if distributed.size() == 1:
+                return
+            raise ConfigError(
+                "A rank takes part in the steps of others once its own optimizer is built: call "
+                "optimizer.build(model.trainable_variables) where a rank may have no batch at all. "
+                f"Received: an optimizer that was not built on {self._here}"
+            )
+        if self.micro_batches.pending:
+            self._flush()
+        if distributed.size() == 1:
+            return
+        while self._idle_step():
+            pass
+
+    def _remember(self, trained: Trained) -> None:
+        """Notes what the ranks exchange, for the steps in which this one has nothing to bring."""
+        if self._trained is not None and self._trained.same_as(trained):
+            return
+        self._trained = trained
+
+        @tf.function(autograph=False)
+        def use(*told: tf.Tensor) -> None:
+            if trained.proxies:
+                none = no_gradients(trained.proxies), tf.constant(0, tf.int64), tf.constant("")
+                self._update_tables(trained, self._contribution(*none))
+            self._use(trained, dense_step.DenseStep([*told[:-3]], *told[-3:]))
+
+        self._use_without_samples = use
+
+    def _idle_step(self) -> bool:
+        """Takes part in a step; returns whether a rank still trains."""
+        trained = self._trained
+        assert trained is not None
+        for callback in self.idle_callbacks:
+            callback.before_step()
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in trained.variables]
+        none = tf.constant(0, tf.int64)
+        # Not in a graph, which would be traced in vain where all ranks end together.
+        step = dense_step.reduce(zeros, none, False, tf.constant(False), self._dense_name)
+        if not step.active:
+            return False
+        self._use_without_samples(*step.gradients, step.samples, step.active, step.nonfinite)
+        for callback in self.idle_callbacks:
+            callback.after_step()
+        return True
+
+    @property
+    def _dense_name(self) -> str:
+        return f"tfhybrid.{self.sparse_update.name}.dense"
+
+    def _flush(self) -> None:
+        trained = self._trained
+        assert trained is not None
+
+        @tf.function(autograph=False)
+        def flush() -> None:
+            self.micro_batches.take(
+                trained.variables,
+                lambda *taken: self._finish(trained, no_gradients(trained.proxies), *taken),
+            )
+
+        flush()
+
+    def _finish(
+        self,
+        trained: Trained,
+        sparse: Sequence[tf.IndexedSlices],
+        dense: Sequence[tf.Tensor],
+        samples: tf.Tensor,
+        found: tf.Tensor,
+    ) -> None:
+        if trained.proxies:
+            self._update_tables(trained, self._contribution(sparse, samples, found))
+        nonfinite = tf.not_equal(found, "")
+        if not self._raises:
+            tf.cond(
+                nonfinite,
+                lambda: tf.py_function(self._warn, [found], tf.int64),
+                lambda: tf.constant(0, tf.int64),
+            )
+        step = dense_step.reduce(dense, samples, True, nonfinite, self._dense_name)
+        self._use(trained, step)
+
+    def _contribution(
+        self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, found: tf.Tensor
+    ) -> Contribution:
+        nonfinite = tf.not_equal(found, "")
+        why = tf.strings.join(
+            ["The gradient of ", found, f" is not finite on {self._here}. No table was updated"]
+        )
+        return Contribution(
+            gradients=sparse,
+            samples=samples,
+            skip=tf.logical_and(nonfinite, not self._raises),
+            failure=tf.where(tf.logical_and(nonfinite, self._raises), why, ""),
+        )
+
+    def _update_tables(self, trained: Trained, contribution: Contribution) -> UpdateRef:
+        update = self.sparse_update.update_of(trained.proxies)
+        self.sparse_update.apply(update, contribution, trained.rates())
+        return update
+
+    def _use(self, trained: Trained, step: dense_step.DenseStep) -> None:
+        """Applies what all ranks brought, or does what is to be done where that is not finite."""
+        tf.cond(
+            step.applies,
+            _branch(lambda: trained.apply_dense(step.gradients)),
+            _branch(trained.count),
+        )
+        if self._raises:
+            tf.cond(
+                step.nonfinite > 0,
+                _branch(lambda: _raise(trained.proxies)),
+                _branch(lambda: None),
+            )
+
+    def _warn(self, found: tf.Tensor) -> int:
+        _log.warning(
+            "The gradient of %s is not finite on %s: the step is skipped on all ranks",
+            found.numpy().decode(),
+            self._here,
+        )
+        return 0
+
+
+def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
+    """Returns the number of samples of the batch, int64; 1 where no lookup tells."""
+    for slices in sparse:
+        samples = table_ops.samples_of(slices)
+        if samples is not None:
+            return samples
+    return tf.constant(1, tf.int64)
+
+
+def _raise(proxies: Sequence[TableProxy]) -> None:
+    """Raises on this rank what a rank said about its gradients."""
+    if not proxies:
+        tf.debugging.Assert(False, ["A gradient is not finite on one of the ranks"])
+        return
+    # The next lookup gets the failure of an update, its text included.
+    table = proxies[0].table
+    ref = table_ops.TableRef(table.name, table.dim, proxies[0].handle)
+    table_ops.lookup([ref], [tf.zeros([0], tf.int64)])
+
+
+def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:
+    """Returns `do` as a branch of a condition, both of which must return the same."""
+
+    def branch() -> tf.Tensor:
+        do()
+        return tf.constant(0)
+
+    return branch

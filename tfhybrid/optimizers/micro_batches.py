@@ -1,0 +1,83 @@
+"""Gradients of several micro-batches, summed before they are exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class MicroBatches:
+    """The dense gradients, samples and findings of this rank since its last exchange.
+
+    The sparse gradients wait natively, where they are merged (`table_ops.keep_gradients`).
+
+    Args:
+        passes: Number of micro-batches that make a step.
+    """
+
+    def __init__(self, passes: int) -> None:
+        self.passes = passes
+        self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._samples = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._found = tf.Variable("", dtype=tf.string, trainable=False)
+        self._sums: dict[str, tf.Variable] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether micro-batches wait for more; not in a graph."""
+        return int(self._count) > 0
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Makes room for the gradients of dense variables."""
+        if self.passes > 1:
+            self._sums = {
+                variable.path: tf.Variable(tf.zeros(variable.shape, variable.dtype), False)
+                for variable in variables
+            }
+
+    def add(
+        self,
+        variables: Sequence[Any],
+        gradients: Sequence[tf.Tensor],
+        samples: tf.Tensor,
+        found: tf.Tensor,
+    ) -> tf.Tensor:
+        """Adds a micro-batch.
+
+        Args:
+            variables: The dense variables.
+            gradients: One per variable.
+            samples: int64.
+            found: string; which gradient is not finite, or "".
+
+        Returns:
+            bool: whether it makes the step complete.
+        """
+        for variable, gradient in zip(variables, gradients, strict=True):
+            self._sums[variable.path].assign_add(gradient)
+        self._samples.assign_add(samples)
+        self._found.assign(tf.where(tf.equal(self._found, ""), found, self._found))
+        return tf.equal(self._count.assign_add(1), self.passes)
+
+    def take(
+        self,
+        variables: Sequence[Any],
+        use: Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None],
+    ) -> None:
+        """Empties itself into `use(gradients, samples, found)`.
+
+        Samples are those of a mean micro-batch: the weight of the summed gradients.
+        """
+        sums = [self._sums[variable.path] for variable in variables]
+        count = tf.maximum(self._count.read_value(), 1)
+        samples = tf.cast(tf.round(self._samples / count), tf.int64)
+        taken = [tf.identity(total) for total in sums], samples, tf.identity(self._found)
+        with tf.control_dependencies([*taken[0], *taken[1:]]):
+            for total in sums:
+                total.assign(tf.zeros_like(total))
+            self._count.assign(0)
+            self._samples.assign(0)
+            self._found.assign("")
+        use(*taken)
