@@ -6,16 +6,13 @@ TensorFlow and Horovod are imported when a name that needs them is first used, s
 line starts at once and works where they are not installed.
 """
 
-import os
 from typing import TYPE_CHECKING
 
 from tfhybrid._lazy import lazy
 from tfhybrid._version import __version__
+from tfhybrid.config import set_horovod_defaults
 
-# Horovod reads them when it starts, which may be before any of the names below is used; the reasons
-# are in tfhybrid/distributed/collectives.py.
-os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
-os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+set_horovod_defaults()  # Horovod may start before any of the names below is used
 
 if TYPE_CHECKING:
     from tfhybrid import (

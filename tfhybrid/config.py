@@ -5,11 +5,13 @@ Environment variables, all optional:
     TFHYBRID_SHM_DIR       directory of the store, on a tmpfs (default /dev/shm)
     TFHYBRID_DATA          directory of the data archives that examples and tests read
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
+    TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import numbers
 import os
 from typing import TYPE_CHECKING
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from tfhybrid.optimizers.sparse import SparseOptimizer
 
 
+_LATER_SECONDS = 30
+
+
 def shm_directory() -> str:
     """Returns the directory in which stores are kept."""
     return os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm").rstrip("/") or "/"
@@ -29,6 +34,36 @@ def shm_directory() -> str:
 def log_level() -> str:
     """Returns the name of the level of the "tfhybrid" logger."""
     return os.environ.get("TFHYBRID_LOG_LEVEL", "INFO").upper()
+
+
+def silence_seconds() -> float:
+    """Returns how long another host may be silent before the job ends."""
+    text = os.environ.get("TFHYBRID_SILENCE_SECONDS", "60")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 86400:
+        raise ConfigError(
+            f"TFHYBRID_SILENCE_SECONDS is a number of seconds from 1 to 86400. Received: {text!r}"
+        )
+    return seconds
+
+
+def set_horovod_defaults() -> None:
+    """Sets what Horovod reads when it starts, where the user has not set it.
+
+    Raises:
+        ConfigError: As of `silence_seconds`.
+    """
+    # With fused groups the order of summation of a dense gradient depends on which tensors happen
+    # to be ready together, and so do its bits.
+    os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
+    # The leaders have collectives of their own.
+    os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
+    # Horovod's own limit names nobody. Its default of 30 s would come before ours.
+    patience = math.ceil(silence_seconds()) + _LATER_SECONDS
+    os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(patience))
 
 
 @dataclasses.dataclass(frozen=True)

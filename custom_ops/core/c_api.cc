@@ -1,7 +1,11 @@
 #include "core/c_api.h"
 
+#include <unistd.h>
+
+#include <chrono>
 #include <exception>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -90,6 +94,31 @@ int tfhybrid_store_open(const char* shm_directory, const char* job, int local_ra
 }
 
 void tfhybrid_store_close(void) { tfhybrid::SetProcessStore(nullptr); }
+
+int tfhybrid_rank_state(int local_rank, int* state, const char** description) {
+  return tfhybrid::Guarded([&]() -> Status {
+    thread_local tfhybrid::RankState found;
+    const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
+    if (store == nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
+                           "tfhybrid.init() has not been called in this process");
+    }
+    found = store->StateOf(local_rank);
+    *state = static_cast<int>(found.state);
+    *description = found.description.c_str();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_exit_after(int milliseconds) {
+  return tfhybrid::Guarded([&] {
+    std::thread([milliseconds] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      _exit(1);
+    }).detach();
+    return Status::Ok();
+  });
+}
 
 int64_t tfhybrid_available_bytes(const char* directory) {
   return tfhybrid::AvailableBytes(directory);

@@ -73,6 +73,12 @@ TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* j
                                         const char* description, uint64_t token,
                                         const char** reclaimed);
 TFHYBRID_EXPORT void tfhybrid_store_close(void);
+/* What became of a rank of this host: `*state` is a tfhybrid::HolderState, `*description` what the
+   rank says of itself, valid until the calling thread's next call. */
+TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, const char** description);
+/* Ends this process with status 1 after that time, whatever it does meanwhile, unless it has ended
+   by itself. */
+TFHYBRID_EXPORT int tfhybrid_exit_after(int milliseconds);
 TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
 
 /* Tables, by name. */

@@ -130,6 +130,24 @@ class Hosts:
         drop = ("-m", "statistic", "--mode", "random", "--probability", str(loss), "-j", "DROP")
         _run(*self._enter(name), "iptables", "-A", "INPUT", "-i", "eth0", *drop)
 
+    def heal(self, name: str) -> None:
+        """Loses no more packets."""
+        _run(*self._enter(name), "iptables", "--flush", "INPUT")
+
+    def stores(self, name: str) -> set[str]:
+        """Returns the names of the stores in a host's shared memory."""
+        shm = Path(f"/proc/{self._sshds[name].pid}/root/dev/shm")
+        return {store.name for store in shm.glob("tfhybrid-*") if store.is_dir()}
+
+    @contextlib.contextmanager
+    def replaced(self, name: str, file: Path, other: Path) -> Iterator[None]:
+        """On that host alone, shows another file or folder in place of one."""
+        _run(*self._enter(name), "mount", "--bind", str(other), str(file))
+        try:
+            yield
+        finally:
+            _run(*self._enter(name), "umount", str(file))
+
     def remove(self) -> None:
         """Ends what runs on the hosts, and removes every trace."""
         for sshd in self._sshds.values():

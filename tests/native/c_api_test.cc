@@ -1,6 +1,8 @@
 #include "core/c_api.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <fstream>
@@ -9,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/shm/liveness.h"
 #include "core/util/status.h"
 #include "shm/child_process.h"
 #include "shm/temporary_directory.h"
@@ -183,6 +186,35 @@ TEST_F(CApiTest, WhatADeadJobLeftIsReported) {
   ExpectCode(StatusCode::kOk, Open(0));
   const std::string report = reclaimed_;
   EXPECT_NE(std::string::npos, report.find("bytes left by rank 0\n")) << report;
+}
+
+TEST_F(CApiTest, WhatBecameOfARankIsTold) {
+  int state = -1;
+  const char* description = nullptr;
+  ExpectCode(StatusCode::kFailedPrecondition, tfhybrid_rank_state(1, &state, &description));
+  ExpectCode(StatusCode::kOk, Open(0));
+  ChildProcess member([&] {
+    tfhybrid_store_close();
+    ExpectCode(StatusCode::kOk, Open(1));
+  });
+  ExpectCode(StatusCode::kOk, tfhybrid_rank_state(1, &state, &description));
+  EXPECT_EQ(static_cast<int>(HolderState::kLiving), state);
+  member.Kill();
+  ExpectCode(StatusCode::kOk, tfhybrid_rank_state(1, &state, &description));
+  EXPECT_EQ(static_cast<int>(HolderState::kDied), state);
+  EXPECT_STREQ("rank 1", description);
+}
+
+TEST_F(CApiTest, ProcessThatDoesNotEndIsEnded) {
+  const pid_t child = fork();
+  if (child == 0) {
+    tfhybrid_exit_after(20);
+    while (true) pause();
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(1, WEXITSTATUS(status));
 }
 
 TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {

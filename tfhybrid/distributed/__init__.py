@@ -2,6 +2,7 @@
 
 from tfhybrid.distributed.collectives import (
     Link,
+    address,
     allgather,
     allgather_object,
     barrier,
@@ -25,6 +26,7 @@ from tfhybrid.distributed.collectives import (
 
 __all__ = [
     "Link",
+    "address",
     "allgather",
     "allgather_object",
     "barrier",

@@ -16,12 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-# Before Horovod starts: with fused groups the order of summation of a dense gradient depends on
-# which tensors happen to be ready together, and so do its bits.
-os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
-# And with it the leaders can have collectives of their own.
-os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-
 import horovod
 import horovod.tensorflow as hvd
 import tensorflow as tf
@@ -115,6 +109,15 @@ def cross_size() -> int:
     return int(hvd.cross_size()) if hvd.is_initialized() else 1
 
 
+def address() -> str:
+    """Returns the address of this host that the others reach: it faces `horovodrun`."""
+    launcher = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", socket.gethostname())
+    family, kind, _, _, target = socket.getaddrinfo(launcher, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(target)  # sends nothing
+        return str(probe.getsockname()[0])
+
+
 def horovod_version() -> str:
     """Returns the version of the installed Horovod."""
     return str(horovod.__version__)
@@ -152,8 +155,8 @@ def together(work: Callable[[], Result]) -> Result:
     Without it a rank whose part fails would leave the others waiting in their next collective.
 
     Raises:
-        Exception: Where `work` raised, what it raised.
-        StoreError: On the other ranks, with the rank that failed in front.
+        Exception: Where `work` raised, what it raised; with a note of the others that failed.
+        StoreError: On the other ranks, with the ranks that failed in front, a line each.
     """
     failure: Exception | None = None
     try:
@@ -161,11 +164,14 @@ def together(work: Callable[[], Result]) -> Result:
     except Exception as error:  # told to all ranks, raised below
         failure = error
     here = f"rank {rank()} on {socket.gethostname()}"
-    failures = allgather_object(failure and f"{here}: {type(failure).__name__}: {failure}")
+    told = allgather_object(failure and f"{here}: {type(failure).__name__}: {failure}")
+    failures = [text for other, text in enumerate(told) if text and other != rank()]
     if failure is not None:
+        for text in failures:
+            failure.add_note(text)
         raise failure
-    if any(failures):
-        raise StoreError(next(text for text in failures if text))
+    if failures:
+        raise StoreError("\n".join(failures))
     return result
 
 

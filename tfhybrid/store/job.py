@@ -13,9 +13,11 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid._version import __version__
-from tfhybrid.config import log_level, shm_directory
+from tfhybrid.config import log_level, shm_directory, silence_seconds
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.store import native
+from tfhybrid.store import lifelines, native
+from tfhybrid.store.lifelines import Lifelines
+from tfhybrid.store.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
 
@@ -41,6 +43,7 @@ class Job:
 
 
 _current: Job | None = None
+_watch: Watch | None = None
 
 
 def current_job() -> Job:
@@ -69,8 +72,9 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
 
     Raises:
         NameTakenError: A job of that name runs on this host; the message names its processes.
-        ConfigError: Ranks gave different arguments, or one of them cannot be.
-        StoreError: The ranks of a host do not share memory, or run different versions.
+        ConfigError: Ranks gave different arguments, run different versions, or an argument cannot
+            be.
+        StoreError: The ranks of a host do not share memory, or cannot reach rank 0.
 
     Example:
 
@@ -79,7 +83,7 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     >>> tfhybrid.size()
     1
     """
-    global _current
+    global _current, _watch
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise ConfigError(f"seed is a whole number from 0 to 2^64 - 1. Received: seed={seed!r}")
     if _current is not None:
@@ -97,7 +101,9 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     name, tokens = distributed.broadcast_object(
         (secrets.token_hex(4) if job is None else job, [secrets.randbits(64) for _ in hosts])
     )
-    _open_store(name, tokens[hosts[distributed.rank()]])
+    description = f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
+    _open_store(name, tokens[hosts[distributed.rank()]], description)
+    _watch = _start_watch(description)
     _current = Job(name, seed, hosts, distributed.local_rank() == 0)
     atexit.register(shutdown)
     _log.info(
@@ -120,8 +126,11 @@ def shutdown() -> None:
 
     Layers and models of the job are unusable afterwards. Called by itself when Python exits.
     """
-    global _current
+    global _current, _watch
     _current = None
+    if _watch is not None:
+        _watch.leave()
+        _watch = None
     native.close_store()
     atexit.unregister(shutdown)
 
@@ -158,18 +167,21 @@ def _share_devices() -> None:
 
 
 def _check_arguments(job: str | None, seed: int) -> None:
-    given = distributed.allgather_object((job, seed, __version__))
-    if len(set(given)) > 1:
-        raise ConfigError(
-            "All ranks call init() with the same job and seed, and run the same version of "
-            f"tfhybrid. Received by rank: {dict(enumerate(given))}"
-        )
+    here = f"rank {distributed.rank()} on {socket.gethostname()}"
+    mine = {"version of tfhybrid": __version__, "job": job, "seed": seed}
+    (first, wanted), *others = distributed.allgather_object((here, mine))
+    for what, value in wanted.items():
+        differing = [f"{given[what]!r} on {rank}" for rank, given in others if given[what] != value]
+        if differing:
+            raise ConfigError(
+                f"All ranks have the same {what}. Received: {value!r} on {first}, but "
+                f"{', '.join(differing)}"
+            )
 
 
-def _open_store(job: str, token: int) -> None:
+def _open_store(job: str, token: int, description: str) -> None:
     """Opens the store on all ranks, leaders first; where one fails, all raise."""
     local_rank = distributed.local_rank()
-    description = f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
 
     def open_as(leader: bool) -> None:
         if (local_rank == 0) == leader:
@@ -183,3 +195,46 @@ def _open_store(job: str, token: int) -> None:
     except TfhybridError:
         native.close_store()
         raise
+
+
+def _start_watch(description: str) -> Watch | None:
+    """Starts to watch the other ranks; where a lifeline cannot be made, all raise."""
+    if distributed.size() == 1:
+        return None
+    names = distributed.allgather_object(description)
+    try:
+        links = _connect_to_rank_0()
+    except TfhybridError:
+        native.close_store()
+        raise
+    neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
+    lines = Lifelines({link: names[rank] for rank, link in links.items()}, silence_seconds())
+    return Watch(description, neighbours, lines)
+
+
+def _connect_to_rank_0() -> dict[int, socket.socket]:
+    """Returns this process's connections: those of rank 0 with all others, by rank."""
+    rank, silence = distributed.rank(), silence_seconds()
+    listener = distributed.together(
+        lambda: lifelines.listen(distributed.address()) if rank == 0 else None
+    )
+    address, token = distributed.broadcast_object(
+        (listener.getsockname()[:2], secrets.token_hex(16)) if listener else None
+    )
+    if listener is None:
+        return distributed.together(lambda: {0: lifelines.dial(address, token, rank, silence)})
+    with listener:
+        others = range(1, distributed.size())
+        return distributed.together(lambda: lifelines.accept(listener, token, others, silence))
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: the job is the parent's, who alone leaves it."""
+    global _watch
+    atexit.unregister(shutdown)
+    if _watch is not None:
+        _watch.abandon()
+        _watch = None
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

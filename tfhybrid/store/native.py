@@ -37,6 +37,14 @@ class OptimizerKind(enum.IntEnum):
     ADAM = 3
 
 
+class RankState(enum.IntEnum):
+    """`tfhybrid::HolderState`."""
+
+    LIVING = 0
+    LEFT = 1
+    DIED = 2
+
+
 STATS = (
     "rows",
     "version",
@@ -162,6 +170,21 @@ def open_store(directory: str, job: str, local_rank: int, description: str, toke
 def close_store() -> None:
     """Closes this process's store; the last process of a job removes it."""
     _library.tfhybrid_store_close()
+
+
+def rank_state(local_rank: int) -> tuple[RankState, str]:
+    """Returns what became of a rank of this host, and the description it gave of itself."""
+    state, description = ctypes.c_int(), ctypes.c_char_p()
+    call("rank_state", ctypes.c_int(local_rank), ctypes.byref(state), ctypes.byref(description))
+    return RankState(state.value), (description.value or b"").decode()
+
+
+def exit_after(seconds: float) -> None:
+    """Ends this process with status 1 after that time, unless it has ended by itself.
+
+    Not a Python thread: those stand still while the interpreter is finalized, which can hang.
+    """
+    call("exit_after", ctypes.c_int(round(seconds * 1000)))
 
 
 def available_bytes(directory: str) -> int:

@@ -41,6 +41,9 @@ class HeldPaths {
   std::set<std::string> paths_;  // guarded by mutex_
 };
 
+// What a process that leaves in order appends to its description.
+constexpr char kLeftMark[] = "\nleft";
+
 struct flock WholeFile() {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -48,14 +51,26 @@ struct flock WholeFile() {
   return lock;
 }
 
+// What the holder, living or dead, wrote; empty where it cannot be read.
+// REQUIRES: this process does not hold the lock.
+std::string ReadText(const std::string& path) {
+  char text[256];
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return "";
+  const ssize_t length = pread(fd, text, sizeof(text), 0);
+  close(fd);
+  return length > 0 ? std::string(text, static_cast<size_t>(length)) : "";
+}
+
 }  // namespace
 
 LivenessLock::LivenessLock(LivenessLock&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)), owner_(other.owner_) {}
 
 LivenessLock& LivenessLock::operator=(LivenessLock&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(path_, other.path_);
+  std::swap(owner_, other.owner_);
   return *this;
 }
 
@@ -64,7 +79,8 @@ Result<LivenessLock> LivenessLock::Acquire(const std::string& path,
   if (!HeldPaths::Get().Add(path)) {
     return Status::Error(StatusCode::kAlreadyExists, path, " is held by this process");
   }
-  LivenessLock lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), path);
+  LivenessLock lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), path,
+                    getpid());
   if (!lock.held()) {
     HeldPaths::Get().Remove(path);
     return Status::Error(StatusCode::kSystem, "Cannot open ", path, ": ", std::strerror(errno));
@@ -90,6 +106,23 @@ void LivenessLock::Release() {
   HeldPaths::Get().Remove(path_);
 }
 
+void LivenessLock::Leave() {
+  struct stat info;
+  if (fd_ >= 0 && owner_ == getpid() && fstat(fd_, &info) == 0) {
+    // Before the lock is free. If it cannot be written the process counts as one that died.
+    [[maybe_unused]] const ssize_t written =
+        pwrite(fd_, kLeftMark, sizeof(kLeftMark) - 1, info.st_size);
+  }
+  Release();
+}
+
+HolderState StateOfHolder(const std::string& path) {
+  if (IsAlive(path)) return HolderState::kLiving;
+  const std::string text = ReadText(path);
+  if (text.empty()) return HolderState::kLiving;
+  return text.find(kLeftMark) == std::string::npos ? HolderState::kDied : HolderState::kLeft;
+}
+
 bool IsAlive(const std::string& path) {
   if (HeldPaths::Get().Contains(path)) return true;
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -104,12 +137,8 @@ bool IsAlive(const std::string& path) {
 
 std::string DescribeHolder(const std::string& path) {
   if (HeldPaths::Get().Contains(path)) return "this process";
-  char text[256];
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-  if (fd < 0) return "an unknown process";
-  const ssize_t length = pread(fd, text, sizeof(text), 0);
-  close(fd);
-  return length > 0 ? std::string(text, static_cast<size_t>(length)) : "an unknown process";
+  const std::string text = ReadText(path);
+  return text.empty() ? "an unknown process" : text.substr(0, text.find(kLeftMark));
 }
 
 HostMutex::HostMutex(const std::string& path)

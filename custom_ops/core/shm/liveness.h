@@ -10,6 +10,8 @@
 #ifndef TFHYBRID_CORE_SHM_LIVENESS_H_
 #define TFHYBRID_CORE_SHM_LIVENESS_H_
 
+#include <sys/types.h>
+
 #include <string>
 #include <utility>
 
@@ -30,13 +32,23 @@ class LivenessLock {
 
   bool held() const { return fd_ >= 0; }
   void Release();
+  // Releases the lock of a process that ends in order: who asks is told that it has left. In a
+  // forked child, which holds no lock, only the copy of the descriptor is closed.
+  void Leave();
 
  private:
-  LivenessLock(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  LivenessLock(int fd, std::string path, pid_t owner)
+      : fd_(fd), path_(std::move(path)), owner_(owner) {}
 
   int fd_ = -1;
   std::string path_;
+  pid_t owner_ = 0;
 };
+
+enum class HolderState : int { kLiving = 0, kLeft = 1, kDied = 2 };
+
+// What became of the process that locked `path`; it lives where that cannot be told.
+HolderState StateOfHolder(const std::string& path);
 
 // Whether some process holds the lock of `path`; yes where that cannot be told.
 bool IsAlive(const std::string& path);

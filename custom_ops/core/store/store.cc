@@ -228,7 +228,7 @@ Store::Store(const StoreConfig& config, std::string directory, LivenessLock aliv
 
 Store::~Store() {
   const HostMutex mutex(Prefix(config_.shm_directory) + ".lock");
-  alive_.Release();
+  alive_.Leave();
   std::error_code ignored;
   if (mutex.status().ok() && LivingProcesses(directory_).empty()) {
     fs::remove_all(directory_, ignored);
@@ -284,9 +284,14 @@ Status Store::CheckRank(int local_rank) const {
   const std::string path = LockPath(directory_, local_rank);
   if (local_rank == config_.local_rank || IsAlive(path)) return Status::Ok();
   return Status::Error(
-      StatusCode::kPeerDied,
-      local_rank == 0 ? "The leader of this host has died: " : "A rank of this host has died: ",
+      StatusCode::kPeerDied, local_rank == 0 ? "The leader of this host " : "A rank of this host ",
+      StateOfHolder(path) == HolderState::kLeft ? "has left the job: " : "has died: ",
       DescribeHolder(path), ". Noticed by ", config_.description);
+}
+
+RankState Store::StateOf(int local_rank) const {
+  const std::string path = LockPath(directory_, local_rank);
+  return {StateOfHolder(path), DescribeHolder(path)};
 }
 
 }  // namespace tfhybrid

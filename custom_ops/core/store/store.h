@@ -46,6 +46,12 @@ struct OpenTable {
       0};  // updates this rank has taken part in: the version its lookups wait for
 };
 
+// What became of a rank, and the description it gave of itself.
+struct RankState {
+  HolderState state;
+  std::string description;
+};
+
 class Store {
  public:
   // The leader's call. `reclaimed` receives one line for each dead store that was removed.
@@ -69,9 +75,12 @@ class Store {
   // The open table of that name, or null.
   std::shared_ptr<OpenTable> Find(const std::string& table_name) const;
 
-  // Ok while that rank of this host lives, kPeerDied with its description afterwards.
+  // Ok while that rank of this host lives, kPeerDied with its description afterwards, whether it
+  // died or left: it will not do what it is waited for.
   Status CheckRank(int local_rank) const;
   Status CheckLeader() const { return CheckRank(0); }
+  // What became of that rank of this host.
+  RankState StateOf(int local_rank) const;
 
  private:
   Store(const StoreConfig& config, std::string directory, LivenessLock alive, MappedFile segment);

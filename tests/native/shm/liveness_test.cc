@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -86,6 +87,42 @@ TEST_F(LivenessTest, ForkedChildDoesNotKeepTheLockOfItsParent) {
   ChildProcess child([] {});
   lock.value().Release();
   EXPECT_FALSE(IsAlive(path_));
+}
+
+TEST_F(LivenessTest, WhoLeavesInOrderIsToldFromWhoDies) {
+  LivenessLock lock;
+  const auto acquire = [&] { lock = LivenessLock::Acquire(path_, "rank 7").Take(); };
+  {
+    ChildProcess child(acquire);
+    EXPECT_EQ(HolderState::kLiving, StateOfHolder(path_));
+  }
+  EXPECT_EQ(HolderState::kDied, StateOfHolder(path_));
+  RunInChild([&] {
+    acquire();
+    EXPECT_EQ(HolderState::kLiving, StateOfHolder(path_));
+    lock.Leave();
+    EXPECT_FALSE(lock.held());
+  });
+  EXPECT_EQ(HolderState::kLeft, StateOfHolder(path_));
+  EXPECT_EQ("rank 7", DescribeHolder(path_));
+  ChildProcess next(acquire);
+  EXPECT_EQ(HolderState::kLiving, StateOfHolder(path_));
+  next.Kill();
+  EXPECT_EQ(HolderState::kDied, StateOfHolder(path_));
+}
+
+TEST_F(LivenessTest, ForkedChildDoesNotLeaveForItsParent) {
+  LivenessLock lock = LivenessLock::Acquire(path_, "me").Take();
+  RunInChild([&] { lock.Leave(); });
+  RunInChild([&] { EXPECT_EQ(HolderState::kLiving, StateOfHolder(path_)); });
+  lock.Release();
+  EXPECT_EQ(HolderState::kDied, StateOfHolder(path_));
+}
+
+TEST_F(LivenessTest, WhereItCannotBeToldTheHolderLives) {
+  EXPECT_EQ(HolderState::kLiving, StateOfHolder(path_));
+  std::ofstream(path_).flush();
+  EXPECT_EQ(HolderState::kLiving, StateOfHolder(path_));
 }
 
 TEST_F(LivenessTest, MovedLockIsHeldOnce) {

@@ -248,6 +248,16 @@ TEST_F(StoreTest, DeathOfTheLeaderIsNoticed) {
               {pid});
 }
 
+TEST_F(StoreTest, RankThatHasLeftIsNotCalledDead) {
+  auto leader = Create("job");
+  RunInChild([&] { Attach("job", 1); });
+  const RankState left = leader->StateOf(1);
+  EXPECT_EQ(HolderState::kLeft, left.state);
+  ExpectError(leader->CheckRank(1), StatusCode::kPeerDied,
+              {"has left the job: " + left.description});
+  EXPECT_EQ(HolderState::kLiving, leader->StateOf(0).state);
+}
+
 TEST_F(StoreTest, LastToLeaveRemovesTheDirectory) {
   auto leader = Create("job");
   ASSERT_OK(leader->OpenNamed(ConfigOf("item", 4), kTimeoutMs));

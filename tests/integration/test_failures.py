@@ -1,0 +1,147 @@
+"""What fails is named and ends the job on all hosts at once; what only pauses changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration import hosts as several
+from tests.integration.host_job import ENDLESS, HostJob
+from tests.integration.hosts import ROOT, Hosts
+from tfhybrid import __version__
+
+REASON = several.missing()
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON)),
+]
+
+TWO_BY_TWO = {"h1": 2, "h2": 2}
+ONE_BY_ONE = {"h1": 1, "h2": 1}
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    with several.hosts(2) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def stopped_leader(hosts: Hosts, job: HostJob) -> Iterator[None]:
+    job.send(2, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        job.send(2, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def cut_link(hosts: Hosts, job: HostJob) -> Iterator[None]:
+    hosts.link("h2", up=False)
+    try:
+        yield
+    finally:
+        hosts.link("h2", up=True)
+
+
+@contextlib.contextmanager
+def lost_packets(hosts: Hosts, job: HostJob) -> Iterator[None]:
+    hosts.impair("h2", 0.01)
+    try:
+        yield
+    finally:
+        hosts.heal("h2")
+
+
+@pytest.mark.parametrize(
+    ("victim", "options"),
+    [
+        pytest.param(0, [], id="rank-0"),
+        pytest.param(2, ["fork"], id="leader-of-h2-with-children"),
+        pytest.param(3, [], id="rank-3-of-h2"),
+    ],
+)
+def test_a_killed_rank_is_named_and_ends_all_hosts(hosts, victim, options):
+    """A child that outlives its rank keeps the rank's connections open, Horovod's among them."""
+    with HostJob(hosts, TWO_BY_TWO, f"killed-{victim}", 1, ENDLESS, *options) as job:
+        for host in hosts.names:  # what the job before left has been removed
+            assert hosts.stores(host) == {f"tfhybrid-{os.geteuid()}-killed-{victim}-0"}
+        job.send(victim, signal.SIGKILL)
+        assert job.wait_for_ends(5) != 0
+    assert f"{job.ranks[victim]} has died. So " in job.output
+    deaths = set(re.findall(r"tfhybrid\.watch: (.+?) has died", job.output))
+    assert deaths == {str(job.ranks[victim])}
+
+
+def test_what_passes_changes_no_bit(hosts):
+    """In a round each of the same training."""
+    with HostJob(hosts, TWO_BY_TWO, "disturbed", 4, 300) as job:
+        assert job.find("round 0 has ended", 2), job.output
+        for number, fault, seconds in ((1, stopped_leader, 20), (2, cut_link, 10)):
+            assert job.find(f"round {number} has begun"), job.output
+            with fault(hosts, job):
+                assert not job.find(f"round {number} has ended", seconds=seconds), job.output
+        assert job.find("round 3 has begun"), job.output
+        with lost_packets(hosts, job):
+            assert job.wait_for_ends(240) == 0, job.output
+    digests = re.findall(r"round \d+ has ended: (.+)", job.output)
+    assert len(digests) == 8
+    assert len(set(digests)) == 1, job.output
+    assert "tfhybrid.watch" not in job.output
+
+
+def test_a_silent_host_is_named_and_the_job_ends_on_both_sides(hosts, monkeypatch):
+    monkeypatch.setenv("TFHYBRID_SILENCE_SECONDS", "5")
+    with HostJob(hosts, ONE_BY_ONE, "silent", 1, ENDLESS) as job, cut_link(hosts, job):
+        assert job.wait_for_ends(5 + 15) != 0
+    assert f"{job.ranks[1]} has not answered for 5 s (TFHYBRID_SILENCE_SECONDS)" in job.output
+
+
+def test_another_version_on_one_host_is_named(hosts, tmp_path):
+    other = tmp_path / "_version.py"
+    other.write_text('__version__ = "0.0.1"\n')
+    with hosts.replaced("h2", ROOT / "tfhybrid/_version.py", other):
+        output = refused(hosts, ONE_BY_ONE, "other-version")
+    assert (
+        f"All ranks have the same version of tfhybrid. Received: '{__version__}' on rank 0 on h1, "
+        "but '0.0.1' on rank 1 on h2" in output
+    )
+
+
+def test_the_name_of_a_living_job_is_refused_with_its_processes(hosts):
+    with HostJob(hosts, ONE_BY_ONE, "alive", 1, ENDLESS) as job:
+        output = refused(hosts, {"h1": 2, "h2": 1}, "alive")
+        told = {rank for rank in job.ranks if str(rank) in output}
+        assert told == set(job.ranks), output
+        job.send(0, signal.SIGKILL)
+        job.wait_for_ends(5)
+
+
+@pytest.mark.parametrize("way", ["end", "exit", "raise"])
+def test_a_rank_that_leaves_in_order_is_not_reported_dead(hosts, way):
+    job = hosts.start(ONE_BY_ONE, "tests/integration/jobs/leaving.py", way)
+    try:
+        output, _ = job.communicate(timeout=240)
+    finally:
+        job.kill()
+        job.wait()
+    assert "has died" not in output
+    assert (job.returncode == 0) == (way != "raise"), output
+    assert ("rank 0 has come to the end" in output) == (way != "raise"), output
+
+
+def refused(hosts: Hosts, slots: dict[str, int], name: str) -> str:
+    """Returns what a job wrote that could not start."""
+    job = hosts.start(slots, "tests/integration/jobs/training.py", name, "1", "1")
+    try:
+        output, _ = job.communicate(timeout=240)
+    finally:
+        job.kill()
+        job.wait()
+    assert job.returncode != 0, output
+    return output

@@ -1,0 +1,155 @@
+"""Lifelines: a TCP connection of every rank with rank 0, on which the news of an end travels.
+
+Nothing is sent while all is well. A process that dies closes its connection, and a host that is
+silent breaks it: the kernels probe it every second (TCP keepalive), so that neither a busy
+interpreter nor a stopped process counts as silence. Who connects shows a token that Horovod has
+brought to the ranks of the job alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import selectors
+import socket
+from collections.abc import Iterable, Mapping
+
+from tfhybrid.errors import StoreError
+
+LEFT = "left"  # news: a rank has left the job in order
+
+_CONNECT_SECONDS = 30
+_HELLO_SECONDS = 5
+_PROBE_SECONDS = 1
+_RANK_DIGITS = 8
+
+
+class Lifelines:
+    """This process's connections: rank 0 has one with every other rank, the others have its.
+
+    Not thread-safe.
+
+    Args:
+        links: Connected sockets, and who is at their other end; closed by `close`.
+        silence: The limit that the links were made with, for messages.
+    """
+
+    def __init__(self, links: Mapping[socket.socket, str], silence: float) -> None:
+        self._silence = silence
+        self._links = dict(links)
+        self._received = dict.fromkeys(links, b"")
+        self._selector = selectors.DefaultSelector()
+        for link in links:
+            link.setblocking(False)
+            self._selector.register(link, selectors.EVENT_READ, link)
+
+    def news(self, seconds: float) -> str | None:
+        """Waits for news, and returns them: `LEFT`, or a sentence that says who is gone."""
+        for key, _ in self._selector.select(seconds):
+            if news := self._read(key.data):
+                return news
+        return None
+
+    def tell(self, news: str) -> None:
+        """Passes news on to all that are connected; never waits."""
+        for link in self._links:
+            with contextlib.suppress(OSError):  # it is gone itself
+                link.send(f"{news}\n".encode())
+
+    def close(self) -> None:
+        """Closes this process's ends of the connections."""
+        self._selector.close()
+        for link in self._links:
+            link.close()
+
+    def _read(self, link: socket.socket) -> str | None:
+        peer = self._links[link]
+        try:
+            data = link.recv(4096)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            data = b""
+        except OSError:
+            return (
+                f"{peer} has not answered for {self._silence:g} s (TFHYBRID_SILENCE_SECONDS): its "
+                "host is down, or the network to it"
+            )
+        if not data:
+            return f"{peer} has died"
+        self._received[link] += data
+        line, end, _ = self._received[link].partition(b"\n")
+        return line.decode(errors="replace") if end else None
+
+
+def listen(address: str) -> socket.socket:
+    """Returns rank 0's listening socket, on a free port."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, 0), family=family)
+
+
+def accept(
+    listener: socket.socket, token: str, ranks: Iterable[int], silence: float
+) -> dict[int, socket.socket]:
+    """Waits until those ranks have connected; strangers are turned away.
+
+    Raises:
+        StoreError: Some have not come.
+    """
+    links: dict[int, socket.socket] = {}
+    missing = set(ranks)
+    listener.settimeout(_CONNECT_SECONDS)
+    while missing:
+        try:
+            link, _ = listener.accept()
+        except TimeoutError:
+            raise StoreError(
+                f"No connection from rank(s) {', '.join(map(str, sorted(missing)))} within "
+                f"{_CONNECT_SECONDS} s. Does a firewall close the ports between the hosts?"
+            ) from None
+        rank = _greeted(link, token)
+        if rank not in missing:
+            link.close()
+            continue
+        links[rank] = _probed(link, silence)
+        missing.remove(rank)
+    return links
+
+
+def dial(address: tuple[str, int], token: str, rank: int, silence: float) -> socket.socket:
+    """Connects this rank to rank 0.
+
+    Raises:
+        StoreError: It cannot be reached.
+    """
+    try:
+        link = socket.create_connection(address, timeout=_CONNECT_SECONDS)
+        link.sendall(f"{token}{rank:0{_RANK_DIGITS}}".encode())
+    except OSError as error:
+        raise StoreError(
+            f"Cannot connect to rank 0 at {address[0]} port {address[1]} ({error}). Does a "
+            "firewall close the ports between the hosts?"
+        ) from error
+    return _probed(link, silence)
+
+
+def _greeted(link: socket.socket, token: str) -> int | None:
+    """Returns the rank that has connected, or `None` for a stranger."""
+    length = len(token) + _RANK_DIGITS
+    hello = b""
+    link.settimeout(_HELLO_SECONDS)
+    with contextlib.suppress(OSError):
+        while len(hello) < length and (data := link.recv(length - len(hello))):
+            hello += data
+    shown, rank = hello[: len(token)], hello[len(token) :]
+    return int(rank) if hmac.compare_digest(shown, token.encode()) and rank.isdigit() else None
+
+
+def _probed(link: socket.socket, silence: float) -> socket.socket:
+    """Has the kernel probe an idle connection, and break one whose other end is silent so long."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silence * 1000))
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
