@@ -14,10 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 import horovod
 import horovod.tensorflow as hvd
+import numpy as np
 import tensorflow as tf
 
 from tfhybrid.errors import ConfigError, StoreError

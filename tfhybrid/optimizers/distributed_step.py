@@ -78,6 +78,7 @@ class DistributedStep:
         self._raises = on_nonfinite == "raise"
         self._here = f"rank {distributed.rank()} on {socket.gethostname()}"
         self._trained: Trained | None = None
+        self._reduce_without_samples: Any = None
         self._use_without_samples: Any = None
 
     def build(self, trained: Trained) -> None:
@@ -144,6 +145,17 @@ class DistributedStep:
             return
         self._trained = trained
 
+        # Two graphs: where all ranks end together, the larger one is not even traced. Not eagerly:
+        # Horovod does not get the names of eager operations, by which those of ranks meet. With an
+        # argument: of constants alone TensorFlow would have the sum once and fold it.
+        @tf.function(autograph=False)
+        def reduce(samples: tf.Tensor) -> dense_step.DenseStep:
+            zeros = [
+                tf.zeros(variable.shape, variable.dtype) * tf.cast(samples, variable.dtype)
+                for variable in trained.variables
+            ]
+            return dense_step.reduce(zeros, samples, False, tf.constant(False), self._dense_name)
+
         @tf.function(autograph=False)
         def use(*told: tf.Tensor) -> None:
             if trained.proxies:
@@ -151,6 +163,7 @@ class DistributedStep:
                 self._update_tables(trained, self._contribution(*none))
             self._use(trained, dense_step.DenseStep([*told[:-3]], *told[-3:]))
 
+        self._reduce_without_samples = reduce
         self._use_without_samples = use
 
     def _idle_step(self) -> bool:
@@ -159,10 +172,7 @@ class DistributedStep:
         assert trained is not None
         for callback in self.idle_callbacks:
             callback.before_step()
-        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in trained.variables]
-        none = tf.constant(0, tf.int64)
-        # Not in a graph, which would be traced in vain where all ranks end together.
-        step = dense_step.reduce(zeros, none, False, tf.constant(False), self._dense_name)
+        step = self._reduce_without_samples(tf.constant(0, tf.int64))
         if not step.active:
             return False
         self._use_without_samples(*step.gradients, step.samples, step.active, step.nonfinite)
