@@ -15,7 +15,8 @@ from tfhybrid.store.watch import GRACE_SECONDS
 tfhybrid.init()
 child = os.fork()
 if child == 0:
-    sys.exit(0)  # runs what is registered to run when Python exits
+    tfhybrid.shutdown()  # not its own to end
+    os._exit(0)  # as multiprocessing does: in Horovod's exit handlers a forked child hangs
 os.waitpid(child, 0)
 last = tfhybrid.rank() == tfhybrid.size() - 1
 if last and sys.argv[1] == "exit":
