@@ -1,6 +1,6 @@
 """The last rank leaves early, in order; the others go on by themselves for a while.
 
-leaving.py end | exit | raise
+leaving.py exit | raise
 """
 
 from __future__ import annotations
