@@ -21,7 +21,7 @@ from benchmarks.step import sides
 from tests.integration import hosts as several
 
 LOGGER = logging.getLogger("benchmarks.hosts")
-DEFAULT_SIDES = ["bound", "plain", "tfra", "tfhybrid"]
+DEFAULT_SIDES = ["bound", "plain", "tfra", "tfhybrid", "tfhybrid-bfloat16"]
 UNLIMITED = "none"
 TIMEOUT_SECONDS = 900
 

@@ -53,3 +53,10 @@ def test_a_limited_link_is_slow_and_counts_what_crosses_it() -> None:
     for sent, seconds in told:
         assert 4_000_000 < int(sent) < 5_000_000
         assert float(seconds) > 0.4  # 0.64 s less the burst
+
+
+def test_every_way_between_hosts_gives_the_same_bits_and_the_reference(hosts) -> None:
+    job = "tests/integration/jobs/exchange.py"
+    cases = ("sgd:mean", "adam:frequency")
+    output = hosts.horovodrun({"h1": 2, "h2": 2}, job, *cases, timeout=500)
+    assert output.count("exact on this rank") == 4

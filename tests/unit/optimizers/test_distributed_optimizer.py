@@ -40,7 +40,7 @@ def test_it_stays_of_its_class_and_keeps_its_options() -> None:
 @pytest.mark.parametrize(
     ("option", "instead"),
     [
-        ({"gradient_accumulation_steps": 2}, "raise the batch size"),
+        ({"gradient_accumulation_steps": 2}, "backward_passes_per_step"),
         ({"global_clipnorm": 1.0}, "leave the tables out"),
         ({"clipnorm": 1.0}, "leave the tables out"),
         ({"clipvalue": 1.0}, "leave the tables out"),
