@@ -130,6 +130,10 @@ class Hosts:
         drop = ("-m", "statistic", "--mode", "random", "--probability", str(loss), "-j", "DROP")
         _run(*self._enter(name), "iptables", "-A", "INPUT", "-i", "eth0", *drop)
 
+    def shrink(self, name: str, size: str) -> None:
+        """Gives a host's shared memory another size, such as "64m"."""
+        _run(*self._enter(name), "mount", "-o", f"remount,size={size}", "/dev/shm")
+
     def heal(self, name: str) -> None:
         """Loses no more packets."""
         _run(*self._enter(name), "iptables", "--flush", "INPUT")

@@ -102,6 +102,17 @@ def test_a_silent_host_is_named_and_the_job_ends_on_both_sides(hosts, monkeypatc
     assert f"{job.ranks[1]} has not answered for 5 s (TFHYBRID_SILENCE_SECONDS)" in job.output
 
 
+def test_one_host_without_room_stops_all_at_one_version():
+    with several.hosts(2) as made:
+        made.shrink("h2", "64m")
+        output = made.horovodrun(TWO_BY_TWO, "tests/integration/jobs/filled_host.py")
+    told = re.findall(r"rank \d on (h\d): version (\d+), (\d+) rows, after (\S+) s: (.+)", output)
+    assert [host for host, *_ in sorted(told)] == ["h1", "h1", "h2", "h2"], output
+    assert len({(version, rows) for _, version, rows, _, _ in told}) == 1, output
+    assert max(float(seconds) for *_, seconds, _ in told) < 5, output
+    assert all("On h2: No room" in why and "table 'item'" in why for *_, why in told), output
+
+
 def test_another_version_on_one_host_is_named(hosts, tmp_path):
     other = tmp_path / "_version.py"
     other.write_text('__version__ = "0.0.1"\n')

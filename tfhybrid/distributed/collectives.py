@@ -33,8 +33,18 @@ _leaders: hvd.ProcessSet | None = None  # of several hosts
 
 def start() -> None:
     """Starts Horovod, once; without `horovodrun`, as one rank."""
-    global _hosts, _leaders
     hvd.init()
+
+
+def find_hosts() -> tuple[int, ...]:
+    """Returns the host of each rank, and gives the leaders of several collectives of their own.
+
+    Every rank calls it, once devices and threads are set: TensorFlow is in use afterwards.
+
+    Raises:
+        ConfigError: Horovod was started in a way in which leaders can have none.
+    """
+    global _hosts, _leaders
     # A host begins with its leader. Not Horovod's cross_rank, which on hosts with different
     # numbers of ranks counts anew for each local rank.
     first = [int(local_rank == 0) for local_rank in allgather_object(local_rank())]
@@ -48,6 +58,7 @@ def start() -> None:
                 "On several hosts import tfhybrid before Horovod starts, or start it with "
                 f"HOROVOD_DYNAMIC_PROCESS_SETS=1. Received: {error}"
             ) from error
+    return _hosts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +85,7 @@ class Link:
 
 
 def hosts() -> tuple[int, ...]:
-    """Returns the host of each rank; ranks of a host follow each other."""
+    """Returns what `find_hosts` found: the host of each rank; ranks of a host follow each other."""
     return _hosts
 
 

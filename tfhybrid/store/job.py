@@ -97,7 +97,7 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     _set_up_logging()
     _share_devices()
     _check_arguments(job, seed)
-    hosts = distributed.hosts()
+    hosts = distributed.find_hosts()
     name, tokens = distributed.broadcast_object(
         (secrets.token_hex(4) if job is None else job, [secrets.randbits(64) for _ in hosts])
     )

@@ -1,5 +1,7 @@
 #include "core/sync/host_exchange.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -9,6 +11,11 @@ namespace {
 
 int64_t Nanoseconds(std::chrono::steady_clock::duration time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+}
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "a host";
 }
 
 int64_t KeysOf(const std::vector<GradientMessage>& messages) {
@@ -132,8 +139,9 @@ HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
     stats_.received_keys = KeysOf(messages.value());
     stats_.merged_keys = KeysOf({messages.value()[static_cast<size_t>(host_)]});
     status = TryStage(words, messages.value(), tables, parallel_for, &staged.vote);
+    if (!status.ok()) staged.complaint = "On " + HostName() + ": ";
   }
-  staged.complaint = status.message();
+  staged.complaint += status.message();
   stats_.stage_ns = Nanoseconds(Clock::now() - start);
   return staged;
 }
