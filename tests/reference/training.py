@@ -192,6 +192,8 @@ class Trainer:
 
     def _apply(self, results, samples: Sequence[int]) -> None:
         self._step += 1
+        if not sum(samples):
+            return  # counted, but nothing is applied
         for name, table in self._trained.items():
             ranks = [sparse[name] for _, sparse in results]
             table.update(reduce(ranks, samples, self._reduction))

@@ -55,11 +55,14 @@ class MicroBatches:
         Returns:
             bool: whether it makes the step complete.
         """
-        for variable, gradient in zip(variables, gradients, strict=True):
-            self._sums[variable.path].assign_add(gradient)
-        self._samples.assign_add(samples)
-        self._found.assign(tf.where(tf.equal(self._found, ""), found, self._found))
-        return tf.equal(self._count.assign_add(1), self.passes)
+        # Keras fetches the batch in the graph of the step: where the data has ended, what does not
+        # wait for a gradient would run, and count a micro-batch that never was.
+        with tf.control_dependencies([*gradients, samples, found]):
+            for variable, gradient in zip(variables, gradients, strict=True):
+                self._sums[variable.path].assign_add(gradient)
+            self._samples.assign_add(samples)
+            self._found.assign(tf.where(tf.equal(self._found, ""), found, self._found))
+            return tf.equal(self._count.assign_add(1), self.passes)
 
     def take(
         self,
