@@ -47,6 +47,7 @@ class HostJob:
     def __init__(self, hosts: Hosts, slots: dict[str, int], *arguments: object) -> None:
         self.output = ""
         self.ranks: list[Rank] = []
+        self._pidfds: list[int] = []
         self._changed = threading.Condition()
         self._process = hosts.start(slots, TRAINING, *map(str, arguments))
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -65,7 +66,7 @@ class HostJob:
 
     def send(self, rank: int, signal_: signal.Signals) -> None:
         """Sends a signal to a rank."""
-        os.kill(self.ranks[rank].pid, signal_)
+        signal.pidfd_send_signal(self._pidfds[rank], signal_)
 
     def find(self, pattern: str, count: int = 1, seconds: float = _PATIENCE_SECONDS) -> list:
         """Waits until the job has written so many matches; returns those that are there."""
@@ -82,7 +83,7 @@ class HostJob:
     def wait_for_ends(self, seconds: float) -> int:
         """Returns the exit status of horovodrun; fails the test if a process runs on."""
         deadline = time.monotonic() + seconds
-        for pidfd in self._pidfds:
+        for pidfd in self._pidfds[: len(self.ranks)]:
             left = max(0.0, deadline - time.monotonic())
             assert select.select([pidfd], [], [], left)[0], f"a rank runs on:\n{self.output}"
         status = self._process.wait(max(0.1, deadline - time.monotonic()))
@@ -93,10 +94,10 @@ class HostJob:
         """Ends whatever still runs."""
         self._process.kill()
         self._process.wait()
-        for rank in self.ranks:
-            for pid in filter(None, (rank.pid, rank.child)):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pidfd in self._pidfds:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)
         self._reader.join()
 
     def _wait_until_running(self, ranks: int) -> None:
@@ -106,8 +107,9 @@ class HostJob:
             key=lambda rank: rank.number,
         )
         assert len(self.ranks) == ranks, f"the job ended before all ranks ran:\n{self.output}"
-        # A process that has ended is one that can be read from, a zombie included.
-        self._pidfds = [os.pidfd_open(rank.pid) for rank in self.ranks]
+        # They name no other process once theirs is gone, and can be read from then.
+        pids = [rank.pid for rank in self.ranks] + [rank.child for rank in self.ranks]
+        self._pidfds = [os.pidfd_open(pid) for pid in pids if pid]
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -28,7 +28,7 @@ _PROBE_WORDS = 1 << 16
 
 
 _hosts: tuple[int, ...] = (0,)
-_leaders: hvd.ProcessSet | None = None  # of several hosts
+_leaders: hvd.ProcessSet = hvd.global_process_set
 
 
 def start() -> None:
@@ -50,7 +50,8 @@ def find_hosts() -> tuple[int, ...]:
     first = [int(local_rank == 0) for local_rank in allgather_object(local_rank())]
     _hosts = tuple(host - 1 for host in itertools.accumulate(first))
     leaders = [rank for rank, is_first in enumerate(first) if is_first]
-    if len(leaders) > 1 and _leaders is None:
+    # With one rank per host all are leaders, and Horovod refuses a second set of the same ranks.
+    if 1 < len(leaders) < size() and _leaders is hvd.global_process_set:
         try:
             _leaders = hvd.add_process_set(leaders)
         except ValueError as error:
