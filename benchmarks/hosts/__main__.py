@@ -11,19 +11,17 @@ from __future__ import annotations
 import argparse
 import logging
 import shlex
-import subprocess
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import launch
+from benchmarks.hosts.run import UNLIMITED, run_on_hosts
 from benchmarks.step import sides
 from tests.integration import hosts as several
 
 LOGGER = logging.getLogger("benchmarks.hosts")
 DEFAULT_SIDES = ["bound", "plain", "tfra", "tfhybrid", "tfhybrid-bfloat16"]
-UNLIMITED = "none"
-TIMEOUT_SECONDS = 900
 
 
 def options_of(name: str, arguments: argparse.Namespace, options: list[str]) -> list[str]:
@@ -32,29 +30,16 @@ def options_of(name: str, arguments: argparse.Namespace, options: list[str]) -> 
     return [*sides.SIDES[name].options, *options, *shlex.split(extra)]
 
 
-def run_on_hosts(name: str, arguments: argparse.Namespace, options: list[str]) -> dict[str, object]:
+def run_side(name: str, arguments: argparse.Namespace, options: list[str]) -> dict[str, object]:
     """Runs a side once on hosts of its own, and returns its result.
 
     Raises:
         SideFailedError: The side failed.
     """
     side = sides.SIDES[name]
-    python = side.python()
-    with several.hosts(arguments.hosts) as hosts:
-        if arguments.rate != UNLIMITED:
-            hosts.limit(arguments.rate)
-        try:
-            output = hosts.horovodrun(
-                dict.fromkeys(hosts.names, arguments.ranks),
-                *("-m", side.module, *options_of(name, arguments, options)),
-                timeout=TIMEOUT_SECONDS,
-                python=python,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise launch.SideFailedError(f"not ended within {TIMEOUT_SECONDS} s.") from error
-        except AssertionError as error:
-            raise launch.SideFailedError(launch.tail(str(error))) from error
-    return launch.result_in(output)
+    where = arguments.hosts, arguments.ranks, arguments.rate
+    own = options_of(name, arguments, options)
+    return launch.result_in(run_on_hosts(side.module, own, *where, side.python()))
 
 
 def summarize(results: sides.Runs) -> sides.Summary:
@@ -123,7 +108,7 @@ def main() -> None:
     arguments, options = parse()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     results = sides.run_rounds(
-        arguments.sides, arguments.rounds, lambda name: run_on_hosts(name, arguments, options)
+        arguments.sides, arguments.rounds, lambda name: run_side(name, arguments, options)
     )
     summary = summarize(results)
     show(

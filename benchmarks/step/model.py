@@ -178,13 +178,13 @@ def measure(side: str, config: StepConfig, step: Step, feed: Feed) -> None:
     report(side, config, np.diff(readings, axis=0))
 
 
-def read_meters() -> tuple[float, float, int]:
-    """Returns the seconds, this rank's processor seconds and this host's sent bytes, so far."""
-    return time.perf_counter(), time.process_time(), sent_bytes()
+def read_meters() -> tuple[float, float, int, int]:
+    """Returns seconds, processor seconds of this rank, and bytes this host sent and received."""
+    return time.perf_counter(), time.process_time(), *traffic()
 
 
-def sent_bytes() -> int:
-    """Returns the bytes that left this host over the network interface of its ranks.
+def traffic() -> tuple[int, int]:
+    """Returns the bytes that left this host, and came to it, over its ranks' network interface.
 
     Segments that the interface cuts itself count without their headers, up to 5 % less than on a
     wire.
@@ -194,7 +194,8 @@ def sent_bytes() -> int:
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, counters = line.partition(":")
         if name.strip() == interface:
-            return int(counters.split()[8])
+            received, *_ = fields = [int(field) for field in counters.split()]
+            return fields[8], received
     raise LookupError(f"No network interface {interface!r}.")
 
 
@@ -204,11 +205,12 @@ def report(side: str, config: StepConfig, windows: np.ndarray) -> None:
     Args:
         side: name of the side in the result.
         config: the workload.
-        windows: what `read_meters` counted in each window, `[windows, 3]`.
+        windows: what `read_meters` counted in each window, `[windows, 4]`.
     """
-    seconds, processor_seconds, sent = windows.T
+    seconds, processor_seconds, sent, received = windows.T
     processor = sum(hvd.allgather_object(float(np.median(processor_seconds))))
     sent = max(hvd.allgather_object(float(np.mean(sent))))
+    received = max(hvd.allgather_object(float(np.mean(received))))
     per_step = seconds / config.steps
     median = float(np.median(per_step))
     if hvd.rank() == 0:
@@ -221,6 +223,7 @@ def report(side: str, config: StepConfig, windows: np.ndarray) -> None:
             "windows_milliseconds": [round(1e3 * value, 2) for value in per_step],
         }
         if hvd.cross_size() > 1:
-            # Of the host that sends most.
+            # Of the hosts that send and receive most.
             result["sent_bytes_per_step"] = round(sent / config.steps)
+            result["received_bytes_per_step"] = round(received / config.steps)
         print(json.dumps(result), flush=True)

@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <exception>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +15,8 @@
 #include "core/checkpoint/table_file.h"
 #include "core/process_store.h"
 #include "core/store/table_digest.h"
+#include "core/sync/recovery.h"
+#include "core/sync/roll_forward.h"
 #include "core/util/crc32c.h"
 
 namespace tfhybrid {
@@ -63,6 +67,26 @@ int WithWriter(const char* name, const Body& body) {
   });
 }
 
+// As Guarded, for a body that wants the process's store.
+template <typename Body>
+int WithStore(const Body& body) {
+  return Guarded([&]() -> Status {
+    const std::shared_ptr<Store> store = ProcessStore();
+    if (store != nullptr) return body(store.get());
+    return Status::Error(StatusCode::kFailedPrecondition, "This process has no store open");
+  });
+}
+
+// As WithStore, for a body that wants what this rank keeps.
+template <typename Body>
+int WithKept(const Body& body) {
+  return WithStore([&](Store* store) -> Status {
+    const std::shared_ptr<KeptState> kept = store->kept();
+    if (kept != nullptr) return body(store, kept.get());
+    return Status::Error(StatusCode::kNotFound, "This rank keeps no state");
+  });
+}
+
 }  // namespace
 }  // namespace tfhybrid
 
@@ -93,7 +117,115 @@ int tfhybrid_store_open(const char* shm_directory, const char* job, int local_ra
   });
 }
 
-void tfhybrid_store_close(void) { tfhybrid::SetProcessStore(nullptr); }
+void tfhybrid_store_close(int leave) {
+  const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
+  if (leave != 0 && store != nullptr) store->LeaveBehind();
+  tfhybrid::SetProcessStore(nullptr);
+}
+
+int tfhybrid_store_recover(const char* shm_directory, const char* job, const char* description,
+                           uint64_t* token) {
+  return tfhybrid::Guarded([&]() -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        std::unique_ptr<tfhybrid::Store> store,
+        tfhybrid::RecoverStore({shm_directory, job, 0, description, 0}, tfhybrid::RunInline));
+    *token = store->token();
+    tfhybrid::SetProcessStore(std::move(store));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_store_versions(const char** versions) {
+  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+    static std::string report;
+    report.clear();
+    for (const auto& [name, table] : store->tables()) {
+      // As in the file's name: without a space or a line's end.
+      const std::string file = tfhybrid::TablePaths("", name).Table();
+      report += std::to_string(table->reader->version()) + " " + file.substr(1) + "\n";
+    }
+    *versions = report.c_str();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_last_updates(const int64_t** updates, int64_t* words) {
+  return tfhybrid::WithStore([&](tfhybrid::Store* store) -> Status {
+    static std::vector<int64_t> last;
+    TFHYBRID_ASSIGN_OR_RETURN(last, tfhybrid::LastUpdates(*store));
+    *updates = last.data();
+    *words = static_cast<int64_t>(last.size());
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_roll_forward(const int64_t* updates, int64_t words) {
+  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+    return tfhybrid::RollForward({updates, words}, *store, tfhybrid::RunInline);
+  });
+}
+
+int tfhybrid_forget_updates(void) {
+  return tfhybrid::WithStore(
+      [](tfhybrid::Store* store) { return tfhybrid::ForgetUpdates(*store); });
+}
+
+int tfhybrid_kept_make(const char* configuration, int64_t bytes) {
+  return tfhybrid::WithStore(
+      [&](tfhybrid::Store* store) { return store->MakeKept(configuration, bytes); });
+}
+
+int tfhybrid_kept_note(const void* note, int64_t bytes) {
+  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+    const std::shared_ptr<tfhybrid::KeptState> kept = store->kept();
+    const Span<const uint8_t> all(static_cast<const uint8_t*>(note), bytes);
+    return kept == nullptr ? Status::Ok() : kept->SetNote(all);
+  });
+}
+
+int tfhybrid_kept_forget(void) {
+  return tfhybrid::WithStore([](tfhybrid::Store* store) {
+    store->ForgetKept();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_kept_find(const char** configuration) {
+  return tfhybrid::WithStore([&](tfhybrid::Store* store) -> Status {
+    static std::string found;
+    TFHYBRID_RETURN_IF_ERROR(store->FindKept());
+    found = store->kept()->configuration();
+    *configuration = found.c_str();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_kept_steps(int64_t* steps, int64_t* count) {
+  return tfhybrid::WithKept([&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
+    *count = 0;
+    for (const auto& state : kept->States()) {
+      const bool fits = state.tables == store->TablesDigest({});
+      if (fits) steps[(*count)++] = static_cast<int64_t>(state.step);
+    }
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes) {
+  return tfhybrid::WithKept([&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
+    for (const auto& found : kept->States()) {
+      if (found.step != static_cast<uint64_t>(step) || found.tables != store->TablesDigest({}) ||
+          found.content.size() != bytes) {
+        continue;
+      }
+      std::memcpy(state, found.content.data(), static_cast<size_t>(bytes));
+      kept->StepBackTo(found.number);
+      return Status::Ok();
+    }
+    return Status::Error(tfhybrid::StatusCode::kNotFound, "No state of step ", step, " and ", bytes,
+                         " bytes is kept");
+  });
+}
 
 int tfhybrid_rank_state(int local_rank, int* state, const char** description) {
   return tfhybrid::Guarded([&]() -> Status {

@@ -72,7 +72,8 @@ TFHYBRID_EXPORT const char* tfhybrid_last_error(void);
 TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
                                         const char* description, uint64_t token,
                                         const char** reclaimed);
-TFHYBRID_EXPORT void tfhybrid_store_close(void);
+/* `leave`: not 0 to leave the store behind for a job that is started again. */
+TFHYBRID_EXPORT void tfhybrid_store_close(int leave);
 /* What became of a rank of this host: `*state` is a tfhybrid::HolderState, `*description` what the
    rank says of itself, valid until the calling thread's next call. */
 TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, const char** description);
@@ -80,6 +81,31 @@ TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, const char**
    by itself. */
 TFHYBRID_EXPORT int tfhybrid_exit_after(int milliseconds);
 TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
+
+/* A restart from memory; see core/sync/recovery.h. The leader of each host alone, and before any
+   rank opens a table. What is returned stays valid until the next call. */
+/* Instead of store_open; the others open the store with the token that it has. */
+TFHYBRID_EXPORT int tfhybrid_store_recover(const char* shm_directory, const char* job,
+                                           const char* description, uint64_t* token);
+/* "VERSION FILE" of each table, one per line. */
+TFHYBRID_EXPORT int tfhybrid_store_versions(const char** versions);
+TFHYBRID_EXPORT int tfhybrid_last_updates(const int64_t** updates, int64_t* words);
+TFHYBRID_EXPORT int tfhybrid_roll_forward(const int64_t* updates, int64_t words);
+TFHYBRID_EXPORT int tfhybrid_forget_updates(void);
+
+/* What this rank keeps beside the tables; see core/store/kept_state.h. A state is `bytes` bytes:
+   the note, then what the op TfhybridKeepState is given. */
+TFHYBRID_EXPORT int tfhybrid_kept_make(const char* configuration, int64_t bytes);
+/* What the op writes in front of its tensors from now on, where a state is kept. Not beside a
+   step. */
+TFHYBRID_EXPORT int tfhybrid_kept_note(const void* note, int64_t bytes);
+TFHYBRID_EXPORT int tfhybrid_kept_forget(void);
+/* Takes over what a dead process kept. */
+TFHYBRID_EXPORT int tfhybrid_kept_find(const char** configuration);
+/* The steps of states, two at most, that belong to the tables as they are. */
+TFHYBRID_EXPORT int tfhybrid_kept_steps(int64_t* steps, int64_t* count);
+/* Reads the state of one of them, and forgets what came after it. */
+TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes);
 
 /* Tables, by name. */
 TFHYBRID_EXPORT int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms);

@@ -37,9 +37,11 @@ Result<std::shared_ptr<OpenTable>> OpenTableNamed(const std::string& name) {
                          name, "'");
   }
   std::shared_ptr<OpenTable> table = store->Find(name);
-  if (table == nullptr) {
+  if (table == nullptr || !table->named) {
     return Status::Error(StatusCode::kNotFound, "No table named '", name,
-                         "' is open in this process: build its layer after tfhybrid.init()");
+                         "' is open in this process: build its layer after tfhybrid.init() and, "
+                         "with resume='memory', call tfhybrid.checkpoint.restore() before it is "
+                         "used");
   }
   return table;
 }

@@ -62,6 +62,21 @@ class Hosts:
         """Returns a host's address."""
         return f"10.77.{self._net}.{self.names.index(name) + 1}"
 
+    @property
+    def gateway(self) -> str:
+        """The address of this machine, as hosts see it."""
+        return f"10.77.{self._net}.254"
+
+    def enter(self, name: str) -> list[str]:
+        """Returns what goes in front of a command to run it on a host."""
+        target = str(self._sshds[name].pid)
+        enter = ["nsenter", "--target", target, "--net", "--mount", "--uts", "--"]
+        return [*enter, "env", f"--chdir={ROOT}"]  # a mount namespace begins at /
+
+    def run(self, name: str, *command: str) -> str:
+        """Runs a command on a host; returns what it wrote."""
+        return _run(*self.enter(name), *command)
+
     def horovodrun(
         self,
         slots: dict[str, int],
@@ -101,7 +116,7 @@ class Hosts:
             *("--ssh-identity-file", str(self._folder / "key"), "-H", where),
         ]
         return subprocess.Popen(
-            [*self._enter(self.names[0]), *horovodrun, str(python), *command],
+            [*self.enter(self.names[0]), *horovodrun, str(python), *command],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -128,15 +143,15 @@ class Hosts:
         """Loses this share of the packets that reach a host."""
         # Not by tc: few kernels have its netem.
         drop = ("-m", "statistic", "--mode", "random", "--probability", str(loss), "-j", "DROP")
-        _run(*self._enter(name), "iptables", "-A", "INPUT", "-i", "eth0", *drop)
+        _run(*self.enter(name), "iptables", "-A", "INPUT", "-i", "eth0", *drop)
 
     def shrink(self, name: str, size: str) -> None:
         """Gives a host's shared memory another size, such as "64m"."""
-        _run(*self._enter(name), "mount", "-o", f"remount,size={size}", "/dev/shm")
+        _run(*self.enter(name), "mount", "-o", f"remount,size={size}", "/dev/shm")
 
     def heal(self, name: str) -> None:
         """Loses no more packets."""
-        _run(*self._enter(name), "iptables", "--flush", "INPUT")
+        _run(*self.enter(name), "iptables", "--flush", "INPUT")
 
     def stores(self, name: str) -> set[str]:
         """Returns the names of the stores in a host's shared memory."""
@@ -146,11 +161,11 @@ class Hosts:
     @contextlib.contextmanager
     def replaced(self, name: str, file: Path, other: Path) -> Iterator[None]:
         """On that host alone, shows another file or folder in place of one."""
-        _run(*self._enter(name), "mount", "--bind", str(other), str(file))
+        _run(*self.enter(name), "mount", "--bind", str(other), str(file))
         try:
             yield
         finally:
-            _run(*self._enter(name), "umount", str(file))
+            _run(*self.enter(name), "umount", str(file))
 
     def remove(self) -> None:
         """Ends what runs on the hosts, and removes every trace."""
@@ -172,11 +187,6 @@ class Hosts:
     def _port(self, name: str) -> str:
         """Returns the bridge's end of a host's link."""
         return f"{self._id}{name}"
-
-    def _enter(self, name: str) -> list[str]:
-        target = str(self._sshds[name].pid)
-        enter = ["nsenter", "--target", target, "--net", "--mount", "--uts", "--"]
-        return [*enter, "env", f"--chdir={ROOT}"]  # a mount namespace begins at /
 
     def _make_bridge(self) -> None:
         _run("ip", "link", "add", self._id, "type", "bridge")

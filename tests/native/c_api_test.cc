@@ -34,7 +34,7 @@ void ExpectMessage(const std::string& part) {
 
 class CApiTest : public testing::Test {
  protected:
-  ~CApiTest() override { tfhybrid_store_close(); }
+  ~CApiTest() override { tfhybrid_store_close(0); }
   int Open(int local_rank) {
     return tfhybrid_store_open(directory_.path().c_str(), "job", local_rank,
                                ("rank " + std::to_string(local_rank)).c_str(), kToken, &reclaimed_);
@@ -68,7 +68,7 @@ TEST_F(CApiTest, WithoutAStoreEveryCallSaysThatInitIsMissing) {
   for (const int code : codes) ExpectCode(StatusCode::kFailedPrecondition, code);
   ExpectMessage("init()");
   ExpectMessage("'item'");
-  tfhybrid_store_close();
+  tfhybrid_store_close(0);
 }
 
 TEST_F(CApiTest, RowsGoInAndComeOut) {
@@ -159,7 +159,7 @@ TEST_F(CApiTest, OnlyTheLeaderWrites) {
   ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
   const auto other_rank = [&] {
     // Forked with the leader's store open, which a rank never is: it lets go of it first.
-    tfhybrid_store_close();
+    tfhybrid_store_close(0);
     ExpectCode(StatusCode::kOk, Open(1));
     ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kItem, kTimeoutMs));
     ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
@@ -174,7 +174,7 @@ TEST_F(CApiTest, OnlyTheLeaderWrites) {
     int64_t keys[2];
     ExpectCode(StatusCode::kOk, tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr));
     ExpectCode(refused, tfhybrid_table_read_rows("item", 0, 2, keys, found, found));
-    tfhybrid_store_close();
+    tfhybrid_store_close(0);
   };
   RunInChild(other_rank);
   ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 2, keys_, rows_));
@@ -194,7 +194,7 @@ TEST_F(CApiTest, WhatBecameOfARankIsTold) {
   ExpectCode(StatusCode::kFailedPrecondition, tfhybrid_rank_state(1, &state, &description));
   ExpectCode(StatusCode::kOk, Open(0));
   ChildProcess member([&] {
-    tfhybrid_store_close();
+    tfhybrid_store_close(0);
     ExpectCode(StatusCode::kOk, Open(1));
   });
   ExpectCode(StatusCode::kOk, tfhybrid_rank_state(1, &state, &description));
@@ -219,7 +219,7 @@ TEST_F(CApiTest, ProcessThatDoesNotEndIsEnded) {
 
 TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {
   OpenWithTable();
-  tfhybrid_store_close();
+  tfhybrid_store_close(0);
   OpenWithTable();
   EXPECT_STREQ("", reclaimed_);
 }

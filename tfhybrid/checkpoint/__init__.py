@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
+    from tfhybrid.checkpoint.hot_restart import keep_position
     from tfhybrid.checkpoint.manager import CheckpointManager
     from tfhybrid.checkpoint.manifest import Position
     from tfhybrid.checkpoint.restoring import restore
@@ -19,6 +20,7 @@ __all__ = [
     "Position",
     "TfraRows",
     "VariableRows",
+    "keep_position",
     "restore",
     "save",
     "steps",
@@ -32,6 +34,7 @@ _SOURCES = {
     "Position": "manifest",
     "TfraRows": "sources",
     "VariableRows": "sources",
+    "keep_position": "hot_restart",
     "restore": "restoring",
     "save": "saving",
     "steps": "stored",

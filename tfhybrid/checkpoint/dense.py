@@ -20,6 +20,11 @@ def tables_of(model: keras.Model) -> dict[str, Table]:
     return {proxy.table.name: proxy.table for proxy in proxies}
 
 
+def variables_of(model: keras.Model) -> list[Any]:
+    """Returns all variables but tables, in an order that follows from how the model is built."""
+    return [*_common(model), *model.optimizer.variables, *_own(model)]
+
+
 def gather(model: keras.Model) -> dict[str, np.ndarray]:
     """Returns all that is dense, as rank 0 will write it; every rank must call it.
 

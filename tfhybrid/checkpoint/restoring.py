@@ -13,7 +13,7 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from tfhybrid import distributed, initializers
-from tfhybrid.checkpoint import dense, storage
+from tfhybrid.checkpoint import dense, hot_restart, storage
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
@@ -32,6 +32,10 @@ def restore(
     weights: bool = True,
 ) -> Position:
     """Gives a model the weights, optimizer and tables of a checkpoint; every rank must call it.
+
+    In a job with `tfhybrid.init(resume="memory")` it takes them from memory, if the run before left
+    them there and nothing was changed since; the log says which. It must be called before the first
+    step then, and without `step`, `tables` and `weights`.
 
     The number of ranks and hosts may be another. So may an optimizer, the dense one or a table's:
     its state is dropped then, and a warning says so.
@@ -94,6 +98,23 @@ def restore_checkpoint(
         weights: As of `restore`.
         track: Whether to note from now on which rows change.
     """
+    whole = step is None and tables is None and weights
+    position = hot_restart.resume(model, whole=whole)
+    if position is not None:
+        return Restored(position, None)
+    restored = _restore_files(model, directory, step, tables, weights, track)
+    hot_restart.start(model, restored.position)
+    return restored
+
+
+def _restore_files(
+    model: keras.Model,
+    directory: str | os.PathLike[str],
+    step: int | None,
+    tables: Collection[str] | None,
+    weights: bool,
+    track: bool,
+) -> Restored:
     path = storage.location(directory)
     known = distributed.broadcast_object(steps(path))
     if step is None and not known:

@@ -318,3 +318,22 @@ def commit_update(
         learning_rates=learning_rates,
         **update.attributes,
     )
+
+
+def keep_state(
+    tables: Sequence[TableRef], step: tf.Tensor, state: Sequence[tf.Tensor]
+) -> tf.Operation:
+    """Keeps this rank's state in the store, for a restart from memory.
+
+    Args:
+        tables: The tables of the update that is posted next.
+        step: int64 scalar, the step after which this is the state.
+        state: Tensors of plain numbers, always of the same shapes.
+    """
+    return _ops.tfhybrid_keep_state(
+        proxies=[table.proxy for table in tables],
+        step=step,
+        state=list(state),
+        tables=[table.name for table in tables],
+        dims=[table.dim for table in tables],
+    )

@@ -112,6 +112,15 @@ def DistributedOptimizer(
     return wrapped
 
 
+def _check_settled() -> None:
+    memory = current_job().memory
+    if memory is not None and not memory.settled:
+        raise ConfigError(
+            "A job with init(resume='memory') calls tfhybrid.checkpoint.restore(model, directory) "
+            "before its first step: there it is chosen whether its tables come from memory."
+        )
+
+
 # For the type checker alone: what stands behind the mixin.
 _KerasOptimizer: Any = keras.optimizers.Optimizer if TYPE_CHECKING else object
 
@@ -146,6 +155,9 @@ class _Distributed(_KerasOptimizer):
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
         self.distributed_step.build(self._trained(proxies, dense))
+        memory = current_job().memory
+        if memory is not None and proxies:
+            memory.count_optimizer()
         _log.info(
             "%d table(s), %d dense variable(s); sparse gradients through %s, reduced by %s",
             len(proxies),
@@ -160,6 +172,7 @@ class _Distributed(_KerasOptimizer):
             trainable_variables = self.sparse_update.variables
         if not self.built:
             self.build(trainable_variables)
+        _check_settled()
         pairs = [
             (gradient, variable)
             for gradient, variable in zip(grads, trainable_variables, strict=True)

@@ -13,7 +13,7 @@ from tfhybrid import distributed
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import table_ops
-from tfhybrid.ops.table_ops import Contribution, UpdateRef
+from tfhybrid.ops.table_ops import Contribution
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches
 from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
@@ -158,10 +158,9 @@ class DistributedStep:
 
         @tf.function(autograph=False)
         def use(*told: tf.Tensor) -> None:
-            if trained.proxies:
-                none = no_gradients(trained.proxies), tf.constant(0, tf.int64), tf.constant("")
-                self._update_tables(trained, self._contribution(*none))
-            self._use(trained, dense_step.DenseStep([*told[:-3]], *told[-3:]))
+            none = no_gradients(trained.proxies), tf.constant(0, tf.int64), tf.constant("")
+            step = dense_step.DenseStep([*told[:-3]], *told[-3:])
+            self._apply(trained, self._contribution(*none), lambda: step)
 
         self._reduce_without_samples = reduce
         self._use_without_samples = use
@@ -205,8 +204,6 @@ class DistributedStep:
         samples: tf.Tensor,
         found: tf.Tensor,
     ) -> None:
-        if trained.proxies:
-            self._update_tables(trained, self._contribution(sparse, samples, found))
         nonfinite = tf.not_equal(found, "")
         if not self._raises:
             tf.cond(
@@ -214,8 +211,11 @@ class DistributedStep:
                 lambda: tf.py_function(self._warn, [found], tf.int64),
                 lambda: tf.constant(0, tf.int64),
             )
-        step = dense_step.reduce(dense, samples, True, nonfinite, self._dense_name)
-        self._use(trained, step)
+        self._apply(
+            trained,
+            self._contribution(sparse, samples, found),
+            lambda: dense_step.reduce(dense, samples, True, nonfinite, self._dense_name),
+        )
 
     def _contribution(
         self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, found: tf.Tensor
@@ -231,24 +231,48 @@ class DistributedStep:
             failure=tf.where(tf.logical_and(nonfinite, self._raises), why, ""),
         )
 
-    def _update_tables(self, trained: Trained, contribution: Contribution) -> UpdateRef:
-        update = self.sparse_update.update_of(trained.proxies)
-        self.sparse_update.apply(update, contribution, trained.rates())
-        return update
+    def _apply(
+        self,
+        trained: Trained,
+        contribution: Contribution,
+        reduce: Callable[[], dense_step.DenseStep],
+    ) -> None:
+        """Posts to the tables and applies what all ranks brought to the dense variables.
 
-    def _use(self, trained: Trained, step: dense_step.DenseStep) -> None:
-        """Applies what all ranks brought, or does what is to be done where that is not finite."""
-        tf.cond(
-            step.applies,
-            _branch(lambda: trained.apply_dense(step.gradients)),
-            _branch(trained.count),
-        )
+        Where a restart from memory is wanted, the dense half comes first, and what it led to is
+        kept before the post: wherever a table has the update, the state that goes with it is kept.
+        """
+        keeper = self.sparse_update.keeper
+        if not trained.proxies:
+            step = self._apply_dense(trained, reduce())
+        elif keeper is None:
+            self._update_tables(trained, contribution, trained.rates())
+            step = self._apply_dense(trained, reduce())
+        else:
+            rates = tf.identity(trained.rates())  # before the dense half moves on
+            step = self._apply_dense(trained, reduce())
+            with tf.control_dependencies([keeper.keep(trained.proxies)]):
+                self._update_tables(trained, contribution, rates)
         if self._raises:
             tf.cond(
                 step.nonfinite > 0,
                 _branch(lambda: _raise(trained.proxies)),
                 _branch(lambda: None),
             )
+
+    def _update_tables(
+        self, trained: Trained, contribution: Contribution, rates: tf.Tensor
+    ) -> None:
+        update = self.sparse_update.update_of(trained.proxies)
+        self.sparse_update.apply(update, contribution, rates)
+
+    def _apply_dense(self, trained: Trained, step: dense_step.DenseStep) -> dense_step.DenseStep:
+        tf.cond(
+            step.applies,
+            _branch(lambda: trained.apply_dense(step.gradients)),
+            _branch(trained.count),
+        )
+        return step
 
     def _warn(self, found: tf.Tensor) -> int:
         _log.warning(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -15,6 +15,9 @@ from tfhybrid.ops.table_ops import Contribution, TableRef, UpdateRef
 from tfhybrid.optimizers.exchange import Exchange
 from tfhybrid.optimizers.sparse import SparseOptimizer
 from tfhybrid.store import current_job
+
+if TYPE_CHECKING:
+    from tfhybrid.checkpoint.hot_restart import Keeper
 
 REDUCTIONS = ("frequency", "sum", "mean")
 SYNCS = ("shared_memory", "allgather", "host_allgather", "owner_reduce")
@@ -43,11 +46,25 @@ class SparseUpdate:
         self.wire_dtype = wire_dtype
         self.name = name
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
+        self.keeper: Keeper | None = None  # of the state that goes with each update
         self._optimizers: dict[str, SparseOptimizer] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
         exchanged = self.sync not in ("shared_memory", "allgather")
         self._exchange = Exchange(self.sync, name) if exchanged and _is_leader() else None
+
+    def configuration(self) -> dict[str, Any]:
+        """Returns what its updates follow from, besides gradients and the Keras optimizer."""
+        tables = {}
+        for name, optimizer in self._optimizers.items():
+            rate: Any = optimizer.learning_rate
+            tables[name] = [optimizer.native, rate.get_config() if callable(rate) else rate]
+        return {
+            "reduction": self.reduction,
+            "sync": self.sync,
+            "wire_dtype": self.wire_dtype,
+            "tables": tables,
+        }
 
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
         """Gives a table its optimizer; before the first `apply` that names it."""

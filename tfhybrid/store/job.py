@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import logging
 import os
 import secrets
 import socket
+import sys
 
 import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid._version import __version__
-from tfhybrid.config import log_level, shm_directory, silence_seconds
+from tfhybrid.config import log_level, shm_directory
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.store import lifelines, native
-from tfhybrid.store.lifelines import Lifelines
+from tfhybrid.store import native, opening, watch
+from tfhybrid.store.memory import Memory
 from tfhybrid.store.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
@@ -30,6 +32,8 @@ class Job:
     seed: int
     hosts: tuple[int, ...]  # the host of each rank
     is_leader: bool
+    memory: Memory | None = None  # of a job that may go on from memory
+    watch: Watch | None = None  # of the other ranks, where there are any
 
     @property
     def host(self) -> int:
@@ -41,9 +45,16 @@ class Job:
         """Whether there are tables on other hosts to keep equal."""
         return len(set(self.hosts)) > 1
 
+    def discard_memory(self) -> None:
+        """Puts fresh stores in the place of those that a killed run left; on all ranks."""
+        assert self.memory is not None
+        # A store that is closed looks like a rank that leaves.
+        with self.watch.paused() if self.watch else contextlib.nullcontext():
+            distributed.barrier()
+            self.memory.discard()
+
 
 _current: Job | None = None
-_watch: Watch | None = None
 
 
 def current_job() -> Job:
@@ -59,16 +70,23 @@ def current_job() -> Job:
     return _current
 
 
-def init(job: str | None = None, *, seed: int = 0) -> None:
+def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) -> None:
     """Starts the job: Horovod, a GPU and a share of threads per rank, a fresh store per host.
 
     Call it once at the top of the script, on every rank; a second call with the same arguments does
     nothing. Without `horovodrun` it starts a job of one rank.
 
+    With `resume="memory"` the job keeps its dense state beside the tables at every step, and when
+    it is started again after a crash, `tfhybrid.checkpoint.restore(model, directory)` goes on from
+    memory at the very step, where all hosts still hold it and nothing was changed; otherwise it
+    restores the checkpoint, and says why. It must be called before the first step; until then the
+    tables are not there.
+
     Args:
         job: Name of the job, 1 to 64 letters, digits, '.', '_' or '-'; equal on all ranks. Two
             living jobs of one name on a host are refused. Defaults to a random one.
         seed: Seed of all initial values, 0 to 2^64 - 1; equal on all ranks.
+        resume: `None`, every run is a fresh one; or `"memory"`, for which the job needs a name.
 
     Raises:
         NameTakenError: A job of that name runs on this host; the message names its processes.
@@ -83,29 +101,38 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
     >>> tfhybrid.size()
     1
     """
-    global _current, _watch
+    global _current
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise ConfigError(f"seed is a whole number from 0 to 2^64 - 1. Received: seed={seed!r}")
+    if resume not in (None, "memory") or (resume is not None and job is None):
+        raise ConfigError(
+            "resume is None, or 'memory' for a job with a name, by which its next run finds it. "
+            f"Received: job={job!r}, resume={resume!r}"
+        )
     if _current is not None:
-        if seed != _current.seed or job not in (None, _current.name):
+        resumes = _current.memory is not None
+        if (seed, bool(resume)) != (_current.seed, resumes) or job not in (None, _current.name):
             raise ConfigError(
-                f"This process already runs job '{_current.name}' with seed {_current.seed}. "
-                f"Received: job={job!r}, seed={seed}"
+                f"This process already runs job '{_current.name}' with seed {_current.seed}, "
+                f"{resumes=}. Received: job={job!r}, seed={seed}, resume={resume!r}"
             )
         return
     distributed.start()
     _set_up_logging()
     _share_devices()
-    _check_arguments(job, seed)
+    _check_arguments({"job": job, "seed": seed, "resume": resume})
     hosts = distributed.find_hosts()
-    name, tokens = distributed.broadcast_object(
-        (secrets.token_hex(4) if job is None else job, [secrets.randbits(64) for _ in hosts])
-    )
-    description = f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
-    _open_store(name, tokens[hosts[distributed.rank()]], description)
-    _watch = _start_watch(description)
-    _current = Job(name, seed, hosts, distributed.local_rank() == 0)
-    atexit.register(shutdown)
+    name = distributed.broadcast_object(secrets.token_hex(4) if job is None else job)
+    memory = Memory(name, hosts) if resume else None
+    if memory is None:
+        opening.open_fresh(name, hosts)
+    try:
+        watching = watch.start()
+    except TfhybridError:
+        native.close_store()
+        raise
+    _current = Job(name, seed, hosts, distributed.local_rank() == 0, memory, watching)
+    atexit.register(_exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Horovod %s",
@@ -119,20 +146,31 @@ def init(job: str | None = None, *, seed: int = 0) -> None:
         tf.__version__,
         distributed.horovod_version(),
     )
+    if memory is not None:
+        _log.info("Memory of the last run: %s", memory.absence or "tables on all hosts")
 
 
 def shutdown() -> None:
     """Ends the job in this process and closes its store; the last process removes it.
 
-    Layers and models of the job are unusable afterwards. Called by itself when Python exits.
+    Layers and models of the job are unusable afterwards. Called by itself when Python exits. A job
+    with `resume="memory"` that ends by an exception leaves its store to the next run.
     """
-    global _current, _watch
-    _current = None
-    if _watch is not None:
-        _watch.leave()
-        _watch = None
-    native.close_store()
-    atexit.unregister(shutdown)
+    _end(leave=False)
+
+
+def _exit() -> None:
+    # Python sets `last_value` when it prints the exception that ends the script.
+    _end(leave=hasattr(sys, "last_value"))
+
+
+def _end(*, leave: bool) -> None:
+    global _current
+    job, _current = _current, None
+    if job is not None and job.watch is not None:
+        job.watch.leave()
+    native.close_store(leave=leave and job is not None and job.memory is not None)
+    atexit.unregister(_exit)
 
 
 def _set_up_logging() -> None:
@@ -166,9 +204,9 @@ def _share_devices() -> None:
         )
 
 
-def _check_arguments(job: str | None, seed: int) -> None:
+def _check_arguments(arguments: dict[str, object]) -> None:
     here = f"rank {distributed.rank()} on {socket.gethostname()}"
-    mine = {"version of tfhybrid": __version__, "job": job, "seed": seed}
+    mine = {"version of tfhybrid": __version__, **arguments}
     (first, wanted), *others = distributed.allgather_object((here, mine))
     for what, value in wanted.items():
         differing = [f"{given[what]!r} on {rank}" for rank, given in others if given[what] != value]
@@ -179,62 +217,11 @@ def _check_arguments(job: str | None, seed: int) -> None:
             )
 
 
-def _open_store(job: str, token: int, description: str) -> None:
-    """Opens the store on all ranks, leaders first; where one fails, all raise."""
-    local_rank = distributed.local_rank()
-
-    def open_as(leader: bool) -> None:
-        if (local_rank == 0) == leader:
-            reclaimed = native.open_store(shm_directory(), job, local_rank, description, token)
-            for line in reclaimed.splitlines():
-                _log.warning("Removed the store of a dead job, %s", line)
-
-    try:
-        distributed.together(lambda: open_as(leader=True))
-        distributed.together(lambda: open_as(leader=False))
-    except TfhybridError:
-        native.close_store()
-        raise
-
-
-def _start_watch(description: str) -> Watch | None:
-    """Starts to watch the other ranks; where a lifeline cannot be made, all raise."""
-    if distributed.size() == 1:
-        return None
-    names = distributed.allgather_object(description)
-    try:
-        links = _connect_to_rank_0()
-    except TfhybridError:
-        native.close_store()
-        raise
-    neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
-    lines = Lifelines({link: names[rank] for rank, link in links.items()}, silence_seconds())
-    return Watch(description, neighbours, lines)
-
-
-def _connect_to_rank_0() -> dict[int, socket.socket]:
-    """Returns this process's connections: those of rank 0 with all others, by rank."""
-    rank, silence = distributed.rank(), silence_seconds()
-    listener = distributed.together(
-        lambda: lifelines.listen(distributed.address()) if rank == 0 else None
-    )
-    address, token = distributed.broadcast_object(
-        (listener.getsockname()[:2], secrets.token_hex(16)) if listener else None
-    )
-    if listener is None:
-        return distributed.together(lambda: {0: lifelines.dial(address, token, rank, silence)})
-    with listener:
-        others = range(1, distributed.size())
-        return distributed.together(lambda: lifelines.accept(listener, token, others, silence))
-
-
 def _leave_to_parent() -> None:
     """In a forked child: the job is the parent's, who alone leaves it."""
-    global _watch
-    atexit.unregister(shutdown)
-    if _watch is not None:
-        _watch.abandon()
-        _watch = None
+    atexit.unregister(_exit)
+    if _current is not None and _current.watch is not None:
+        _current.watch.abandon()
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -167,9 +167,78 @@ def open_store(directory: str, job: str, local_rank: int, description: str, toke
     return (reclaimed.value or b"").decode()
 
 
-def close_store() -> None:
-    """Closes this process's store; the last process of a job removes it."""
-    _library.tfhybrid_store_close()
+def close_store(*, leave: bool = False) -> None:
+    """Closes this process's store; the last process of a job removes it, or leaves it."""
+    _library.tfhybrid_store_close(ctypes.c_int(leave))
+
+
+def recover_store(directory: str, job: str, description: str) -> int:
+    """Opens the store that a dead job left on this host, as its leader; returns its token."""
+    token = ctypes.c_uint64()
+    call(
+        "store_recover",
+        directory.encode(),
+        job.encode(),
+        description.encode(),
+        ctypes.byref(token),
+    )
+    return token.value
+
+
+def store_versions() -> dict[str, int]:
+    """Returns the version of each table of the store that was recovered, by its file."""
+    report = ctypes.c_char_p()
+    call("store_versions", ctypes.byref(report))
+    lines = (report.value or b"").decode().split("\n")[:-1]
+    return {file: int(version) for version, file in (line.split(" ") for line in lines)}
+
+
+def last_updates() -> np.ndarray:
+    """Returns the last updates of a recovered store, for `roll_forward` on another host."""
+    updates, words = ctypes.c_void_p(), ctypes.c_int64()
+    call("last_updates", ctypes.byref(updates), ctypes.byref(words))
+    return np.frombuffer(ctypes.string_at(updates, 8 * words.value), np.int64)
+
+
+def roll_forward(updates: np.ndarray) -> None:
+    """Applies those updates of another host that this one's tables lack."""
+    call("roll_forward", pointer(updates), ctypes.c_int64(len(updates)))
+
+
+def find_kept() -> str:
+    """Takes over what this rank of a dead job kept; returns the configuration that it was of."""
+    configuration = ctypes.c_char_p()
+    call("kept_find", ctypes.byref(configuration))
+    return (configuration.value or b"").decode()
+
+
+def kept_steps() -> list[int]:
+    """Returns the steps of which a state is kept that belongs to the tables as they are."""
+    steps, count = (ctypes.c_int64 * 2)(), ctypes.c_int64()
+    call("kept_steps", steps, ctypes.byref(count))
+    return list(steps)[: count.value]
+
+
+def resume_kept(step: int, size: int) -> bytes:
+    """Returns the state of a step, and forgets what came after it."""
+    state = ctypes.create_string_buffer(size)
+    call("kept_resume", ctypes.c_int64(step), state, ctypes.c_int64(size))
+    return state.raw
+
+
+def make_kept(configuration: str, size: int) -> None:
+    """Makes room for the states of this rank, of `size` bytes each."""
+    call("kept_make", configuration.encode(), ctypes.c_int64(size))
+
+
+def note_kept(note: bytes) -> None:
+    """Sets what each state begins with from now on."""
+    call("kept_note", note, ctypes.c_int64(len(note)))
+
+
+def forget_kept() -> None:
+    """Keeps no state any more."""
+    call("kept_forget")
 
 
 def rank_state(local_rank: int) -> tuple[RankState, str]:

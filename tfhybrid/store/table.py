@@ -119,13 +119,26 @@ class Table:
         self.dim = config.dim
         self.optimizer: tuple[float, ...] = ()
         self.state_slots = 0
+        self._is_open = False
         self._rows_seen = 0
         self._job = current_job()
-        kind, a, b = initializers.get(config.initializer).native
-        struct = native.TableConfigStruct(name.encode(), config.dim, kind, a, b, self._job.seed)
+        memory = self._job.memory
+        if memory is None or memory.settled:
+            self.open()
+        else:
+            memory.tables.append(self)
+
+    def open(self) -> None:
+        """Opens the table in the process's store; called once it is known which that is."""
+        kind, a, b = initializers.get(self.config.initializer).native
+        name, dim = self.name.encode(), self.config.dim
+        struct = native.TableConfigStruct(name, dim, kind, a, b, self._job.seed)
         native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
-        if self._job.is_leader and config.expected_rows:
-            self.reserve(config.expected_rows)
+        self._is_open = True
+        if self._job.is_leader and self.config.expected_rows:
+            self.reserve(self.config.expected_rows)
+        if self.optimizer:
+            self._set_optimizer()
 
     @property
     def rows(self) -> int:
@@ -266,9 +279,8 @@ class Table:
         """
         self.optimizer = optimizer
         self.state_slots = slots
-        if self._job.is_leader:
-            struct = native.OptimizerConfigStruct(*optimizer)
-            self._call("table_set_optimizer", ctypes.byref(struct))
+        if self._is_open:
+            self._set_optimizer()
 
     def write_rows(self, block: RowBlock) -> None:
         """Creates or overwrites rows; the leader alone, and not while a step runs.
@@ -340,6 +352,11 @@ class Table:
     def set_version(self, version: int) -> None:
         """Continues from `version` after loading; every rank calls it, the leader first."""
         self._call("table_set_version", ctypes.c_uint64(version))
+
+    def _set_optimizer(self) -> None:
+        if self._job.is_leader:
+            struct = native.OptimizerConfigStruct(*self.optimizer)
+            self._call("table_set_optimizer", ctypes.byref(struct))
 
     def _load(self, source: RecordFile | RowSource) -> None:
         if self.rows:

@@ -7,17 +7,38 @@ lifelines of all. The first news are passed on, and end the watch.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import secrets
+import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from tfhybrid.store import native
+from tfhybrid import distributed
+from tfhybrid.config import silence_seconds
+from tfhybrid.store import lifelines, native
 from tfhybrid.store.lifelines import LEFT, Lifelines
 
 _log = logging.getLogger("tfhybrid.watch")
 
 POLL_SECONDS = 0.025  # horovodrun kills the survivors of its host within 0.1 s
 GRACE_SECONDS = 2.0
+
+
+def start() -> Watch | None:
+    """Starts to watch the other ranks, if there are any; every rank must call it.
+
+    Raises:
+        StoreError: A lifeline cannot be made; on all ranks.
+    """
+    if distributed.size() == 1:
+        return None
+    name = f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
+    names = distributed.allgather_object(name)
+    neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
+    lines = {link: names[rank] for rank, link in _connect_to_rank_0().items()}
+    return Watch(name, neighbours, Lifelines(lines, silence_seconds()))
 
 
 class Watch:
@@ -38,9 +59,8 @@ class Watch:
         self._neighbours = neighbours
         self._lifelines = lifelines
         self._news: str | None = None
-        self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tfhybrid-watch", daemon=True)
-        self._thread.start()
+        self._stopping = threading.Event()
+        self._start()
 
     def leave(self) -> None:
         """Leaves the job in order, before the store is closed.
@@ -48,8 +68,7 @@ class Watch:
         Looks around once more: a rank whose collective has failed because another one died may
         come here before the watch has seen it.
         """
-        self._leaving.set()
-        self._thread.join()
+        self._stop()
         if self._news is None:
             self._look(0)
         if self._news is None:
@@ -60,8 +79,26 @@ class Watch:
         """Leaves the watch to the parent, in a forked child: it would keep the lifelines open."""
         self._lifelines.close()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Looks away meanwhile."""
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+
+    def _start(self) -> None:
+        self._stopping.clear()
+        self._thread = threading.Thread(target=self._run, name="tfhybrid-watch", daemon=True)
+        self._thread.start()
+
+    def _stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
     def _run(self) -> None:
-        while self._news is None and not self._leaving.is_set():
+        while self._news is None and not self._stopping.is_set():
             self._look(POLL_SECONDS)
 
     def _look(self, seconds: float) -> None:
@@ -80,3 +117,19 @@ class Watch:
         if died:
             return f"{died[0]} has died"
         return LEFT if any(state == native.RankState.LEFT for state, _ in states) else None
+
+
+def _connect_to_rank_0() -> dict[int, socket.socket]:
+    """Returns this process's connections: those of rank 0 with all others, by rank."""
+    rank, silence = distributed.rank(), silence_seconds()
+    listener = distributed.together(
+        lambda: lifelines.listen(distributed.address()) if rank == 0 else None
+    )
+    address, token = distributed.broadcast_object(
+        (listener.getsockname()[:2], secrets.token_hex(16)) if listener else None
+    )
+    if listener is None:
+        return distributed.together(lambda: {0: lifelines.dial(address, token, rank, silence)})
+    with listener:
+        others = range(1, distributed.size())
+        return distributed.together(lambda: lifelines.accept(listener, token, others, silence))

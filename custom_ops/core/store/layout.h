@@ -33,6 +33,7 @@ enum class SegmentKind : uint32_t {
   kMailbox = 6,   // core/sync/mailbox.h
   kMessages = 7,  // its messages
   kJournal = 8,   // core/sync/update_journal.h
+  kKept = 9,      // core/store/kept_state.h
 };
 
 // Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +11,8 @@
 #include <filesystem>
 #include <thread>
 #include <utility>
+
+#include "core/util/hash.h"
 
 namespace tfhybrid {
 namespace {
@@ -42,8 +45,9 @@ std::string LivingProcesses(const std::string& directory) {
   std::string living;
   std::error_code error;
   fs::directory_iterator entries(directory, error);
-  // In doubt they live: the stores of the dead are removed.
-  if (error && error != std::errc::no_such_file_or_directory) return error.message();
+  // In doubt they live: the stores of the dead are removed. By number: a category of errors that
+  // another library brings along is not equal to ours.
+  if (error && error.value() != ENOENT) return error.message();
   for (const auto& entry : entries) {
     const std::string path = entry.path().string();
     if (entry.path().filename().string().rfind("rank-", 0) != 0 || !IsAlive(path)) continue;
@@ -191,6 +195,7 @@ Status Store::AttachTables() {
     TFHYBRID_ASSIGN_OR_RETURN(table->writer, TableWriter::Attach(directory_, config_.token, name));
     TFHYBRID_ASSIGN_OR_RETURN(table->reader, TableReader::Open(directory_, config_.token, name));
     table->posted = table->reader->version();
+    table->named = false;
     const std::lock_guard<std::mutex> guard(mutex_);
     tables_[name] = table;
   }
@@ -230,7 +235,7 @@ Store::~Store() {
   const HostMutex mutex(Prefix(config_.shm_directory) + ".lock");
   alive_.Leave();
   std::error_code ignored;
-  if (mutex.status().ok() && LivingProcesses(directory_).empty()) {
+  if (!left_behind_ && mutex.status().ok() && LivingProcesses(directory_).empty()) {
     fs::remove_all(directory_, ignored);
   }
 }
@@ -241,8 +246,59 @@ std::shared_ptr<OpenTable> Store::Find(const std::string& table_name) const {
   return found == tables_.end() ? nullptr : found->second;
 }
 
+TableMap Store::tables() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return tables_;
+}
+
+uint64_t Store::TablesDigest(const std::vector<std::shared_ptr<OpenTable>>& updated) const {
+  uint64_t hash = 0;
+  for (const auto& [name, table] : tables()) {
+    const bool counts = std::find(updated.begin(), updated.end(), table) != updated.end();
+    hash = Mix64(hash ^ TableSeed(0, name.data(), static_cast<int64_t>(name.size())));
+    hash = Mix64(hash ^ (table->posted + (counts ? 1 : 0)));
+  }
+  return hash;
+}
+
+std::string Store::KeptPath() const {
+  return directory_ + "/kept-" + std::to_string(config_.local_rank);
+}
+
+Status Store::MakeKept(const std::string& configuration, int64_t bytes) {
+  ForgetKept();
+  TFHYBRID_ASSIGN_OR_RETURN(KeptState made,
+                            KeptState::Create(KeptPath(), config_.token, configuration, bytes));
+  const std::lock_guard<std::mutex> guard(mutex_);
+  kept_ = std::make_shared<KeptState>(std::move(made));
+  return Status::Ok();
+}
+
+Status Store::FindKept() {
+  TFHYBRID_ASSIGN_OR_RETURN(KeptState found, KeptState::Open(KeptPath(), config_.token));
+  const std::lock_guard<std::mutex> guard(mutex_);
+  kept_ = std::make_shared<KeptState>(std::move(found));
+  return Status::Ok();
+}
+
+void Store::ForgetKept() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  kept_ = nullptr;
+  unlink(KeptPath().c_str());
+}
+
+std::shared_ptr<KeptState> Store::kept() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return kept_;
+}
+
 Result<std::shared_ptr<OpenTable>> Store::OpenNamed(const TableConfig& config, int timeout_ms) {
-  if (Find(config.name) != nullptr) {
+  if (const std::shared_ptr<OpenTable> found = Find(config.name)) {
+    if (!found->named) {
+      TFHYBRID_RETURN_IF_ERROR(SameShape(*found->reader, config));
+      found->named = true;
+      return found;
+    }
     return Status::Error(StatusCode::kAlreadyExists, "A table named '", config.name,
                          "' is open in this job. Table names are unique within a job: rename one, "
                          "or let two features share a table");

@@ -3,11 +3,12 @@
 //   SHM_DIR/tfhybrid-UID.lock         HostMutex of all jobs of the user on this host
 //   SHM_DIR/tfhybrid-UID-JOB/store    SegmentHeader alone: its token tells this store from any
 //   other SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
+//   SHM_DIR/tfhybrid-UID-JOB/kept-N   what local rank N keeps beside the tables (kept_state.h)
 //   SHM_DIR/tfhybrid-UID-JOB/...      the tables (layout.h)
 //
 // The leader creates, the others attach. A new job starts fresh: what a dead job left behind is
 // removed first, by any job of the same user; a living job is never touched. The last process to
-// leave removes the directory.
+// leave removes the directory, unless it is told to leave it for the next one.
 //
 // Thread-safe. One Store per process and job; not usable in forked children.
 #ifndef TFHYBRID_CORE_STORE_STORE_H_
@@ -23,6 +24,7 @@
 
 #include "core/shm/liveness.h"
 #include "core/shm/mapped_file.h"
+#include "core/store/kept_state.h"
 #include "core/store/table_reader.h"
 #include "core/store/table_writer.h"
 #include "core/util/status.h"
@@ -44,6 +46,7 @@ struct OpenTable {
   std::unique_ptr<TableWriter> writer;  // null unless this process is the leader
   std::atomic<uint64_t> posted{
       0};  // updates this rank has taken part in: the version its lookups wait for
+  std::atomic<bool> named{true};  // false: from a dead leader, and OpenNamed() has not asked for it
 };
 
 // What became of a rank, and the description it gave of itself.
@@ -51,6 +54,9 @@ struct RankState {
   HolderState state;
   std::string description;
 };
+
+// Tables by name.
+using TableMap = std::map<std::string, std::shared_ptr<OpenTable>>;
 
 class Store {
  public:
@@ -63,17 +69,32 @@ class Store {
   // The other ranks' call, after the leader has created the store.
   static Result<std::unique_ptr<Store>> Attach(const StoreConfig& config);
   ~Store();
+  // The store is to outlive its processes: a job that is started again may take it over.
+  void LeaveBehind() { left_behind_ = true; }
 
   const std::string& directory() const { return directory_; }
   bool is_leader() const { return config_.local_rank == 0; }
   int local_rank() const { return config_.local_rank; }
   uint64_t token() const { return config_.token; }
 
-  // The leader creates the table, any other rank attaches it, waiting up to `timeout_ms` for the
-  // leader. Fails if the table found has another shape than `config` asks for.
+  // The leader creates the table, or goes on with the one of a store that it took over; any other
+  // rank attaches it, waiting up to `timeout_ms` for the leader. Fails if the table found has
+  // another shape than `config` asks for.
   Result<std::shared_ptr<OpenTable>> OpenNamed(const TableConfig& config, int timeout_ms);
   // The open table of that name, or null.
   std::shared_ptr<OpenTable> Find(const std::string& table_name) const;
+  // All of them.
+  TableMap tables() const;
+  // A number that tells the versions of all tables that this rank has taken part in, the next one
+  // for those in `updated`, from all others.
+  uint64_t TablesDigest(const std::vector<std::shared_ptr<OpenTable>>& updated) const;
+
+  // What this rank keeps beside the tables, made anew or as a dead process left it; null before
+  // that and after ForgetKept(). To be used by one thread at a time.
+  Status MakeKept(const std::string& configuration, int64_t bytes);
+  Status FindKept();
+  void ForgetKept();
+  std::shared_ptr<KeptState> kept() const;
 
   // Ok while that rank of this host lives, kPeerDied with its description afterwards, whether it
   // died or left: it will not do what it is waited for.
@@ -87,6 +108,7 @@ class Store {
 
   static Result<std::unique_ptr<Store>> Claim(const StoreConfig& config);
   Status AttachTables();
+  std::string KeptPath() const;
   Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config,
                                                     int timeout_ms) const;
 
@@ -94,8 +116,10 @@ class Store {
   const std::string directory_;
   LivenessLock alive_;
   const MappedFile segment_;
+  std::atomic<bool> left_behind_{false};
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<OpenTable>> tables_;  // guarded by mutex_
+  TableMap tables_;                  // guarded by mutex_
+  std::shared_ptr<KeptState> kept_;  // guarded by mutex_
 };
 
 }  // namespace tfhybrid

@@ -166,7 +166,11 @@ Result<std::vector<GradientMessage>> HostUpdate::ReadAll() {
 
 Status HostUpdate::Stage(const std::vector<GradientMessage>& messages,
                          const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
-  if (update_ == nullptr) TFHYBRID_RETURN_IF_ERROR(OpenJournal(tables));
+  if (update_ == nullptr) {
+    TFHYBRID_ASSIGN_OR_RETURN(UpdateJournal journal,
+                              CreateJournal(Path(""), token_, settings_, tables));
+    update_ = std::make_unique<TableUpdate>(std::move(journal));
+  }
   return update_->Stage(messages, tables, parallel_for);
 }
 
@@ -178,16 +182,15 @@ Status HostUpdate::Apply(const std::vector<GradientMessage>& messages,
   return Status::Ok();
 }
 
-Status HostUpdate::OpenJournal(const std::vector<TableWriter*>& tables) {
+Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,
+                                    const UpdateSettings& settings,
+                                    const std::vector<TableWriter*>& tables) {
   int64_t row_floats = 0;
   for (const TableWriter* table : tables) {
     // Of the optimizer with most state: it may be set later.
     row_floats = std::max(row_floats, table->dim() * (1 + StateSlots(OptimizerKind::kAdam)));
   }
-  TFHYBRID_ASSIGN_OR_RETURN(UpdateJournal journal,
-                            UpdateJournal::Create(Path(""), token_, settings_, row_floats));
-  update_ = std::make_unique<TableUpdate>(std::move(journal));
-  return Status::Ok();
+  return UpdateJournal::Create(path, token, settings, row_floats);
 }
 
 Result<std::vector<GradientMessage>> ReadApplied(const UpdateSettings& settings,

@@ -86,7 +86,6 @@ class HostUpdate {
   std::string Path(const std::string& what) const;
   Result<MailboxReader> OpenMailbox(int local_rank) const;
   Status CheckRank(int local_rank) const;
-  Status OpenJournal(const std::vector<TableWriter*>& tables);
 
   const std::weak_ptr<Store> store_;
   std::string directory_;
@@ -107,6 +106,11 @@ class HostUpdate {
   std::unique_ptr<TableUpdate> update_;
   std::unique_ptr<HostExchange> exchange_;
 };
+
+// A journal for updates of these tables, whatever optimizers they have or will have.
+Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,
+                                    const UpdateSettings& settings,
+                                    const std::vector<TableWriter*>& tables);
 
 // The messages that an update applies, from the mailboxes where they lie still: one of each rank,
 // or the one of all.

@@ -6,38 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/sync/host_update.h"
 #include "core/sync/table_update.h"
 #include "core/util/fault_point.h"
+#include "core/util/flush_denormals.h"
 
 namespace tfhybrid {
 namespace {
 
 constexpr char kJournalSuffix[] = ".journal";
-
-// Paths of the store's journals, without the suffix.
-std::vector<std::string> Journals(const std::string& directory) {
-  std::vector<std::string> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    if (entry.path().extension() != kJournalSuffix) continue;
-    const std::string path = entry.path().string();
-    paths.push_back(path.substr(0, path.size() - (sizeof(kJournalSuffix) - 1)));
-  }
-  return paths;
-}
-
-// The messages lie in the mailboxes, which `readers` has open.
-Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_t token,
-                                                const UpdateSettings& settings,
-                                                std::vector<MailboxReader>* readers) {
-  const bool per_rank = settings.sync == Sync::kMailboxes;
-  for (size_t rank = 0; rank < (per_rank ? settings.hosts.size() : 1); ++rank) {
-    const std::string which = per_rank ? std::to_string(rank) : "all";
-    TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(path + "." + which, token));
-    readers->push_back(std::move(reader));
-  }
-  return ReadApplied(settings, readers);
-}
 
 Status FinishUpdate(const std::string& path, const Store& store, const ParallelFor& parallel_for) {
   TFHYBRID_ASSIGN_OR_RETURN(UpdateJournal journal, UpdateJournal::Open(path, store.token()));
@@ -76,13 +52,46 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
   return Status::Ok();
 }
 
-// The mailboxes and journals of the dead: a message of theirs must never be taken for a new one.
-Status RemoveUpdates(const std::string& directory) {
+}  // namespace
+
+std::vector<std::string> Journals(const std::string& directory) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() != kJournalSuffix) continue;
+    const std::string path = entry.path().string();
+    paths.push_back(path.substr(0, path.size() - (sizeof(kJournalSuffix) - 1)));
+  }
+  return paths;
+}
+
+Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_t token,
+                                                const UpdateSettings& settings,
+                                                std::vector<MailboxReader>* readers) {
+  const bool per_rank = settings.sync == Sync::kMailboxes;
+  for (size_t rank = 0; rank < (per_rank ? settings.hosts.size() : 1); ++rank) {
+    const std::string which = per_rank ? std::to_string(rank) : "all";
+    TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(path + "." + which, token));
+    readers->push_back(std::move(reader));
+  }
+  return ReadApplied(settings, readers);
+}
+
+Result<std::unique_ptr<Store>> RecoverStore(const StoreConfig& config,
+                                            const ParallelFor& parallel_for) {
+  const FlushDenormals flush;
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::TakeOver(config));
+  for (const std::string& path : Journals(store->directory())) {
+    TFHYBRID_RETURN_IF_ERROR(FinishUpdate(path, *store, parallel_for));
+  }
+  return store;
+}
+
+Status ForgetUpdates(const Store& store) {
   const auto is_of_update = [](const std::filesystem::path& file) {
     const std::string kind = file.extension().string();
     return kind == kJournalSuffix || kind == ".mail" || file.stem().extension() == ".mail";
   };
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+  for (const auto& entry : std::filesystem::directory_iterator(store.directory())) {
     if (!is_of_update(entry.path())) continue;
     TFHYBRID_FAULT_POINT();
     std::error_code error;
@@ -93,19 +102,6 @@ Status RemoveUpdates(const std::string& directory) {
     }
   }
   return Status::Ok();
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Store>> RecoverStore(const StoreConfig& config,
-                                            const ParallelFor& parallel_for) {
-  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::TakeOver(config));
-  for (const std::string& path : Journals(store->directory())) {
-    TFHYBRID_RETURN_IF_ERROR(FinishUpdate(path, *store, parallel_for));
-  }
-  // Not one by one: as long as a journal says that an update was begun, its mailboxes are needed.
-  TFHYBRID_RETURN_IF_ERROR(RemoveUpdates(store->directory()));
-  return store;
 }
 
 }  // namespace tfhybrid

@@ -15,6 +15,7 @@
 
 #include "core/store/table_digest.h"
 #include "core/sync/host_update.h"
+#include "core/sync/roll_forward.h"
 #include "core/util/crc32c.h"
 #include "fuzz/patches.h"
 #include "shm/temporary_directory.h"
@@ -130,6 +131,9 @@ void SealJournal(std::string* file) {
 void Recover(const TemporaryDirectory& directory) {
   const auto recovered = RecoverStore(ConfigIn(directory), RunInline);
   if (!recovered.ok()) return;
+  // What it would tell another host, and what another host would make of it.
+  const auto updates = LastUpdates(*recovered.value());
+  if (updates.ok()) static_cast<void>(RollForward(updates.value(), *recovered.value(), RunInline));
   for (const char* name : {"user", "item"}) {
     const auto table = recovered.value()->Find(name);
     if (table != nullptr && !TableDigest(table.get()).ok()) std::abort();

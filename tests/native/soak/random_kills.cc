@@ -97,7 +97,7 @@ std::unique_ptr<TrainingJob> TakeOver(TrainingModel* model, const std::string& d
                                       Report* report) {
   const TrainingPlan& plan = model->plan();
   report->version_before = LowestVersion(plan, directory);
-  auto recovered = RecoverStore(TrainingStore(directory, 0), OnThreads);
+  auto recovered = RecoverAlone(TrainingStore(directory, 0), OnThreads);
   if (recovered.status().code() == StatusCode::kNotFound) {
     auto created = TrainingJob::Create(plan, directory);
     if (!created.ok()) Say(created.status().message(), report);

@@ -59,7 +59,7 @@ class AnyInstantTest : public RecoveryTest {
     const TemporaryDirectory elsewhere;
     mkdir(TrainingDirectory(elsewhere.path()).c_str(), 0700);
     WriteFiles(files, TrainingDirectory(elsewhere.path()));
-    const auto recovered = RecoverStore(TrainingStore(elsewhere.path(), 0), RunInline);
+    const auto recovered = RecoverAlone(TrainingStore(elsewhere.path(), 0), RunInline);
     EXPECT_OK(recovered);
     if (!recovered.ok()) return 0;
     const Store& store = *recovered.value();

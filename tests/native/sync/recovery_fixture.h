@@ -70,7 +70,7 @@ class RecoveryTest : public testing::Test {
   }
 
   Result<std::unique_ptr<Store>> Recover() const {
-    return RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
+    return RecoverAlone(TrainingStore(directory_.path(), 0), RunInline);
   }
 
   // Recovers, expects all tables as before the update or all as after it, and that training goes on

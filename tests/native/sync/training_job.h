@@ -34,6 +34,14 @@ inline std::string TrainingDirectory(const std::string& shm_directory) {
   return shm_directory + "/tfhybrid-" + std::to_string(geteuid()) + "-" + kTrainingJob;
 }
 
+// Recovers the store of a host that has no others.
+inline Result<std::unique_ptr<Store>> RecoverAlone(const StoreConfig& config,
+                                                   const ParallelFor& parallel_for) {
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, RecoverStore(config, parallel_for));
+  TFHYBRID_RETURN_IF_ERROR(ForgetUpdates(*store));
+  return store;
+}
+
 class TrainingJob {
  public:
   // Creates the store and its tables.

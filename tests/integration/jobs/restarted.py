@@ -1,0 +1,94 @@
+"""A job that is killed and started again until it has trained all steps; then tells its digests.
+
+    restarted.py DIRECTORY STEPS [OPTIONS]
+
+OPTIONS, in JSON: `seconds` that each step takes at least, `save` every how many steps, `fail` (the
+step at which to raise), `die` (the step at which to be killed), `lag` (the step after which all are
+killed, the second host before it has applied the update).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+
+import keras
+
+import tfhybrid
+from tests.reference import click_model
+from tfhybrid import checkpoint
+from tfhybrid.store import current_job
+
+directory, steps = sys.argv[1], int(sys.argv[2])
+options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def model_with_everything() -> keras.Model:
+    """The click model with what else a rank has of its own: statistics and random generators."""
+    model = click_model.keras_model()
+    x = keras.layers.BatchNormalization()(model.layers[-2].output)
+    x = keras.layers.Dropout(0.2, seed=3)(x)
+    x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(5))(x)
+    return keras.Model(model.inputs, x)
+
+
+def hold_updates_up() -> None:
+    """On the second host's leader: the table is busy for a second or more."""
+    if current_job().is_leader and tfhybrid.rank() > 0:
+        table = checkpoint.dense.tables_of(model)["item"]
+        threading.Thread(target=table.reserve, args=(40_000_000,), daemon=True).start()
+        time.sleep(0.1)
+
+
+def die_apart() -> None:
+    """On the first host after the update, on the second one before it."""
+    if current_job().hosts[tfhybrid.rank()] == 0:
+        say(f"version {checkpoint.dense.tables_of(model)['item'].version}")
+    else:
+        time.sleep(0.1)  # what the first host needs for the step is on its way
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+tfhybrid.init("restarted", seed=11, resume="memory")
+model = model_with_everything()
+model.compile(
+    tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.01)),
+    keras.losses.BinaryCrossentropy(from_logits=True),
+)
+position = checkpoint.restore(model, directory)
+say(f"going on rank={tfhybrid.rank()} step={position.step}")
+batches = click_model.batches(steps, tfhybrid.size())
+for step in range(position.step, steps):
+    if step == options.get("fail"):
+        raise RuntimeError("an error in the script")
+    if step == options.get("die"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if step == options.get("lag"):
+        hold_updates_up()
+    started = time.monotonic()
+    keys, labels = batches[step][tfhybrid.rank()]
+    model.train_on_batch(keys, labels)
+    if "save" in options and (step + 1) % options["save"] == 0:
+        checkpoint.save(model, directory, checkpoint.Position(0, step + 1))
+        say(f"saved rank={tfhybrid.rank()}")
+    if step == options.get("lag"):
+        die_apart()
+    if step == position.step:
+        say(f"trained rank={tfhybrid.rank()}")
+    time.sleep(max(0.0, started + options.get("seconds", 0.0) - time.monotonic()))
+tables = checkpoint.dense.tables_of(model)
+digests = {name: f"{table.digest():016x}" for name, table in tables.items()}
+own = hashlib.sha256()
+for variable in checkpoint.dense.variables_of(model):
+    own.update(keras.ops.convert_to_numpy(variable).tobytes())
+say(f"digests rank={tfhybrid.rank()} {json.dumps(digests | {'own': own.hexdigest()[:16]})}")

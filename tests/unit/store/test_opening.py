@@ -1,0 +1,25 @@
+"""Which stores of killed runs belong together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfhybrid.store.opening import _Found, _mismatch
+
+RUN = 77 << 16
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ([_Found("a", RUN, {"x": 1}), _Found("b", RUN + 1, {"x": 2})], None),
+        ([_Found("a", RUN, {"x": 1}), _Found("b", failure="b: damaged")], "b: damaged"),
+        ([_Found("a", RUN, {"x": 1}), _Found("b", (78 << 16) + 1, {"x": 1})], "different runs"),
+        ([_Found("b", RUN + 1, {"x": 1}), _Found("a", RUN, {"x": 1})], "another order"),
+        ([_Found("b", RUN + 1, {"x": 1})], "another order, or were others"),
+        ([_Found("a", RUN, {"x": 1}), _Found("b", RUN + 1, {"y": 1})], "different tables"),
+    ],
+)
+def test_stores_belong_together_or_it_is_told_why_not(found, told) -> None:
+    why_not = _mismatch(found)
+    assert why_not is None if told is None else told in why_not

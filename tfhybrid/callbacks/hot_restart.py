@@ -1,0 +1,45 @@
+"""Where the data stand while `fit` runs, for a restart from memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+from tfhybrid.checkpoint import hot_restart
+
+
+class HotRestart(keras.callbacks.Callback):
+    """Tells a job with `tfhybrid.init(resume="memory")` at every step where its data stand.
+
+    So the next run's `tfhybrid.checkpoint.restore(model, directory)` returns the very step. The
+    epoch that training was resumed in is counted on from there, every other one from its beginning.
+    The states of Python's and NumPy's random generators are kept with it. In other jobs it does
+    nothing.
+
+    Example:
+
+    ```python
+    tfhybrid.init(job="ctr", resume="memory")
+    ...
+    position = tfhybrid.checkpoint.restore(model, "checkpoints/")
+    model.fit(
+        batches.dataset(*position),  # what is left of the epoch
+        initial_epoch=position.epoch,
+        epochs=position.epoch + 1,
+        callbacks=[tfhybrid.callbacks.HotRestart(), tfhybrid.callbacks.Checkpoint("checkpoints/")],
+    )
+    ```
+    """
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the epoch."""
+        keeper = hot_restart.keeper_of(self.model)
+        if keeper is not None:
+            keeper.begin_epoch(epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Notes the states of random generators."""
+        keeper = hot_restart.keeper_of(self.model)
+        if keeper is not None:
+            keeper.note()

@@ -1,0 +1,276 @@
+"""Restart from memory: a model's dense state is kept beside its tables, and found by the next run.
+
+Each rank keeps what it has of its own: dense weights, the optimizer, what is not trained, the
+states of random generators, and where its data stand. The state after step k + 1 is complete before
+the rank posts its gradients of that step, so wherever a table has an update, every rank keeps the
+state that goes with it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfhybrid import distributed, initializers
+from tfhybrid._version import __version__
+from tfhybrid.checkpoint import dense, random_state
+from tfhybrid.checkpoint.manifest import Position
+from tfhybrid.errors import ConfigError, TfhybridError
+from tfhybrid.ops import table_ops
+from tfhybrid.store import Table, current_job, native
+
+_log = logging.getLogger("tfhybrid.checkpoint")
+
+
+class Keeper:
+    """Keeps the dense state of a model at every step, on this rank.
+
+    Args:
+        model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
+        configuration: What must be the same in the run that goes on from here, as JSON has it.
+    """
+
+    def __init__(self, model: keras.Model, configuration: dict[str, Any]) -> None:
+        self._model = model
+        self._configuration = configuration
+        self._noted = np.zeros(3, np.int64)  # epoch, its step, and the optimizer's step there
+
+    def difference(self) -> str | None:
+        """Returns why what the last run kept is not of this configuration, or `None`."""
+        try:
+            found = json.loads(native.find_kept())
+        except (TfhybridError, ValueError) as error:
+            return str(error)
+        for what in [*self._configuration, *found]:
+            then, now = found.get(what), self._configuration.get(what)
+            if then != now:
+                return f"{what} was {json.dumps(then)}, and is {json.dumps(now)}"
+        return None
+
+    def resume(self, step: int) -> Position:
+        """Takes over the state of a step, and returns where the data stood then."""
+        content = native.resume_kept(step, self._size())
+        noted, *random = _split(content, self._note())
+        random_state.assign(dict(zip(random_state.gather(), random, strict=True)), "")
+        variables = self._variables()
+        values = _split(content[-_bytes(map(np.asarray, variables)) :], map(np.asarray, variables))
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+        epoch, epoch_step, noted_step = (int(number) for number in noted)
+        batches = (step - noted_step) * self._model.optimizer.distributed_step.micro_batches.passes
+        position = Position(epoch, epoch_step + batches)
+        self._begin(position)
+        return position
+
+    def start(self, position: Position) -> None:
+        """Keeps every state from now on, as of training that goes on from a position."""
+        native.make_kept(json.dumps(self._configuration), self._size())
+        self._begin(position)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Notes that an epoch begins; the one that training was resumed in goes on."""
+        if epoch != self._noted[0]:
+            self.note(Position(epoch, 0))
+
+    def note(self, position: Position | None = None) -> None:
+        """Notes, before a step, where the data stand, and the states of random generators.
+
+        Args:
+            position: Of the step. By default they stand one step further with every step.
+        """
+        if position is not None:
+            self._noted[:] = *position, int(self._model.optimizer.iterations)
+        native.note_kept(b"".join(array.tobytes() for array in self._note()))
+
+    def keep(self, proxies: Sequence[Any]) -> tf.Operation:
+        """Keeps the state as it is; a part of the step, before its gradients are posted.
+
+        Args:
+            proxies: Of the tables that have a gradient.
+        """
+        tables = [table_ops.TableRef(p.table.name, p.table.dim, p.handle) for p in proxies]
+        state = [tf.convert_to_tensor(variable) for variable in self._variables()]
+        step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
+        return table_ops.keep_state(tables, step, state)
+
+    def _begin(self, position: Position) -> None:
+        self.note(position)
+        self._model.optimizer.sparse_update.keeper = self
+
+    def _variables(self) -> list[Any]:
+        return [*dense.variables_of(self._model), tf.random.get_global_generator().state]
+
+    def _note(self) -> list[np.ndarray]:
+        return [self._noted, *random_state.gather().values()]
+
+    def _size(self) -> int:
+        return _bytes([*self._note(), *map(np.asarray, self._variables())])
+
+
+def resume(model: keras.Model, *, whole: bool) -> Position | None:
+    """Gives a model what the last run of the job left in memory; every rank must call it.
+
+    Afterwards the tables of the job are open, and what comes of its steps is kept.
+
+    Args:
+        model: Compiled with `tfhybrid.DistributedOptimizer`.
+        whole: Whether the newest state is wanted, all of it.
+
+    Returns:
+        Where training goes on, or `None` where the job does not resume from memory: then its tables
+        are as they were, or fresh in a job that has not begun.
+    """
+    memory = current_job().memory
+    if memory is None or memory.settled:
+        return None
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    # Now, because a checkpoint brings its own learning rate.
+    memory.configuration = _configuration(model, memory.tables)
+    keeper = Keeper(model, memory.configuration)
+    why_not = memory.absence
+    if why_not is None:
+        why_not, position = _resume(keeper, whole)
+        if why_not is None:
+            memory.settled = True
+            return position
+        current_job().discard_memory()
+    memory.open_tables()
+    memory.settled = True
+    if distributed.rank() == 0:
+        level = logging.INFO if memory.absence else logging.WARNING
+        _log.log(level, "Not resumed from memory: %s", why_not)
+    return None
+
+
+def start(model: keras.Model, position: Position) -> None:
+    """Keeps a model's states from now on, in a job that may go on from memory.
+
+    Args:
+        model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
+        position: Where training goes on.
+    """
+    memory = current_job().memory
+    if memory is None:
+        return
+    if memory.optimizers != 1:
+        if distributed.rank() == 0:
+            _log.warning(
+                "No state is kept for a restart from memory, which takes a job of one optimizer "
+                "for its tables. Received: %d",
+                memory.optimizers,
+            )
+        return
+    keeper = Keeper(model, memory.configuration)
+    distributed.together(lambda: keeper.start(position))
+
+
+def keep_position(model: keras.Model, position: Position) -> None:
+    """Notes where the data stand before a step, for a restart from memory.
+
+    In a loop of one's own, where an epoch begins; call it before every step where Python's or
+    NumPy's random generators are used. `tfhybrid.callbacks.HotRestart` does so in `fit`. With every
+    step the data stand one step further by themselves. Without `tfhybrid.init(resume="memory")` it
+    does nothing.
+
+    Args:
+        model: As given to `restore`.
+        position: The epoch, and the steps of it that are done.
+
+    Example:
+
+    ```python
+    for epoch in range(position.epoch, 10):
+        first = position.step if epoch == position.epoch else 0
+        tfhybrid.checkpoint.keep_position(model, tfhybrid.checkpoint.Position(epoch, first))
+        for batch in batches.dataset(epoch, first):
+            train_step(batch)
+    ```
+    """
+    keeper = keeper_of(model)
+    if keeper is not None:
+        keeper.note(position)
+
+
+def keeper_of(model: keras.Model) -> Keeper | None:
+    """Returns what keeps a model's states, if something does."""
+    update = getattr(model.optimizer, "sparse_update", None)
+    return None if update is None else update.keeper
+
+
+def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, Position | None]:
+    """Returns why it is not resumed, on all ranks, or where it goes on."""
+    if not whole:
+        return "a step, tables or no weights were asked for", None
+    for rank, difference in enumerate(distributed.allgather_object(keeper.difference())):
+        if difference is not None:
+            return f"rank {rank}: {difference}", None
+    memory = current_job().memory
+    assert memory is not None
+    try:
+        memory.open_tables()
+        kept = distributed.allgather_object(native.kept_steps())
+        common = set(kept[0]).intersection(*kept[1:])
+        if not common:
+            return f"the ranks keep no state in common that goes with the tables: {kept}", None
+        step = max(common)
+        position = distributed.together(lambda: keeper.resume(step))
+    except TfhybridError as error:
+        return str(error), None
+    _log.info("Resumed from memory at step %d, going on at epoch %d, step %d", step, *position)
+    return None, position
+
+
+def _configuration(model: keras.Model, tables: Iterable[Table]) -> dict[str, Any]:
+    """Returns what must be the same for a state in memory to be of use, as JSON has it."""
+    job = current_job()
+    update = getattr(model.optimizer, "sparse_update", None)
+    if update is None:
+        raise ConfigError(
+            "resume='memory' wants a model that is compiled with tfhybrid.DistributedOptimizer. "
+            f"Received: {model.optimizer!r}"
+        )
+    options = model.optimizer.get_config()
+    del options["name"]  # which Keras may number
+    variables = dense.variables_of(model)
+    configuration = {
+        "the version of tfhybrid": __version__,
+        "the version of TensorFlow": tf.__version__,
+        "the version of Keras": keras.__version__,
+        "the host of each rank": job.hosts,
+        "the rank": distributed.rank(),
+        "the seed": job.seed,
+        **{
+            f"table '{table.name}'": [table.dim, *initializers.get(table.config.initializer).native]
+            for table in tables
+        },
+        "the optimizer": type(model.optimizer).__name__,
+        **{f"the optimizer's {option}": value for option, value in options.items()},
+        "the tables' optimizer": update.configuration(),
+        "backward_passes_per_step": model.optimizer.distributed_step.micro_batches.passes,
+        **{
+            f"dense variable {number}": [list(variable.shape), str(variable.dtype)]
+            for number, variable in enumerate(variables)
+        },
+    }
+    return json.loads(json.dumps(configuration, default=str))
+
+
+def _bytes(arrays: Iterable[np.ndarray]) -> int:
+    return sum(array.nbytes for array in arrays)
+
+
+def _split(content: bytes, like: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """Returns arrays that lie end to end."""
+    arrays, at = [], 0
+    for array in like:
+        size = array.nbytes
+        arrays.append(np.frombuffer(content[at : at + size], array.dtype).reshape(array.shape))
+        at += size
+    return arrays

@@ -1,0 +1,62 @@
+"""What a job that may go on from memory begins with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfhybrid import distributed
+from tfhybrid.store import native, opening
+
+if TYPE_CHECKING:
+    from tfhybrid.store.table import Table
+
+
+class Memory:
+    """The stores that a killed run left, or fresh ones, and the tables that wait for the choice.
+
+    Nobody sees a row of either before `tfhybrid.checkpoint.restore` has chosen, so that what one
+    trains on is never part of both. Every rank calls the same methods.
+
+    Args:
+        job: Name of the job.
+        hosts: The host of each rank.
+
+    Attributes:
+        absence: Why there is nothing to go on with; `None` if there is.
+        settled: Whether the choice was made. Tables that come later are opened when they are made.
+        tables: Those that came before.
+        configuration: What must be the same in the run that goes on from this one.
+        optimizers: Number of optimizers that train tables.
+    """
+
+    def __init__(self, job: str, hosts: tuple[int, ...]) -> None:
+        self._job = job
+        self._hosts = hosts
+        self.tables: list[Table] = []
+        self.configuration: dict[str, Any] = {}
+        self.settled = False
+        self.optimizers = 0
+        self.absence = opening.take_over(job)
+        if self.absence is not None:
+            opening.open_fresh(job, hosts)
+
+    def open_tables(self) -> None:
+        """Opens the tables that wait, in the stores that there are."""
+
+        def open_all() -> None:
+            for table in self.tables:
+                table.open()
+
+        distributed.together(open_all)
+
+    def discard(self) -> None:
+        """Puts fresh stores in the place of those that a killed run left."""
+        native.close_store()
+        distributed.barrier()
+        opening.open_fresh(self._job, self._hosts)
+
+    def count_optimizer(self) -> None:
+        """Counts an optimizer; with a second one nothing is kept any more."""
+        self.optimizers += 1
+        if self.optimizers > 1:
+            native.forget_kept()

@@ -1,0 +1,166 @@
+"""How the ranks of a job open the stores of their hosts: fresh ones, or those of a killed run.
+
+A store's token tells the run that made it and the host that it was made on, by which stores of
+different runs, or of hosts that come in another order, are told from those that belong together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from tfhybrid import distributed
+from tfhybrid.config import shm_directory
+from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
+from tfhybrid.store import native
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger("tfhybrid.job")
+
+_HOST_BITS = 16
+_RUN_BITS = 48
+_DYING_SECONDS = 10.0  # that the processes of a run that was killed may take to be gone
+
+
+def open_fresh(job: str, hosts: tuple[int, ...]) -> None:
+    """Opens a fresh store on all ranks, leaders first; where one fails, all raise.
+
+    Args:
+        job: Name of the job.
+        hosts: The host of each rank.
+    """
+    run = distributed.broadcast_object(secrets.randbits(_RUN_BITS))
+    token = run << _HOST_BITS | hosts[distributed.rank()]
+    try:
+        distributed.together(lambda: _open(job, token) if distributed.local_rank() == 0 else None)
+        _attach(job, token)
+    except TfhybridError:
+        native.close_store()
+        raise
+
+
+def take_over(job: str) -> str | None:
+    """Opens the stores that a killed run of the job left, all at one version, on all ranks.
+
+    Hosts that died one update apart come together at the later one. Where not every host has a
+    store that can be used, all are removed.
+
+    Args:
+        job: Name of the job.
+
+    Returns:
+        `None`, or why there is nothing to go on with; then no store is open.
+
+    Raises:
+        NameTakenError: The job still runs.
+    """
+    is_leader = distributed.local_rank() == 0
+    mine = distributed.together(lambda: _recover(job) if is_leader else None)
+    everyone = distributed.allgather_object(mine)
+    found = {rank: store for rank, store in enumerate(everyone) if store is not None}
+    why_not = _mismatch(list(found.values())) or _come_together(found)
+    if why_not is not None:
+        native.close_store()  # which removes it
+        return why_not
+    distributed.together(lambda: native.call("forget_updates") if is_leader else None)
+    token = [store.token for rank, store in found.items() if rank <= distributed.rank()][-1]
+    _attach(job, token)
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """What a leader found on its host: a store, or why there is none."""
+
+    host: str
+    token: int = 0
+    versions: dict[str, int] = dataclasses.field(default_factory=dict)
+    failure: str | None = None
+
+
+def _open(job: str, token: int) -> None:
+    reclaimed = native.open_store(
+        shm_directory(), job, distributed.local_rank(), _description(), token
+    )
+    for line in reclaimed.splitlines():
+        _log.warning("Removed the store of a dead job, %s", line)
+
+
+def _attach(job: str, token: int) -> None:
+    distributed.together(lambda: _open(job, token) if distributed.local_rank() > 0 else None)
+
+
+def _recover(job: str) -> _Found:
+    host = socket.gethostname()
+    deadline = time.monotonic() + _DYING_SECONDS
+    while True:
+        try:
+            token = native.recover_store(shm_directory(), job, _description())
+            return _Found(host, token, native.store_versions())
+        except NameTakenError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+        except StoreError as error:
+            return _Found(host, failure=f"{host}: {error}")
+
+
+def _mismatch(found: list[_Found]) -> str | None:
+    """Returns why stores do not belong together, or `None`."""
+    for store in found:
+        if store.failure is not None:
+            return store.failure
+    runs = {store.token >> _HOST_BITS for store in found}
+    hosts = [store.token % 2**_HOST_BITS for store in found]
+    if len(runs) > 1:
+        return "the hosts hold tables of different runs of the job"
+    if hosts != list(range(len(found))):
+        return f"the hosts came in another order, or were others: {hosts}"
+    if len({tuple(store.versions) for store in found}) > 1:
+        return "the hosts hold different tables"
+    return None
+
+
+def _come_together(found: dict[int, _Found]) -> str | None:
+    """Brings hosts that are behind to the newest version; returns why it cannot be, or `None`."""
+    newest = {
+        table: max(store.versions[table] for store in found.values())
+        for table in next(iter(found.values())).versions
+    }
+    behind = [rank for rank, store in found.items() if store.versions != newest]
+    ahead = [rank for rank in found if rank not in behind]
+    if not behind:
+        return None
+    if not ahead:
+        return "each host lacks an update that another one has"
+    failure, updates = distributed.broadcast_object(
+        _attempt(native.last_updates) if distributed.rank() == ahead[0] else None, ahead[0]
+    )
+    if failure is None and distributed.rank() in behind:
+        failure, _ = _attempt(lambda: native.roll_forward(updates))
+        if failure is None and native.store_versions() != newest:
+            failure = "updates are missing"
+    for rank, told in enumerate(distributed.allgather_object(failure)):
+        if told is not None:
+            return f"rank {rank} cannot catch up with the other hosts: {told}"
+    _log.info("%d of %d hosts died one update behind; they have it now", len(behind), len(found))
+    return None
+
+
+def _attempt(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
+    """Returns what is wrong, or what came out."""
+    try:
+        return None, work()
+    except StoreError as error:
+        return str(error), None
+
+
+def _description() -> str:
+    return f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
