@@ -44,6 +44,7 @@ class Recipe:
         epochs: At most so many.
         patience: Epochs without a better validation AUC after which training ends.
         seed: Seed of the initial values, the order of the samples and dropout.
+        wire_dtype: Of sparse gradients between hosts.
     """
 
     dim: int = 16
@@ -56,6 +57,7 @@ class Recipe:
     epochs: int = 13
     patience: int = 2
     seed: int = 0
+    wire_dtype: str = "float32"
 
 
 class Point(NamedTuple):
@@ -125,7 +127,9 @@ def compiled_model(features: Sequence[str], recipe: Recipe) -> keras.Model:
         dropout=recipe.dropout,
     )
     model.compile(
-        optimizer=tfhybrid.DistributedOptimizer(keras.optimizers.Adam(recipe.dense_rate)),
+        optimizer=tfhybrid.DistributedOptimizer(
+            keras.optimizers.Adam(recipe.dense_rate), wire_dtype=recipe.wire_dtype
+        ),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
     )
     return model

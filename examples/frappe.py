@@ -26,15 +26,18 @@ def main() -> None:
     """Trains with one seed; rank 0 prints and writes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
     parser.add_argument("--output", type=Path, help="a JSON file")
     arguments = parser.parse_args()
 
     tfhybrid.init(seed=arguments.seed)
-    outcome = train(Splits(*open_frappe()), dataclasses.replace(RECIPE, seed=arguments.seed))
+    recipe = dataclasses.replace(RECIPE, seed=arguments.seed, wire_dtype=arguments.wire_dtype)
+    outcome = train(Splits(*open_frappe()), recipe)
     if tfhybrid.rank() == 0:
         result = {
             "ranks": tfhybrid.size(),
             "seed": arguments.seed,
+            "wire_dtype": arguments.wire_dtype,
             "auc": outcome.auc,
             "log_loss": outcome.log_loss,
             "epochs": len(outcome.curve),

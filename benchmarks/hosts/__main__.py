@@ -37,9 +37,9 @@ def run_side(name: str, arguments: argparse.Namespace, options: list[str]) -> di
         SideFailedError: The side failed.
     """
     side = sides.SIDES[name]
+    command = ["-m", side.module, *options_of(name, arguments, options)]
     where = arguments.hosts, arguments.ranks, arguments.rate
-    own = options_of(name, arguments, options)
-    return launch.result_in(run_on_hosts(side.module, own, *where, side.python()))
+    return launch.result_in(run_on_hosts(command, *where, side.python()))
 
 
 def summarize(results: sides.Runs) -> sides.Summary:

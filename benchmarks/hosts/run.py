@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from benchmarks import launch
@@ -13,17 +14,16 @@ TIMEOUT_SECONDS = 900
 
 
 def run_on_hosts(
-    module: str, options: list[str], hosts: int, ranks: int, rate: str, python: Path
+    command: list[str], hosts: int, ranks: int, rate: str, python: Path = Path(sys.executable)
 ) -> str:
-    """Runs a module under horovodrun on hosts that are made for it; returns what it wrote.
+    """Runs Python under horovodrun on hosts that are made for it; returns what it wrote.
 
     Args:
-        module: such as "benchmarks.step.bound".
-        options: its command line.
+        command: such as `["-m", "benchmarks.step.bound"]`.
         hosts: number of hosts.
         ranks: of each.
         rate: of each host's link, as tc has it, or `UNLIMITED`.
-        python: interpreter whose environment has the module.
+        python: interpreter.
 
     Raises:
         SideFailedError: it failed, or did not end.
@@ -34,7 +34,7 @@ def run_on_hosts(
         try:
             return made.horovodrun(
                 dict.fromkeys(made.names, ranks),
-                *("-m", module, *options),
+                *command,
                 timeout=TIMEOUT_SECONDS,
                 python=python,
             )

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import logging
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -35,7 +33,7 @@ STEPS_COUNTED = 5
 
 def run(module: str, options: list[str], hosts: int, rate: str) -> dict[str, object]:
     """Runs a side on so many hosts of one rank; returns its result and what it said it chose."""
-    output = run_on_hosts(module, options, hosts, 1, rate, Path(sys.executable))
+    output = run_on_hosts(["-m", module, *options], hosts, 1, rate)
     result = launch.result_in(output)
     if said := CHOICE.search(output):
         result["choice"] = {

@@ -13,13 +13,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(ranks: int, *command: str) -> str:
+def run(ranks: int, *command: str, env: dict[str, str] | None = None) -> str:
     """Runs Python under horovodrun; returns what all ranks wrote."""
     horovodrun = str(Path(sys.executable).with_name("horovodrun"))
     result = subprocess.run(
         [horovodrun, "--gloo", "-np", str(ranks), sys.executable, *command],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -37,8 +37,15 @@ def test_training_is_exact(ranks) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_two_runs_of_a_job_give_the_same_bits() -> None:
-    first, second = (
-        re.search(r"digests (.*)", run(2, "tests/integration/jobs/digests.py")) for _ in range(2)
-    )
+def test_two_runs_of_a_job_give_the_same_bits(tmp_path) -> None:
+    """Whatever Horovod is told; what it is told is heeded."""
+    timeline = tmp_path / "timeline.json"
+    settings = {
+        "HOROVOD_FUSION_THRESHOLD": "0",
+        "HOROVOD_CYCLE_TIME": "5",
+        "HOROVOD_TIMELINE": str(timeline),
+    }
+    job = "tests/integration/jobs/digests.py"
+    first, second = (re.search(r"digests (.*)", run(2, job, env=env)) for env in ({}, settings))
     assert first[1] == second[1]
+    assert "tfhybrid.update_0.dense" in timeline.read_text()

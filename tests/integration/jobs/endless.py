@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -31,3 +32,4 @@ for number in range(10**9):
     if number == 3:
         sys.stdout.write(f"running rank={tfhybrid.rank()} pid={os.getpid()}\n")
         sys.stdout.flush()
+    time.sleep(0.02)  # so that others can start beside it

@@ -37,6 +37,7 @@ class Run:
         reduction: str = "frequency",
         table_optimizer: str | None = None,
         units: int = 4,
+        passes: int = 1,
     ) -> None:
         keras.utils.clear_session()
         tfhybrid.init(name, seed=seed, resume="memory")
@@ -48,7 +49,9 @@ class Run:
         self.model = keras.Model(base.inputs, x)
         make = optimizer or (lambda: keras.optimizers.Adam(0.01))
         self.model.compile(
-            tfhybrid.DistributedOptimizer(make(), reduction=reduction),
+            tfhybrid.DistributedOptimizer(
+                make(), reduction=reduction, backward_passes_per_step=passes
+            ),
             keras.losses.BinaryCrossentropy(from_logits=True),
         )
         self.position = checkpoint.restore(self.model, directory)
@@ -98,6 +101,20 @@ def test_goes_on_to_the_same_bits(start) -> None:
         digests = run.digests
         crash()
     assert digests == wanted
+
+
+def test_micro_batches_of_a_step_that_was_not_complete_are_done_again(start) -> None:
+    run = start(passes=3)
+    run.train(0, 9)
+    wanted = run.digests
+    tfhybrid.shutdown()
+    run = start(passes=3)
+    run.train(0, 7)
+    crash()
+    run = start(passes=3)
+    assert run.position == (0, 6)
+    run.train(6, 9)
+    assert run.digests == wanted
 
 
 def test_steps_without_a_graph(start) -> None:
