@@ -6,6 +6,9 @@ docs/several_hosts.md has it in words.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
 
 ALLGATHER, OWNER_REDUCE = "host_allgather", "owner_reduce"
 
@@ -58,7 +61,8 @@ class Costs:
     """What a step is made of.
 
     Args:
-        rank: Processor seconds of a rank's own work.
+        rank: Processor seconds of a rank's own work, its keys aside.
+        rank_key: Processor seconds of looking up, and summing the gradients of, one of its keys.
         key: Processor seconds of merging or applying one key.
         byte: Seconds of one byte on a host's link.
         cores: Of each host, or of all hosts together where `shared`.
@@ -66,37 +70,64 @@ class Costs:
     """
 
     rank: float
+    rank_key: float
     key: float
     byte: float
     cores: int
     shared: bool = False
 
 
-def work(keys: Keys, hosts: int, ranks: int, route: str) -> tuple[float, float]:
-    """Returns the ranks, and the keys merged or applied, whose work falls to one host."""
-    within = ranks * keys.rank if ranks > 1 or hosts > 1 else 0.0
-    between = 0.0
-    if hosts > 1:
-        between = hosts * keys.host if route == ALLGATHER else keys.host + keys.union
-    return ranks, within + between + keys.union
-
-
-def step_seconds(
-    costs: Costs, keys: Keys, hosts: int, ranks: int, route: str, dense: float
-) -> float:
-    """Returns the seconds of a step.
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A step whose time is asked for.
 
     Args:
-        costs: Of its parts.
         keys: Of its batches.
         hosts: Number of them.
-        ranks: Of each.
-        route: Of the gradients.
-        dense: Bytes of dense gradients that come to a host.
+        ranks: Of each host.
+        route: Of the gradients between hosts.
+        parameters: Dense ones.
     """
-    rank_count, key_count = work(keys, hosts, ranks, route)
-    own = rank_count * costs.rank + key_count * costs.key
-    busy = hosts if costs.shared else 1
-    processors = min(costs.cores, busy * ranks)
-    wire = (received_bytes(keys, hosts, route) + dense) * costs.byte if hosts > 1 else 0.0
-    return busy * own / processors + wire
+
+    keys: Keys
+    hosts: int
+    ranks: int
+    route: str
+    parameters: int
+
+    @property
+    def wire_bytes(self) -> float:
+        """Bytes that come to a host."""
+        dense = dense_bytes(self.parameters, self.hosts * self.ranks)
+        return received_bytes(self.keys, self.hosts, self.route) + dense
+
+    @property
+    def host_keys(self) -> float:
+        """Keys that a host's leader merges or applies, each as often as it does."""
+        keys = self.keys
+        merged = self.hosts * keys.host
+        if self.route == OWNER_REDUCE:
+            merged = keys.host + keys.union
+        return self.ranks * keys.rank + merged + keys.union
+
+    def shares(self, costs: Costs) -> tuple[float, float, float]:
+        """Returns by what `rank`, `rank_key` and `key` go into the step's seconds."""
+        busy = self.hosts if costs.shared else 1
+        busy /= min(costs.cores, busy * self.ranks)
+        return busy * self.ranks, busy * self.ranks * self.keys.rank, busy * self.host_keys
+
+    def seconds(self, costs: Costs) -> float:
+        """Returns the seconds of the step."""
+        parts = zip(self.shares(costs), (costs.rank, costs.rank_key, costs.key), strict=True)
+        return sum(share * cost for share, cost in parts) + self.wire_bytes * costs.byte
+
+
+def fit(costs: Costs, steps: Sequence[Step], seconds: Sequence[float]) -> Costs:
+    """Returns the costs of processors that fit measured steps best, by least squares."""
+    shares = [step.shares(costs) for step in steps]
+    rest = [
+        measured - step.wire_bytes * costs.byte
+        for step, measured in zip(steps, seconds, strict=True)
+    ]
+    (rank, rank_key, key), *_ = np.linalg.lstsq(np.array(shares), np.array(rest), rcond=None)
+    return dataclasses.replace(costs, rank=float(rank), rank_key=float(rank_key), key=float(key))
