@@ -80,10 +80,16 @@ class TableConfig:
         expected_rows: How many rows the table is expected to get. Memory for them is reserved at
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
+        combiner: `"sum"`, `"mean"` or `"sqrtn"` makes one embedding of a sample's keys, as
+            `tf.nn.embedding_lookup_sparse` does; a sample without keys gets zeros. `None` gives
+            each key its own.
+        max_length: At most so many keys of a sample are used; the others are as if they were not
+            there. Features that share a table may have combiners and lengths of their own.
+        keep: Which ones `max_length` keeps, the `"first"` or the `"last"`.
 
     Raises:
-        ConfigError: `dim` or `expected_rows` is not a whole number in range, or the initializer is
-            unknown.
+        ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
+            initializer, `combiner` or `keep` is unknown.
 
     Example:
 
@@ -96,6 +102,9 @@ class TableConfig:
     initializer: initializers.Initializer | str = "uniform"
     optimizer: SparseOptimizer | str | None = None
     expected_rows: int | None = None
+    combiner: str | None = None
+    max_length: int | None = None
+    keep: str = "first"
 
     def __post_init__(self) -> None:
         whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
@@ -110,5 +119,18 @@ class TableConfig:
                 "expected_rows is a number of rows below 2^40, or None. "
                 f"Received: expected_rows={self.expected_rows!r}"
             )
+        if self.combiner not in (None, "sum", "mean", "sqrtn"):
+            raise ConfigError(
+                f"combiner is 'sum', 'mean', 'sqrtn' or None. Received: combiner={self.combiner!r}"
+            )
+        if self.max_length is not None and not (
+            isinstance(self.max_length, numbers.Integral) and self.max_length > 0
+        ):
+            raise ConfigError(
+                "max_length is a number of keys, at least 1, or None. "
+                f"Received: max_length={self.max_length!r}"
+            )
+        if self.keep not in ("first", "last"):
+            raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer))

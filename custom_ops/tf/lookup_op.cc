@@ -1,4 +1,5 @@
 // TfhybridLookup: embeddings of the keys of all features of a collection, in one op.
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tf/feature_bags.h"
 #include "tf/side_by_side.h"
 #include "tf/waiting_kernel.h"
 
@@ -27,34 +29,30 @@ using tensorflow::shape_inference::ShapeHandle;
 // Probing and copying one row, in nanoseconds.
 constexpr int64_t kLookupCostNs = 60;
 
-// One output per feature: its keys' shape and the dim.
-tensorflow::Status ShapesOfFeatures(InferenceContext* context,
+// One output per feature: the shape of its rows, and the dim.
+tensorflow::Status ShapesOfFeatures(InferenceContext* context, const std::vector<ShapeHandle>& rows,
                                     const std::vector<tensorflow::int64>& dims) {
-  const auto features = static_cast<int>(dims.size());
-  for (int i = 0; i < features; ++i) {
+  for (size_t i = 0; i < rows.size(); ++i) {
     ShapeHandle shape;
-    TF_RETURN_IF_ERROR(context->Concatenate(context->input(features + i),
-                                            context->Vector(dims[static_cast<size_t>(i)]), &shape));
-    context->set_output(i, shape);
+    TF_RETURN_IF_ERROR(context->Concatenate(rows[i], context->Vector(dims[i]), &shape));
+    context->set_output(static_cast<int>(i), shape);
   }
   return tensorflow::OkStatus();
 }
 
 // One output: the batch, and all features of a sample side by side.
-tensorflow::Status ShapeSideBySide(InferenceContext* context,
+tensorflow::Status ShapeSideBySide(InferenceContext* context, const std::vector<ShapeHandle>& rows,
                                    const std::vector<tensorflow::int64>& dims) {
-  const auto features = static_cast<int>(dims.size());
   DimensionHandle batch = context->UnknownDim();
   DimensionHandle width = context->MakeDim(0);
-  for (int i = 0; i < features; ++i) {
-    ShapeHandle keys;
-    TF_RETURN_IF_ERROR(context->WithRankAtLeast(context->input(features + i), 1, &keys));
-    TF_RETURN_IF_ERROR(context->Merge(batch, context->Dim(keys, 0), &batch));
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ShapeHandle of_batch;
+    TF_RETURN_IF_ERROR(context->WithRankAtLeast(rows[i], 1, &of_batch));
+    TF_RETURN_IF_ERROR(context->Merge(batch, context->Dim(of_batch, 0), &batch));
     ShapeHandle sample;
-    TF_RETURN_IF_ERROR(context->Subshape(keys, 1, &sample));
+    TF_RETURN_IF_ERROR(context->Subshape(of_batch, 1, &sample));
     DimensionHandle floats;
-    TF_RETURN_IF_ERROR(
-        context->Multiply(context->NumElements(sample), dims[static_cast<size_t>(i)], &floats));
+    TF_RETURN_IF_ERROR(context->Multiply(context->NumElements(sample), dims[i], &floats));
     TF_RETURN_IF_ERROR(context->Add(width, floats, &width));
   }
   context->set_output(0, context->Matrix(batch, width));
@@ -64,7 +62,7 @@ tensorflow::Status ShapeSideBySide(InferenceContext* context,
 REGISTER_OP("TfhybridLookup")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
-    .Output("embeddings: M * float")
+    .TFHYBRID_FEATURE_BAGS.Output("embeddings: M * float")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("side_by_side: bool = false")
@@ -76,12 +74,16 @@ REGISTER_OP("TfhybridLookup")
       bool side_by_side = false;
       TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
       TF_RETURN_IF_ERROR(context->GetAttr("side_by_side", &side_by_side));
-      if (context->num_inputs() != 2 * static_cast<int>(dims.size()) ||
-          context->num_outputs() != (side_by_side ? 1 : static_cast<int>(dims.size()))) {
+      const auto features = static_cast<int>(dims.size());
+      if (context->num_inputs() < 2 * features ||
+          context->num_outputs() != (side_by_side ? 1 : features)) {
         return tensorflow::errors::InvalidArgument("dims has one entry per feature, and M is ",
                                                    "their number, or 1 side by side");
       }
-      return side_by_side ? ShapeSideBySide(context, dims) : ShapesOfFeatures(context, dims);
+      std::vector<ShapeHandle> rows;
+      TF_RETURN_IF_ERROR(RowShapes(context, features, features, &rows));
+      return side_by_side ? ShapeSideBySide(context, rows, dims)
+                          : ShapesOfFeatures(context, rows, dims);
     })
     .Doc(R"doc(
 Reads embeddings from the host's shared tables; a key without a row reads its initial value.
@@ -93,16 +95,21 @@ of their gradients.
 proxies: One resource per feature: the handle of its table's proxy variable. It carries the
   gradient and orders this op against updates.
 keys: One tensor of any shape per feature. Every int64 is legal.
-embeddings: keys[i].shape + [dims[i]]; or, side by side, one tensor [batch, width] that holds all
-  embeddings of a sample, feature by feature.
+splits: Of each feature with a combiner: bag b has keys splits[b] to splits[b + 1] - 1.
+weights: Of each weighted feature with a combiner: one per key.
+embeddings: keys[i].shape + [dims[i]], or [bags, dims[i]]; or, side by side, one tensor
+  [batch, width] that holds all embeddings of a sample, feature by feature.
 tables: The table of each feature; features may share one.
 dims: The dim of each feature's table.
+combiners: Of each feature: "sum", "mean", "sqrtn", or "" for one embedding per key.
+weighted: Of each feature.
 )doc");
 
 class LookupOp : public WaitingKernel {
  public:
   explicit LookupOp(OpKernelConstruction* context) : WaitingKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
+    OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
   }
 
  private:
@@ -115,18 +122,27 @@ class LookupOp : public WaitingKernel {
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<Bags> bags, feature_bags_.Read(context, keys));
     std::vector<Output> outputs;
-    TFHYBRID_RETURN_IF_ERROR(side_by_side_ ? AllocateOne(context, keys, &outputs)
-                                           : AllocateEach(context, keys, &outputs));
-    std::vector<int64_t> starts = {0};
-    for (int i = 0; i < keys.size(); ++i) starts.push_back(starts.back() + keys[i].NumElements());
+    TFHYBRID_RETURN_IF_ERROR(side_by_side_ ? AllocateOne(context, keys, bags, &outputs)
+                                           : AllocateEach(context, keys, bags, &outputs));
+    std::vector<int64_t> starts = {0};  // of each feature, in rows of the output
+    int64_t key_count = 0;
+    for (int i = 0; i < keys.size(); ++i) {
+      starts.push_back(starts.back() + RowsOf(keys[i], bags[static_cast<size_t>(i)]));
+      key_count += keys[i].NumElements();
+    }
+    const int64_t cost = kLookupCostNs * (key_count / std::max<int64_t>(starts.back(), 1) + 1);
     std::mutex mutex;
     Status failure;  // guarded by mutex
-    ThreadsOf(context)(starts.back(), kLookupCostNs, [&](int64_t begin, int64_t end) {
+    ThreadsOf(context)(starts.back(), cost, [&](int64_t begin, int64_t end) {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
-        const Status looked_up = tables[i]->reader->Lookup(
-            KeysOf(keys[static_cast<int>(i)]).subspan(first, last - first),
-            RowCursor<float>(outputs[i].data, outputs[i].layout, first));
+        const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
+        const Span<const int64_t> all = KeysOf(keys[static_cast<int>(i)]);
+        TableReader* reader = tables[i]->reader.get();
+        const Status looked_up = bags[i].combiner == Combiner::kNone
+                                     ? reader->Lookup(all.subspan(first, last - first), out)
+                                     : reader->LookupBags(all, bags[i], first, last, out);
         if (looked_up.ok()) return;
         const std::lock_guard<std::mutex> guard(mutex);
         failure = looked_up;
@@ -136,12 +152,14 @@ class LookupOp : public WaitingKernel {
   }
 
   Status AllocateEach(OpKernelContext* context, const OpInputList& keys,
-                      std::vector<Output>* outputs) const {
+                      const std::vector<Bags>& bags, std::vector<Output>* outputs) const {
     OpOutputList embeddings;
     TF_CHECK_OK(context->output_list("embeddings", &embeddings));
     for (int i = 0; i < keys.size(); ++i) {
       const int64_t dim = dims()[static_cast<size_t>(i)];
+      const Bags& of_feature = bags[static_cast<size_t>(i)];
       TensorShape shape = keys[i].shape();
+      if (of_feature.combiner != Combiner::kNone) shape = TensorShape({of_feature.size()});
       shape.AddDim(dim);
       Tensor* output = nullptr;
       TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(embeddings.allocate(i, shape, &output)));
@@ -151,8 +169,8 @@ class LookupOp : public WaitingKernel {
   }
 
   Status AllocateOne(OpKernelContext* context, const OpInputList& keys,
-                     std::vector<Output>* outputs) const {
-    TFHYBRID_ASSIGN_OR_RETURN(const SideBySide places, PlaceSideBySide(keys, dims()));
+                     const std::vector<Bags>& bags, std::vector<Output>* outputs) const {
+    TFHYBRID_ASSIGN_OR_RETURN(const SideBySide places, PlaceSideBySide(keys, bags, dims()));
     Tensor* output = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
         context->allocate_output(0, TensorShape({places.batch, places.width}), &output)));
@@ -164,6 +182,7 @@ class LookupOp : public WaitingKernel {
   }
 
   bool side_by_side_ = false;
+  FeatureBags feature_bags_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridLookup").Device(tensorflow::DEVICE_CPU), LookupOp);

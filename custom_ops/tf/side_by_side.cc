@@ -5,20 +5,28 @@
 namespace tfhybrid {
 
 Result<SideBySide> PlaceSideBySide(const tensorflow::OpInputList& keys,
+                                   const std::vector<Bags>& bags,
                                    const std::vector<int64_t>& dims) {
   SideBySide places;
   std::vector<int64_t> rows;  // of each feature in a sample
   for (int i = 0; i < keys.size(); ++i) {
-    if (keys[i].dims() < 1 || (i > 0 && keys[i].dim_size(0) != places.batch)) {
+    const Bags& of_feature = bags[static_cast<size_t>(i)];
+    const bool bagged = of_feature.combiner != Combiner::kNone;
+    const int64_t batch = bagged               ? of_feature.size()
+                          : keys[i].dims() < 1 ? -1
+                                               : keys[i].dim_size(0);
+    if (batch < 0 || (i > 0 && batch != places.batch)) {
       return Status::Error(StatusCode::kInvalidArgument,
                            "Features side by side want keys [batch, ...] of one batch. Received: "
                            "feature ",
-                           i, " of shape ", keys[i].shape().DebugString(), " beside a batch of ",
-                           places.batch);
+                           i, bagged ? " with bags and keys" : "", " of shape ",
+                           keys[i].shape().DebugString(), " beside a batch of ", places.batch);
     }
-    places.batch = keys[i].dim_size(0);
+    places.batch = batch;
     int64_t in_sample = 1;
-    for (int axis = 1; axis < keys[i].dims(); ++axis) in_sample *= keys[i].dim_size(axis);
+    for (int axis = 1; !bagged && axis < keys[i].dims(); ++axis) {
+      in_sample *= keys[i].dim_size(axis);
+    }
     rows.push_back(in_sample);
     places.offsets.push_back(places.width);
     places.width += in_sample * dims[static_cast<size_t>(i)];

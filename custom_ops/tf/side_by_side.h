@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/compute/bags.h"
 #include "core/util/row_layout.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -18,9 +19,9 @@ struct SideBySide {
   std::vector<RowLayout> layouts;  // of each feature's rows
 };
 
-// For features with keys of shape [batch, ...] and these dims.
+// For features with keys of shape [batch, ...], or with a bag per sample, and these dims.
 Result<SideBySide> PlaceSideBySide(const tensorflow::OpInputList& keys,
-                                   const std::vector<int64_t>& dims);
+                                   const std::vector<Bags>& bags, const std::vector<int64_t>& dims);
 
 }  // namespace tfhybrid
 

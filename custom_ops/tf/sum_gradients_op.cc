@@ -8,6 +8,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
+#include "tf/feature_bags.h"
 #include "tf/side_by_side.h"
 
 namespace tfhybrid {
@@ -26,7 +27,7 @@ constexpr int64_t kKeyCostNs = 40;
 REGISTER_OP("TfhybridSumGradients")
     .Input("keys: N * int64")
     .Input("gradients: M * float")
-    .Output("distinct: T * int64")
+    .TFHYBRID_FEATURE_BAGS.Output("distinct: T * int64")
     .Output("sums: T * float")
     .Attr("dims: list(int)")
     .Attr("table_of: list(int)")
@@ -55,6 +56,7 @@ Sums a lookup's gradients by table and key.
 
 keys: The keys of the lookup, one tensor per feature.
 gradients: Of its outputs: one per feature, or one of all features side by side.
+splits: As of the lookup, and so weights, combiners and weighted. No gradient flows to weights.
 distinct: The distinct keys of each table, in order of first occurrence.
 sums: [distinct, dim] the sum of each key's gradients, in order of occurrence.
 dims: The dim of each feature's table.
@@ -67,6 +69,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
     OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
+    OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
     int features = 0, tables = 0;
     OP_REQUIRES_OK(context, context->GetAttr("N", &features));
     OP_REQUIRES_OK(context, context->GetAttr("T", &tables));
@@ -82,8 +85,9 @@ class SumGradientsOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
+    std::vector<Bags> bags;  // which the parts point to
     std::vector<std::vector<KeyGradients>> parts(table_dims_.size());
-    OP_REQUIRES_OK(context, ToTensorFlow(Collect(context, &parts)));
+    OP_REQUIRES_OK(context, ToTensorFlow(Collect(context, &bags, &parts)));
     const ParallelFor parallel_for = ThreadsOf(context);
     const auto tables = static_cast<int64_t>(parts.size());
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -108,28 +112,34 @@ class SumGradientsOp : public tensorflow::OpKernel {
   }
 
  private:
-  Status Collect(OpKernelContext* context, std::vector<std::vector<KeyGradients>>* parts) const {
+  Status Collect(OpKernelContext* context, std::vector<Bags>* bags,
+                 std::vector<std::vector<KeyGradients>>* parts) const {
     OpInputList keys, gradients;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
+    TFHYBRID_ASSIGN_OR_RETURN(*bags, feature_bags_.Read(context, keys));
     SideBySide places;
     if (side_by_side_) {
-      TFHYBRID_ASSIGN_OR_RETURN(places, PlaceSideBySide(keys, dims_));
+      TFHYBRID_ASSIGN_OR_RETURN(places, PlaceSideBySide(keys, *bags, dims_));
     }
     for (int i = 0; i < keys.size(); ++i) {
       const auto feature = static_cast<size_t>(i);
       const Tensor& gradient = gradients[side_by_side_ ? 0 : i];
-      const int64_t wanted =
-          side_by_side_ ? places.batch * places.width : keys[i].NumElements() * dims_[feature];
+      const Bags& of_feature = (*bags)[feature];
+      const int64_t wanted = side_by_side_ ? places.batch * places.width
+                                           : RowsOf(keys[i], of_feature) * dims_[feature];
       if (gradient.NumElements() != wanted) {
         return Status::Error(StatusCode::kInvalidArgument, "The gradient of feature ", i, " has ",
                              wanted, " floats. Received: ", gradient.shape().DebugString());
       }
       const float* data = gradient.flat<float>().data();
-      (*parts)[static_cast<size_t>(table_of_[feature])].push_back(
-          side_by_side_ ? KeyGradients{KeysOf(keys[i]), data + places.offsets[feature],
-                                       places.layouts[feature]}
-                        : KeyGradients{KeysOf(keys[i]), data, RowLayout::Array(dims_[feature])});
+      KeyGradients part = {KeysOf(keys[i]), data, RowLayout::Array(dims_[feature])};
+      if (side_by_side_) {
+        part.gradients += places.offsets[feature];
+        part.layout = places.layouts[feature];
+      }
+      if (of_feature.combiner != Combiner::kNone) part.bags = &of_feature;
+      (*parts)[static_cast<size_t>(table_of_[feature])].push_back(part);
     }
     return Status::Ok();
   }
@@ -156,6 +166,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
   std::vector<int64_t> table_of_;
   std::vector<int64_t> table_dims_;
   bool side_by_side_ = false;
+  FeatureBags feature_bags_;
   std::mutex mutex_;
   std::vector<GradientSum> sums_;  // scratch, guarded by mutex_
 };

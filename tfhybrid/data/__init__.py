@@ -13,6 +13,7 @@ from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
 from tfhybrid.data.readers import MISSING_KEY, read_criteo, read_csv, read_libfm
 from tfhybrid.data.sharding import Shard
 from tfhybrid.data.stream import END_MARKER, DirectoryStream, StreamPosition
+from tfhybrid.data.string_keys import string_keys
 
 __all__ = [
     "END_MARKER",
@@ -33,5 +34,6 @@ __all__ = [
     "read_criteo",
     "read_csv",
     "read_libfm",
+    "string_keys",
     "unpacked",
 ]

@@ -45,16 +45,49 @@ class Signature:
             named = {leaf.name: leaf for leaf in tf.nest.flatten(inputs)}
         if None in named or len(named) < len(tf.nest.flatten(inputs)):
             raise ConfigError(f"Every input has a name of its own. Received: {inputs}")
+        self._leaves = named
         self.specs = {
-            name: tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype, name)
-            for name, leaf in named.items()
+            spec.name: spec for name, leaf in named.items() for spec in _specs_of(name, leaf)
         }
 
     def pack(self, named: Mapping[str, tf.Tensor]) -> Any:
         """Returns inputs in the structure that the model takes."""
+        leaves = {name: _as_leaf(name, leaf, named) for name, leaf in self._leaves.items()}
         if isinstance(self._structure, Mapping):
-            return dict(named)
-        return tf.nest.pack_sequence_as(self._structure, [named[name] for name in self.specs])
+            return leaves
+        return tf.nest.pack_sequence_as(self._structure, list(leaves.values()))
+
+
+def _specs_of(name: str, leaf: Any) -> list[tf.TensorSpec]:
+    """Returns the tensors by which a request brings an input; a signature has no other kind."""
+    if _is(leaf, "ragged"):
+        return [
+            tf.TensorSpec((None,), leaf.dtype, name),
+            tf.TensorSpec((None,), tf.int64, f"{name}_row_splits"),
+        ]
+    if _is(leaf, "sparse"):
+        return [
+            tf.TensorSpec((None,), leaf.dtype, name),
+            tf.TensorSpec((None, 2), tf.int64, f"{name}_indices"),
+            tf.TensorSpec((2,), tf.int64, f"{name}_dense_shape"),
+        ]
+    return [tf.TensorSpec((None, *leaf.shape[1:]), leaf.dtype, name)]
+
+
+def _as_leaf(name: str, leaf: Any, named: Mapping[str, tf.Tensor]) -> Any:
+    """Returns an input of the model, of what a request brought."""
+    if _is(leaf, "ragged"):
+        return tf.RaggedTensor.from_row_splits(named[name], named[f"{name}_row_splits"])
+    if _is(leaf, "sparse"):
+        indices, shape = named[f"{name}_indices"], named[f"{name}_dense_shape"]
+        return tf.SparseTensor(indices, named[name], shape)
+    return named[name]
+
+
+def _is(leaf: Any, kind: str) -> bool:
+    """Whether an input, a Keras tensor or a specification, is ragged or sparse."""
+    specs = {"ragged": tf.RaggedTensorSpec, "sparse": tf.SparseTensorSpec}
+    return isinstance(leaf, specs[kind]) or bool(getattr(leaf, kind, False))
 
 
 class ServingModel(tf.Module):

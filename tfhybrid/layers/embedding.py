@@ -21,9 +21,10 @@ class Embedding(EmbeddingCollection):
         name: Name of the layer and of its table, unique within the job.
         **kwargs: Of `keras.layers.Layer`.
 
-    Input shape: Integer keys of any shape, usually `[batch, length]`.
+    Input shape: Integer keys of any shape, usually `[batch, length]`: a tensor, a `tf.RaggedTensor`
+    or, with a combiner, a `tf.SparseTensor`.
 
-    Output shape: `keys.shape + [dim]`.
+    Output shape: `keys.shape + [dim]`, ragged as the keys are; with a combiner `[batch, dim]`.
 
     Example:
 
@@ -43,10 +44,21 @@ class Embedding(EmbeddingCollection):
         """The table; the layer must have been built."""
         return self.tables[self.features[0]]
 
-    def call(self, inputs: Any) -> tf.Tensor:
-        """Looks the keys up."""
+    def call(self, inputs: Any, weights: Any = None) -> tf.Tensor:
+        """Looks the keys up, and combines them where the recipe has a combiner.
+
+        Args:
+            inputs: Keys, int32 or int64.
+            weights: Of the keys, of their kind and shape, for the combiner.
+        """
         feature = self.features[0]
-        return super().call({feature: inputs})[feature]
+        of_keys = None if weights is None else {feature: weights}
+        return super().call({feature: inputs}, of_keys)[feature]
+
+    def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
+        """Returns what `call` would, as `keras.KerasTensor`."""
+        feature = self.features[0]
+        return super().compute_output_spec({feature: inputs})[feature]
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         """Returns the shape of the output for the shape of the input."""

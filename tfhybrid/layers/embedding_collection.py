@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, UnsupportedError
-from tfhybrid.layers import table_lookup
+from tfhybrid.layers import feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 from tfhybrid.store import Table, current_job
 
@@ -36,10 +37,12 @@ class EmbeddingCollection(keras.layers.Layer):
     Raises:
         ConfigError: Recipes are missing or contradict each other.
 
-    Input shape: A dict, feature name -> integer keys of any shape, usually `[batch, length]`.
+    Input shape: A dict, feature name -> integer keys of any shape, usually `[batch, length]`:
+    tensors, `tf.RaggedTensor` or, for features with a combiner, `tf.SparseTensor`.
 
-    Output shape: A dict, feature name -> `keys.shape + [dim]`; with `concatenate=True` one tensor
-    `[batch, sum of length * dim]`.
+    Output shape: A dict, feature name -> `keys.shape + [dim]`, ragged as the keys are, or
+    `[batch, dim]` where the recipe has a combiner; with `concatenate=True` one tensor `[batch, sum
+    of length * dim]`.
 
     Example:
 
@@ -51,6 +54,10 @@ class EmbeddingCollection(keras.layers.Layer):
     >>> embedded = layer({"doc_user": tf.constant([[1], [2]]), "doc_shop": tf.constant([[7], [7]])})
     >>> embedded["doc_shop"].shape
     TensorShape([2, 1, 8])
+    >>> bags = tfhybrid.TableConfig(dim=8, combiner="mean")
+    >>> layer = tfhybrid.layers.EmbeddingCollection({"doc_clicked": bags})
+    >>> layer({"doc_clicked": tf.ragged.constant([[3, 7, 7], []])})["doc_clicked"].shape
+    TensorShape([2, 8])
     """
 
     def __init__(
@@ -67,6 +74,10 @@ class EmbeddingCollection(keras.layers.Layer):
         self._prefix = prefix
         self._concatenate = concatenate
         self._table_of, self._recipes = _resolve(dict(configs), dict(shared or {}))
+        self._configs = {
+            feature: configs.get(feature, self._recipes[table])
+            for feature, table in self._table_of.items()
+        }
         # Kept apart: Keras may begin to build a layer, give up at its first variable, and begin
         # again; a table is opened once.
         self._opened: dict[str, Table] = {}
@@ -98,11 +109,13 @@ class EmbeddingCollection(keras.layers.Layer):
             self._proxies[name].trainable = self.trainable
         self.built = True
 
-    def call(self, inputs: Mapping[str, Any]) -> Any:
-        """Looks the keys up.
+    def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:
+        """Looks the keys up, and combines them.
 
         Args:
             inputs: Keys by feature name, int32 or int64; features of others are ignored.
+            weights: Of the keys of features with a combiner, by feature name, each of the kind and
+                shape of its keys. They are data: no gradient flows to them.
         """
         missing = [feature for feature in self._table_of if feature not in inputs]
         if missing:
@@ -110,28 +123,72 @@ class EmbeddingCollection(keras.layers.Layer):
                 f"{self.name} wants the features {self.features}; {missing} are missing. "
                 f"Received: {sorted(inputs)}"
             )
-        keys = [_as_keys(feature, inputs[feature]) for feature in self._table_of]
+        weights = weights or {}
+        unknown = [feature for feature in weights if feature not in self._table_of]
+        if unknown:
+            raise ConfigError(f"Weights are of features, {self.features}. Received: {unknown}")
+        keys = [
+            feature_inputs.feature_keys(feature, config, inputs[feature], weights.get(feature))
+            for feature, config in self._configs.items()
+        ]
         proxies = [self._proxies[table] for table in self._table_of.values()]
-        embeddings = table_lookup.lookup(proxies, keys, side_by_side=self._concatenate)
         if self._concatenate:
+            self._refuse_ragged(inputs)
+            embeddings = table_lookup.lookup(proxies, keys, side_by_side=True)
             return tf.cast(embeddings[0], self.compute_dtype)
+        embeddings = table_lookup.lookup(proxies, keys)
         return {
-            feature: tf.cast(embedding, self.compute_dtype)
+            feature: feature_inputs.restore(
+                inputs[feature], self._configs[feature], tf.cast(embedding, self.compute_dtype)
+            )
             for feature, embedding in zip(self._table_of, embeddings, strict=True)
+        }
+
+    def compute_output_spec(
+        self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Returns what `call` would, as `keras.KerasTensor`."""
+        shapes = self._output_shapes({f: inputs[f].shape for f in self._table_of})
+        if self._concatenate:
+            self._refuse_ragged(inputs)
+            return keras.KerasTensor(shapes, self.compute_dtype)
+        return {
+            feature: keras.KerasTensor(
+                shape, self.compute_dtype, ragged=self._is_ragged(feature, inputs[feature])
+            )
+            for feature, shape in shapes.items()
         }
 
     def compute_output_shape(self, input_shape: Mapping[str, Any]) -> Any:
         """Returns the shapes of the output for the shapes of the input."""
+        return self._output_shapes(input_shape)
+
+    def _output_shapes(self, input_shape: Mapping[str, Any]) -> Any:
         shapes = {
-            feature: (*input_shape[feature], self._recipes[table].dim)
-            for feature, table in self._table_of.items()
+            feature: (*_rows(tuple(input_shape[feature]), config), config.dim)
+            for feature, config in self._configs.items()
         }
         if not self._concatenate:
             return shapes
         samples = [shape[1:] for shape in shapes.values()]
         unknown = any(axis is None for sample in samples for axis in sample)
         batch = next(iter(shapes.values()))[0]
-        return (batch, None if unknown else sum(math.prod(sample) for sample in samples))
+        return (
+            batch,
+            None if unknown else sum(math.prod(axis or 0 for axis in s) for s in samples),
+        )
+
+    def _is_ragged(self, feature: str, keys: Any) -> bool:
+        is_ragged = isinstance(keys, tf.RaggedTensor) or getattr(keys, "ragged", False)
+        return is_ragged and self._configs[feature].combiner is None
+
+    def _refuse_ragged(self, inputs: Mapping[str, Any]) -> None:
+        ragged = [f for f in self._table_of if self._is_ragged(f, inputs[f])]
+        if ragged:
+            raise ConfigError(
+                "With concatenate=True ragged features want a combiner: samples side by side are "
+                f"of one width. Received: {ragged} without one"
+            )
 
     def get_config(self) -> NoReturn:
         """Refuses to be saved or cloned: the tables would not come along."""
@@ -154,10 +211,10 @@ def _resolve(
         if not isinstance(config, TableConfig):
             raise ConfigError(f"The recipe of '{name}' is a TableConfig. Received: {config!r}")
     table_of = {feature: feature for feature in configs if feature not in shared}
-    recipes: dict[str, TableConfig] = {}
+    recipes: dict[str, TableConfig] = {}  # of tables
     for table, features in shared.items():
         given = {name: configs[name] for name in [table, *features] if name in configs}
-        if not given or len(set(given.values())) > 1:
+        if not given or len({_recipe(config) for config in given.values()}) > 1:
             raise ConfigError(
                 f"The shared table '{table}' wants one recipe, under its own name or equal ones "
                 f"under {list(features)}. Received: {given}"
@@ -176,11 +233,15 @@ def _resolve(
     return table_of, recipes
 
 
-def _as_keys(feature: str, keys: Any) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(keys)
-    if tensor.dtype not in (tf.int32, tf.int64):
-        raise ConfigError(
-            f"Keys of feature '{feature}' are int64 or int32: give its Input dtype='int64'. "
-            f"Received: {tensor.dtype.name}"
-        )
-    return tf.cast(tensor, tf.int64)
+def _recipe(config: TableConfig) -> TableConfig:
+    """Returns what is the table's, without what each feature has of its own."""
+    return dataclasses.replace(config, combiner=None, max_length=None, keep="first")
+
+
+def _rows(keys: tuple[int | None, ...], config: TableConfig) -> tuple[int | None, ...]:
+    """Returns the shape of a feature's embeddings, without the dim, for that of its keys."""
+    if config.combiner is not None:
+        return keys[:1]
+    if config.max_length is None or len(keys) < 2 or keys[1] is None:
+        return keys
+    return (keys[0], min(keys[1], config.max_length), *keys[2:])

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import table_ops
+from tfhybrid.ops.feature_keys import FeatureKeys
 from tfhybrid.store import Table
 
 # From a table and int64 keys of any shape to float32 `keys.shape + [dim]`.
@@ -44,24 +45,26 @@ def replaced_by(replacement: TableLookup) -> Iterator[None]:
 
 
 def lookup(
-    proxies: Sequence[TableProxy], keys: Sequence[tf.Tensor], *, side_by_side: bool = False
+    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], *, side_by_side: bool = False
 ) -> list[tf.Tensor]:
-    """Reads the embeddings of all features.
+    """Reads the embeddings of all features, and combines those of bags.
 
     Args:
         proxies: The proxy of each feature's table; features may share one.
-        keys: int64, any shape, one tensor per feature; side by side `[batch, ...]`.
+        features: Their keys; side by side `[batch, ...]`, or a bag per sample.
         side_by_side: Whether all features of a sample lie in one row of one tensor.
 
     Returns:
-        float32 `keys[i].shape + [dim]`, one tensor per feature; or one, `[batch, width]`.
+        float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
+        `[batch, width]`.
     """
     replacement = _replacement.get()
     if replacement is None:
         refs = [_ref(proxy) for proxy in proxies]
-        return table_ops.lookup(refs, keys, side_by_side=side_by_side)
+        return table_ops.lookup(refs, features, side_by_side=side_by_side)
     embeddings = [
-        replacement(proxy.table, wanted) for proxy, wanted in zip(proxies, keys, strict=True)
+        feature.combine(replacement(proxy.table, feature.keys))
+        for proxy, feature in zip(proxies, features, strict=True)
     ]
     if not side_by_side:
         return embeddings

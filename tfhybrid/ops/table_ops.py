@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfhybrid.ops._abi import check_build
+from tfhybrid.ops.feature_keys import FeatureKeys
 
 check_build()
 _ops = tf.load_op_library(str(Path(__file__).parent / "libtfhybrid_ops.so"))
@@ -97,25 +98,30 @@ class Contribution:
 
 
 def lookup(
-    tables: Sequence[TableRef], keys: Sequence[tf.Tensor], *, side_by_side: bool = False
+    tables: Sequence[TableRef], features: Sequence[FeatureKeys], *, side_by_side: bool = False
 ) -> list[tf.Tensor]:
-    """Reads the embeddings of all features in one op.
+    """Reads the embeddings of all features in one op, and combines those of bags.
 
     Args:
         tables: The table of each feature; features may share one.
-        keys: int64, any shape, one tensor per feature; side by side `[batch, ...]`.
+        features: Their keys; side by side `[batch, ...]`, or a bag per sample.
         side_by_side: Whether all features of a sample lie in one row of one tensor.
 
     Returns:
-        float32 `keys[i].shape + [tables[i].dim]`, one tensor per feature; or one, `[batch, width]`.
+        float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
+        `[batch, width]`.
     """
     return _ops.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
-        keys=list(keys),
+        keys=[feature.keys for feature in features],
+        splits=[feature.splits for feature in features if feature.splits is not None],
+        weights=[feature.weights for feature in features if feature.weights is not None],
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],
+        combiners=[feature.combiner for feature in features],
+        weighted=[feature.weights is not None for feature in features],
         side_by_side=side_by_side,
-        M=1 if side_by_side else len(keys),
+        M=1 if side_by_side else len(features),
     )
 
 
@@ -124,20 +130,27 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
     """As for `tf.nn.embedding_lookup`, with the gradients of equal keys summed already."""
     dims = op.get_attr("dims")
     features = len(dims)
+    combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
+    bags = len([combiner for combiner in combiners if combiner])
+    splits = list(op.inputs[2 * features : 2 * features + bags])
     names = [name.decode() for name in op.get_attr("tables")]
     # The first feature of each table carries what all of its features say.
     firsts = {name: position for position, name in reversed(list(enumerate(names)))}
     tables = sorted(firsts, key=firsts.__getitem__)
     distinct, sums = _ops.tfhybrid_sum_gradients(
-        keys=list(op.inputs[features:]),
+        keys=list(op.inputs[features : 2 * features]),
         gradients=list(gradients),
+        splits=splits,
+        weights=list(op.inputs[2 * features + bags :]),
+        combiners=combiners,
+        weighted=op.get_attr("weighted"),
         dims=dims,
         table_of=[tables.index(name) for name in names],
         side_by_side=op.get_attr("side_by_side"),
         T=len(tables),
     )
-    slices: list[tf.IndexedSlices | None] = [None] * (2 * features)
-    samples = _samples(op.inputs[features])
+    slices: list[tf.IndexedSlices | None] = [None] * len(op.inputs)
+    samples = tf.size(splits[0], tf.int64) - 1 if combiners[0] else _samples(op.inputs[features])
     for table, keys, values in zip(tables, distinct, sums, strict=True):
         shape = tf.stack([samples, tf.constant(dims[firsts[table]], tf.int64)])
         slices[firsts[table]] = tf.IndexedSlices(values, keys, shape)

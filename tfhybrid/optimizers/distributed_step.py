@@ -13,6 +13,7 @@ from tfhybrid import distributed
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import table_ops
+from tfhybrid.ops.feature_keys import FeatureKeys
 from tfhybrid.ops.table_ops import Contribution
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches
@@ -300,7 +301,7 @@ def _raise(proxies: Sequence[TableProxy]) -> None:
     # The next lookup gets the failure of an update, its text included.
     table = proxies[0].table
     ref = table_ops.TableRef(table.name, table.dim, proxies[0].handle)
-    table_ops.lookup([ref], [tf.zeros([0], tf.int64)])
+    table_ops.lookup([ref], [FeatureKeys(tf.zeros([0], tf.int64))])
 
 
 def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:

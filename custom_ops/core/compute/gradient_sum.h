@@ -9,18 +9,20 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/compute/bags.h"
 #include "core/compute/unique_keys.h"
 #include "core/util/row_layout.h"
 #include "core/util/span.h"
 
 namespace tfhybrid {
 
-// Keys and where the gradient of each lies.
+// Keys and where the gradient of each, or of each bag, lies.
 struct KeyGradients {
   Span<const int64_t> keys;
   const float* gradients;
   RowLayout layout;
-  bool distinct = false;  // no key comes twice
+  bool distinct = false;       // no key comes twice
+  const Bags* bags = nullptr;  // null: each key has a gradient of its own
 };
 
 class GradientSum {

@@ -157,26 +157,19 @@ int64_t TableReader::MappedRows(const View& view) const {
   return std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view.capacity);
 }
 
-// Three stages, kDistance keys apart: fetch the key's bucket; find its row and fetch that; copy it.
+// Three stages, kDistance keys apart: fetch the key's bucket; find its row and fetch that; take it.
 // At any moment the lines of 2 * kDistance keys are on their way.
-Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
+template <typename Take>
+Status TableReader::Visit(Span<const int64_t> keys, const Take& take) {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   const int64_t width = dim();
-  const Initializer initial = initializer();
   const auto known_rows = static_cast<uint64_t>(MappedRows(*view));
   int64_t homes[kDistance];
   const float* sources[kDistance];
   for (int64_t ahead = 0; ahead < keys.size() + 2 * kDistance; ++ahead) {
     const int64_t place = ahead % kDistance;
-    const int64_t copied = ahead - 2 * kDistance;
-    if (copied >= 0) {
-      float* target = out.Next();
-      if (sources[place] != nullptr) {
-        CopyFloats(sources[place], width, target);
-      } else {
-        InitializeRow(initial, shape().seed, keys[copied], Span<float>(target, width));
-      }
-    }
+    const int64_t taken = ahead - 2 * kDistance;
+    if (taken >= 0) take(sources[place], keys[taken]);
     const int64_t found = ahead - kDistance;
     if (found >= 0 && found < keys.size()) {
       int64_t row = view->index.FindFrom(homes[place], keys[found]);
@@ -189,6 +182,31 @@ Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
     if (ahead < keys.size()) homes[place] = view->index.Fetch(keys[ahead]);
   }
   return Status::Ok();
+}
+
+Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
+  const int64_t width = dim();
+  const Initializer initial = initializer();
+  return Visit(keys, [&](const float* row, int64_t key) {
+    float* target = out.Next();
+    if (row != nullptr) {
+      CopyFloats(row, width, target);
+    } else {
+      InitializeRow(initial, shape().seed, key, Span<float>(target, width));
+    }
+  });
+}
+
+Status TableReader::LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first,
+                               int64_t last, RowCursor<float> out) {
+  const Initializer initial = initializer();
+  std::vector<float> initial_row(static_cast<size_t>(dim()));
+  BagCombiner combiner(bags, first, last, dim(), out);
+  const int64_t begin = bags.splits[first];
+  return Visit(keys.subspan(begin, bags.splits[last] - begin), [&](const float* row, int64_t key) {
+    if (row == nullptr) InitializeRow(initial, shape().seed, key, initial_row);
+    combiner.Add(row != nullptr ? row : initial_row.data());
+  });
 }
 
 bool TableReader::Reached(uint64_t version) const {

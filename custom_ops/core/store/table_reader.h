@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "core/compute/bags.h"
 #include "core/compute/initializer.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
@@ -55,6 +56,9 @@ class TableReader {
 
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
+  // Combines those of bags [first, last) of `keys`, without a copy of each row.
+  Status LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first, int64_t last,
+                    RowCursor<float> out);
   // To an array [keys, dim()].
   Status Lookup(Span<const int64_t> keys, float* out) {
     return Lookup(keys, RowCursor<float>(out, RowLayout::Array(dim()), 0));
@@ -96,6 +100,9 @@ class TableReader {
   Result<std::shared_ptr<const View>> Extend(const View* old) const;
   Status MapIndex(View* view) const;
   Status MapChunks(View* view, int64_t count) const;
+  // Calls `take(row, key)` for each key, in order; the row is null where the key has none.
+  template <typename Take>
+  Status Visit(Span<const int64_t> keys, const Take& take);
   // Rows that exist now and are mapped.
   int64_t MappedRows(const View& view) const;
   // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/compute/bags.h"
 #include "core/compute/gradient_sum.h"
 #include "core/compute/merged_keys.h"
 
@@ -29,10 +30,34 @@ void MergeRanks(const float* rows, int64_t count, int64_t dim, float* sum) {
   std::memcpy(sum, merged.Sum(0, scratch.data()), static_cast<size_t>(dim) * sizeof(float));
 }
 
+const std::vector<float> kWeights = {0.3f, 1.7f, 0.9f, 2.1f};
+
+Bags OneBag(const std::vector<int64_t>& splits) {
+  return {Combiner::kMean, splits, kWeights.data()};
+}
+
+void CombineBag(const float* rows, int64_t count, int64_t dim, float* embedding) {
+  const std::vector<int64_t> splits = {0, count};
+  BagCombiner combiner(OneBag(splits), 0, 1, dim,
+                       RowCursor<float>(embedding, RowLayout::Array(dim), 0));
+  for (int64_t i = 0; i < count; ++i) combiner.Add(rows + i * dim);
+}
+
+void ShareGradient(const float* gradient, int64_t count, int64_t dim, float* sum) {
+  const std::vector<int64_t> splits = {0, count};
+  const std::vector<int64_t> keys(static_cast<size_t>(count), 7);
+  const Bags bags = OneBag(splits);
+  KeyGradients part = {keys, gradient, RowLayout::Array(dim)};
+  part.bags = &bags;
+  GradientSum gradients;
+  gradients.Number({part});
+  gradients.Sum({part}, dim, sum);
+}
+
 }  // namespace
 }  // namespace tfhybrid
 
 tfhybrid::Kernels tfhybrid_test_kernels() {
-  return {tfhybrid::ApplyRow, tfhybrid::InitializeRow, tfhybrid::SumGradients,
-          tfhybrid::MergeRanks};
+  return {tfhybrid::ApplyRow,   tfhybrid::InitializeRow, tfhybrid::SumGradients,
+          tfhybrid::MergeRanks, tfhybrid::CombineBag,    tfhybrid::ShareGradient};
 }

@@ -184,5 +184,16 @@ TEST_P(KernelsTest, SumOverRanks) {
   }
 }
 
+TEST_P(KernelsTest, Bags) {
+  for (int64_t count = 1; count <= 4; ++count) {
+    ExpectEqual(1, [&](const Kernels& kernels, int64_t dim, const float* in, float* out) {
+      kernels.combine_bag(in, count, dim, out);
+    });
+    ExpectEqual(1, [&](const Kernels& kernels, int64_t dim, const float* in, float* out) {
+      kernels.share_gradient(in, count, dim, out);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace tfhybrid

@@ -330,3 +330,41 @@ def test_what_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path) -> None
     with pytest.raises(ExportError, match="could not be exported"):
         export.saved_model(BUILDERS["dcnv2"](), tmp_path / "file" / "model")
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["ragged", "sparse"])
+@pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
+def test_bags_are_served_as_their_components(kind, combiner, tmp_path) -> None:
+    tags = tfhybrid.TableConfig(4, TABLE.initializer, combiner=combiner, max_length=3)
+    layer = tfhybrid.layers.EmbeddingCollection({"user": TABLE, "tags": tags})
+    inputs = {
+        "user": keras.Input((1,), dtype="int64", name="user"),
+        "tags": keras.Input((None,), dtype="int64", name="tags", **{kind: True}),
+    }
+    weights = {"tags": keras.Input((None,), name="tag_weights", **{kind: True})}
+    embedded = layer(inputs, weights)
+    x = keras.layers.Concatenate()([keras.layers.Flatten()(embedded["user"]), embedded["tags"]])
+    model = keras.Model({**inputs, "tag_weights": weights["tags"]}, keras.layers.Dense(1)(x))
+
+    def as_kind(ragged):
+        return ragged if kind == "ragged" else ragged.to_sparse()
+
+    bags = tf.ragged.constant([[1, 2, 3, 4], [], [5, 5]], tf.int64)
+    of_bags = bags.with_flat_values(tf.constant([0.5, 2.0, 1.0, 3.0, 1.0, 0.1]))
+    batch = {"user": np.ones((3, 1), np.int64)}
+    batch |= {"tags": as_kind(bags), "tag_weights": as_kind(of_bags)}
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.05)), "mse")
+    for _ in range(3):
+        model.train_on_batch(batch, np.ones((3, 1)))
+    request: dict[str, np.ndarray] = {"user": batch["user"]}
+    for name in ("tags", "tag_weights"):
+        if kind == "ragged":
+            request[name] = batch[name].flat_values.numpy()
+            request[f"{name}_row_splits"] = batch[name].row_splits.numpy()
+        else:
+            request[name] = batch[name].values.numpy()
+            request[f"{name}_indices"] = batch[name].indices.numpy()
+            request[f"{name}_dense_shape"] = batch[name].dense_shape.numpy()
+    served = serve(export.saved_model(model, tmp_path / "model"), request)["output_0"]
+    wanted = model.predict_on_batch(batch)
+    np.testing.assert_allclose(served, wanted, rtol=0, atol=1e-6)
