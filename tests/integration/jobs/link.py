@@ -13,8 +13,8 @@ from benchmarks.step import model
 hvd.init()
 vector = tf.ones(1_000_000)
 hvd.allreduce(vector[:1])
-start, before = time.perf_counter(), model.sent_bytes()
+start, (before, _) = time.perf_counter(), model.traffic()
 hvd.allreduce(vector)
 hvd.allreduce(vector[:1])  # the other host has all that this one sent
-seconds, sent = time.perf_counter() - start, model.sent_bytes() - before
+seconds, sent = time.perf_counter() - start, model.traffic()[0] - before
 sys.stdout.write(f"sent {sent} bytes in {seconds:.3f} s\n")
