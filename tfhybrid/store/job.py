@@ -219,9 +219,11 @@ def _check_arguments(arguments: dict[str, object]) -> None:
 
 def _leave_to_parent() -> None:
     """In a forked child: the job is the parent's, who alone leaves it."""
+    global _current
     atexit.unregister(_exit)
     if _current is not None and _current.watch is not None:
         _current.watch.abandon()
+        _current = dataclasses.replace(_current, watch=None)
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)
