@@ -73,7 +73,8 @@ int WithStore(const Body& body) {
   return Guarded([&]() -> Status {
     const std::shared_ptr<Store> store = ProcessStore();
     if (store != nullptr) return body(store.get());
-    return Status::Error(StatusCode::kFailedPrecondition, "This process has no store open");
+    return Status::Error(StatusCode::kFailedPrecondition,
+                         "tfhybrid.init() has not been called in this process");
   });
 }
 
@@ -228,13 +229,8 @@ int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes) {
 }
 
 int tfhybrid_rank_state(int local_rank, int* state, const char** description) {
-  return tfhybrid::Guarded([&]() -> Status {
+  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
     thread_local tfhybrid::RankState found;
-    const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
-    if (store == nullptr) {
-      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
-                           "tfhybrid.init() has not been called in this process");
-    }
     found = store->StateOf(local_rank);
     *state = static_cast<int>(found.state);
     *description = found.description.c_str();

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import hosts as several
+from tests.integration.hosts import Hosts
+
 JOBS = Path(__file__).parent / "jobs"
 
 
@@ -57,6 +60,13 @@ class RunningJob:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def hosts() -> Iterator[Hosts]:
+    """Two hosts."""
+    with several.hosts(2) as made:
+        yield made
 
 
 @pytest.fixture

@@ -25,12 +25,6 @@ TWO_BY_TWO = {"h1": 2, "h2": 2}
 ONE_BY_ONE = {"h1": 1, "h2": 1}
 
 
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    with several.hosts(2) as made:
-        yield made
-
-
 @contextlib.contextmanager
 def stopped_leader(hosts: Hosts, job: HostJob) -> Iterator[None]:
     job.send(2, signal.SIGSTOP)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from tests.integration import hosts as several
-from tests.integration.hosts import Hosts
 
 REASON = several.missing()
 pytestmark = [
@@ -17,12 +15,6 @@ pytestmark = [
     # On CI a missing tool is a failure, not a skip.
     pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON)),
 ]
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    with several.hosts(2) as made:
-        yield made
 
 
 def test_each_leader_writes_its_share_and_replicas_are_compared(hosts, tmp_path) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from tests.integration import hosts as several
 from tests.integration.forked_job import ForkedJobs, forked_jobs
-from tests.integration.hosts import Hosts
 from tests.integration.restarts import SCRIPT, Restarts, begun_at
 
 REASON = several.missing()
@@ -24,12 +23,6 @@ on_hosts = pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), r
 def one_host(tmp_path_factory) -> Iterator[ForkedJobs]:
     with forked_jobs(tmp_path_factory.mktemp("ranks")) as jobs:
         yield jobs
-
-
-@pytest.fixture(scope="module")
-def hosts() -> Iterator[Hosts]:
-    with several.hosts(2) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

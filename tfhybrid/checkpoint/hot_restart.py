@@ -94,10 +94,9 @@ class Keeper:
         Args:
             proxies: Of the tables that have a gradient.
         """
-        tables = [table_ops.TableRef(p.table.name, p.table.dim, p.handle) for p in proxies]
         state = [tf.convert_to_tensor(variable) for variable in self._variables()]
         step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
-        return table_ops.keep_state(tables, step, state)
+        return table_ops.keep_state([proxy.ref for proxy in proxies], step, state)
 
     def _begin(self, position: Position) -> None:
         self.note(position)

@@ -32,18 +32,13 @@ def string_keys(strings: Any) -> Any:
     >>> import tensorflow as tf
     >>> import tfhybrid
     >>> tfhybrid.data.string_keys(tf.constant(["shoes", ""])).numpy().tolist()
+    [2059773308624955402, 1936946117179621456]
     """
-    values = strings
     if isinstance(strings, tf.RaggedTensor):
-        values = strings.flat_values
-    elif isinstance(strings, tf.SparseTensor):
-        values = strings.values
-    values = tf.convert_to_tensor(values)
-    if values.dtype != tf.string:
-        raise ConfigError(f"string_keys takes strings. Received: {values.dtype.name}")
-    keys = tf.strings.to_hash_bucket_fast(values, _KEYS)
-    if isinstance(strings, tf.RaggedTensor):
-        return strings.with_flat_values(keys)
+        return strings.with_flat_values(string_keys(strings.flat_values))
     if isinstance(strings, tf.SparseTensor):
-        return strings.with_values(keys)
-    return keys
+        return strings.with_values(string_keys(strings.values))
+    tensor = tf.convert_to_tensor(strings)
+    if tensor.dtype != tf.string:
+        raise ConfigError(f"string_keys takes strings. Received: {tensor.dtype.name}")
+    return tf.strings.to_hash_bucket_fast(tensor, _KEYS)

@@ -100,6 +100,16 @@ def size() -> int:
     return int(hvd.size()) if hvd.is_initialized() else 1
 
 
+def here() -> str:
+    """Returns this rank and its host, for messages."""
+    return f"rank {rank()} on {socket.gethostname()}"
+
+
+def process() -> str:
+    """Returns this rank, its process and its host, for messages."""
+    return f"rank {rank()} (pid {os.getpid()} on {socket.gethostname()})"
+
+
 def local_rank() -> int:
     """Returns this process's number on its host; 0 is the leader."""
     return int(hvd.local_rank()) if hvd.is_initialized() else 0
@@ -174,8 +184,7 @@ def together(work: Callable[[], Result]) -> Result:
         result = work()
     except Exception as error:  # told to all ranks, raised below
         failure = error
-    here = f"rank {rank()} on {socket.gethostname()}"
-    told = allgather_object(failure and f"{here}: {type(failure).__name__}: {failure}")
+    told = allgather_object(failure and f"{here()}: {type(failure).__name__}: {failure}")
     failures = [text for other, text in enumerate(told) if text and other != rank()]
     if failure is not None:
         for text in failures:

@@ -138,10 +138,8 @@ class EmbeddingCollection(keras.layers.Layer):
             return tf.cast(embeddings[0], self.compute_dtype)
         embeddings = table_lookup.lookup(proxies, keys)
         return {
-            feature: feature_inputs.restore(
-                inputs[feature], self._configs[feature], tf.cast(embedding, self.compute_dtype)
-            )
-            for feature, embedding in zip(self._table_of, embeddings, strict=True)
+            feature: of_feature.restore(tf.cast(embedding, self.compute_dtype))
+            for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)
         }
 
     def compute_output_spec(
@@ -173,10 +171,9 @@ class EmbeddingCollection(keras.layers.Layer):
         samples = [shape[1:] for shape in shapes.values()]
         unknown = any(axis is None for sample in samples for axis in sample)
         batch = next(iter(shapes.values()))[0]
-        return (
-            batch,
-            None if unknown else sum(math.prod(axis or 0 for axis in s) for s in samples),
-        )
+        if unknown:
+            return (batch, None)
+        return (batch, sum(math.prod(axis or 0 for axis in sample) for sample in samples))
 
     def _is_ragged(self, feature: str, keys: Any) -> bool:
         is_ragged = isinstance(keys, tf.RaggedTensor) or getattr(keys, "ragged", False)

@@ -23,60 +23,47 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
     Raises:
         ConfigError: The keys cannot be of this feature.
     """
-    if config.combiner is None and (weights is not None or isinstance(inputs, tf.SparseTensor)):
+    if config.combiner is None:
+        return _one_by_one(feature, config, inputs, weights)
+    keys = _cut(_as_bags(feature, inputs), config)
+    if weights is not None:
+        weights = tf.cast(_cut(_as_bags(feature, weights), config).values, tf.float32)
+    splits = tf.cast(keys.row_splits, tf.int64)
+    return FeatureKeys(_as_keys(feature, keys.values), config.combiner, splits, weights)
+
+
+def _one_by_one(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:
+    """Returns the keys of a feature without a combiner."""
+    if weights is not None or isinstance(inputs, tf.SparseTensor):
         raise ConfigError(
             f"{'Weights' if weights is not None else 'A SparseTensor'} of feature '{feature}' "
             "want a combiner: TableConfig(combiner='sum', 'mean' or 'sqrtn'). Received: none"
         )
-    ragged = _as_ragged(feature, inputs, config)
-    if ragged is None:
+    if not isinstance(inputs, tf.RaggedTensor):
         return FeatureKeys(_cut(_as_keys(feature, inputs), config))
-    keys = _cut(ragged, config)
-    if config.combiner is None:
-        return FeatureKeys(_as_keys(feature, keys.flat_values))
-    weighted = None
-    if weights is not None:
-        of_keys = _as_ragged(feature, weights, config)
-        if of_keys is None:
-            raise ConfigError(f"Weights of feature '{feature}' are [batch, length], as its keys")
-        weighted = tf.cast(_cut(of_keys, config).flat_values, tf.float32)
-    return FeatureKeys(
-        _as_keys(feature, keys.flat_values),
-        config.combiner,
-        tf.cast(keys.row_splits, tf.int64),
-        weighted,
-    )
+    ragged = _cut(inputs, config)
+    return FeatureKeys(_as_keys(feature, ragged.flat_values), ragged=ragged)
 
 
-def restore(inputs: Any, config: TableConfig, embeddings: tf.Tensor) -> Any:
-    """Returns the embeddings of the keys of a ragged feature without a combiner as ragged."""
-    if config.combiner is not None or not isinstance(inputs, tf.RaggedTensor):
-        return embeddings
-    return _cut(inputs, config).with_flat_values(embeddings)
-
-
-def _as_ragged(feature: str, inputs: Any, config: TableConfig) -> tf.RaggedTensor | None:
-    """Returns `[batch, (length)]`, or `None` for a dense tensor that has no bags."""
+def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
+    """Returns `[batch, (length)]`."""
+    if not isinstance(inputs, tf.RaggedTensor | tf.SparseTensor):
+        inputs = tf.convert_to_tensor(inputs)
+        inputs = inputs[:, tf.newaxis] if inputs.shape.rank == 1 else inputs
+    if inputs.shape.rank != 2:
+        raise ConfigError(
+            f"Keys of feature '{feature}', which has a combiner, are [batch, length]. "
+            f"Received: {inputs.shape}"
+        )
     if isinstance(inputs, tf.RaggedTensor):
-        if inputs.shape.rank != 2 and config.combiner is not None:
-            raise _wrong_rank(feature, inputs.shape)
         return inputs
     if isinstance(inputs, tf.SparseTensor):
-        if inputs.shape.rank != 2:
-            raise _wrong_rank(feature, inputs.shape)
         rows = inputs.dense_shape[0]
         splits = tf.ragged.segment_ids_to_row_splits(inputs.indices[:, 0], rows, tf.int64)
         return tf.RaggedTensor.from_row_splits(inputs.values, splits, validate=False)
-    if config.combiner is None:
-        return None
-    dense = tf.convert_to_tensor(inputs)
-    if dense.shape.rank == 1:
-        dense = dense[:, tf.newaxis]
-    if dense.shape.rank != 2:
-        raise _wrong_rank(feature, dense.shape)
-    batch, length = tf.unstack(tf.shape(dense, tf.int64))
+    batch, length = tf.unstack(tf.shape(inputs, tf.int64))
     splits = tf.range(batch + 1) * length
-    return tf.RaggedTensor.from_row_splits(tf.reshape(dense, [-1]), splits, validate=False)
+    return tf.RaggedTensor.from_row_splits(tf.reshape(inputs, [-1]), splits, validate=False)
 
 
 def _cut(keys: Any, config: TableConfig) -> Any:
@@ -84,12 +71,6 @@ def _cut(keys: Any, config: TableConfig) -> Any:
     if config.max_length is None or keys.shape.rank == 1:
         return keys
     return keys[:, : config.max_length] if config.keep == "first" else keys[:, -config.max_length :]
-
-
-def _wrong_rank(feature: str, shape: tf.TensorShape) -> ConfigError:
-    return ConfigError(
-        f"Keys of feature '{feature}', which has a combiner, are [batch, length]. Received: {shape}"
-    )
 
 
 def _as_keys(feature: str, keys: Any) -> tf.Tensor:

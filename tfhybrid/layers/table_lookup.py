@@ -74,7 +74,7 @@ def lookup(
 def _ref(proxy: TableProxy) -> table_ops.TableRef:
     # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
     tf.convert_to_tensor(proxy.value)
-    return table_ops.TableRef(proxy.table.name, proxy.table.dim, proxy.handle)
+    return proxy.ref
 
 
 def _one_row_a_sample(embedding: tf.Tensor) -> tf.Tensor:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from tfhybrid.errors import UnsupportedError
+from tfhybrid.ops.table_ops import TableRef
 from tfhybrid.store import Table
 
 
@@ -29,6 +30,11 @@ class TableProxy(keras.Variable):
             np.zeros((0, table.dim), np.float32), name=table.name, trainable=True, autocast=False
         )
         self.table = table
+
+    @property
+    def ref(self) -> TableRef:
+        """The table as ops name it."""
+        return TableRef(self.table.name, self.table.dim, self.handle)
 
     def assign(self, value: Any) -> NoReturn:
         """Refuses `set_weights`, `load_weights` and `EarlyStopping(restore_best_weights=True)`."""

@@ -16,12 +16,18 @@ class FeatureKeys:
         combiner: `"sum"`, `"mean"` or `"sqrtn"`; `""` for an embedding per key.
         splits: int64 `[bags + 1]`: bag b has `keys[splits[b]:splits[b + 1]]`.
         weights: float32 `[n]`, or `None` for 1.
+        ragged: Keys without a combiner as they came, where their embeddings shall be ragged too.
     """
 
     keys: tf.Tensor
     combiner: str = ""
     splits: tf.Tensor | None = None
     weights: tf.Tensor | None = None
+    ragged: tf.RaggedTensor | None = None
+
+    def restore(self, embeddings: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+        """Returns embeddings in the shape that the keys came in."""
+        return embeddings if self.ragged is None else self.ragged.with_flat_values(embeddings)
 
     def combine(self, embeddings: tf.Tensor) -> tf.Tensor:
         """Combines the embeddings of the keys with TensorFlow's own ops, as the lookup op does.

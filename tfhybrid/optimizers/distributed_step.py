@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,7 +76,6 @@ class DistributedStep:
         self.idle_callbacks: list[Any] = []
         self.joined = False  # in this epoch, by a callback
         self._raises = on_nonfinite == "raise"
-        self._here = f"rank {distributed.rank()} on {socket.gethostname()}"
         self._trained: Trained | None = None
         self._reduce_without_samples: Any = None
         self._use_without_samples: Any = None
@@ -131,7 +129,7 @@ class DistributedStep:
             raise ConfigError(
                 "A rank takes part in the steps of others once its own optimizer is built: call "
                 "optimizer.build(model.trainable_variables) where a rank may have no batch at all. "
-                f"Received: an optimizer that was not built on {self._here}"
+                f"Received: an optimizer that was not built on {distributed.here()}"
             )
         if self.micro_batches.pending:
             self._flush()
@@ -222,8 +220,9 @@ class DistributedStep:
         self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, found: tf.Tensor
     ) -> Contribution:
         nonfinite = tf.not_equal(found, "")
+        here = distributed.here()
         why = tf.strings.join(
-            ["The gradient of ", found, f" is not finite on {self._here}. No table was updated"]
+            ["The gradient of ", found, f" is not finite on {here}. No table was updated"]
         )
         return Contribution(
             gradients=sparse,
@@ -279,7 +278,7 @@ class DistributedStep:
         _log.warning(
             "The gradient of %s is not finite on %s: the step is skipped on all ranks",
             found.numpy().decode(),
-            self._here,
+            distributed.here(),
         )
         return 0
 
@@ -299,9 +298,7 @@ def _raise(proxies: Sequence[TableProxy]) -> None:
         tf.debugging.Assert(False, ["A gradient is not finite on one of the ranks"])
         return
     # The next lookup gets the failure of an update, its text included.
-    table = proxies[0].table
-    ref = table_ops.TableRef(table.name, table.dim, proxies[0].handle)
-    table_ops.lookup([ref], [FeatureKeys(tf.zeros([0], tf.int64))])
+    table_ops.lookup([proxies[0].ref], [FeatureKeys(tf.zeros([0], tf.int64))])
 
 
 def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:

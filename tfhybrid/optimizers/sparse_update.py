@@ -11,7 +11,7 @@ from tfhybrid import distributed
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import table_ops
-from tfhybrid.ops.table_ops import Contribution, TableRef, UpdateRef
+from tfhybrid.ops.table_ops import Contribution, UpdateRef
 from tfhybrid.optimizers.exchange import Exchange
 from tfhybrid.optimizers.sparse import SparseOptimizer
 from tfhybrid.store import current_job
@@ -86,7 +86,7 @@ class SparseUpdate:
         job = current_job()
         sync = {"shared_memory": "mailboxes", "allgather": "gathered"}.get(self.sync, "exchanged")
         return UpdateRef(
-            tables=tuple(TableRef(p.table.name, p.table.dim, p.handle) for p in proxies),
+            tables=tuple(proxy.ref for proxy in proxies),
             update=self.name,
             sync=sync,
             hosts=job.hosts,

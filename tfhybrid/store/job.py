@@ -8,7 +8,6 @@ import dataclasses
 import logging
 import os
 import secrets
-import socket
 import sys
 
 import tensorflow as tf
@@ -205,9 +204,8 @@ def _share_devices() -> None:
 
 
 def _check_arguments(arguments: dict[str, object]) -> None:
-    here = f"rank {distributed.rank()} on {socket.gethostname()}"
     mine = {"version of tfhybrid": __version__, **arguments}
-    (first, wanted), *others = distributed.allgather_object((here, mine))
+    (first, wanted), *others = distributed.allgather_object((distributed.here(), mine))
     for what, value in wanted.items():
         differing = [f"{given[what]!r} on {rank}" for rank, given in others if given[what] != value]
         if differing:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import secrets
 import socket
 import time
@@ -79,7 +78,6 @@ def take_over(job: str) -> str | None:
 class _Found:
     """What a leader found on its host: a store, or why there is none."""
 
-    host: str
     token: int = 0
     versions: dict[str, int] = dataclasses.field(default_factory=dict)
     failure: str | None = None
@@ -87,7 +85,7 @@ class _Found:
 
 def _open(job: str, token: int) -> None:
     reclaimed = native.open_store(
-        shm_directory(), job, distributed.local_rank(), _description(), token
+        shm_directory(), job, distributed.local_rank(), distributed.process(), token
     )
     for line in reclaimed.splitlines():
         _log.warning("Removed the store of a dead job, %s", line)
@@ -98,18 +96,17 @@ def _attach(job: str, token: int) -> None:
 
 
 def _recover(job: str) -> _Found:
-    host = socket.gethostname()
     deadline = time.monotonic() + _DYING_SECONDS
     while True:
         try:
-            token = native.recover_store(shm_directory(), job, _description())
-            return _Found(host, token, native.store_versions())
+            token = native.recover_store(shm_directory(), job, distributed.process())
+            return _Found(token, native.store_versions())
         except NameTakenError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
         except StoreError as error:
-            return _Found(host, failure=f"{host}: {error}")
+            return _Found(failure=f"{socket.gethostname()}: {error}")
 
 
 def _mismatch(found: list[_Found]) -> str | None:
@@ -160,7 +157,3 @@ def _attempt(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
         return None, work()
     except StoreError as error:
         return str(error), None
-
-
-def _description() -> str:
-    return f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import socket
 import threading
@@ -34,7 +33,7 @@ def start() -> Watch | None:
     """
     if distributed.size() == 1:
         return None
-    name = f"rank {distributed.rank()} (pid {os.getpid()} on {socket.gethostname()})"
+    name = distributed.process()
     names = distributed.allgather_object(name)
     neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
     lines = {link: names[rank] for rank, link in _connect_to_rank_0().items()}

@@ -18,14 +18,13 @@ constexpr int64_t kConfigurationOffset = kPageBytes;
 // More than a model's variables ever take, and little enough that sums of it do not overflow.
 constexpr uint64_t kMaxBytes = uint64_t{1} << 48;
 
-int64_t RoundUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 int64_t SlotsOffset(const KeptSegment& segment) {
-  return RoundUp(kConfigurationOffset + static_cast<int64_t>(segment.configuration_bytes));
+  return RoundUp(kConfigurationOffset + static_cast<int64_t>(segment.configuration_bytes),
+                 kCacheLine);
 }
 
 int64_t SlotBytes(const KeptSegment& segment) {
-  return RoundUp(static_cast<int64_t>(sizeof(KeptSlot) + segment.slot_bytes));
+  return RoundUp(static_cast<int64_t>(sizeof(KeptSlot) + segment.slot_bytes), kCacheLine);
 }
 
 Status CheckSizes(const std::string& path, const MappedFile& file) {

@@ -10,8 +10,6 @@
 namespace tfhybrid {
 namespace {
 
-int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
-
 // File names keep letters, digits, '-', '_' and what is not ASCII; any other byte becomes %XX.
 std::string Encode(const std::string& name) {
   std::string encoded;
@@ -141,7 +139,7 @@ Span<IndexSlot> SlotsOf(const MappedFile& file) {
 }
 
 int64_t EmbeddingsOffset(int64_t rows) {
-  return RoundUp(kPageBytes + rows * static_cast<int64_t>(sizeof(int64_t)), 64);
+  return RoundUp(kPageBytes + rows * static_cast<int64_t>(sizeof(int64_t)), kCacheLine);
 }
 
 int64_t RowChunkBytes(int64_t rows, int64_t dim) {

@@ -15,6 +15,12 @@
 
 namespace tfhybrid {
 
+// On which the parts of a segment begin.
+inline constexpr int64_t kCacheLine = 64;
+
+// The least multiple of `unit` that is not below `bytes`.
+inline int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
+
 // The paths of a table's files in a store's directory.
 class TablePaths {
  public:

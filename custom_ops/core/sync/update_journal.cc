@@ -12,16 +12,15 @@
 namespace tfhybrid {
 namespace {
 
-int64_t RoundUp(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 int64_t HostsOffset() { return kPageBytes; }
 
 int64_t TablesOffset(int64_t ranks) {
-  return RoundUp(HostsOffset() + ranks * static_cast<int64_t>(sizeof(int64_t)));
+  return RoundUp(HostsOffset() + ranks * static_cast<int64_t>(sizeof(int64_t)), kCacheLine);
 }
 
 int64_t LanesOffset(int64_t ranks, int64_t tables) {
-  return RoundUp(TablesOffset(ranks) + tables * static_cast<int64_t>(sizeof(JournalTable)));
+  return RoundUp(TablesOffset(ranks) + tables * static_cast<int64_t>(sizeof(JournalTable)),
+                 kCacheLine);
 }
 
 std::string JournalPath(const std::string& path) { return path + ".journal"; }
@@ -58,8 +57,8 @@ Result<UpdateJournal> UpdateJournal::Create(const std::string& path, uint64_t to
                                             const UpdateSettings& settings, int64_t row_floats) {
   const auto ranks = static_cast<int64_t>(settings.hosts.size());
   const auto tables = static_cast<int64_t>(settings.schema.tables.size());
-  const int64_t lane_bytes =
-      static_cast<int64_t>(sizeof(UndoLane)) + RoundUp(row_floats * int64_t{sizeof(float)});
+  const int64_t lane_bytes = static_cast<int64_t>(sizeof(UndoLane)) +
+                             RoundUp(row_floats * int64_t{sizeof(float)}, kCacheLine);
   // Under a temporary name until it is complete: a new leader distrusts half a journal.
   const std::string temporary = JournalPath(path) + ".new";
   TFHYBRID_ASSIGN_OR_RETURN(

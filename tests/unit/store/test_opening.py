@@ -12,12 +12,12 @@ RUN = 77 << 16
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        ([_Found("a", RUN, {"x": 1}), _Found("b", RUN + 1, {"x": 2})], None),
-        ([_Found("a", RUN, {"x": 1}), _Found("b", failure="b: damaged")], "b: damaged"),
-        ([_Found("a", RUN, {"x": 1}), _Found("b", (78 << 16) + 1, {"x": 1})], "different runs"),
-        ([_Found("b", RUN + 1, {"x": 1}), _Found("a", RUN, {"x": 1})], "another order"),
-        ([_Found("b", RUN + 1, {"x": 1})], "another order, or were others"),
-        ([_Found("a", RUN, {"x": 1}), _Found("b", RUN + 1, {"y": 1})], "different tables"),
+        ([_Found(RUN, {"x": 1}), _Found(RUN + 1, {"x": 2})], None),
+        ([_Found(RUN, {"x": 1}), _Found(failure="b: damaged")], "b: damaged"),
+        ([_Found(RUN, {"x": 1}), _Found((78 << 16) + 1, {"x": 1})], "different runs"),
+        ([_Found(RUN + 1, {"x": 1}), _Found(RUN, {"x": 1})], "another order"),
+        ([_Found(RUN + 1, {"x": 1})], "another order, or were others"),
+        ([_Found(RUN, {"x": 1}), _Found(RUN + 1, {"y": 1})], "different tables"),
     ],
 )
 def test_stores_belong_together_or_it_is_told_why_not(found, told) -> None:
