@@ -41,10 +41,17 @@ typedef struct tfhybrid_table_file {
 
 typedef struct tfhybrid_optimizer_config {
   uint32_t kind; /* tfhybrid::OptimizerKind */
+  uint32_t flags;
   float initial_accumulator_value;
+  float epsilon;
   double beta_1;
   double beta_2;
-  float epsilon;
+  double momentum;
+  double rho;
+  double l1;
+  double l2;
+  double l2_shrinkage;
+  double beta;
 } tfhybrid_optimizer_config;
 
 typedef struct tfhybrid_table_stats {

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from tfhybrid.checkpoint.untrusted_json import (
 )
 from tfhybrid.errors import CheckpointError
 from tfhybrid.store import native
+from tfhybrid.store.native import OptimizerKind
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -141,9 +143,15 @@ class TableEntry:
         want(names and len(set(self.files)) == len(self.files), "names of files", self.files)
 
     @property
+    def state_shape(self) -> tuple[int, int]:
+        """Shape of a row's optimizer state: vectors, and floats in each."""
+        of_rows = self.optimizer[:1] == [OptimizerKind.ROW_ADAGRAD]
+        return (self.state_slots, 1 if of_rows else self.dim)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row in the files: key, embedding and states."""
-        return 8 + 4 * self.dim * (1 + self.state_slots)
+        return 8 + 4 * (self.dim + math.prod(self.state_shape))
 
 
 @dataclasses.dataclass(frozen=True)

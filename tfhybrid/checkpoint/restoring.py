@@ -14,11 +14,12 @@ from safetensors import SafetensorError
 
 from tfhybrid import distributed, initializers
 from tfhybrid.checkpoint import dense, hot_restart, storage
-from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position
+from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table, current_job
+from tfhybrid.store.native import OPTIMIZER_NUMBERS
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -232,8 +233,15 @@ class _Restoring:
 
 
 def _same_optimizer(table: Table, manifest: Manifest) -> bool:
-    """Whether a table's optimizer is of the kind that it was saved with.
+    """Whether a table's optimizer has the state of the one that it was saved with.
 
-    Other settings of an optimizer do not change what its state means.
+    Other settings do not change what the state means.
     """
-    return manifest.tables[table.name].optimizer[:1] == list(table.optimizer[:1])
+    entry = manifest.tables[table.name]
+    same_kind = entry.optimizer[:1] == list(table.optimizer[:1])
+    return same_kind and entry.state_shape == table.state_shape and _flags(entry) == _flags(table)
+
+
+def _flags(holder: TableEntry | Table) -> float:
+    """Returns the flags of an optimizer, which say what its state is made of."""
+    return dict(zip(OPTIMIZER_NUMBERS, holder.optimizer[1:], strict=False)).get("flags", 0.0)

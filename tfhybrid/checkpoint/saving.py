@@ -272,7 +272,7 @@ def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> 
         version=frozen.version,
         initializer=list(initializers.get(table.config.initializer).native),
         optimizer=list(table.optimizer),
-        state_slots=table.state_slots,
+        state_slots=table.state_shape[0],
         expected_rows=table.config.expected_rows,
         whole=frozen.whole,
         digest=digest,

@@ -105,14 +105,14 @@ class NumpyRows:
         self.path = Path(path)
         self._names = [keys, embeddings, *([states] if states else [])]
 
-    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns, whose state has that shape."""
         with _archive(self.path) as file:
             found = sorted(file)
             arrays = [file[name] for name in self._names if name in found]
         if len(arrays) < len(self._names):
             raise DataError(f"{self.path} wants the arrays {self._names}. Received: {found}")
-        yield from _cut(self.path, dim, slots, *arrays)
+        yield from _cut(self.path, dim, state_shape, *arrays)
 
 
 class ParquetRows:
@@ -143,8 +143,8 @@ class ParquetRows:
         self.path = Path(path)
         self._columns = [key, embedding, *([state] if state else [])]
 
-    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns, whose state has that shape."""
         with _parquet(self.path) as file:
             missing = set(self._columns) - set(file.schema_arrow.names)
             if missing:
@@ -154,9 +154,9 @@ class ParquetRows:
                 )
             for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
                 keys = self._plain(batch, self._columns[0]).to_numpy(zero_copy_only=False)
-                lists = zip(self._columns[1:], [(dim,), (slots, dim)], strict=False)
+                lists = zip(self._columns[1:], [(dim,), state_shape], strict=False)
                 arrays = [self._lists(batch, name, shape) for name, shape in lists]
-                yield from _cut(self.path, dim, slots, keys, *arrays)
+                yield from _cut(self.path, dim, state_shape, keys, *arrays)
 
     def _plain(self, batch: Any, name: str) -> Any:
         column = batch.column(name)
@@ -216,8 +216,8 @@ class VariableRows:
         self._names = [variable, *(states or ())]
         self._first_key = first_key
 
-    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns, whose state has that shape."""
         import tensorflow as tf
 
         try:
@@ -237,9 +237,9 @@ class VariableRows:
         embeddings, *states = arrays
         keys = np.arange(len(embeddings), dtype=np.int64) + self._first_key
         if not states:
-            yield from _cut(self.path, dim, slots, keys, embeddings)
+            yield from _cut(self.path, dim, state_shape, keys, embeddings)
         else:
-            yield from _cut(self.path, dim, slots, keys, embeddings, np.stack(states, axis=1))
+            yield from _cut(self.path, dim, state_shape, keys, embeddings, np.stack(states, axis=1))
 
 
 class TfraRows:
@@ -259,7 +259,7 @@ class TfraRows:
     def __init__(self, directory: str | os.PathLike[str], name: str) -> None:
         self.path = Path(directory) / name
 
-    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
         """Yields the rows of a table of `dim` columns."""
         keys = _mapped(self.path.with_name(f"{self.path.name}-keys"), "<i8")
         values = _mapped(self.path.with_name(f"{self.path.name}-values"), "<f4")
@@ -268,7 +268,7 @@ class TfraRows:
                 f"{self.path} wants {dim} floats for each of its {len(keys)} keys. "
                 f"Received: {len(values)} floats"
             )
-        yield from _cut(self.path, dim, slots, keys, values.reshape(len(keys), dim))
+        yield from _cut(self.path, dim, state_shape, keys, values.reshape(len(keys), dim))
 
 
 def _mapped(path: Path, dtype: str) -> np.ndarray:
@@ -281,24 +281,24 @@ def _mapped(path: Path, dtype: str) -> np.ndarray:
 def _cut(
     path: Path,
     dim: int,
-    slots: int,
+    state_shape: tuple[int, int],
     keys: np.ndarray,
     embeddings: np.ndarray,
     states: np.ndarray | None = None,
 ) -> Iterator[RowBlock]:
     """Checks arrays against the table that they are for, and cuts them into blocks."""
-    if states is not None and slots == 1 and states.ndim == 2:
+    if states is not None and state_shape[0] == 1 and states.ndim == 2:
         states = states[:, np.newaxis]
     whole = np.issubdtype(keys.dtype, np.integer) and keys.dtype != np.uint64
     arrays = [embeddings, *([] if states is None else [states])]
     real = all(np.issubdtype(array.dtype, np.floating) for array in arrays)
     count = keys.shape[0] if keys.ndim == 1 else -1
-    wanted = [(count, dim), (count, slots, dim)][: len(arrays)]
+    wanted = [(count, dim), (count, *state_shape)][: len(arrays)]
     if not (whole and real and [array.shape for array in arrays] == wanted):
         received = ", ".join(f"{array.dtype} {list(array.shape)}" for array in [keys, *arrays])
         raise DataError(
             f"{path} wants keys [n] of whole numbers that fit in int64, floats [n, {dim}], and "
-            f"states, if any, [n, {slots}, {dim}]. Received: {received}"
+            f"states, if any, [n, {state_shape[0]}, {state_shape[1]}]. Received: {received}"
         )
     for begin in range(0, count, BLOCK_ROWS):
         part = slice(begin, begin + BLOCK_ROWS)

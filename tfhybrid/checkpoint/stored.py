@@ -133,8 +133,8 @@ class StoredCheckpoint:
         found: list[Link] = []
         for link in reversed(self.chain):
             entry = link.manifest.tables.get(table)
-            shape = entry and (entry.dim, entry.state_slots)
-            if entry is None or shape != (last.dim, last.state_slots):
+            shape = entry and (entry.dim, *entry.state_shape)
+            if entry is None or shape != (last.dim, *last.state_shape):
                 raise CheckpointError(
                     f"{found[0].folder} adds to table '{table}' of {link.folder}, which wants the "
                     f"same dim and state. Received: {shape}"
@@ -256,7 +256,7 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
     """Yields a table's files; then checks that a whole table had as many rows as it should."""
     rows = 0
     for file in entry.files:
-        block = read_rows(folder / file, entry.dim, entry.state_slots)
+        block = read_rows(folder / file, entry.dim, entry.state_shape)
         rows += len(block.keys)
         yield block
     if entry.whole and rows != entry.rows:

@@ -85,13 +85,13 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
     }
 
 
-def read_rows(path: Location, dim: int, slots: int) -> Rows:
+def read_rows(path: Location, dim: int, state_shape: tuple[int, int]) -> Rows:
     """Maps the rows of a file.
 
     Args:
         path: The file.
         dim: Columns that the embeddings must have.
-        slots: Vectors of state that a row must have.
+        state_shape: Shape that a row's state must have.
 
     Raises:
         CheckpointError: It is missing, damaged, or of another shape.
@@ -102,7 +102,7 @@ def read_rows(path: Location, dim: int, slots: int) -> Rows:
     wanted = {
         "keys": ("int64", (rows,)),
         "embeddings": ("float32", (rows, dim)),
-        "states": ("float32", (rows, slots, dim)),
+        "states": ("float32", (rows, *state_shape)),
     }
     if found != wanted:
         raise CheckpointError(f"{path} wants the arrays {wanted}. Received: {str(found)[:300]}")

@@ -110,8 +110,8 @@ def _table(a: StoredCheckpoint, b: StoredCheckpoint, name: str) -> dict[str, Any
         return found
     embeddings = _joined(blocks_a, 1), _joined(blocks_b, 1)
     found["changed"], found["largest_difference"] = _values(*embeddings, pairs)
-    if x.state_slots != y.state_slots:
-        found["shape_changed"] = f"states {x.state_slots} -> {y.state_slots}"
+    if x.state_shape != y.state_shape:
+        found["shape_changed"] = f"states {list(x.state_shape)} -> {list(y.state_shape)}"
     else:
         found["changed_states"], _ = _values(_joined(blocks_a, 2), _joined(blocks_b, 2), pairs)
     return found

@@ -16,16 +16,34 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays
 from tfhybrid.cli import console
 from tfhybrid.cli.console import plain, show
-from tfhybrid.store.native import OptimizerKind
+from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 
 # Name of an optimizer, and which of a table's optimizer settings it has. The classes themselves, in
 # tfhybrid.optimizers, need Keras.
 OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
-    OptimizerKind.SGD: ("SGD", ()),
+    OptimizerKind.SGD: ("SGD", ("momentum", "nesterov")),
     OptimizerKind.ADAGRAD: ("Adagrad", ("initial_accumulator_value", "epsilon")),
-    OptimizerKind.ADAM: ("Adam", ("beta_1", "beta_2", "epsilon")),
+    OptimizerKind.ADAM: ("Adam", ("beta_1", "beta_2", "epsilon", "amsgrad")),
+    OptimizerKind.RMSPROP: ("RMSprop", ("rho", "momentum", "epsilon", "centered")),
+    OptimizerKind.FTRL: (
+        "Ftrl",
+        (
+            "initial_accumulator_value",
+            "l1_regularization_strength",
+            "l2_regularization_strength",
+            "l2_shrinkage_regularization_strength",
+            "beta",
+        ),
+    ),
+    OptimizerKind.ROW_ADAGRAD: ("RowAdagrad", ("initial_accumulator_value", "epsilon")),
 }
-_SETTINGS = ("kind", "initial_accumulator_value", "beta_1", "beta_2", "epsilon")
+_SETTINGS = ("kind", *OPTIMIZER_NUMBERS)
+_FLAGS = {
+    "nesterov": OptimizerFlag.NESTEROV,
+    "amsgrad": OptimizerFlag.AMSGRAD,
+    "centered": OptimizerFlag.CENTERED,
+}
+_SHORTER = "_regularization_strength"  # which Keras has at the end of names, and the store has not
 _FIRST_ROWS = 5
 _SHOWN_COLUMNS = 6
 _PART_ROWS = 16384
@@ -139,9 +157,15 @@ def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
     """Returns name and settings of a table's optimizer; a table that never had one has none."""
     if not native:
         return None
-    values = dict(zip(_SETTINGS, native, strict=False))
+    values: dict[str, float] = dict(zip(_SETTINGS, native, strict=False))
     name, settings = OPTIMIZERS.get(int(native[0]), (f"kind {native[0]}", _SETTINGS[1:]))
-    return {"name": name, **{setting: values.get(setting) for setting in settings}}
+    return {"name": name, **{setting: _setting(values, setting) for setting in settings}}
+
+
+def _setting(values: dict[str, float], name: str) -> float | bool | None:
+    if name in _FLAGS:
+        return bool(int(values.get("flags", 0)) & _FLAGS[name])
+    return values.get(name.removesuffix(_SHORTER))
 
 
 def _optimizer_text(optimizer: dict[str, Any] | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Callable, Sequence
@@ -48,7 +49,7 @@ def export_table(stored: StoredCheckpoint, name: str, file: Path, *, states: boo
         raise ConfigError(f"Table '{name}' has an optimizer without state. Received: --states")
     unfinished = file.with_name(f".{file.name}-{os.getpid()}")
     try:
-        width = 8 + 4 * entry.dim * (1 + entry.state_slots * states)
+        width = 8 + 4 * (entry.dim + math.prod(entry.state_shape) * states)
         with progress("Exporting", entry.rows * width) as advance:
             writers[file.suffix](unfinished, entry, blocks, states, advance)
         unfinished.replace(file)
@@ -67,7 +68,7 @@ def _write_npz(
     columns: dict[str, tuple[str, tuple[int, ...]]] = {
         "keys": ("<i8", ()),
         "embeddings": ("<f4", (entry.dim,)),
-        "states": ("<f4", (entry.state_slots, entry.dim)),
+        "states": ("<f4", entry.state_shape),
     }
     with zipfile.ZipFile(path, "w") as archive:
         for field, (name, (dtype, shape)) in enumerate(columns.items()):
@@ -94,7 +95,7 @@ def _write_parquet(
 
     lengths = {"embedding": entry.dim}
     if states:
-        lengths["state"] = entry.state_slots * entry.dim
+        lengths["state"] = math.prod(entry.state_shape)
     lists = {name: pyarrow.list_(pyarrow.float32(), length) for name, length in lengths.items()}
     schema = pyarrow.schema({"key": pyarrow.int64(), **lists})
 

@@ -80,7 +80,7 @@ def _read(file: Path, entry: TableEntry) -> Rows:
     blocks = [
         Rows(np.empty(0, np.int64), np.empty((0, entry.dim), np.float32), fresh[np.newaxis][:0])
     ]
-    for block in _source(file).blocks(entry.dim, entry.state_slots):
+    for block in _source(file).blocks(entry.dim, entry.state_shape):
         shape = (len(block.keys), *fresh.shape)
         states = np.broadcast_to(fresh, shape) if block.states is None else block.states
         blocks.append(Rows(block.keys, block.embeddings, states))
@@ -108,13 +108,15 @@ def _fresh_state(entry: TableEntry) -> np.ndarray:
 
     As `InitializeState` of `custom_ops/core/compute/optimizer.cc` does.
     """
-    shape = (entry.state_slots, entry.dim)
+    state = np.zeros(entry.state_shape, np.float32)
+    if not entry.state_slots:
+        return state
     kind = entry.optimizer[0] if entry.optimizer else None
-    if kind == OptimizerKind.ADAGRAD:
-        return np.full(shape, entry.optimizer[1], np.float32)
-    if kind in (OptimizerKind.SGD, OptimizerKind.ADAM) or not entry.state_slots:
-        return np.zeros(shape, np.float32)
-    raise CheckpointError(f"What a new row's state is, is not known for optimizer {kind}")
+    if kind not in list(OptimizerKind):
+        raise CheckpointError(f"What a new row's state is, is not known for optimizer {kind}")
+    if kind in (OptimizerKind.ADAGRAD, OptimizerKind.ROW_ADAGRAD, OptimizerKind.FTRL):
+        state[0] = entry.optimizer[1]
+    return state
 
 
 def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, FileEntry]:

@@ -1,7 +1,27 @@
 """Optimizers: of tables, and the wrapper that makes a Keras optimizer reach them."""
 
 from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
-from tfhybrid.optimizers.sparse import SGD, Adagrad, Adam, SparseOptimizer, get
+from tfhybrid.optimizers.sparse import (
+    SGD,
+    Adagrad,
+    Adam,
+    Ftrl,
+    RMSprop,
+    RowAdagrad,
+    SparseOptimizer,
+    get,
+)
 from tfhybrid.optimizers.twin import twin
 
-__all__ = ["SGD", "Adagrad", "Adam", "DistributedOptimizer", "SparseOptimizer", "get", "twin"]
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "DistributedOptimizer",
+    "Ftrl",
+    "RMSprop",
+    "RowAdagrad",
+    "SparseOptimizer",
+    "get",
+    "twin",
+]

@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 import keras
 
 from tfhybrid.errors import ConfigError
-from tfhybrid.store.native import OptimizerKind
+from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
@@ -25,24 +25,54 @@ class SparseOptimizer:
     learning_rate: LearningRate | None = None
 
     kind: ClassVar[OptimizerKind]
-    slots: ClassVar[int]  # vectors of dim floats in a row's state
 
     @property
-    def native(self) -> tuple[int, float, float, float, float]:
-        """Kind, initial accumulator value, beta_1, beta_2 and epsilon, 0 where it has none."""
-        accumulator, beta_1, beta_2, epsilon = (
-            float(getattr(self, name, 0.0))
-            for name in ("initial_accumulator_value", "beta_1", "beta_2", "epsilon")
-        )
-        return int(self.kind), accumulator, beta_1, beta_2, epsilon
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return 0
+
+    @property
+    def flags(self) -> int:
+        """Bits of `OptimizerFlag`."""
+        return 0
+
+    def state_shape(self, dim: int) -> tuple[int, int]:
+        """Returns the shape of a row's state in a table of that dim."""
+        return (self.slots, dim)
+
+    @property
+    def native(self) -> tuple[float, ...]:
+        """The kind and `OPTIMIZER_NUMBERS`, 0 where it has none."""
+        numbers = (float(getattr(self, name, 0.0)) for name in OPTIMIZER_NUMBERS)
+        return (int(self.kind), *numbers)
 
 
 @dataclasses.dataclass(frozen=True)
 class SGD(SparseOptimizer):
-    """`embedding -= learning_rate * gradient`."""
+    """`embedding -= learning_rate * gradient`, with or without momentum.
+
+    The momentum of a row decays only when it is touched.
+
+    Args:
+        learning_rate: See `SparseOptimizer`.
+        momentum: Decay of the sum of earlier steps; 0 for none.
+        nesterov: Whether to look a step ahead (Nesterov, 1983).
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
 
     kind = OptimizerKind.SGD
-    slots = 0
+
+    @property
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return int(self.momentum > 0)
+
+    @property
+    def flags(self) -> int:
+        """Bits of `OptimizerFlag`."""
+        return OptimizerFlag.NESTEROV * self.nesterov
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +89,39 @@ class Adagrad(SparseOptimizer):
     epsilon: float = 1e-7
 
     kind = OptimizerKind.ADAGRAD
-    slots = 1
+
+    @property
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RowAdagrad(SparseOptimizer):
+    """Adagrad with one accumulator per row, the sum of the means of its squared gradients.
+
+    A row's state is 4 bytes, whatever its dim. As FBGEMM and TorchRec have it (exact row-wise
+    Adagrad).
+
+    Args:
+        learning_rate: See `SparseOptimizer`.
+        initial_accumulator_value: What the accumulator of a new row starts from.
+        epsilon: Added to its root.
+    """
+
+    initial_accumulator_value: float = 0.1
+    epsilon: float = 1e-7
+
+    kind = OptimizerKind.ROW_ADAGRAD
+
+    @property
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return 1
+
+    def state_shape(self, dim: int) -> tuple[int, int]:
+        """Returns the shape of a row's state in a table of that dim."""
+        return (1, 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,17 +135,109 @@ class Adam(SparseOptimizer):
         beta_1: Decay of the first moment.
         beta_2: Decay of the second moment.
         epsilon: Added to the root of the second moment.
+        amsgrad: Whether to divide by the largest second moment so far (Reddi et al., 2018).
     """
 
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-7
+    amsgrad: bool = False
 
     kind = OptimizerKind.ADAM
-    slots = 2
+
+    @property
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return 2 + self.amsgrad
+
+    @property
+    def flags(self) -> int:
+        """Bits of `OptimizerFlag`."""
+        return OptimizerFlag.AMSGRAD * self.amsgrad
 
 
-_NAMES = {"sgd": SGD, "adagrad": Adagrad, "adam": Adam}
+@dataclasses.dataclass(frozen=True)
+class RMSprop(SparseOptimizer):
+    """RMSprop (Hinton, 2012); the means of a row move only when it is touched.
+
+    Args:
+        learning_rate: See `SparseOptimizer`.
+        rho: Decay of the mean of squared gradients.
+        momentum: Decay of the sum of earlier steps; 0 for none.
+        epsilon: Added to the mean before the root is taken.
+        centered: Whether to subtract the square of the mean gradient (Graves, 2013).
+    """
+
+    rho: float = 0.9
+    momentum: float = 0.0
+    epsilon: float = 1e-7
+    centered: bool = False
+
+    kind = OptimizerKind.RMSPROP
+
+    @property
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return 1 + (self.momentum > 0) + self.centered
+
+    @property
+    def flags(self) -> int:
+        """Bits of `OptimizerFlag`."""
+        return OptimizerFlag.CENTERED * self.centered
+
+
+@dataclasses.dataclass(frozen=True)
+class Ftrl(SparseOptimizer):
+    """FTRL-Proximal (McMahan et al., 2013), with `learning_rate_power=-0.5`.
+
+    An embedding becomes exactly zero where L1 wins.
+
+    Args:
+        learning_rate: See `SparseOptimizer`.
+        initial_accumulator_value: What the sum of squares of a new row starts from.
+        l1_regularization_strength: Of the L1 penalty.
+        l2_regularization_strength: Of the L2 penalty.
+        l2_shrinkage_regularization_strength: Of the L2 penalty on the gradient alone.
+        beta: Added to the root of the sum, as in the paper.
+    """
+
+    initial_accumulator_value: float = 0.1
+    l1_regularization_strength: float = 0.0
+    l2_regularization_strength: float = 0.0
+    l2_shrinkage_regularization_strength: float = 0.0
+    beta: float = 0.0
+
+    kind = OptimizerKind.FTRL
+
+    @property
+    def slots(self) -> int:
+        """Vectors of floats in a row's state."""
+        return 2
+
+    @property
+    def l1(self) -> float:
+        """As the native optimizer names it; its siblings likewise."""
+        return self.l1_regularization_strength
+
+    @property
+    def l2(self) -> float:
+        """See `l1`."""
+        return self.l2_regularization_strength
+
+    @property
+    def l2_shrinkage(self) -> float:
+        """See `l1`."""
+        return self.l2_shrinkage_regularization_strength
+
+
+_NAMES = {
+    "sgd": SGD,
+    "adagrad": Adagrad,
+    "row_adagrad": RowAdagrad,
+    "adam": Adam,
+    "rmsprop": RMSprop,
+    "ftrl": Ftrl,
+}
 
 
 def get(optimizer: SparseOptimizer | str) -> SparseOptimizer:

@@ -68,7 +68,7 @@ class SparseUpdate:
 
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
         """Gives a table its optimizer; before the first `apply` that names it."""
-        proxy.table.set_optimizer(optimizer.native, optimizer.slots)
+        proxy.table.set_optimizer(optimizer.native, optimizer.state_shape(proxy.table.dim))
         self._optimizers[proxy.table.name] = optimizer
 
     def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import keras
 
 from tfhybrid.errors import UnsupportedError
-from tfhybrid.optimizers.sparse import SGD, Adagrad, Adam, SparseOptimizer
+from tfhybrid.optimizers.sparse import SGD, Adagrad, Adam, Ftrl, RMSprop, SparseOptimizer
 
 
 def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
     """Returns the native twin of a Keras optimizer; it follows the Keras learning rate.
 
     Args:
-        optimizer: `keras.optimizers.SGD` without momentum, `Adagrad`, or `Adam` without AMSGrad;
-            without weight decay.
+        optimizer: `keras.optimizers.SGD`, `Adagrad`, `Adam`, `RMSprop`, or `Ftrl` with the default
+            `learning_rate_power`; without weight decay.
 
     Raises:
         UnsupportedError: It has no twin; the message lists those that have.
@@ -24,18 +24,38 @@ def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
     >>> twin(keras.optimizers.Adagrad(0.05)).epsilon
     1e-07
     """
-    if not optimizer.weight_decay:
-        if isinstance(optimizer, keras.optimizers.AdamW):
-            pass  # decays by default; a subclass of Adam, so it comes first
-        elif isinstance(optimizer, keras.optimizers.SGD) and not optimizer.momentum:
-            return SGD()
-        elif isinstance(optimizer, keras.optimizers.Adagrad):
+    found = None if optimizer.weight_decay else _twin_of(optimizer)
+    if found is None:
+        raise UnsupportedError(
+            "Tables without an optimizer of their own take the twin of the Keras optimizer: SGD, "
+            "Adagrad, Adam, RMSprop, or Ftrl with learning_rate_power=-0.5, and without "
+            "weight_decay. Give TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)) to keep "
+            f"another one for the dense weights. Received: {type(optimizer).__name__}"
+        )
+    return found
+
+
+def _twin_of(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer | None:
+    match optimizer:
+        case keras.optimizers.AdamW():
+            return None  # decays by default; a subclass of Adam, so it comes first
+        case keras.optimizers.SGD():
+            return SGD(None, optimizer.momentum, optimizer.nesterov and optimizer.momentum > 0)
+        case keras.optimizers.Adagrad():
             return Adagrad(None, optimizer.initial_accumulator_value, optimizer.epsilon)
-        elif isinstance(optimizer, keras.optimizers.Adam) and not optimizer.amsgrad:
-            return Adam(None, optimizer.beta_1, optimizer.beta_2, optimizer.epsilon)
-    raise UnsupportedError(
-        "Tables without an optimizer of their own take the twin of the Keras optimizer: SGD "
-        "without momentum, Adagrad, or Adam without amsgrad, and without weight_decay. Give "
-        "TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)) to keep another one for the "
-        f"dense weights. Received: {type(optimizer).__name__}"
-    )
+        case keras.optimizers.Adam():
+            moments = optimizer.beta_1, optimizer.beta_2, optimizer.epsilon
+            return Adam(None, *moments, optimizer.amsgrad)
+        case keras.optimizers.RMSprop():
+            decays = optimizer.rho, optimizer.momentum, optimizer.epsilon
+            return RMSprop(None, *decays, optimizer.centered)
+        case keras.optimizers.Ftrl() if optimizer.learning_rate_power == -0.5:
+            return Ftrl(
+                None,
+                optimizer.initial_accumulator_value,
+                optimizer.l1_regularization_strength,
+                optimizer.l2_regularization_strength,
+                optimizer.l2_shrinkage_regularization_strength,
+                optimizer.beta,
+            )
+    return None

@@ -35,6 +35,33 @@ class OptimizerKind(enum.IntEnum):
     SGD = 1
     ADAGRAD = 2
     ADAM = 3
+    RMSPROP = 4
+    FTRL = 5
+    ROW_ADAGRAD = 6
+
+
+class OptimizerFlag(enum.IntFlag):
+    """Bits of `tfhybrid::OptimizerConfig::flags`."""
+
+    NESTEROV = 1
+    AMSGRAD = 2
+    CENTERED = 4
+
+
+# Behind the kind, in the order in which checkpoints list them; what an older one lacks is 0.
+OPTIMIZER_NUMBERS = (
+    "initial_accumulator_value",
+    "beta_1",
+    "beta_2",
+    "epsilon",
+    "momentum",
+    "rho",
+    "l1",
+    "l2",
+    "l2_shrinkage",
+    "beta",
+    "flags",
+)
 
 
 class RankState(enum.IntEnum):
@@ -75,10 +102,11 @@ class OptimizerConfigStruct(ctypes.Structure):
 
     _fields_ = [
         ("kind", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
         ("initial_accumulator_value", ctypes.c_float),
-        ("beta_1", ctypes.c_double),
-        ("beta_2", ctypes.c_double),
         ("epsilon", ctypes.c_float),
+        *((name, ctypes.c_double) for name in ("beta_1", "beta_2", "momentum", "rho")),
+        *((name, ctypes.c_double) for name in ("l1", "l2", "l2_shrinkage", "beta")),
     ]
 
 

@@ -83,8 +83,8 @@ class RowSource(Protocol):
 
     path: Path
 
-    def blocks(self, dim: int, slots: int) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns and `slots` vectors of state."""
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns, whose state has that shape."""
         ...
 
 
@@ -118,7 +118,7 @@ class Table:
         self.config = config
         self.dim = config.dim
         self.optimizer: tuple[float, ...] = ()
-        self.state_slots = 0
+        self.state_shape = (0, config.dim)
         self._is_open = False
         self._rows_seen = 0
         self._job = current_job()
@@ -208,7 +208,7 @@ class Table:
             block = RowBlock(
                 np.empty(count, np.int64),
                 np.empty((count, self.dim), np.float32),
-                np.empty((count, self.state_slots, self.dim), np.float32) if states else None,
+                np.empty((count, *self.state_shape), np.float32) if states else None,
             )
             self._call(
                 "table_read_rows",
@@ -270,15 +270,15 @@ class Table:
         """Ends `freeze`."""
         self._call("table_thaw")
 
-    def set_optimizer(self, optimizer: tuple[int, float, float, float, float], slots: int) -> None:
+    def set_optimizer(self, optimizer: tuple[float, ...], state_shape: tuple[int, int]) -> None:
         """Gives the table its optimizer; called by `DistributedOptimizer` on every rank.
 
         Args:
-            optimizer: Kind, initial accumulator value, beta_1, beta_2 and epsilon.
-            slots: Vectors of `dim` floats in a row's state.
+            optimizer: Kind, then `native.OPTIMIZER_NUMBERS`.
+            state_shape: Of a row's state: vectors, and floats in each.
         """
         self.optimizer = optimizer
-        self.state_slots = slots
+        self.state_shape = state_shape
         if self._is_open:
             self._set_optimizer()
 
@@ -291,11 +291,11 @@ class Table:
         count = len(block.keys)
         shapes = [block.keys.shape == (count,), block.embeddings.shape == (count, self.dim)]
         if block.states is not None:
-            shapes.append(block.states.shape == (count, self.state_slots, self.dim))
+            shapes.append(block.states.shape == (count, *self.state_shape))
         if not all(shapes):
             raise ConfigError(
                 f"Rows of table '{self.name}' are keys [n], embeddings [n, {self.dim}] and states "
-                f"[n, {self.state_slots}, {self.dim}]. Received: {block.keys.shape}, "
+                f"[n, {self.state_shape[0]}, {self.state_shape[1]}]. Received: {block.keys.shape}, "
                 f"{block.embeddings.shape}, {None if block.states is None else block.states.shape}"
             )
         keys = np.ascontiguousarray(block.keys, np.int64)
@@ -355,7 +355,10 @@ class Table:
 
     def _set_optimizer(self) -> None:
         if self._job.is_leader:
-            struct = native.OptimizerConfigStruct(*self.optimizer)
+            kind, *numbers = self.optimizer
+            settings: dict[str, float] = dict(zip(native.OPTIMIZER_NUMBERS, numbers, strict=True))
+            settings |= {"kind": int(kind), "flags": int(settings["flags"])}
+            struct = native.OptimizerConfigStruct(**settings)
             self._call("table_set_optimizer", ctypes.byref(struct))
 
     def _load(self, source: RecordFile | RowSource) -> None:
@@ -381,7 +384,7 @@ class Table:
 
     def _load_blocks(self, source: RowSource) -> None:
         count = 0
-        for block in source.blocks(self.dim, self.state_slots):
+        for block in source.blocks(self.dim, self.state_shape):
             self.write_rows(block)
             count += len(block.keys)
         if count != self.rows:

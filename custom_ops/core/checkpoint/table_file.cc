@@ -31,11 +31,14 @@ std::string Header(const FrozenTable& table, int64_t rows) {
   const int64_t embeddings = rows * dim * static_cast<int64_t>(sizeof(float));
   const int64_t states = rows * table.state_floats() * static_cast<int64_t>(sizeof(float));
   const std::string count = std::to_string(rows), width = std::to_string(dim);
-  const std::string slots = std::to_string(table.state_floats() / dim);
+  // One float for all of a row's state is one slot of width 1.
+  const int64_t state_width = table.state_floats() == 1 ? 1 : dim;
+  const std::string shape_of_state =
+      std::to_string(table.state_floats() / state_width) + ',' + std::to_string(state_width);
   std::string header =
       '{' + Tensor("keys", "I64", count, 0, keys) + ',' +
       Tensor("embeddings", "F32", count + ',' + width, keys, embeddings) + ',' +
-      Tensor("states", "F32", count + ',' + slots + ',' + width, keys + embeddings, states) + '}';
+      Tensor("states", "F32", count + ',' + shape_of_state, keys + embeddings, states) + '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');
   return header;
 }

@@ -1,7 +1,7 @@
 // Files of a checkpoint: the rows of a frozen table as safetensors.
 //
 //     uint64 length of the header | header: JSON | keys int64 [n] | embeddings float [n, dim] |
-//     states float [n, slots, dim], where the optimizer has state
+//     states float [n, slots, width], where the optimizer has state; width is dim, or 1
 //
 // Each holds a part of the table (frozen_table.h). Files of one table can be written by as many
 // threads.

@@ -2,9 +2,11 @@
 // knows no store type.
 //
 // Each does its Keras namesake's operations in the same order on the touched rows; rows that a step
-// does not touch stay as they are ("lazy" Adam). A row's optimizer state is `StateSlots(kind)`
-// vectors of `dim` floats, one after the other:
-//   SGD: none.  Adagrad: [accumulator].  Adam: [momentum | velocity].
+// does not touch stay as they are ("lazy" Adam). A row's optimizer state is `StateFloats()`: of
+// vectors of `dim` floats, one after the other, and where its Keras namesake has fewer, fewer:
+//   SGD: none, or [momentum].  Adagrad: [accumulator].  Adam: [momentum | velocity], and with
+//   AMSGrad [largest velocity].  RMSprop: [velocity], with momentum [momentum], centered [average].
+//   FTRL: [accumulator | linear].  RowAdagrad: one float, the accumulator of the whole row.
 //
 // Thread-safe: no state. Two calls may run at once on different rows.
 #ifndef TFHYBRID_CORE_COMPUTE_OPTIMIZER_H_
@@ -22,27 +24,46 @@ enum class OptimizerKind : uint32_t {
   kSgd = 1,
   kAdagrad = 2,
   kAdam = 3,
+  kRmsprop = 4,
+  kFtrl = 5,
+  kRowAdagrad = 6,  // as FBGEMM has it
 };
+
+// Bits of OptimizerConfig::flags.
+inline constexpr uint32_t kNesterov = 1;  // SGD
+inline constexpr uint32_t kAmsgrad = 2;   // Adam
+inline constexpr uint32_t kCentered = 4;  // RMSprop
 
 // Constant over a table's life. The learning rate is not here: it comes with each update.
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kNone;
-  float initial_accumulator_value = 0.1f;  // Adagrad
+  uint32_t flags = 0;
+  float initial_accumulator_value = 0.1f;  // Adagrad, RowAdagrad, FTRL
+  float epsilon = 1e-7f;                   // all but SGD and FTRL
   // Adam. Double, as in Keras: 1 - beta is what counts, and 1 - 0.999f is off by 1.3e-5.
   double beta_1 = 0.9;
   double beta_2 = 0.999;
-  float epsilon = 1e-7f;  // Adagrad, Adam
+  double momentum = 0.0;  // SGD, RMSprop
+  double rho = 0.9;       // RMSprop
+  // FTRL, as its paper and Keras name them; the learning rate's power is -0.5.
+  double l1 = 0.0;
+  double l2 = 0.0;
+  double l2_shrinkage = 0.0;
+  double beta = 0.0;
 };
 
-// Refuses unknown kinds, betas outside [0, 1), negative or non-finite epsilon or accumulator.
+bool operator==(const OptimizerConfig& a, const OptimizerConfig& b);
+
+// Refuses unknown kinds and flags, rates of decay outside [0, 1), and what is negative or not
+// finite.
 Status ValidateOptimizer(const OptimizerConfig& config);
 
-// Vectors of `dim` floats that a row's optimizer state holds.
-constexpr int StateSlots(OptimizerKind kind) {
-  return kind == OptimizerKind::kAdam ? 2 : kind == OptimizerKind::kAdagrad ? 1 : 0;
-}
+// Floats of a row's optimizer state.
+int64_t StateFloats(const OptimizerConfig& config, int64_t dim);
+// The most that any optimizer has.
+constexpr int64_t MaxStateFloats(int64_t dim) { return 3 * dim; }
 
-// Writes a new row's optimizer state (StateSlots(kind) * dim floats).
+// Writes a new row's optimizer state.
 void InitializeState(const OptimizerConfig& config, int64_t dim, float* state);
 
 // The constants of one update, computed once per step and not per row (bias correction in double).

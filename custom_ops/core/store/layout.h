@@ -19,7 +19,7 @@
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -68,11 +68,17 @@ struct TableOptimizer {
   uint32_t kind;  // OptimizerKind; kNone until then
   float initial_accumulator_value;
   float epsilon;
-  uint32_t reserved;
+  uint32_t flags;
   double beta_1;
   double beta_2;
+  double momentum;
+  double rho;
+  double l1;
+  double l2;
+  double l2_shrinkage;
+  double beta;
 };
-static_assert(sizeof(TableOptimizer) == 32);
+static_assert(sizeof(TableOptimizer) == 80);
 
 // Each on a cache line of its own: `version` is waited for, the rest is read at the start of every
 // lookup.
@@ -93,7 +99,7 @@ struct TableSegment {
   TableOptimizer optimizer;
   alignas(64) TableCounters counters;
 };
-static_assert(offsetof(TableSegment, counters) == 256);
+static_assert(offsetof(TableSegment, counters) == 320);
 static_assert(sizeof(TableSegment) <= kPageBytes);
 
 struct IndexSegment {
@@ -105,11 +111,11 @@ inline constexpr int64_t kIndexSlotsOffset = 64;
 static_assert(sizeof(IndexSegment) == kIndexSlotsOffset);
 
 // Behind a page of header: in NAME.rows.C first the keys (int64 [rows]), then, on a cache line, the
-// embeddings (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, slots, dim]).
+// embeddings (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, floats]).
 struct ChunkSegment {
   SegmentHeader header;
   uint64_t rows;
-  uint64_t row_floats;  // dim, or slots * dim
+  uint64_t row_floats;  // dim, or those of the optimizer state
 };
 static_assert(sizeof(ChunkSegment) == 64);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/store/table_optimizer.h"
 #include "core/store/table_writer.h"
 #include "core/util/fault_point.h"
 
@@ -43,17 +44,11 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
 }
 
 Status TableWriter::AttachOptimizer() {
-  const TableOptimizer& saved = table()->optimizer;
-  OptimizerConfig config;
-  config.kind = static_cast<OptimizerKind>(saved.kind);
+  const OptimizerConfig config = FromLayout(table()->optimizer);
   if (config.kind == OptimizerKind::kNone) return Status::Ok();
-  config.initial_accumulator_value = saved.initial_accumulator_value;
-  config.epsilon = saved.epsilon;
-  config.beta_1 = saved.beta_1;
-  config.beta_2 = saved.beta_2;
   TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
   optimizer_ = config;
-  state_floats_ = StateSlots(config.kind) * dim_;
+  state_floats_ = tfhybrid::StateFloats(config, dim_);
   return Status::Ok();
 }
 

@@ -61,7 +61,7 @@ Result<uint64_t> TableDigest(OpenTable* table) {
   TableReader* reader = table->reader.get();
   const TableWriter* writer = table->writer.get();
   const int64_t dim = reader->dim();
-  const int64_t state = writer == nullptr ? 0 : StateSlots(writer->optimizer().kind) * dim;
+  const int64_t state = writer == nullptr ? 0 : StateFloats(writer->optimizer(), dim);
   std::vector<int64_t> keys(kBlockRows);
   std::vector<float> embeddings(static_cast<size_t>(kBlockRows * dim));
   std::vector<float> states(static_cast<size_t>(kBlockRows * state));

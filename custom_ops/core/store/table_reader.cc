@@ -6,6 +6,7 @@
 
 #include "core/compute/optimizer.h"
 #include "core/shm/wait_word.h"
+#include "core/store/table_optimizer.h"
 #include "core/util/copy_floats.h"
 #include "core/util/prefetch.h"
 #include "core/util/simd.h"
@@ -67,11 +68,11 @@ TableStats TableReader::Stats() const {
   stats.rows = static_cast<int64_t>(LoadAcquire(counters.rows));
   stats.version = static_cast<int64_t>(LoadAcquire(counters.version));
   stats.chunks = static_cast<int64_t>(LoadAcquire(counters.chunks));
-  const int64_t slots = StateSlots(static_cast<OptimizerKind>(segment().optimizer.kind));
+  const int64_t state_floats = StateFloats(FromLayout(segment().optimizer), dim());
   for (int64_t chunk = 0; chunk < stats.chunks; ++chunk) {
     const int64_t rows = locator_.ChunkRows(chunk);
     stats.embedding_bytes += RowChunkBytes(rows, dim());
-    if (slots > 0) stats.state_bytes += StateChunkBytes(rows, slots * dim());
+    if (state_floats > 0) stats.state_bytes += StateChunkBytes(rows, state_floats);
   }
   View view;
   if (MapIndex(&view).ok()) {

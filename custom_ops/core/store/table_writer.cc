@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/shm/wait_word.h"
+#include "core/store/table_optimizer.h"
 #include "core/util/copy_floats.h"
 #include "core/util/fault_point.h"
 
@@ -72,11 +73,6 @@ class LoadingMark {
   TableSegment* const table_;
 };
 
-bool SameOptimizer(const OptimizerConfig& a, const OptimizerConfig& b) {
-  return a.kind == b.kind && a.initial_accumulator_value == b.initial_accumulator_value &&
-         a.beta_1 == b.beta_1 && a.beta_2 == b.beta_2 && a.epsilon == b.epsilon;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& directory,
@@ -126,7 +122,7 @@ std::string TableWriter::name() const {
 
 Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   if (optimizer_.kind != OptimizerKind::kNone) {
-    if (SameOptimizer(optimizer_, config)) return Status::Ok();
+    if (optimizer_ == config) return Status::Ok();
     return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
                          "' already has an optimizer, with other settings. A table is updated by "
                          "one optimizer for its whole life");
@@ -135,7 +131,7 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   // What was made ahead has no room for state.
   DropAhead();
   optimizer_ = config;
-  state_floats_ = StateSlots(config.kind) * dim_;
+  state_floats_ = tfhybrid::StateFloats(config, dim_);
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     const Status added = AddState(static_cast<int64_t>(chunk), &chunks_[chunk]);
     TFHYBRID_FAULT_POINT();
@@ -150,12 +146,8 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
     }
   }
   for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
-  table()->optimizer = {static_cast<uint32_t>(OptimizerKind::kNone),
-                        config.initial_accumulator_value,
-                        config.epsilon,
-                        0,
-                        config.beta_1,
-                        config.beta_2};
+  table()->optimizer = ToLayout(config);
+  table()->optimizer.kind = static_cast<uint32_t>(OptimizerKind::kNone);
   TFHYBRID_FAULT_POINT();
   // Last: a table that says which optimizer it has, has its numbers and its state.
   __atomic_store_n(&table()->optimizer.kind, static_cast<uint32_t>(config.kind), __ATOMIC_RELEASE);

@@ -8,7 +8,10 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
+
+#include "compute/optimizer_configs.h"
 
 namespace tfhybrid {
 namespace {
@@ -32,35 +35,86 @@ std::vector<float> Random(int64_t count, float stddev, uint32_t seed) {
   return values;
 }
 
-// One weight and its state, updated as the papers and Keras define it.
+// A row and its state, updated as the papers and Keras define it.
 template <typename Real>
-struct Weight {
-  Real value;
-  Real first = 0;   // Adagrad: accumulator; Adam: momentum
-  Real second = 0;  // Adam: velocity
+struct Row {
+  std::vector<Real> values;
+  std::vector<std::vector<Real>> slots;
 };
 
 // The textbook update. In double it is the truth; in float, with Adam's `rate` already corrected,
 // the operations that Keras does, one value at a time.
 template <typename Real>
-void Update(const OptimizerConfig& config, Real rate, Real g, Weight<Real>* w) {
-  const Real epsilon = static_cast<Real>(config.epsilon);
-  switch (config.kind) {
+void UpdateValue(const OptimizerConfig& c, Real rate, Real g, size_t i, Row<Real>* row) {
+  const auto slot = [&](size_t number) -> Real& { return row->slots[number][i]; };
+  const auto number = [](double value) { return static_cast<Real>(value); };
+  const Real epsilon = static_cast<Real>(c.epsilon);
+  Real& value = row->values[i];
+  switch (c.kind) {
     case OptimizerKind::kNone:
+    case OptimizerKind::kRowAdagrad:
       break;
     case OptimizerKind::kSgd:
-      w->value -= g * rate;
+      if (c.momentum == 0.0) {
+        value -= g * rate;
+        break;
+      }
+      slot(0) = slot(0) * number(c.momentum) - g * rate;
+      value += c.flags == kNesterov ? slot(0) * number(c.momentum) - g * rate : slot(0);
       break;
     case OptimizerKind::kAdagrad:
-      w->first += g * g;
-      w->value -= rate * g / std::sqrt(w->first + epsilon);
+      slot(0) += g * g;
+      value -= rate * g / std::sqrt(slot(0) + epsilon);
       break;
-    case OptimizerKind::kAdam:
-      w->first += (g - w->first) * static_cast<Real>(1.0 - config.beta_1);
-      w->second += (g * g - w->second) * static_cast<Real>(1.0 - config.beta_2);
-      w->value -= w->first * rate / (std::sqrt(w->second) + epsilon);
+    case OptimizerKind::kAdam: {
+      slot(0) += (g - slot(0)) * number(1.0 - c.beta_1);
+      slot(1) += (g * g - slot(1)) * number(1.0 - c.beta_2);
+      if (c.flags == kAmsgrad) slot(2) = std::max(slot(2), slot(1));
+      value -= slot(0) * rate / (std::sqrt(slot(c.flags == kAmsgrad ? 2 : 1)) + epsilon);
       break;
+    }
+    case OptimizerKind::kRmsprop: {
+      slot(0) = number(c.rho) * slot(0) + number(1.0 - c.rho) * (g * g);
+      Real denominator = slot(0) + epsilon;
+      if (c.flags == kCentered) {
+        Real& average = slot(c.momentum > 0.0 ? 2 : 1);
+        average = number(c.rho) * average + number(1.0 - c.rho) * g;
+        denominator = slot(0) - average * average + epsilon;
+      }
+      const Real increment = rate * g / std::sqrt(denominator);
+      if (c.momentum > 0.0) slot(1) = number(c.momentum) * slot(1) + increment;
+      value -= c.momentum > 0.0 ? slot(1) : increment;
+      break;
+    }
+    case OptimizerKind::kFtrl: {
+      const Real l1 = number(c.l1), l2 = number(c.l2) + number(c.beta) / (2 * rate);
+      const Real before = slot(0);
+      slot(0) += g * g;
+      const Real sigma = (std::sqrt(slot(0)) - std::sqrt(before)) / rate;
+      slot(1) += (g + number(2 * c.l2_shrinkage) * value) - sigma * value;
+      value = (std::clamp(slot(1), -l1, l1) - slot(1)) / (std::sqrt(slot(0)) / rate + 2 * l2);
+      break;
+    }
   }
+}
+
+template <typename Real>
+void UpdateRow(const OptimizerConfig& c, Real rate, const float* gradient, Row<Real>* row) {
+  const size_t dim = row->values.size();
+  const auto scaled = [&](size_t i) {
+    return std::is_same_v<Real, float> ? static_cast<Real>(gradient[i] * kScale)
+                                       : static_cast<Real>(double{gradient[i]} * kScale);
+  };
+  if (c.kind != OptimizerKind::kRowAdagrad) {
+    for (size_t i = 0; i < dim; ++i) UpdateValue<Real>(c, rate, scaled(i), i, row);
+    return;
+  }
+  double squares = 0;
+  for (size_t i = 0; i < dim; ++i) squares += double{scaled(i)} * scaled(i);
+  Real& accumulator = row->slots[0][0];
+  accumulator += static_cast<Real>(squares / static_cast<double>(dim));
+  const Real factor = rate / (std::sqrt(accumulator) + static_cast<Real>(c.epsilon));
+  for (size_t i = 0; i < dim; ++i) row->values[i] -= factor * scaled(i);
 }
 
 double TrueRate(const OptimizerConfig& config, int step) {
@@ -70,13 +124,17 @@ double TrueRate(const OptimizerConfig& config, int step) {
 }
 
 template <typename Real>
-std::vector<Weight<Real>> Weights(const OptimizerConfig& config, const std::vector<float>& values) {
-  std::vector<Weight<Real>> weights;
-  const bool adagrad = config.kind == OptimizerKind::kAdagrad;
-  for (const float value : values) {
-    weights.push_back({value, adagrad ? Real{config.initial_accumulator_value} : Real{0}});
-  }
-  return weights;
+Row<Real> FreshRow(const OptimizerConfig& config, const std::vector<float>& values) {
+  const auto dim = static_cast<int64_t>(values.size());
+  const bool one = config.kind == OptimizerKind::kRowAdagrad;
+  const auto width = static_cast<size_t>(one ? 1 : dim);
+  const auto slots = static_cast<size_t>(StateFloats(config, dim)) / width;
+  Row<Real> row = {{values.begin(), values.end()}, {}};
+  row.slots.assign(slots, std::vector<Real>(width, Real{0}));
+  const bool accumulates =
+      one || config.kind == OptimizerKind::kAdagrad || config.kind == OptimizerKind::kFtrl;
+  if (accumulates) row.slots[0].assign(width, Real{config.initial_accumulator_value});
+  return row;
 }
 
 // One row in memory that starts `offset` floats after an aligned address, with guards behind it.
@@ -87,7 +145,7 @@ class GuardedRow {
         dim_(dim),
         offset_(offset),
         row_(offset + dim + 1, kGuard),
-        state_(offset + StateSlots(config.kind) * dim + 1, kGuard),
+        state_(offset + StateFloats(config, dim) + 1, kGuard),
         start_(Random(dim, 0.05f, 1)) {
     std::copy(start_.begin(), start_.end(), embedding());
     InitializeState(config_, dim_, state());
@@ -119,7 +177,7 @@ class GuardedRow {
   const std::vector<float> start_;
 };
 
-class ApplyRowTest : public testing::TestWithParam<OptimizerKind> {
+class ApplyRowTest : public testing::TestWithParam<NamedOptimizer> {
  protected:
   // Calls `test(row, dim)` for lengths around the vector widths and misaligned pointers.
   template <typename Test>
@@ -134,45 +192,44 @@ class ApplyRowTest : public testing::TestWithParam<OptimizerKind> {
     }
   }
 
-  const OptimizerConfig config_ = Config(GetParam());
+  const OptimizerConfig config_ = GetParam().config;
 };
 
 TEST_P(ApplyRowTest, StaysWithinAMillionthOfTheDoubleReference) {
   ForEachRow([this](GuardedRow* row, int64_t dim) {
-    std::vector<Weight<double>> reference = Weights<double>(config_, row->start());
+    Row<double> reference = FreshRow<double>(config_, row->start());
     double largest = 0.0;
     row->Train([&](const OptimizerStep&, int step, const float* gradient) {
-      for (int64_t i = 0; i < dim; ++i) {
-        const double g = double{gradient[i]} * kScale;
-        Update<double>(config_, TrueRate(config_, step), g, &reference[i]);
-        largest = std::max(largest, std::fabs(reference[i].value));
-      }
+      UpdateRow<double>(config_, TrueRate(config_, step), gradient, &reference);
+      for (const double value : reference.values) largest = std::max(largest, std::fabs(value));
     });
+    // Where numbers near each other are subtracted, more is lost.
+    const bool subtracts = config_.kind == OptimizerKind::kFtrl || config_.flags == kCentered;
+    const double tolerance = (subtracts ? 1e-5 : 1e-6) * largest;
     for (int64_t i = 0; i < dim; ++i) {
-      EXPECT_NEAR(row->embedding()[i], reference[i].value, 1e-6 * largest) << i;
+      EXPECT_NEAR(row->embedding()[i], reference.values[static_cast<size_t>(i)], tolerance) << i;
     }
   });
 }
 
 TEST_P(ApplyRowTest, EqualsTheScalarOperationsBitForBit) {
   ForEachRow([this](GuardedRow* row, int64_t dim) {
-    std::vector<Weight<float>> reference = Weights<float>(config_, row->start());
+    Row<float> reference = FreshRow<float>(config_, row->start());
     row->Train([&](const OptimizerStep& prepared, int, const float* gradient) {
+      UpdateRow<float>(config_, prepared.learning_rate, gradient, &reference);
       for (int64_t i = 0; i < dim; ++i) {
-        Update<float>(config_, prepared.learning_rate, gradient[i] * kScale, &reference[i]);
-        ASSERT_EQ(row->embedding()[i], reference[i].value) << i;
-        const float expected[] = {reference[i].first, reference[i].second};
-        for (int slot = 0; slot < StateSlots(config_.kind); ++slot) {
-          ASSERT_EQ(row->state()[slot * dim + i], expected[slot]) << i;
-        }
+        ASSERT_EQ(row->embedding()[i], reference.values[static_cast<size_t>(i)]) << i;
+      }
+      const float* state = row->state();
+      for (const std::vector<float>& slot : reference.slots) {
+        for (const float wanted : slot) ASSERT_EQ(*state++, wanted);
       }
     });
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(AllKinds, ApplyRowTest,
-                         testing::Values(OptimizerKind::kSgd, OptimizerKind::kAdagrad,
-                                         OptimizerKind::kAdam));
+INSTANTIATE_TEST_SUITE_P(, ApplyRowTest, testing::ValuesIn(AllOptimizers()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(ApplyOneRowTest, NoneLeavesTheRow) {
   float embedding[] = {1.0f, 2.0f};
@@ -217,15 +274,17 @@ TEST(PrepareStepTest, OnlyAdamCorrectsTheLearningRate) {
   EXPECT_EQ(PrepareStep(adam, kLearningRate, int64_t{1} << 40).learning_rate, kLearningRate);
 }
 
-TEST(ValidateOptimizerTest, AcceptsTheDefaultsOfEveryKind) {
-  for (uint32_t kind = 0; kind <= 3; ++kind) {
-    EXPECT_TRUE(ValidateOptimizer(Config(static_cast<OptimizerKind>(kind))).ok());
+TEST(ValidateOptimizerTest, AcceptsEveryOptimizer) {
+  EXPECT_TRUE(ValidateOptimizer(Config(OptimizerKind::kNone)).ok());
+  for (const NamedOptimizer& optimizer : AllOptimizers()) {
+    EXPECT_TRUE(ValidateOptimizer(optimizer.config).ok()) << optimizer;
+    EXPECT_LE(StateFloats(optimizer.config, 7), MaxStateFloats(7));
   }
 }
 
 TEST(ValidateOptimizerTest, RefusesWhatCanNeverWork) {
-  std::vector<OptimizerConfig> refused(8, Config(OptimizerKind::kAdam));
-  refused[0].kind = static_cast<OptimizerKind>(4);
+  std::vector<OptimizerConfig> refused(14, Config(OptimizerKind::kAdam));
+  refused[0].kind = static_cast<OptimizerKind>(7);
   refused[1].beta_1 = 1.0;
   refused[2].beta_1 = -0.1;
   refused[3].beta_2 = std::nan("");
@@ -233,6 +292,12 @@ TEST(ValidateOptimizerTest, RefusesWhatCanNeverWork) {
   refused[5].epsilon = std::numeric_limits<float>::infinity();
   refused[6].initial_accumulator_value = -0.1f;
   refused[7].initial_accumulator_value = std::nanf("");
+  refused[8].flags = kNesterov;
+  refused[9].momentum = 1.0;
+  refused[10].rho = std::nan("");
+  refused[11].l1 = -1.0;
+  refused[12].l2_shrinkage = std::numeric_limits<double>::infinity();
+  refused[13].flags = 8;
   for (const OptimizerConfig& config : refused) {
     const Status status = ValidateOptimizer(config);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "compute/optimizer_configs.h"
+
 namespace tfhybrid {
 namespace {
 
@@ -123,14 +125,12 @@ class KernelsTest : public testing::TestWithParam<Build> {
     }
   }
 
-  void ExpectSameUpdates(OptimizerKind kind) {
-    OptimizerConfig config;
-    config.kind = kind;
+  void ExpectSameUpdates(OptimizerConfig config) {
     for (const float epsilon : {1e-7f, 0.0f}) {
       config.epsilon = epsilon;
       const OptimizerStep step = PrepareStep(config, 0.01f, 3);
       const float scale = 1.0f / 3.0f;
-      ExpectEqual(3, [&](const Kernels& kernels, int64_t dim, const float* in, float* out) {
+      ExpectEqual(4, [&](const Kernels& kernels, int64_t dim, const float* in, float* out) {
         kernels.apply_row(step, dim, in, scale, out, out + dim);
       });
     }
@@ -151,11 +151,12 @@ class KernelsTest : public testing::TestWithParam<Build> {
 INSTANTIATE_TEST_SUITE_P(, KernelsTest, testing::ValuesIn(Builds()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(KernelsTest, Sgd) { ExpectSameUpdates(OptimizerKind::kSgd); }
-
-TEST_P(KernelsTest, Adagrad) { ExpectSameUpdates(OptimizerKind::kAdagrad); }
-
-TEST_P(KernelsTest, Adam) { ExpectSameUpdates(OptimizerKind::kAdam); }
+TEST_P(KernelsTest, Optimizers) {
+  for (const NamedOptimizer& optimizer : AllOptimizers()) {
+    SCOPED_TRACE(optimizer.name);
+    ExpectSameUpdates(optimizer.config);
+  }
+}
 
 TEST_P(KernelsTest, Uniform) {
   ExpectSameInitialRows({InitializerKind::kUniform, -0.05, 0.05});

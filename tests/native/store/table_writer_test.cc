@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "compute/optimizer_configs.h"
 #include "core/shm/mapped_file.h"
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
@@ -40,7 +41,7 @@ class PlainTable {
       auto [row, created] = rows_.try_emplace(keys[i]);
       if (created) {
         row->second.embedding = InitialRows(config_, {keys[i]});
-        row->second.state.resize(static_cast<size_t>(StateSlots(optimizer_.kind) * config_.dim));
+        row->second.state.resize(static_cast<size_t>(StateFloats(optimizer_, config_.dim)));
         InitializeState(optimizer_, config_.dim, row->second.state.data());
       }
       ApplyRow(step, config_.dim, gradients.data() + i * static_cast<size_t>(config_.dim), scale,
@@ -61,14 +62,14 @@ class PlainTable {
   std::map<int64_t, Row> rows_;
 };
 
-class TableOptimizerTest : public TableFixture, public testing::WithParamInterface<OptimizerKind> {
+class TableOptimizerTest : public TableFixture, public testing::WithParamInterface<NamedOptimizer> {
  protected:
   // Every row, its state included, bit for bit.
   void ExpectEqual(const PlainTable& plain, TableReader* reader, const TableWriter& writer) {
     const int64_t rows = reader->Stats().rows;
     ASSERT_EQ(static_cast<int64_t>(plain.rows().size()), rows);
     const auto dim = static_cast<size_t>(reader->dim());
-    const auto width = static_cast<size_t>(StateSlots(GetParam())) * dim;
+    const auto width = static_cast<size_t>(StateFloats(GetParam().config, reader->dim()));
     std::vector<int64_t> keys(static_cast<size_t>(rows));
     std::vector<float> embeddings(keys.size() * dim), states(keys.size() * width);
     ASSERT_OK(reader->ReadRows(0, rows, keys.data(), embeddings.data()));
@@ -86,9 +87,9 @@ class TableOptimizerTest : public TableFixture, public testing::WithParamInterfa
 TEST_P(TableOptimizerTest, UpdatesEqualApplyRowOnPlainArrays) {
   const TableConfig config = ConfigOf("item", 5);
   const auto writer = Create(config);
-  ASSERT_OK(writer->SetOptimizer(OptimizerOf(GetParam())));
+  ASSERT_OK(writer->SetOptimizer(GetParam().config));
   const auto reader = Open("item");
-  PlainTable plain(config, OptimizerOf(GetParam()));
+  PlainTable plain(config, GetParam().config);
   std::mt19937 random(3);
   std::vector<int64_t> universe = KeysBetween(-150, 150);
   universe.insert(universe.end(), {kMinKey, kMaxKey});
@@ -110,10 +111,10 @@ TEST_P(TableOptimizerTest, OptimizerSetAfterRowsExistGivesThemFreshState) {
   const std::vector<int64_t> keys = KeysBetween(0, 1000);
   RowSet set;
   ASSERT_OK(writer->CreateMissing(keys, &set, RunInline));
-  ASSERT_OK(writer->SetOptimizer(OptimizerOf(GetParam())));
+  ASSERT_OK(writer->SetOptimizer(GetParam().config));
   const auto reader = Open("item");
-  EXPECT_EQ(static_cast<uint32_t>(GetParam()), reader->optimizer().kind);
-  PlainTable plain(config, OptimizerOf(GetParam()));
+  EXPECT_EQ(static_cast<uint32_t>(GetParam().config.kind), reader->optimizer().kind);
+  PlainTable plain(config, GetParam().config);
   const std::vector<float> gradients(3000, 0.25f);
   ASSERT_OK(Update(writer.get(), keys, gradients, 1, 0.1f));
   plain.Update(keys, gradients, 1, 0.1f);
@@ -122,22 +123,16 @@ TEST_P(TableOptimizerTest, OptimizerSetAfterRowsExistGivesThemFreshState) {
 
 TEST_P(TableOptimizerTest, ASecondOptimizerMustBeTheSame) {
   const auto writer = Create(ConfigOf("item", 3));
-  ASSERT_OK(writer->SetOptimizer(OptimizerOf(GetParam())));
-  EXPECT_OK(writer->SetOptimizer(OptimizerOf(GetParam())));
-  OptimizerConfig other = OptimizerOf(GetParam());
-  other.epsilon = 1e-3f;
+  ASSERT_OK(writer->SetOptimizer(GetParam().config));
+  EXPECT_OK(writer->SetOptimizer(GetParam().config));
+  OptimizerConfig other = GetParam().config;
+  other.epsilon = 0.5f;
   ExpectError(writer->SetOptimizer(other), StatusCode::kFailedPrecondition, {"'item'"});
-  EXPECT_EQ(1e-7f, writer->optimizer().epsilon);
+  EXPECT_TRUE(GetParam().config == writer->optimizer());
 }
 
-INSTANTIATE_TEST_SUITE_P(, TableOptimizerTest,
-                         testing::Values(OptimizerKind::kSgd, OptimizerKind::kAdagrad,
-                                         OptimizerKind::kAdam),
-                         [](const auto& info) {
-                           return std::string(info.param == OptimizerKind::kSgd       ? "Sgd"
-                                              : info.param == OptimizerKind::kAdagrad ? "Adagrad"
-                                                                                      : "Adam");
-                         });
+INSTANTIATE_TEST_SUITE_P(, TableOptimizerTest, testing::ValuesIn(AllOptimizers()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_F(TableWriterTest, RefusesImpossibleConfigs) {
   const auto error = [&](const TableConfig& config) {

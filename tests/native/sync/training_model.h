@@ -87,7 +87,7 @@ class TrainingModel {
     const TableConfig& config = planned.config;
     const auto name_length = static_cast<int64_t>(config.name.size());
     std::vector<float> row(
-        static_cast<size_t>((1 + StateSlots(planned.optimizer.kind)) * config.dim));
+        static_cast<size_t>(config.dim + StateFloats(planned.optimizer, config.dim)));
     InitializeRow(config.initializer, TableSeed(config.job_seed, config.name.data(), name_length),
                   key, Span<float>(row.data(), config.dim));
     InitializeState(planned.optimizer, config.dim, row.data() + config.dim);

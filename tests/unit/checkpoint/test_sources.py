@@ -35,7 +35,7 @@ STATES = EMBEDDINGS[:, np.newaxis] + 0.5
 def table() -> Table:
     table = Table("item", tfhybrid.TableConfig(DIM))
     optimizer = tfhybrid.optimizers.Adagrad()
-    table.set_optimizer(optimizer.native, optimizer.slots)
+    table.set_optimizer(optimizer.native, optimizer.state_shape(table.dim))
     return table
 
 
@@ -183,7 +183,7 @@ def test_files_of_another_kind_are_refused(table, tmp_path, source) -> None:
 def test_files_that_tfra_wrote_are_read() -> None:
     """tfra/write.py says how they were made."""
     source = TfraRows(Path(__file__).with_name("tfra"), "item_mht_1of1_rank0_size1")
-    (block,) = source.blocks(4, 1)
+    (block,) = source.blocks(4, (1, 4))
     found = dict(zip(block.keys.tolist(), block.embeddings.tolist(), strict=True))
     keys = [0, -1, 5, 2**62, -(2**63) + 5, 77]
     assert found == {key: [4.0 * i + c for c in range(4)] for i, key in enumerate(keys)}

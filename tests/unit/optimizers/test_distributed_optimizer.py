@@ -83,13 +83,12 @@ def test_it_wants_init_first() -> None:
 @pytest.mark.parametrize(
     "optimizer",
     [
-        keras.optimizers.RMSprop(),
-        keras.optimizers.SGD(momentum=0.9),
-        keras.optimizers.Adam(amsgrad=True),
+        keras.optimizers.Lion(),
+        keras.optimizers.Ftrl(learning_rate_power=-0.3),
         keras.optimizers.Adam(weight_decay=0.1),
         keras.optimizers.AdamW(),
     ],
-    ids=["rmsprop", "momentum", "amsgrad", "weight_decay", "adamw"],
+    ids=["lion", "ftrl_power", "weight_decay", "adamw"],
 )
 def test_an_optimizer_without_twin_wants_tables_with_their_own(optimizer) -> None:
     with pytest.raises(UnsupportedError, match="TableConfig"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import pytest
@@ -14,15 +16,49 @@ pytestmark = pytest.mark.usefixtures("job")
 
 KEYS = np.array([7, -1, 0, 2**62])
 HALVING = keras.optimizers.schedules.ExponentialDecay(1.0, decay_steps=1, decay_rate=0.5)
-NAMESAKES = {
-    "sgd": lambda: keras.optimizers.SGD(0.3),
-    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
-    "adagrad_options": lambda: keras.optimizers.Adagrad(
-        0.05, initial_accumulator_value=0.0, epsilon=1e-3
-    ),
-    "adam": lambda: keras.optimizers.Adam(0.001),
-    "adam_options": lambda: keras.optimizers.Adam(0.001, beta_1=0.5, beta_2=0.9, epsilon=1e-3),
+# At least three settings of each.
+NAMESAKES: dict[str, list[Callable[[], keras.optimizers.Optimizer]]] = {
+    "sgd": [lambda rate=rate: keras.optimizers.SGD(rate) for rate in (0.3, 0.01, 1.0)],
+    "momentum": [
+        lambda momentum=momentum: keras.optimizers.SGD(0.05, momentum)
+        for momentum in (0.9, 0.5, 0.99)
+    ],
+    "nesterov": [
+        lambda momentum=momentum: keras.optimizers.SGD(0.05, momentum, nesterov=True)
+        for momentum in (0.9, 0.5, 0.99)
+    ],
+    "adagrad": [
+        lambda: keras.optimizers.Adagrad(0.05),
+        lambda: keras.optimizers.Adagrad(0.05, initial_accumulator_value=0.0, epsilon=1e-3),
+        lambda: keras.optimizers.Adagrad(0.5, initial_accumulator_value=1.0),
+    ],
+    "adam": [
+        lambda: keras.optimizers.Adam(0.001),
+        lambda: keras.optimizers.Adam(0.001, beta_1=0.5, beta_2=0.9, epsilon=1e-3),
+        lambda: keras.optimizers.Adam(0.01, beta_1=0.0, beta_2=0.99),
+    ],
+    "amsgrad": [
+        lambda: keras.optimizers.Adam(0.001, amsgrad=True),
+        lambda: keras.optimizers.Adam(0.001, beta_2=0.9, amsgrad=True),
+        lambda: keras.optimizers.Adam(0.01, beta_1=0.5, epsilon=1e-3, amsgrad=True),
+    ],
+    "rmsprop": [
+        lambda: keras.optimizers.RMSprop(0.001),
+        lambda: keras.optimizers.RMSprop(0.001, rho=0.5, epsilon=1e-3),
+        lambda: keras.optimizers.RMSprop(0.001, momentum=0.9),
+        lambda: keras.optimizers.RMSprop(0.001, centered=True, epsilon=1e-3),
+        lambda: keras.optimizers.RMSprop(0.001, momentum=0.5, centered=True, epsilon=1e-3),
+    ],
+    "ftrl": [
+        lambda: keras.optimizers.Ftrl(0.05),
+        lambda: keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.1, beta=1.0),
+        lambda: keras.optimizers.Ftrl(
+            0.05, l2_regularization_strength=0.1, l2_shrinkage_regularization_strength=0.05
+        ),
+        lambda: keras.optimizers.Ftrl(0.5, initial_accumulator_value=1.0),
+    ],
 }
+SETTINGS = [(name, setting) for name in NAMESAKES for setting in range(len(NAMESAKES[name]))]
 
 
 def built_layer(**config) -> tfhybrid.layers.Embedding:
@@ -31,19 +67,39 @@ def built_layer(**config) -> tfhybrid.layers.Embedding:
     return layer
 
 
-@pytest.mark.parametrize("optimizer", NAMESAKES)
-def test_touched_rows_equal_those_of_keras(optimizer) -> None:
+@pytest.mark.parametrize(("optimizer", "setting"), SETTINGS)
+def test_touched_rows_equal_those_of_keras(optimizer, setting) -> None:
     layer = built_layer()
     rows = keras.Variable(layer.table.lookup(KEYS))
-    keras_optimizer = NAMESAKES[optimizer]()
-    ours = tfhybrid.DistributedOptimizer(NAMESAKES[optimizer]())
+    keras_optimizer = NAMESAKES[optimizer][setting]()
+    ours = tfhybrid.DistributedOptimizer(NAMESAKES[optimizer][setting]())
     random = np.random.default_rng(1)
-    for step in range(1, 51):
+    for step in range(1, 101):
         gradient = tf.constant(random.normal(size=rows.shape), tf.float32)
         ours.apply([tf.IndexedSlices(gradient, KEYS)], layer.trainable_variables)
         keras_optimizer.apply([gradient], [rows])
-        if step in (1, 10, 50):
-            np.testing.assert_allclose(layer.table.lookup(KEYS), rows.numpy(), atol=1e-6, rtol=1e-6)
+        if step in (1, 10, 100):
+            np.testing.assert_allclose(layer.table.lookup(KEYS), rows.numpy(), atol=1e-6, rtol=2e-6)
+
+
+@pytest.mark.parametrize("accumulator", [0.1, 0.0, 2.0])
+def test_row_adagrad_keeps_one_number_per_row(accumulator) -> None:
+    optimizer = tfhybrid.optimizers.RowAdagrad(0.05, initial_accumulator_value=accumulator)
+    layer = built_layer(optimizer=optimizer)
+    rows = layer.table.lookup(KEYS).astype(np.float64)
+    state = np.full(len(KEYS), accumulator)
+    ours = tfhybrid.DistributedOptimizer("sgd")
+    random = np.random.default_rng(1)
+    for _ in range(100):
+        gradient = random.normal(size=rows.shape).astype(np.float32)
+        ours.apply([tf.IndexedSlices(tf.constant(gradient), KEYS)], layer.trainable_variables)
+        state += (gradient.astype(np.float64) ** 2).mean(axis=1)
+        rows -= 0.05 * gradient / (np.sqrt(state)[:, np.newaxis] + 1e-7)
+    np.testing.assert_allclose(layer.table.lookup(KEYS), rows, atol=1e-6, rtol=2e-6)
+    (block,) = layer.table.blocks(states=True)
+    of_key = dict(zip(block.keys.tolist(), block.states.reshape(-1), strict=True))
+    np.testing.assert_allclose([of_key[key] for key in KEYS.tolist()], state, rtol=1e-6)
+    assert block.states.shape == (len(KEYS), 1, 1)
 
 
 def test_gradients_of_equal_keys_are_summed_first() -> None:
