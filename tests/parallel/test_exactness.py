@@ -19,6 +19,26 @@ pytestmark = pytest.mark.usefixtures("job")
 STEPS = 20
 TOLERANCES = {"sgd": 1e-6, "adagrad": 1e-6, "adam": 2e-6}
 REDUCTIONS = ("frequency", "sum", "mean")
+# Of tables, beside those that both halves of the model have.
+TABLE_OPTIMIZERS = {
+    "momentum": (tfhybrid.optimizers.SGD(0.1, 0.9), training.Momentum(0.1)),
+    "nesterov": (
+        tfhybrid.optimizers.SGD(0.1, 0.9, nesterov=True),
+        training.Momentum(0.1, nesterov=True),
+    ),
+    "row_adagrad": (tfhybrid.optimizers.RowAdagrad(0.1), training.RowAdagrad(0.1)),
+    "amsgrad": (tfhybrid.optimizers.Adam(0.001, amsgrad=True), training.Amsgrad(0.001)),
+    "rmsprop": (
+        tfhybrid.optimizers.RMSprop(0.001, 0.9, 0.5, 1e-3, centered=True),
+        training.RMSprop(0.001),
+    ),
+    "ftrl": (
+        tfhybrid.optimizers.Ftrl(
+            0.1, l1_regularization_strength=0.001, l2_regularization_strength=0.01
+        ),
+        training.Ftrl(0.1),
+    ),
+}
 
 
 def loss(reduction: str = "sum_over_batch_size") -> keras.losses.Loss:
@@ -175,17 +195,18 @@ def test_two_models_take_turns() -> None:
         assert_replicas_equal(model, trainer)
 
 
-def test_a_table_keeps_its_own_optimizer_and_rate() -> None:
+@pytest.mark.parametrize("optimizer", TABLE_OPTIMIZERS)
+def test_a_table_keeps_its_own_optimizer_and_rate(optimizer) -> None:
+    ours, theirs = TABLE_OPTIMIZERS[optimizer]
     steps = click_model.batches(STEPS, tfhybrid.size())
-    model = click_model.keras_model(optimizer=tfhybrid.optimizers.Adagrad(0.1))
-    trainer = click_model.reference(
-        model, OPTIMIZERS["adagrad"][1], dense_optimizer=OPTIMIZERS["sgd"][1]
-    )
+    model = click_model.keras_model(optimizer=ours)
+    trainer = click_model.reference(model, theirs, dense_optimizer=OPTIMIZERS["sgd"][1])
     model.compile(tfhybrid.DistributedOptimizer(OPTIMIZERS["sgd"][0]()), loss())
     fit(model, steps)
     for ranks in steps:
         trainer.step(ranks)
-    assert_exact(model, trainer, 1e-6)
+    assert_exact(model, trainer, 2e-6)
+    assert_replicas_equal(model, trainer)
 
 
 def test_ranks_may_have_built_different_models_before() -> None:

@@ -55,7 +55,73 @@ class Adam:
         weight -= rate * state[0] / (np.sqrt(state[1]) + self.epsilon)
 
 
-Optimizer = SGD | Adagrad | Adam
+@dataclasses.dataclass(frozen=True)
+class Amsgrad(Adam):
+    slots: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        state[0] += (gradient - state[0]) * (1 - self.beta_1)
+        state[1] += (gradient**2 - state[1]) * (1 - self.beta_2)
+        state[2] = np.maximum(state[2], state[1])
+        rate = self.learning_rate * np.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        weight -= rate * state[0] / (np.sqrt(state[2]) + self.epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class Momentum:
+    learning_rate: float
+    slots: tuple[float, ...] = (0.0,)
+    momentum: float = 0.9
+    nesterov: bool = False
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        state[0] = self.momentum * state[0] - self.learning_rate * gradient
+        ahead = self.momentum * state[0] - self.learning_rate * gradient
+        weight += ahead if self.nesterov else state[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowAdagrad(Adagrad):
+    """Its accumulator is the same number for the whole row."""
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        state[0] += np.mean(gradient**2)
+        weight -= self.learning_rate * gradient / (np.sqrt(state[0]) + self.epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class RMSprop:
+    learning_rate: float
+    slots: tuple[float, ...] = (0.0, 0.0, 0.0)
+    rho: float = 0.9
+    momentum: float = 0.5
+    epsilon: float = 1e-3
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        """Centered, with momentum."""
+        state[0] = self.rho * state[0] + (1 - self.rho) * gradient**2
+        state[1] = self.rho * state[1] + (1 - self.rho) * gradient
+        along = self.learning_rate * gradient / np.sqrt(state[0] - state[1] ** 2 + self.epsilon)
+        state[2] = self.momentum * state[2] + along
+        weight -= state[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ftrl:
+    learning_rate: float
+    slots: tuple[float, ...] = (0.1, 0.0)
+    l1: float = 0.001
+    l2: float = 0.01
+
+    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
+        squares = state[0] + gradient**2
+        sigma = (np.sqrt(squares) - np.sqrt(state[0])) / self.learning_rate
+        state[0], state[1] = squares, state[1] + gradient - sigma * weight
+        quadratic = np.sqrt(squares) / self.learning_rate + 2 * self.l2
+        weight[...] = (np.clip(state[1], -self.l1, self.l1) - state[1]) / quadratic
+
+
+Optimizer = SGD | Adagrad | Adam | Momentum | RMSprop | Ftrl
 
 
 def initial_state(optimizer: Optimizer, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,10 +2,11 @@
 // docs/store_format.md tells the same in prose. A change here raises kFormatVersion.
 //
 // A store is a directory; a table is these files in it (NAME is the table's name, %-encoded):
-//   NAME.table            TableSegment: what the table is, and the counters that readers and the
-//   leader share NAME.index.G          IndexSegment of generation G: key -> row NAME.rows.C
-//   ChunkSegment: keys and embeddings of chunk C NAME.state.C          ChunkSegment: optimizer
-//   state of chunk C; only the leader maps it
+//
+//   NAME.table      TableSegment: what the table is, and the counters that all read
+//   NAME.index.G    IndexSegment of generation G: key -> row
+//   NAME.rows.C     ChunkSegment: keys and embeddings of chunk C
+//   NAME.state.C    ChunkSegment: optimizer state of chunk C; only the leader maps it
 //
 // One writer, the leader. Everything that changes is written by it alone; the fields marked
 // `atomic` are read by other processes while it writes, with the acquire load that pairs with its
