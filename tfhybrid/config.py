@@ -20,7 +20,7 @@ from tfhybrid import initializers
 from tfhybrid.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tfhybrid.optimizers.sparse import SparseOptimizer
+    from tfhybrid.optimizers.sparse import Regularizer, SparseOptimizer
 
 
 _LATER_SECONDS = 30
@@ -77,6 +77,8 @@ class TableConfig:
         optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, `Adam`) or its name. `None`
             takes the twin of the Keras optimizer that `DistributedOptimizer` wraps, and follows
             its learning rate.
+        regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or the name of one: a penalty of the
+            embeddings of each step's keys, each key once. The loss that Keras shows is without it.
         expected_rows: How many rows the table is expected to get. Memory for them is reserved at
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
@@ -101,6 +103,7 @@ class TableConfig:
     dim: int
     initializer: initializers.Initializer | str = "uniform"
     optimizer: SparseOptimizer | str | None = None
+    regularizer: Regularizer | str | None = None
     expected_rows: int | None = None
     combiner: str | None = None
     max_length: int | None = None

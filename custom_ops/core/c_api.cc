@@ -269,7 +269,8 @@ int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_con
     return writer->SetOptimizer({static_cast<tfhybrid::OptimizerKind>(config->kind), config->flags,
                                  config->initial_accumulator_value, config->epsilon, config->beta_1,
                                  config->beta_2, config->momentum, config->rho, config->l1,
-                                 config->l2, config->l2_shrinkage, config->beta});
+                                 config->l2, config->l2_shrinkage, config->beta,
+                                 config->weight_decay, config->penalty_l1, config->penalty_l2});
   });
 }
 
@@ -369,6 +370,26 @@ int tfhybrid_table_set_version(const char* table, uint64_t version) {
   });
 }
 
+int tfhybrid_table_decay(const char* table, double* decay) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    *decay = open->reader->decay();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_set_decay(const char* table, double decay) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    if (!(decay > 0.0 && decay <= 1.0) || writer->rows() != 0) {
+      return Status::Error(tfhybrid::StatusCode::kInvalidArgument,
+                           "The decay of an empty table lies above 0, up to 1. Received: ", decay,
+                           " for ", writer->rows(), " rows");
+    }
+    writer->SetInitialDecay(decay);
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_table_track_changes(const char* table) {
   return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) {
     writer->TrackChanges();
@@ -381,7 +402,7 @@ int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_t
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
                               writer->Freeze(only_changed != 0));
     *frozen = {made->table_rows(), static_cast<int64_t>(made->version()), made->parts(),
-               made->whole() ? 1 : 0};
+               made->whole() ? 1 : 0, made->decay()};
     return Status::Ok();
   });
 }

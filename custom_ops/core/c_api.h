@@ -30,6 +30,7 @@ typedef struct tfhybrid_frozen_table {
   int64_t version;
   int64_t parts;
   int64_t whole; /* 1 if all rows are in its parts, 0 if only those that changed */
+  double decay;  /* as of tfhybrid_table_decay */
 } tfhybrid_frozen_table;
 
 typedef struct tfhybrid_table_file {
@@ -52,6 +53,9 @@ typedef struct tfhybrid_optimizer_config {
   double l2;
   double l2_shrinkage;
   double beta;
+  double weight_decay;
+  double penalty_l1;
+  double penalty_l2;
 } tfhybrid_optimizer_config;
 
 typedef struct tfhybrid_table_stats {
@@ -141,6 +145,10 @@ TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* p
 /* After loading: the leader publishes `version`, the others wait until it has at least that; all
    continue from there. Going back needs a barrier between the leader's call and the others'. */
 TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
+/* What keys without a row have decayed to, of their initial values; 1 without weight decay. It is
+   set on a table that was cleared, by the leader. */
+TFHYBRID_EXPORT int tfhybrid_table_decay(const char* table, double* decay);
+TFHYBRID_EXPORT int tfhybrid_table_set_decay(const char* table, double decay);
 
 /* Saving while training goes on; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads while updates go on; it is thawed in the end. With

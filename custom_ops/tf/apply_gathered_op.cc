@@ -19,6 +19,7 @@ REGISTER_OP("TfhybridApplyGathered")
     .Input("proxies: N * resource")
     .Input("messages: int64")
     .Input("learning_rates: float")
+    .Input("dense_squares: double")
     .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
       return tensorflow::OkStatus();
@@ -33,6 +34,7 @@ Not the op but the next lookup waits for that.
 proxies: One resource per table, the handle of its proxy variable: later lookups come after.
 messages: The messages of all ranks, laid end to end in the order of ranks.
 learning_rates: [N], one per table.
+dense_squares: The squares of all dense variables' gradients, added up; for clipping by global norm.
 )doc");
 
 class ApplyGatheredOp : public UpdateKernel {
@@ -41,14 +43,14 @@ class ApplyGatheredOp : public UpdateKernel {
 
  private:
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<float> rates, ReadRates(context, tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
     for (const auto& table : tables) ++table->posted;
     if (tables.front()->writer == nullptr) return Status::Ok();
     // The tensor is held, not copied, until it lies in shared memory.
-    ApplyLater(tables, opened, std::move(rates),
+    ApplyLater(tables, opened, std::move(numbers),
                [opened, held = *messages]() -> Result<std::vector<GradientMessage>> {
                  TFHYBRID_RETURN_IF_ERROR(opened->PostAll(KeysOf(held)));
                  return opened->ReadAll();

@@ -84,6 +84,7 @@ REGISTER_OP("TfhybridCommitUpdate")
     .Input("proxies: N * resource")
     .Input("complaints: uint8")
     .Input("learning_rates: float")
+    .Input("dense_squares: double")
     .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](InferenceContext*) { return tensorflow::OkStatus(); })
     .Doc(R"doc(
@@ -94,6 +95,7 @@ Not the op but the next lookup waits for that.
 proxies: One resource per table, the handle of its proxy variable: later lookups come after.
 complaints: Of all hosts, the same on all; empty if the update shall be applied.
 learning_rates: [N], one per table.
+dense_squares: The squares of all dense variables' gradients, added up; for clipping by global norm.
 )doc");
 
 class MergeHostOp : public ExchangeKernel {
@@ -190,17 +192,16 @@ class CommitUpdateOp : public ExchangeKernel {
              const std::shared_ptr<HostUpdate>& update) override {
     const Tensor* complaints = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<float> rates, ReadRates(context, tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, ReadNumbers(context, tables.size()));
     const auto* text = reinterpret_cast<const char*>(complaints->flat<tensorflow::uint8>().data());
     const std::string complaint(text, static_cast<size_t>(complaints->NumElements()));
     // The step goes on meanwhile.
-    ApplyingThread().Submit([tables, update, rates, complaint] {
+    ApplyingThread().Submit([tables, update, numbers, complaint] {
       const HeldWriters writers(tables);
-      if (complaint.empty()) {
-        update->Commit(rates, writers.all(), HostThreads());
-      } else {
-        writers.Fail(Status::Error(StatusCode::kFailedPrecondition, complaint));
-      }
+      const Status committed = complaint.empty()
+                                   ? update->Commit(numbers, writers.all(), HostThreads())
+                                   : Status::Error(StatusCode::kFailedPrecondition, complaint);
+      if (!committed.ok()) writers.Fail(committed);
     });
     return Status::Ok();
   }

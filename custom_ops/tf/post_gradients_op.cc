@@ -27,6 +27,7 @@ REGISTER_OP("TfhybridPostGradients")
     .Input("skip: bool")
     .Input("failure: string")
     .Input("learning_rates: float")
+    .Input("dense_squares: double")
     .Attr("distinct: list(bool)")
     .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
@@ -46,6 +47,7 @@ samples: Number of samples of the batch; 0 from a rank that has none left.
 skip: Whether a gradient is not finite, so that no rank shall apply this update.
 failure: If not empty, why this rank has no gradients; raised on all ranks.
 learning_rates: [N], one per table.
+dense_squares: The squares of all dense variables' gradients, added up; for clipping by global norm.
 distinct: For each table whether it is known that no key comes twice.
 )doc");
 
@@ -57,7 +59,7 @@ class PostGradientsOp : public UpdateKernel {
 
  private:
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<float> rates, ReadRates(context, tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
     TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
@@ -68,7 +70,7 @@ class PostGradientsOp : public UpdateKernel {
     for (const auto& table : tables) ++table->posted;
     // After a failure too: the leader, this one or another, tells it to all ranks.
     if (opened->settings().sync == Sync::kMailboxes && tables.front()->writer != nullptr) {
-      ApplyLater(tables, opened, std::move(rates), [opened] { return opened->Collect(); });
+      ApplyLater(tables, opened, std::move(numbers), [opened] { return opened->Collect(); });
     }
     return posted;
   }

@@ -18,7 +18,7 @@ Sync ParseSync(const std::string& name) {
 }  // namespace
 
 tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* context) {
-  std::string sync, reduction, wire_dtype;
+  std::string sync, reduction, wire_dtype, clipping;
   TF_RETURN_IF_ERROR(ReadSchema(context, &settings.schema));
   TF_RETURN_IF_ERROR(context->GetAttr("update", &name));
   TF_RETURN_IF_ERROR(context->GetAttr("sync", &sync));
@@ -26,9 +26,14 @@ tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* cont
   TF_RETURN_IF_ERROR(context->GetAttr("host", &settings.host));
   TF_RETURN_IF_ERROR(context->GetAttr("reduction", &reduction));
   TF_RETURN_IF_ERROR(context->GetAttr("wire_dtype", &wire_dtype));
+  TF_RETURN_IF_ERROR(context->GetAttr("clipping", &clipping));
+  TF_RETURN_IF_ERROR(context->GetAttr("clip_limit", &settings.clip_limit));
   const Result<Reduction> parsed = ParseReduction(reduction);
   TF_RETURN_IF_ERROR(ToTensorFlow(parsed.status()));
   settings.reduction = parsed.value();
+  const Result<Clipping> clips = ParseClipping(clipping);
+  TF_RETURN_IF_ERROR(ToTensorFlow(clips.status()));
+  settings.clipping = clips.value();
   settings.sync = ParseSync(sync);
   settings.form = wire_dtype == "bfloat16" ? kBfloat16 : 0;
   settings.local_ranks = std::count(settings.hosts.begin(), settings.hosts.end(), settings.host);

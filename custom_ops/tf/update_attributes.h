@@ -18,15 +18,18 @@
 //   reduction     'frequency' divides a key's sum by the number of ranks in which it occurred,
 //                 'mean' weighs ranks by their samples and divides by all samples, 'sum' by nothing
 //   wire_dtype    what gradients are rounded to in messages between hosts
-#define TFHYBRID_UPDATE_ATTRIBUTES                          \
-  Attr("tables: list(string)")                              \
-      .Attr("dims: list(int)")                              \
-      .Attr("update: string")                               \
-      .Attr("sync: {'gathered', 'mailboxes', 'exchanged'}") \
-      .Attr("hosts: list(int)")                             \
-      .Attr("host: int")                                    \
-      .Attr("reduction: {'frequency', 'sum', 'mean'}")      \
-      .Attr("wire_dtype: {'float32', 'bfloat16'}")          \
+//   clipping      what of the reduced gradients is clipped to clip_limit
+#define TFHYBRID_UPDATE_ATTRIBUTES                                \
+  Attr("tables: list(string)")                                    \
+      .Attr("dims: list(int)")                                    \
+      .Attr("update: string")                                     \
+      .Attr("sync: {'gathered', 'mailboxes', 'exchanged'}")       \
+      .Attr("hosts: list(int)")                                   \
+      .Attr("host: int")                                          \
+      .Attr("reduction: {'frequency', 'sum', 'mean'}")            \
+      .Attr("wire_dtype: {'float32', 'bfloat16'}")                \
+      .Attr("clipping: {'none', 'value', 'norm', 'global_norm'}") \
+      .Attr("clip_limit: float")                                  \
       .Attr("N: int >= 1")
 
 namespace tfhybrid {

@@ -13,15 +13,16 @@ UpdateKernel::UpdateKernel(tensorflow::OpKernelConstruction* context) : WaitingK
   OP_REQUIRES_OK(context, update_.Read(context));
 }
 
-Result<std::vector<float>> ReadRates(tensorflow::OpKernelContext* context, size_t tables) {
-  const tensorflow::Tensor* rates = nullptr;
+Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables) {
+  const tensorflow::Tensor *rates = nullptr, *dense_squares = nullptr;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("learning_rates", &rates)));
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("dense_squares", &dense_squares)));
   if (rates->NumElements() != static_cast<int64_t>(tables)) {
     return Status::Error(StatusCode::kInvalidArgument, "learning_rates has one entry per table. ",
                          "Received: ", rates->shape().DebugString());
   }
   const float* data = rates->flat<float>().data();
-  return std::vector<float>(data, data + tables);
+  return StepNumbers{{data, data + tables}, dense_squares->scalar<double>()()};
 }
 
 HeldWriters::HeldWriters(const OpenTables& tables) {
@@ -37,17 +38,18 @@ void HeldWriters::Fail(const Status& why) const {
 }
 
 void ApplyLater(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-                std::vector<float> rates,
+                StepNumbers numbers,
                 std::function<Result<std::vector<GradientMessage>>()> collect) {
   // The tables are held, so that their mappings outlive the update.
-  ApplyingThread().Submit([tables, update, rates = std::move(rates), collect = std::move(collect)] {
-    const Result<std::vector<GradientMessage>> messages = collect();
-    const HeldWriters writers(tables);
-    const Status applied =
-        messages.ok() ? update->Apply(messages.value(), rates, writers.all(), HostThreads())
-                      : messages.status();
-    if (!applied.ok()) writers.Fail(applied);
-  });
+  ApplyingThread().Submit(
+      [tables, update, numbers = std::move(numbers), collect = std::move(collect)] {
+        const Result<std::vector<GradientMessage>> messages = collect();
+        const HeldWriters writers(tables);
+        const Status applied =
+            messages.ok() ? update->Apply(messages.value(), numbers, writers.all(), HostThreads())
+                          : messages.status();
+        if (!applied.ok()) writers.Fail(applied);
+      });
 }
 
 }  // namespace tfhybrid

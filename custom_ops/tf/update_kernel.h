@@ -28,8 +28,8 @@ class UpdateKernel : public WaitingKernel {
   UpdateAttributes update_;
 };
 
-// The input `learning_rates`, one per table.
-Result<std::vector<float>> ReadRates(tensorflow::OpKernelContext* context, size_t tables);
+// The inputs `learning_rates`, one per table, and `dense_squares`.
+Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables);
 
 // The tables' writers, which are the caller's alone as long as this lives. On the leader.
 class HeldWriters {
@@ -47,8 +47,7 @@ class HeldWriters {
 // On the leader: lets the ApplyingThread() apply the messages that `collect` returns there. The
 // outcome reaches the next lookup.
 void ApplyLater(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-                std::vector<float> rates,
-                std::function<Result<std::vector<GradientMessage>>()> collect);
+                StepNumbers numbers, std::function<Result<std::vector<GradientMessage>>()> collect);
 
 }  // namespace tfhybrid
 

@@ -209,6 +209,52 @@ def test_a_table_keeps_its_own_optimizer_and_rate(optimizer) -> None:
     assert_replicas_equal(model, trainer)
 
 
+@pytest.mark.parametrize("kind", ["value", "norm", "global_norm"])
+@pytest.mark.parametrize("reduction", ["frequency", "mean"])
+def test_clipping_is_of_what_all_ranks_bring(kind, reduction) -> None:
+    option = {"value": "clipvalue", "norm": "clipnorm", "global_norm": "global_clipnorm"}[kind]
+    limit = {"value": 0.002, "norm": 0.05, "global_norm": 0.1}[kind]
+    steps = click_model.batches(STEPS, tfhybrid.size())
+    model = click_model.keras_model()
+    trainer = click_model.reference(
+        model, training.SGD(0.5), reduction=reduction, clipping=(kind, limit)
+    )
+    unclipped = click_model.reference(model, training.SGD(0.5), reduction=reduction)
+    optimizer = keras.optimizers.SGD(0.5, **{option: limit})
+    model.compile(tfhybrid.DistributedOptimizer(optimizer, reduction=reduction), loss())
+    fit(model, steps)
+    for ranks in steps:
+        trainer.step(ranks)
+        unclipped.step(ranks)
+    assert_exact(model, trainer, TOLERANCES["sgd"])
+    assert_replicas_equal(model, trainer)
+    assert min(click_model.relative_differences(model, unclipped).values()) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [None, "global_norm"])
+def test_decay_and_penalties_come_once_per_step(kind) -> None:
+    """Whatever the number of ranks that have a key; rows that no step touches decay too."""
+    steps = click_model.batches(STEPS, tfhybrid.size())
+    penalty = keras.regularizers.L1L2(0.01, 0.05)
+    model = click_model.keras_model(regularizer=penalty)
+    trainer = click_model.reference(
+        model,
+        training.Adam(0.001),
+        table_options={"weight_decay": 2.0, "penalties": (0.01, 0.05)},
+        weight_decay=2.0,
+        clipping=kind and (kind, 0.1),
+    )
+    optimizer = keras.optimizers.AdamW(0.001, 2.0, global_clipnorm=kind and 0.1)
+    model.compile(tfhybrid.DistributedOptimizer(optimizer), loss())
+    fit(model, steps)
+    for ranks in steps:
+        trainer.step(ranks)
+    assert_exact(model, trainer, TOLERANCES["adam"])
+    assert_replicas_equal(model, trainer)
+    for table in click_model.collection(model).tables.values():
+        assert table.decay == pytest.approx((1 - 0.002) ** STEPS, rel=1e-6)
+
+
 def test_ranks_may_have_built_different_models_before() -> None:
     """The names of layers count up from there; what ranks exchange must not depend on them."""
     if tfhybrid.rank() == 0:

@@ -27,15 +27,16 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
 }
 
 
-def keras_model(seed: int = 0, optimizer=None, **options) -> keras.Model:
+def keras_model(seed: int = 0, optimizer=None, regularizer=None, **options) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
 
     Args:
         seed: Of the dense weights.
         optimizer: Of the tables, where it is not the twin of the model's.
+        regularizer: Of the tables.
         **options: Of the `EmbeddingCollection`.
     """
-    user, item = (tfhybrid.TableConfig(dim, WIDE, optimizer) for dim in DIMS.values())
+    user, item = (tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer) for dim in DIMS.values())
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options
     )
@@ -69,6 +70,7 @@ def reference(
     *,
     dense_optimizer: training.Optimizer | None = None,
     prefix: str = "",
+    table_options: Mapping[str, object] | None = None,
     **options,
 ) -> training.Trainer:
     """Returns the reference of a model that was not trained yet.
@@ -78,10 +80,11 @@ def reference(
         optimizer: Of the tables.
         dense_optimizer: Of the dense weights, where it is another one.
         prefix: Of the collection.
+        table_options: Of `training.Table`.
         **options: Of `training.Trainer`.
     """
     tables = {
-        name: training.Table(prefix + name, table.config, optimizer)
+        name: training.Table(prefix + name, table.config, optimizer, **(table_options or {}))
         for name, table in collection(model).tables.items()
     }
     return training.Trainer(

@@ -136,13 +136,28 @@ class Table:
     Args:
         name: Name of the table, of which its initial values depend.
         config: Its `tfhybrid.TableConfig`.
-        optimizer: What updates it; a row that a step does not touch stays as it is.
+        optimizer: What updates it; a row that a step does not touch stays as it is, but for decay.
         seed: Seed of the job.
+        weight_decay: At every step all weights, those of keys without a row too, lose this times
+            the learning rate of themselves.
+        penalties: L1 and L2 of the rows of each step.
     """
 
-    def __init__(self, name: str, config, optimizer: Optimizer, seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        config,
+        optimizer: Optimizer,
+        seed: int = 0,
+        *,
+        weight_decay: float = 0.0,
+        penalties: tuple[float, float] = (0.0, 0.0),
+    ) -> None:
         self.dim = config.dim
         self.step = 0
+        self._shrinkage = optimizer.learning_rate * weight_decay
+        self._penalties = penalties
+        self._decay = 1.0  # of initial values
         self.rows: dict[int, np.ndarray] = {}
         self._states: dict[int, np.ndarray] = {}
         self._optimizer = optimizer
@@ -150,15 +165,27 @@ class Table:
 
     def lookup(self, keys: np.ndarray) -> np.ndarray:
         """Returns `keys.shape + (dim,)`."""
-        initial = native.initial_rows(*self._initializer, keys.ravel(), self.dim)
+        initial = native.initial_rows(*self._initializer, keys.ravel(), self.dim) * self._decay
         rows = [
             self.rows.get(key, row) for key, row in zip(keys.ravel().tolist(), initial, strict=True)
         ]
         return np.array(rows, np.float64).reshape(*keys.shape, self.dim)
 
+    def penalized(self, gradients: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Returns the reduced gradient of each key with that of the penalties."""
+        l1, l2 = self._penalties
+        rows = {key: self.lookup(np.array(key)) for key in gradients}
+        return {
+            key: gradient + l1 * np.sign(rows[key]) + 2 * l2 * rows[key]
+            for key, gradient in gradients.items()
+        }
+
     def update(self, gradients: Mapping[int, np.ndarray]) -> None:
-        """Applies the reduced gradient of each key."""
+        """Applies the gradient of each key."""
         self.step += 1
+        self._decay *= 1 - self._shrinkage
+        for row in self.rows.values():
+            row *= 1 - self._shrinkage
         for key, gradient in gradients.items():
             row = self.rows.setdefault(key, self.lookup(np.array(key)))
             if key not in self._states:
@@ -188,6 +215,25 @@ def reduce(
     return reduced
 
 
+def clip(kind: str, limit: float, gradients: Sequence[Sequence[np.ndarray]]) -> None:
+    """Clips gradients in place.
+
+    Args:
+        kind: `"value"`, `"norm"` or `"global_norm"`.
+        limit: To what.
+        gradients: Of each variable: of a table those of all keys, of a dense one the only one.
+    """
+    if kind == "value":
+        for part in (part for parts in gradients for part in parts):
+            np.clip(part, -limit, limit, out=part)
+        return
+    groups = gradients if kind == "norm" else [[part for parts in gradients for part in parts]]
+    for parts in groups:
+        norm = np.sqrt(sum(np.sum(part**2) for part in parts))
+        for part in parts:
+            part *= min(1.0, limit / norm) if norm else 1.0
+
+
 def sum_by_key(keys: np.ndarray, gradients: np.ndarray) -> dict[int, np.ndarray]:
     """Returns one rank's gradient of each of its keys."""
     unique, inverse = np.unique(keys.ravel(), return_inverse=True)
@@ -208,6 +254,9 @@ class Trainer:
         reduction: `"frequency"`, `"mean"` or `"sum"`.
         frozen: Names of tables that stay as they are.
         mean_loss: Whether the loss of a rank is the mean over its samples, or their sum.
+        weight_decay: Of the dense weights.
+        clipping: What of the gradients is clipped, `"value"`, `"norm"` or `"global_norm"`, and to
+            what.
     """
 
     def __init__(
@@ -220,6 +269,8 @@ class Trainer:
         reduction: str = "frequency",
         frozen: Sequence[str] = (),
         mean_loss: bool = True,
+        weight_decay: float = 0.0,
+        clipping: tuple[str, float] | None = None,
     ) -> None:
         self.fields = fields
         self.tables = tables
@@ -229,6 +280,8 @@ class Trainer:
         self._reduction = reduction
         self._trained = {name: table for name, table in tables.items() if name not in frozen}
         self._mean_loss = mean_loss
+        self._shrinkage = dense_optimizer.learning_rate * weight_decay
+        self._clipping = clipping
         self._step = 0
 
     def step(self, batches: Sequence[Batch]) -> list[float]:
@@ -260,13 +313,24 @@ class Trainer:
         self._step += 1
         if not sum(samples):
             return  # counted, but nothing is applied
+        sparse = {
+            name: table.penalized(
+                reduce([sparse[name] for _, sparse in results], samples, self._reduction)
+            )
+            for name, table in self._trained.items()
+        }
+        dense = [
+            np.average([dense[index] for dense, _ in results], axis=0, weights=samples)
+            for index in range(len(self.dense))
+        ]
+        if self._clipping is not None:
+            tables = [list(gradients.values()) for gradients in sparse.values()]
+            clip(*self._clipping, [*tables, *([gradient] for gradient in dense)])
         for name, table in self._trained.items():
-            ranks = [sparse[name] for _, sparse in results]
-            table.update(reduce(ranks, samples, self._reduction))
-        for index, (weight, state) in enumerate(zip(self.dense, self._states, strict=True)):
-            gradients = [dense[index] for dense, _ in results]
-            average = np.average(gradients, axis=0, weights=samples)
-            self._optimizer.update(weight, average, state, self._step)
+            table.update(sparse[name])
+        for weight, gradient, state in zip(self.dense, dense, self._states, strict=True):
+            weight *= 1 - self._shrinkage
+            self._optimizer.update(weight, gradient, state, self._step)
 
     def _gradients(self, keys: Keys, labels: np.ndarray):
         """Returns the loss, the dense gradients, and the sparse ones by table and key."""

@@ -166,6 +166,13 @@ def start(model: keras.Model, position: Position) -> None:
                 memory.optimizers,
             )
         return
+    if model.optimizer.sparse_update.clipping.kind == "global_norm":
+        if distributed.rank() == 0:
+            _log.warning(
+                "No state is kept for a restart from memory, which needs the dense half of a step "
+                "before the tables' half: global_clipnorm needs it behind. clipnorm does not"
+            )
+        return
     keeper = Keeper(model, memory.configuration)
     distributed.together(lambda: keeper.start(position))
 

@@ -111,7 +111,8 @@ class TableEntry:
     """A table of a checkpoint.
 
     `rows` are those of the table; its files hold them all if it is `whole`, else those that changed
-    since the base. `digest` is of the rows in the files.
+    since the base. `digest` is of the rows in the files. `decay` is what keys without a row have
+    decayed to, of their initial values.
 
     Raises:
         ValueError: A field is not of its type, or out of range.
@@ -127,6 +128,7 @@ class TableEntry:
     whole: bool
     digest: int
     files: list[str]
+    decay: float = 1.0  # what older checkpoints have
 
     def __post_init__(self) -> None:
         want(is_count(self.dim, _MAX_DIM + 1) and self.dim > 0, "a dim", self.dim)
@@ -139,6 +141,7 @@ class TableEntry:
         want(expected, "a number of rows or null", self.expected_rows)
         want(isinstance(self.whole, bool), "true or false", self.whole)
         want(is_count(self.digest, 2**64), "a digest of 64 bits", self.digest)
+        want(are_numbers([self.decay]) and 0 < self.decay <= 1, "a decay", self.decay)
         names = isinstance(self.files, list) and all(isinstance(name, str) for name in self.files)
         want(names and len(set(self.files)) == len(self.files), "names of files", self.files)
 

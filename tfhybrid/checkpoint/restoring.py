@@ -218,6 +218,7 @@ class _Restoring:
                 self.folder,
             )
         table.clear()
+        table.set_decay(entry.decay)
         table.reserve(entry.rows)
         for block in stored.updates(table.name):
             states = block.states if same_optimizer else None

@@ -277,4 +277,5 @@ def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> 
         whole=frozen.whole,
         digest=digest,
         files=files,
+        decay=frozen.decay,
     )

@@ -42,6 +42,7 @@ class StockTable(tf.Module):
         kind, self._a, self._b = initializers.get(table.config.initializer).native
         self._kind = _KINDS[kind]
         self._seed = table_seed(current_job().seed, table.name)
+        self._decay = table.decay
         keys = _sorted_keys(table, min_norm)
         self.rows = len(keys)
         # In host memory, where the table lies too.
@@ -101,7 +102,8 @@ class StockTable(tf.Module):
 
     def _values_of_unseen(self, keys: tf.Tensor) -> tf.Tensor:
         kind = "zeros" if self._unseen == "zeros" else self._kind
-        return initial_values(kind, self._a, self._b, self._seed, keys, self.dim)
+        values = initial_values(kind, self._a, self._b, self._seed, keys, self.dim)
+        return values if self._decay == 1.0 else values * self._decay
 
 
 def _sorted_keys(table: Table, min_norm: float) -> np.ndarray:

@@ -43,6 +43,8 @@ class UpdateRef:
         host: The host of this rank.
         reduction: `"frequency"`, `"sum"` or `"mean"`.
         wire_dtype: What gradients are rounded to in messages between hosts.
+        clipping: What of the reduced gradients is clipped, one of `CLIPPINGS`.
+        clip_limit: To what.
     """
 
     tables: tuple[TableRef, ...]
@@ -52,6 +54,8 @@ class UpdateRef:
     host: int
     reduction: str
     wire_dtype: str
+    clipping: str
+    clip_limit: float
 
     @property
     def proxies(self) -> list[tf.Tensor]:
@@ -61,12 +65,26 @@ class UpdateRef:
     @property
     def attributes(self) -> dict[str, Any]:
         """What all ops of an update are told."""
-        names = ("update", "sync", "hosts", "host", "reduction", "wire_dtype")
+        names = ("update", "sync", "hosts", "host", "reduction", "wire_dtype", "clipping")
         return {
             "tables": [table.name for table in self.tables],
             "dims": [table.dim for table in self.tables],
             **{name: getattr(self, name) for name in names},
+            "clip_limit": self.clip_limit,
         }
+
+
+class StepNumbers(NamedTuple):
+    """The numbers of a step, the same on all ranks.
+
+    Args:
+        learning_rates: float32 `[tables]`.
+        dense_squares: float64, of the dense variables' gradients as `square_sum` adds them up; read
+            where gradients are clipped by global norm.
+    """
+
+    learning_rates: tf.Tensor
+    dense_squares: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,37 +264,35 @@ def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
     return _ops.tfhybrid_pack_gradients(**contribution.inputs, **update.attributes)
 
 
-def apply_gathered(
-    update: UpdateRef, messages: tf.Tensor, learning_rates: tf.Tensor
-) -> tf.Operation:
+def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
     """Lets the leader apply the messages of all ranks; elsewhere notes that it will.
 
     Args:
         update: Of which tables.
         messages: int64 `[words]`, the messages of all ranks end to end.
-        learning_rates: float32 `[tables]`.
+        numbers: Of the step.
     """
     return _ops.tfhybrid_apply_gathered(
         proxies=update.proxies,
         messages=messages,
-        learning_rates=learning_rates,
+        **numbers._asdict(),
         **update.attributes,
     )
 
 
 def post_gradients(
-    update: UpdateRef, contribution: Contribution, learning_rates: tf.Tensor
+    update: UpdateRef, contribution: Contribution, numbers: StepNumbers
 ) -> tf.Operation:
     """Posts this rank's gradients to the leader of its host, through shared memory.
 
     Args:
         update: Of which tables.
         contribution: What this rank brings.
-        learning_rates: float32 `[tables]`.
+        numbers: Of the step.
     """
     return _ops.tfhybrid_post_gradients(
         proxies=update.proxies,
-        learning_rates=learning_rates,
+        **numbers._asdict(),
         **contribution.inputs,
         **update.attributes,
     )
@@ -315,21 +331,35 @@ def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.
     )
 
 
-def commit_update(
-    update: UpdateRef, complaints: tf.Tensor, learning_rates: tf.Tensor
-) -> tf.Operation:
+def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
     """Applies what was staged, or tells all who wait why it will not come; on the leader.
 
     Args:
         update: Of which tables.
         complaints: uint8 `[n]`, those of all hosts.
-        learning_rates: float32 `[tables]`.
+        numbers: Of the step.
     """
     return _ops.tfhybrid_commit_update(
         proxies=update.proxies,
         complaints=complaints,
-        learning_rates=learning_rates,
+        **numbers._asdict(),
         **update.attributes,
+    )
+
+
+def square_sum(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns the sum of the squares of all tensors, float64, the same bits on all ranks."""
+    return _ops.tfhybrid_square_sum(gradients=[tf.cast(g, tf.float32) for g in gradients])
+
+
+def clip_factor(update: UpdateRef) -> tf.Tensor:
+    """Returns what clipping multiplied the gradients of the last update by, float32.
+
+    It waits until that is applied on this host.
+    """
+    names = update.attributes
+    return _ops.tfhybrid_clip_factor(
+        proxies=update.proxies, tables=names["tables"], dims=names["dims"]
     )
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.optimizers import sparse
+from tfhybrid.optimizers.clipping import clipping_of
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
 from tfhybrid.optimizers.sparse_update import SparseUpdate, checked_gradients
 from tfhybrid.optimizers.twin import twin
@@ -24,9 +25,6 @@ _ordinals = itertools.count()
 # Options that Keras applies to what it sees, the dense side alone, and what to do instead.
 _REFUSED = {
     "gradient_accumulation_steps": "use DistributedOptimizer(backward_passes_per_step=...)",
-    "global_clipnorm": "its norm would leave the tables out",
-    "clipnorm": "it would leave the tables out",
-    "clipvalue": "it would leave the tables out",
     "use_ema": "the average would leave the tables out",
     "loss_scale_factor": "use the policy 'mixed_bfloat16', which needs no scaling",
 }
@@ -46,7 +44,9 @@ def DistributedOptimizer(
     Dense gradients are averaged over the samples of all ranks and applied by every rank to its own
     copy. Sparse gradients go to the leader of each host; for each key they are summed, divided as
     `reduction` says, and applied once per host. Tables without an optimizer of their own take the
-    optimizer's native twin and follow its learning rate.
+    optimizer's native twin and follow its learning rate. `clipvalue`, `clipnorm` and
+    `global_clipnorm` clip what the reduction over ranks gives: a table's gradients of a step are
+    one variable's, each key once.
 
     Ranks may have different numbers of batches, and short ones. In `fit` a rank that has none left
     goes on to take part without samples; a loop of one's own calls `optimizer.join()` when its data
@@ -107,7 +107,10 @@ def DistributedOptimizer(
     base = type(optimizer)
     distributed_class: Any = type(base.__name__, (_Distributed, base), {})
     wrapped = distributed_class.from_config(optimizer.get_config())
-    update = SparseUpdate(reduction, sync, wire_dtype, f"update_{next(_ordinals)}")
+    clipping = clipping_of(wrapped)
+    if clipping.kind == "global_norm":
+        wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see
+    update = SparseUpdate(reduction, sync, wire_dtype, clipping, f"update_{next(_ordinals)}")
     wrapped.start_distributed(DistributedStep(update, on_nonfinite, backward_passes_per_step))
     return wrapped
 

@@ -13,7 +13,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import table_ops
 from tfhybrid.ops.feature_keys import FeatureKeys
-from tfhybrid.ops.table_ops import Contribution
+from tfhybrid.ops.table_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches
 from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
@@ -243,7 +243,9 @@ class DistributedStep:
         kept before the post: wherever a table has the update, the state that goes with it is kept.
         """
         keeper = self.sparse_update.keeper
-        if not trained.proxies:
+        if self.sparse_update.clipping.kind == "global_norm":
+            step = self._apply_clipped(trained, contribution, reduce())
+        elif not trained.proxies:
             step = self._apply_dense(trained, reduce())
         elif keeper is None:
             self._update_tables(trained, contribution, trained.rates())
@@ -264,7 +266,27 @@ class DistributedStep:
         self, trained: Trained, contribution: Contribution, rates: tf.Tensor
     ) -> None:
         update = self.sparse_update.update_of(trained.proxies)
-        self.sparse_update.apply(update, contribution, rates)
+        numbers = StepNumbers(rates, tf.zeros([], tf.float64))
+        self.sparse_update.apply(update, contribution, numbers)
+
+    def _apply_clipped(
+        self, trained: Trained, contribution: Contribution, step: dense_step.DenseStep
+    ) -> dense_step.DenseStep:
+        """Applies what is clipped by the norm over dense variables and tables together.
+
+        The leader learns the dense part with the post; what it finds comes back with the tables'
+        next version, for which the dense half waits.
+        """
+        squares = table_ops.square_sum(step.gradients)
+        if trained.proxies:
+            update = self.sparse_update.update_of(trained.proxies)
+            self.sparse_update.apply(update, contribution, StepNumbers(trained.rates(), squares))
+            factor = table_ops.clip_factor(update)
+        else:
+            limit = tf.constant(self.sparse_update.clipping.limit, tf.float64)
+            factor = limit / tf.maximum(tf.sqrt(squares), limit)
+        clipped = [gradient * tf.cast(factor, gradient.dtype) for gradient in step.gradients]
+        return self._apply_dense(trained, step._replace(gradients=clipped))
 
     def _apply_dense(self, trained: Trained, step: dense_step.DenseStep) -> dense_step.DenseStep:
         tf.cond(

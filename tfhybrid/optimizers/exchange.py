@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.ops import table_ops
-from tfhybrid.ops.table_ops import UpdateRef
+from tfhybrid.ops.table_ops import StepNumbers, UpdateRef
 from tfhybrid.optimizers.route_choice import ALLGATHER, OWNER_REDUCE, RouteChoice
 
 _log = logging.getLogger("tfhybrid.exchange")
@@ -36,7 +36,7 @@ class Exchange:
                 self._choice = RouteChoice(link, len(set(distributed.hosts())))
         self._choosing = tf.Variable(self._choice is not None, trainable=False)
 
-    def run(self, update: UpdateRef, learning_rates: tf.Tensor) -> None:
+    def run(self, update: UpdateRef, numbers: StepNumbers) -> None:
         """Merges what this host's ranks posted, exchanges it, and applies what all hosts say."""
         message, splits, route = table_ops.merge_host(update, self._next_route)
         messages = tf.cond(
@@ -50,7 +50,7 @@ class Exchange:
             lambda: distributed.gather_from_hosts(complaint, f"{self._name}.complaints"),
             lambda: complaint,
         )
-        table_ops.commit_update(update, complaints, learning_rates)
+        table_ops.commit_update(update, complaints, numbers)
         if self._choice is not None:
             words = tf.size(messages, tf.int64)
             tf.cond(

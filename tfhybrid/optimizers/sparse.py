@@ -10,6 +10,7 @@ import keras
 from tfhybrid.errors import ConfigError
 from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 
+Regularizer: TypeAlias = keras.regularizers.Regularizer
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
@@ -20,9 +21,14 @@ class SparseOptimizer:
     Args:
         learning_rate: A number, or a Keras schedule over the optimizer's iterations. `None` follows
             the learning rate of the Keras optimizer that `DistributedOptimizer` wraps.
+        weight_decay: At every step all embeddings shrink by `learning_rate * weight_decay` of
+            themselves, apart from what gradients do to them (Loshchilov and Hutter, 2019): rows
+            that no step touches too, and keys that have no row yet. A step costs nothing more for
+            them.
     """
 
     learning_rate: LearningRate | None = None
+    weight_decay: float = dataclasses.field(default=0.0, kw_only=True)
 
     kind: ClassVar[OptimizerKind]
 
@@ -40,11 +46,16 @@ class SparseOptimizer:
         """Returns the shape of a row's state in a table of that dim."""
         return (self.slots, dim)
 
-    @property
-    def native(self) -> tuple[float, ...]:
-        """The kind and `OPTIMIZER_NUMBERS`, 0 where it has none."""
-        numbers = (float(getattr(self, name, 0.0)) for name in OPTIMIZER_NUMBERS)
-        return (int(self.kind), *numbers)
+    def native(self, regularizer: Regularizer | None = None) -> tuple[float, ...]:
+        """Returns the kind and `OPTIMIZER_NUMBERS`, 0 where it has none.
+
+        Args:
+            regularizer: Of the table.
+        """
+        l1, l2 = penalties(regularizer)
+        found = {"penalty_l1": l1, "penalty_l2": l2}
+        numbers = (found.get(name, getattr(self, name, 0.0)) for name in OPTIMIZER_NUMBERS)
+        return (int(self.kind), *map(float, numbers))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,14 +241,50 @@ class Ftrl(SparseOptimizer):
         return self.l2_shrinkage_regularization_strength
 
 
+@dataclasses.dataclass(frozen=True)
+class AdamW(Adam):
+    """`Adam` with the arguments, in order, and the defaults of `keras.optimizers.AdamW`."""
+
+    weight_decay: float = 0.004
+
+
 _NAMES = {
     "sgd": SGD,
     "adagrad": Adagrad,
     "row_adagrad": RowAdagrad,
     "adam": Adam,
+    "adamw": AdamW,
     "rmsprop": RMSprop,
     "ftrl": Ftrl,
 }
+
+
+def penalties(regularizer: Regularizer | str | None) -> tuple[float, float]:
+    """Returns the L1 and L2 factors of a Keras regularizer, an object or a name of one.
+
+    Raises:
+        ConfigError: It is no sum of an L1 and an L2 penalty.
+
+    Example:
+
+    >>> import keras
+    >>> penalties(keras.regularizers.L2(0.5))
+    (0.0, 0.5)
+    """
+    try:
+        found = keras.regularizers.get(regularizer)
+    except ValueError:
+        found = regularizer
+    if found is None:
+        return 0.0, 0.0
+    if not isinstance(
+        found, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2
+    ):
+        raise ConfigError(
+            "A table's regularizer is keras.regularizers.L1, L2 or L1L2, or the name of one. "
+            f"Received: {regularizer!r}"
+        )
+    return float(getattr(found, "l1", 0.0)), float(getattr(found, "l2", 0.0))
 
 
 def get(optimizer: SparseOptimizer | str) -> SparseOptimizer:

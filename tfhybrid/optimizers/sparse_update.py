@@ -11,7 +11,8 @@ from tfhybrid import distributed
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import table_ops
-from tfhybrid.ops.table_ops import Contribution, UpdateRef
+from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
+from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import Exchange
 from tfhybrid.optimizers.sparse import SparseOptimizer
 from tfhybrid.store import current_job
@@ -33,10 +34,13 @@ class SparseUpdate:
             it has; `"sum"`, nothing.
         sync: How gradients reach the leaders, one of `SYNCS`, or `None` for the best.
         wire_dtype: What gradients are rounded to between hosts, one of `WIRE_DTYPES`.
+        clipping: Of the reduced gradients.
         name: Tells its collectives from those of others.
     """
 
-    def __init__(self, reduction: str, sync: str | None, wire_dtype: str, name: str) -> None:
+    def __init__(
+        self, reduction: str, sync: str | None, wire_dtype: str, clipping: Clipping, name: str
+    ) -> None:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
         if wire_dtype not in WIRE_DTYPES:
@@ -44,10 +48,12 @@ class SparseUpdate:
         self.reduction = reduction
         self.sync = _checked_sync(sync)
         self.wire_dtype = wire_dtype
+        self.clipping = clipping
         self.name = name
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
         self.keeper: Keeper | None = None  # of the state that goes with each update
         self._optimizers: dict[str, SparseOptimizer] = {}
+        self._native: dict[str, tuple[float, ...]] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
         exchanged = self.sync not in ("shared_memory", "allgather")
@@ -58,18 +64,22 @@ class SparseUpdate:
         tables = {}
         for name, optimizer in self._optimizers.items():
             rate: Any = optimizer.learning_rate
-            tables[name] = [optimizer.native, rate.get_config() if callable(rate) else rate]
+            tables[name] = [self._native[name], rate.get_config() if callable(rate) else rate]
         return {
             "reduction": self.reduction,
             "sync": self.sync,
             "wire_dtype": self.wire_dtype,
+            "clipping": self.clipping,
             "tables": tables,
         }
 
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
         """Gives a table its optimizer; before the first `apply` that names it."""
-        proxy.table.set_optimizer(optimizer.native, optimizer.state_shape(proxy.table.dim))
-        self._optimizers[proxy.table.name] = optimizer
+        table = proxy.table
+        native = optimizer.native(table.config.regularizer)
+        table.set_optimizer(native, optimizer.state_shape(table.dim))
+        self._optimizers[table.name] = optimizer
+        self._native[table.name] = native
 
     def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:
         """Returns the update of some tables, for the other methods.
@@ -93,6 +103,8 @@ class SparseUpdate:
             host=job.host,
             reduction=self.reduction,
             wire_dtype=self.wire_dtype,
+            clipping=self.clipping.kind,
+            clip_limit=self.clipping.limit,
         )
 
     def learning_rates(
@@ -110,20 +122,18 @@ class SparseUpdate:
         """
         return tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
 
-    def apply(
-        self, update: UpdateRef, contribution: Contribution, learning_rates: tf.Tensor
-    ) -> None:
+    def apply(self, update: UpdateRef, contribution: Contribution, numbers: StepNumbers) -> None:
         """Updates the tables with what all ranks bring."""
         if update.sync == "gathered":
             message = table_ops.pack_gradients(update, contribution)
             messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
-            table_ops.apply_gathered(update, messages, learning_rates)
+            table_ops.apply_gathered(update, messages, numbers)
             return
-        posted = table_ops.post_gradients(update, contribution, learning_rates)
+        posted = table_ops.post_gradients(update, contribution, numbers)
         if self._exchange is not None:
             # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.
             with tf.control_dependencies([posted] if posted is not None else []):
-                self._exchange.run(update, learning_rates)
+                self._exchange.run(update, numbers)
 
     def _rate(
         self, proxy: TableProxy, keras_rate: Callable[[], tf.Tensor], iterations: tf.Tensor

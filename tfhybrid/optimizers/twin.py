@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import keras
 
 from tfhybrid.errors import UnsupportedError
@@ -12,8 +14,8 @@ def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
     """Returns the native twin of a Keras optimizer; it follows the Keras learning rate.
 
     Args:
-        optimizer: `keras.optimizers.SGD`, `Adagrad`, `Adam`, `RMSprop`, or `Ftrl` with the default
-            `learning_rate_power`; without weight decay.
+        optimizer: `keras.optimizers.SGD`, `Adagrad`, `Adam`, `AdamW`, `RMSprop`, or `Ftrl` with
+            the default `learning_rate_power`.
 
     Raises:
         UnsupportedError: It has no twin; the message lists those that have.
@@ -24,21 +26,19 @@ def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
     >>> twin(keras.optimizers.Adagrad(0.05)).epsilon
     1e-07
     """
-    found = None if optimizer.weight_decay else _twin_of(optimizer)
+    found = _twin_of(optimizer)
     if found is None:
         raise UnsupportedError(
             "Tables without an optimizer of their own take the twin of the Keras optimizer: SGD, "
-            "Adagrad, Adam, RMSprop, or Ftrl with learning_rate_power=-0.5, and without "
-            "weight_decay. Give TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)) to keep "
-            f"another one for the dense weights. Received: {type(optimizer).__name__}"
+            "Adagrad, Adam, AdamW, RMSprop, or Ftrl with learning_rate_power=-0.5. Give "
+            "TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)) to keep another one for the "
+            f"dense weights. Received: {type(optimizer).__name__}"
         )
-    return found
+    return dataclasses.replace(found, weight_decay=float(optimizer.weight_decay or 0.0))
 
 
 def _twin_of(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer | None:
     match optimizer:
-        case keras.optimizers.AdamW():
-            return None  # decays by default; a subclass of Adam, so it comes first
         case keras.optimizers.SGD():
             return SGD(None, optimizer.momentum, optimizer.nesterov and optimizer.momentum > 0)
         case keras.optimizers.Adagrad():

@@ -61,6 +61,9 @@ OPTIMIZER_NUMBERS = (
     "l2_shrinkage",
     "beta",
     "flags",
+    "weight_decay",
+    "penalty_l1",
+    "penalty_l2",
 )
 
 
@@ -107,6 +110,7 @@ class OptimizerConfigStruct(ctypes.Structure):
         ("epsilon", ctypes.c_float),
         *((name, ctypes.c_double) for name in ("beta_1", "beta_2", "momentum", "rho")),
         *((name, ctypes.c_double) for name in ("l1", "l2", "l2_shrinkage", "beta")),
+        *((name, ctypes.c_double) for name in ("weight_decay", "penalty_l1", "penalty_l2")),
     ]
 
 
@@ -119,7 +123,10 @@ class TableStatsStruct(ctypes.Structure):
 class FrozenTableStruct(ctypes.Structure):
     """`tfhybrid_frozen_table`."""
 
-    _fields_ = [(name, ctypes.c_int64) for name in ("rows", "version", "parts", "whole")]
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("rows", "version", "parts", "whole")),
+        ("decay", ctypes.c_double),
+    ]
 
 
 class TableFileStruct(ctypes.Structure):

@@ -61,12 +61,14 @@ class FrozenTable(NamedTuple):
     """A table at one moment.
 
     `rows` are the table's; `whole` says whether its parts hold all of them, or those that changed.
+    `decay` is the table's.
     """
 
     rows: int
     version: int
     parts: int
     whole: bool
+    decay: float
 
 
 class TableFile(NamedTuple):
@@ -149,6 +151,16 @@ class Table:
     def version(self) -> int:
         """Updates applied."""
         return int(self._counters().version)
+
+    @property
+    def decay(self) -> float:
+        """What keys without a row have decayed to, of their initial values.
+
+        Weight decay shrinks them like any other; 1 without it.
+        """
+        decay = ctypes.c_double()
+        self._call("table_decay", ctypes.byref(decay))
+        return decay.value
 
     def stats(self, *, count_nan: bool = False) -> TableStats:
         """Returns rows, version and bytes of the table on this host.
@@ -244,11 +256,13 @@ class Table:
 
         Args:
             only_changed: Keep those that changed since the last `freeze` or `track_changes`. All
-                are kept where changes are not tracked.
+                are kept where changes are not tracked, and where weights decay.
         """
         struct = native.FrozenTableStruct()
         self._call("table_freeze", ctypes.c_int(only_changed), ctypes.byref(struct))
-        return FrozenTable(struct.rows, struct.version, struct.parts, bool(struct.whole))
+        return FrozenTable(
+            struct.rows, struct.version, struct.parts, bool(struct.whole), struct.decay
+        )
 
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
         """Writes a part of the frozen rows as safetensors; several threads may write several.
@@ -348,6 +362,10 @@ class Table:
     def clear(self) -> None:
         """Forgets all rows; the leader alone, and not while a step runs."""
         self._call("table_clear")
+
+    def set_decay(self, decay: float) -> None:
+        """Continues with a table that was cleared; the leader alone. See `decay`."""
+        self._call("table_set_decay", ctypes.c_double(decay))
 
     def set_version(self, version: int) -> None:
         """Continues from `version` after loading; every rank calls it, the leader first."""

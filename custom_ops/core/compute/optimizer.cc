@@ -210,7 +210,8 @@ uint32_t FlagsOf(OptimizerKind kind) {
 bool operator==(const OptimizerConfig& a, const OptimizerConfig& b) {
   const auto numbers = [](const OptimizerConfig& c) {
     return std::make_tuple(c.kind, c.flags, c.initial_accumulator_value, c.epsilon, c.beta_1,
-                           c.beta_2, c.momentum, c.rho, c.l1, c.l2, c.l2_shrinkage, c.beta);
+                           c.beta_2, c.momentum, c.rho, c.l1, c.l2, c.l2_shrinkage, c.beta,
+                           c.weight_decay, c.penalty_l1, c.penalty_l2);
   };
   return numbers(a) == numbers(b);
 }
@@ -233,7 +234,8 @@ Status ValidateOptimizer(const OptimizerConfig& config) {
                          config.rho);
   }
   for (const double number : {double{config.epsilon}, double{config.initial_accumulator_value},
-                              config.l1, config.l2, config.l2_shrinkage, config.beta}) {
+                              config.l1, config.l2, config.l2_shrinkage, config.beta,
+                              config.weight_decay, config.penalty_l1, config.penalty_l2}) {
     if (IsNonNegative(number)) continue;
     return Status::Error(
         StatusCode::kInvalidArgument,

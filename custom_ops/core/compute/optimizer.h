@@ -50,6 +50,10 @@ struct OptimizerConfig {
   double l2 = 0.0;
   double l2_shrinkage = 0.0;
   double beta = 0.0;
+  // Of every optimizer (core/compute/row_update.h).
+  double weight_decay = 0.0;
+  double penalty_l1 = 0.0;
+  double penalty_l2 = 0.0;
 };
 
 bool operator==(const OptimizerConfig& a, const OptimizerConfig& b);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/compute/row_update.h"
 #include "core/util/copy_floats.h"
 
 namespace tfhybrid {
@@ -13,22 +14,22 @@ constexpr size_t kPieceWords = 4;
 
 }  // namespace
 
-FrozenTable::FrozenTable(int64_t rows, uint64_t version, const RowLocator& locator, int64_t dim,
+FrozenTable::FrozenTable(const Moment& moment, const RowLocator& locator, int64_t dim,
                          int64_t state_floats, const std::vector<Source>& sources,
                          const ChangedRows* changed)
-    : table_rows_(rows),
-      version_(version),
+    : moment_(moment),
       locator_(locator),
       dim_(dim),
       state_floats_(state_floats),
       whole_(changed == nullptr) {
   int64_t first_row = 0;
-  for (size_t number = 0; number < sources.size() && first_row < rows; ++number) {
+  for (size_t number = 0; number < sources.size() && first_row < moment.rows; ++number) {
     chunks_.push_back(std::make_unique<Chunk>());
     Chunk* const chunk = chunks_.back().get();
     chunk->source = sources[number];
     const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
-    const int64_t frozen = FreezeChunk(first_row, std::min(room, rows - first_row), changed, chunk);
+    const int64_t frozen =
+        FreezeChunk(first_row, std::min(room, moment.rows - first_row), changed, chunk);
     first_row += room;
     if (frozen == 0) continue;
     if (parts_.empty() || parts_.back().rows + frozen > locator_.MostChunkRows()) {
@@ -55,7 +56,7 @@ int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedR
 }
 
 void FrozenTable::Keep(int64_t row, const TableRow& now) {
-  if (row >= table_rows_) return;
+  if (row >= moment_.rows) return;
   const RowLocator::Place place = locator_.Locate(row);
   Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
   Word& word = chunk.words[static_cast<size_t>(place.offset / kWordRows)];
@@ -108,6 +109,7 @@ void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Curso
   // Keys of rows that exist never change.
   *out->key++ = chunk.source.keys[place];
   CopyFloats(from, dim_, out->embedding);
+  if (moment_.decay != 1.0) ScaleRow(static_cast<float>(moment_.decay), dim_, out->embedding);
   CopyFloats(from_state, state_floats_, out->state);
   out->embedding += dim_;
   out->state += state_floats_;

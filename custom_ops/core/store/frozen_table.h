@@ -37,12 +37,22 @@ class FrozenTable {
     const float* states;  // null where the optimizer has none
   };
 
-  // `changed` says which rows; null for all.
-  FrozenTable(int64_t rows, uint64_t version, const RowLocator& locator, int64_t dim,
-              int64_t state_floats, const std::vector<Source>& sources, const ChangedRows* changed);
+  // Of the table, when it was frozen.
+  struct Moment {
+    int64_t rows;
+    uint64_t version;
+    double decay;  // what embeddings lie divided by
+    double initial_decay;
+  };
 
-  int64_t table_rows() const { return table_rows_; }
-  uint64_t version() const { return version_; }
+  // `changed` says which rows; null for all.
+  FrozenTable(const Moment& moment, const RowLocator& locator, int64_t dim, int64_t state_floats,
+              const std::vector<Source>& sources, const ChangedRows* changed);
+
+  int64_t table_rows() const { return moment_.rows; }
+  uint64_t version() const { return moment_.version; }
+  // What a key without a row has decayed to, of its initial value.
+  double decay() const { return moment_.decay * moment_.initial_decay; }
   int64_t dim() const { return dim_; }
   int64_t state_floats() const { return state_floats_; }
   // Whether it has all rows of the table.
@@ -54,7 +64,8 @@ class FrozenTable {
   // Before `row`, which lies at `now`, changes.
   void Keep(int64_t row, const TableRow& now);
 
-  // Copies the rows of a part as they were, in the order of their creation. Each part once.
+  // Copies the rows of a part as they were, in the order of their creation, with embeddings as they
+  // are worth. Each part once.
   void Read(int64_t part, int64_t* keys, float* embeddings, float* states);
 
  private:
@@ -88,8 +99,7 @@ class FrozenTable {
   void ReadChunk(Chunk* chunk, Cursor* out);
   void CopyRow(const Chunk& chunk, int64_t place, bool changed, Cursor* out) const;
 
-  const int64_t table_rows_;
-  const uint64_t version_;
+  const Moment moment_;
   const RowLocator locator_;
   const int64_t dim_;
   const int64_t state_floats_;

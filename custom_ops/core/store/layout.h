@@ -20,7 +20,7 @@
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 3;
+inline constexpr uint32_t kFormatVersion = 4;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -78,8 +78,11 @@ struct TableOptimizer {
   double l2;
   double l2_shrinkage;
   double beta;
+  double weight_decay;
+  double penalty_l1;
+  double penalty_l2;
 };
-static_assert(sizeof(TableOptimizer) == 80);
+static_assert(sizeof(TableOptimizer) == 104);
 
 // Each on a cache line of its own: `version` is waited for, the rest is read at the start of every
 // lookup.
@@ -88,6 +91,11 @@ struct TableCounters {
   alignas(64) uint64_t rows;     // atomic: rows that are fully written
   uint64_t chunks;               // atomic: chunks that can be mapped
   uint64_t index_generation;     // atomic: the index that can be mapped
+  // With weight decay embeddings lie divided by `decay`; what a key without a row reads is
+  // multiplied by both. Written before the version that they belong to; 1 without decay.
+  double decay;          // atomic
+  double initial_decay;  // atomic
+  float clip_factor;     // atomic: of the last update's gradients
   alignas(64)
       uint64_t failed;  // atomic: 0, or the StatusCode of an update that failed; `failure` says why
   char failure[kMaxFailure];

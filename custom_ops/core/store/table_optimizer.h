@@ -19,7 +19,10 @@ inline TableOptimizer ToLayout(const OptimizerConfig& config) {
           config.l1,
           config.l2,
           config.l2_shrinkage,
-          config.beta};
+          config.beta,
+          config.weight_decay,
+          config.penalty_l1,
+          config.penalty_l2};
 }
 
 // Not yet checked.
@@ -35,7 +38,10 @@ inline OptimizerConfig FromLayout(const TableOptimizer& saved) {
           saved.l1,
           saved.l2,
           saved.l2_shrinkage,
-          saved.beta};
+          saved.beta,
+          saved.weight_decay,
+          saved.penalty_l1,
+          saved.penalty_l2};
 }
 
 }  // namespace tfhybrid

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/compute/optimizer.h"
+#include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
 #include "core/store/table_optimizer.h"
 #include "core/util/copy_floats.h"
@@ -19,6 +20,13 @@ constexpr int kWaitSliceMs = 200;
 
 uint64_t LoadAcquire(const uint64_t& counter) {
   return __atomic_load_n(&counter, __ATOMIC_ACQUIRE);
+}
+
+template <typename Number>
+Number Load(const Number& counter) {
+  Number value;
+  __atomic_load(&counter, &value, __ATOMIC_ACQUIRE);
+  return value;
 }
 
 // Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
@@ -61,6 +69,18 @@ Initializer TableReader::initializer() const {
 }
 
 uint64_t TableReader::version() const { return LoadAcquire(segment().counters.version); }
+
+double TableReader::decay() const {
+  return Load(segment().counters.decay) * Load(segment().counters.initial_decay);
+}
+
+float TableReader::clip_factor() const { return Load(segment().counters.clip_factor); }
+
+float TableReader::RowDecay() const { return static_cast<float>(Load(segment().counters.decay)); }
+
+float TableReader::InitialDecay() const {
+  return static_cast<float>(Load(segment().counters.initial_decay));
+}
 
 TableStats TableReader::Stats() const {
   const TableCounters& counters = segment().counters;
@@ -188,25 +208,38 @@ Status TableReader::Visit(Span<const int64_t> keys, const Take& take) {
 Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
   const int64_t width = dim();
   const Initializer initial = initializer();
+  const float row_decay = RowDecay(), initial_decay = InitialDecay();
   return Visit(keys, [&](const float* row, int64_t key) {
     float* target = out.Next();
     if (row != nullptr) {
       CopyFloats(row, width, target);
     } else {
       InitializeRow(initial, shape().seed, key, Span<float>(target, width));
+      if (initial_decay != 1.0f) ScaleRow(initial_decay, width, target);
     }
+    if (row_decay != 1.0f) ScaleRow(row_decay, width, target);
   });
 }
 
 Status TableReader::LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first,
                                int64_t last, RowCursor<float> out) {
   const Initializer initial = initializer();
-  std::vector<float> initial_row(static_cast<size_t>(dim()));
+  const float row_decay = RowDecay(), initial_decay = InitialDecay();
+  std::vector<float> scratch(static_cast<size_t>(dim()));
   BagCombiner combiner(bags, first, last, dim(), out);
   const int64_t begin = bags.splits[first];
   return Visit(keys.subspan(begin, bags.splits[last] - begin), [&](const float* row, int64_t key) {
-    if (row == nullptr) InitializeRow(initial, shape().seed, key, initial_row);
-    combiner.Add(row != nullptr ? row : initial_row.data());
+    if (row == nullptr) {
+      InitializeRow(initial, shape().seed, key, scratch);
+      if (initial_decay != 1.0f) ScaleRow(initial_decay, dim(), scratch.data());
+      row = scratch.data();
+    }
+    if (row_decay != 1.0f) {
+      if (row != scratch.data()) CopyFloats(row, dim(), scratch.data());
+      ScaleRow(row_decay, dim(), scratch.data());
+      row = scratch.data();
+    }
+    combiner.Add(row);
   });
 }
 
@@ -249,6 +282,9 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
     std::memcpy(keys + done, chunk_keys + place.offset, static_cast<size_t>(run) * sizeof(int64_t));
     std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
                 static_cast<size_t>(run * dim()) * sizeof(float));
+    if (const float decay = RowDecay(); decay != 1.0f) {
+      ScaleRow(decay, run * dim(), embeddings + done * dim());
+    }
     done += run;
   }
   return Status::Ok();

@@ -53,6 +53,10 @@ class TableReader {
   TableOptimizer optimizer() const { return segment().optimizer; }
   TableStats Stats() const;
   uint64_t version() const;
+  // What a key without a row has decayed to, of its initial value; 1 without weight decay.
+  double decay() const;
+  // What the gradients of the last update were multiplied by when they were clipped by norm.
+  float clip_factor() const;
 
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
@@ -103,6 +107,9 @@ class TableReader {
   // Calls `take(row, key)` for each key, in order; the row is null where the key has none.
   template <typename Take>
   Status Visit(Span<const int64_t> keys, const Take& take);
+  // What embeddings lie divided by, and initial values are to be multiplied by beside it.
+  float RowDecay() const;
+  float InitialDecay() const;
   // Rows that exist now and are mapped.
   int64_t MappedRows(const View& view) const;
   // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
 #include "core/store/table_optimizer.h"
 #include "core/util/copy_floats.h"
@@ -21,6 +22,9 @@ constexpr int64_t kFirstIndexSlots = 128;
 // How far ahead of the row in hand the next ones are fetched when an optimizer runs.
 constexpr int64_t kPrefetchDistance = 8;
 constexpr int64_t kInitialiseCostNs = 100;
+// Below it, decay() is multiplied by its inverse. Powers of two, so that no bit is lost, and far
+// enough from the ends of float that embeddings neither overflow nor vanish.
+constexpr double kLeastDecay = 0x1p-32;
 
 // The largest power of two of rows whose embeddings, or the state of the optimizer with most of it,
 // fill one chunk.
@@ -57,6 +61,8 @@ TableShape ShapeOf(const TableConfig& config) {
   shape.chunk_log2 = static_cast<uint32_t>(ChunkLog2(config.dim));
   return shape;
 }
+
+void Store(double* counter, double value) { __atomic_store(counter, &value, __ATOMIC_RELEASE); }
 
 // Held while rows are overwritten without a journal.
 class LoadingMark {
@@ -95,6 +101,9 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
                                           sizeof(TableSegment), "table '" + config.name + "'"));
   auto* segment = reinterpret_cast<TableSegment*>(file.mutable_data());
   segment->shape = ShapeOf(config);
+  segment->counters.decay = 1.0;
+  segment->counters.initial_decay = 1.0;
+  segment->counters.clip_factor = 1.0f;
   SealTable(segment);
   const std::string final_path = paths.Table();
   std::unique_ptr<TableWriter> writer(new TableWriter(std::move(file), std::move(paths)));
@@ -168,12 +177,14 @@ void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_
   const TableShape& shape = table()->shape;
   const Initializer initializer = {static_cast<InitializerKind>(shape.initializer),
                                    shape.initializer_a, shape.initializer_b};
+  const auto decay = static_cast<float>(initial_decay());
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
     const RowLocator::Place place = locator_.Locate(first + i);
     chunks_[static_cast<size_t>(place.chunk)].keys[place.offset] = key;
     const TableRow row = Row(first + i);
     InitializeRow(initializer, shape.seed, key, Span<float>(row.embedding, dim()));
+    if (decay != 1.0f) ScaleRow(decay, dim(), row.embedding);
     InitializeState(optimizer_, dim(), row.state);
   }
 }
@@ -216,6 +227,32 @@ void TableWriter::PublishVersion(uint64_t version) {
   PublishWord(&table()->counters.version, version);
 }
 
+void TableWriter::PublishUpdate(uint64_t version, double decay, float clip_factor) {
+  Store(&table()->counters.decay, decay);
+  __atomic_store(&table()->counters.clip_factor, &clip_factor, __ATOMIC_RELEASE);
+  TFHYBRID_FAULT_POINT();
+  PublishVersion(version);
+}
+
+void TableWriter::NormalizeDecay(const ParallelFor& parallel_for) {
+  if (decay() >= kLeastDecay || frozen_ != nullptr) return;
+  // A leader that is killed here leaves rows that nobody can tell apart.
+  const LoadingMark mark(table());
+  parallel_for(rows(), dim(), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      ScaleRow(static_cast<float>(kLeastDecay), dim(), Row(row).embedding);
+    }
+  });
+  TFHYBRID_FAULT_POINT();
+  Store(&table()->counters.decay, decay() / kLeastDecay);
+  Store(&table()->counters.initial_decay, initial_decay() * kLeastDecay);
+}
+
+void TableWriter::SetInitialDecay(double decay) {
+  Store(&table()->counters.decay, 1.0);
+  Store(&table()->counters.initial_decay, decay);
+}
+
 void TableWriter::PublishFailure(const Status& why) {
   TableCounters& counters = table()->counters;
   std::strncpy(counters.failure, why.message().c_str(), kMaxFailure - 1);
@@ -237,11 +274,13 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   }
   RowSet set;
   TFHYBRID_RETURN_IF_ERROR(CreateMissing(unique.keys(), &set, parallel_for));
+  const auto decay = static_cast<float>(this->decay());
   parallel_for(unique.size(), dim(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const TableRow row = Row(set.rows[static_cast<size_t>(i)]);
       const int64_t source = sources[static_cast<size_t>(i)];
       CopyFloats(embeddings + source * row.dim, row.dim, row.embedding);
+      if (decay != 1.0f) ScaleRow(1.0f / decay, row.dim, row.embedding);
       TFHYBRID_FAULT_POINT();
       if (states == nullptr) {
         InitializeState(optimizer_, row.dim, row.state);
@@ -267,6 +306,7 @@ Status TableWriter::Clear() {
     return built;
   }
   __atomic_store_n(&table()->counters.failed, 0, __ATOMIC_RELEASE);
+  SetInitialDecay(1.0);
   return Status::Ok();
 }
 
@@ -276,8 +316,11 @@ Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
   for (const Chunk& chunk : chunks_) {
     sources.push_back({chunk.keys, chunk.embeddings, chunk.states});
   }
-  frozen_ = std::make_shared<FrozenTable>(rows(), version(), locator_, dim_, state_floats_, sources,
-                                          only_changed ? changed_.get() : nullptr);
+  // Decay changes all rows at every step.
+  const bool partly = only_changed && optimizer_.weight_decay == 0.0;
+  const FrozenTable::Moment moment = {rows(), version(), decay(), initial_decay()};
+  frozen_ = std::make_shared<FrozenTable>(moment, locator_, dim_, state_floats_, sources,
+                                          partly ? changed_.get() : nullptr);
   if (changed_ != nullptr) TrackChanges();
   return frozen_;
 }

@@ -5,8 +5,12 @@
 //   Reserve      chunks and index for the missing; the only step that may fail, nothing visible yet
 //   Initialise   bytes of the new rows, on disjoint ranges, on any threads
 //   AddRows      makes them rows, and names them in the index
-//   ApplyRow     the optimizer, on rows that differ, on any threads (core/sync)
+//   UpdateRow    the optimizer, on rows that differ, on any threads (core/sync)
 //   Publish      version + 1; waiting readers wake
+//
+// Where the optimizer decays weights, embeddings lie divided by decay()
+// (core/compute/row_update.h). Whoever writes or reads them through rows in place reckons with
+// that; all else here gives and takes what they are worth.
 //
 // Memory order. A row's bytes, then `rows`, then its index slot, each with release; a reader that
 // finds the slot (acquire) therefore sees the count and the row. A chunk is counted after it was
@@ -74,6 +78,9 @@ class TableWriter {
   }
   uint64_t version() const { return table()->counters.version; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
+  // What embeddings lie divided by, and what initial values of new rows are multiplied by.
+  double decay() const { return table()->counters.decay; }
+  double initial_decay() const { return table()->counters.initial_decay; }
 
   // Floats of a row's optimizer state.
   int64_t StateFloats() const { return state_floats_; }
@@ -110,6 +117,11 @@ class TableWriter {
   }
   // Tells all readers that the table has reached `version`, and wakes the waiting.
   void PublishVersion(uint64_t version);
+  // With what comes with it.
+  void PublishUpdate(uint64_t version, double decay, float clip_factor);
+  // Brings decay() back near 1, where it has become too small for float; readings stay what they
+  // are, to the bit. Not while the table is frozen, nor while somebody reads it.
+  void NormalizeDecay(const ParallelFor& parallel_for);
   // Tells the waiting readers why the update will not come.
   void PublishFailure(const Status& why);
 
@@ -119,6 +131,9 @@ class TableWriter {
                    const ParallelFor& parallel_for);
   // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
   Status Clear();
+  // Continues with keys that have no row as if they had decayed so far. For loading, behind
+  // Clear().
+  void SetInitialDecay(double decay);
   // The rows as they are now, to be read while updates go on; until Thaw(). Between two updates.
   // Where changes are tracked and `only_changed` is asked for, those that changed since; tracking
   // begins anew. Fails while the table is frozen already.

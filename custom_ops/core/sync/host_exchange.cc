@@ -169,9 +169,4 @@ Status HostExchange::TryStage(Span<const int64_t> words,
   return staged;
 }
 
-void HostExchange::Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-                          const ParallelFor& parallel_for) {
-  update_->Commit(learning_rates, tables, parallel_for);
-}
-
 }  // namespace tfhybrid

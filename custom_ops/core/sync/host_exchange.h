@@ -74,9 +74,6 @@ class HostExchange {
   };
   Staged Stage(Span<const int64_t> words, const std::vector<TableWriter*>& tables,
                const ParallelFor& parallel_for);
-  void Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-              const ParallelFor& parallel_for);
-
   const ExchangeStats& stats() const { return stats_; }
 
  private:

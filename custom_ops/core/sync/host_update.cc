@@ -174,12 +174,10 @@ Status HostUpdate::Stage(const std::vector<GradientMessage>& messages,
   return update_->Stage(messages, tables, parallel_for);
 }
 
-Status HostUpdate::Apply(const std::vector<GradientMessage>& messages,
-                         Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-                         const ParallelFor& parallel_for) {
+Status HostUpdate::Apply(const std::vector<GradientMessage>& messages, const StepNumbers& numbers,
+                         const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   TFHYBRID_RETURN_IF_ERROR(Stage(messages, tables, parallel_for));
-  Commit(learning_rates, tables, parallel_for);
-  return Status::Ok();
+  return Commit(numbers, tables, parallel_for);
 }
 
 Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,

@@ -73,12 +73,12 @@ class HostUpdate {
   Status Stage(const std::vector<GradientMessage>& messages,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   const TableUpdate& staged() const { return *update_; }
-  void Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-              const ParallelFor& parallel_for) {
-    update_->Commit(learning_rates, tables, parallel_for);
+  Status Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
+                const ParallelFor& parallel_for) {
+    return update_->Commit(numbers, tables, parallel_for);
   }
   // Both.
-  Status Apply(const std::vector<GradientMessage>& messages, Span<const float> learning_rates,
+  Status Apply(const std::vector<GradientMessage>& messages, const StepNumbers& numbers,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
 
  private:

@@ -29,7 +29,7 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
                            settings.schema.tables[t], "'");
     }
     tables.push_back(open.back()->writer.get());
-    const uint64_t version = journal.version(static_cast<int64_t>(t));
+    const uint64_t version = journal.beginning(static_cast<int64_t>(t)).version;
     if (version > tables.back()->version() + 1) {
       return Status::Error(StatusCode::kDataLoss, path, ".journal is damaged: it leads table '",
                            settings.schema.tables[t], "' from version ", tables.back()->version(),

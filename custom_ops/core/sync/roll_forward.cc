@@ -19,9 +19,9 @@ namespace {
 struct SentUpdate {
   std::string name;
   UpdateSettings settings;
-  std::vector<uint64_t> versions;     // of each table, that it leads to
-  std::vector<float> learning_rates;  // of each table
-  std::vector<int64_t> words;         // of the messages
+  std::vector<uint64_t> versions;  // of each table, that it leads to
+  StepNumbers numbers;             // with clip factors
+  std::vector<int64_t> words;      // of the messages
 };
 
 Status CutShort() {
@@ -89,13 +89,17 @@ void Put(const SentUpdate& update, WordWriter* out) {
   for (const std::string& table : update.settings.schema.tables) out->Put(table);
   out->Put(update.settings.schema.dims);
   out->Put(update.versions);
-  out->Put(update.learning_rates);
+  out->Put(update.numbers.learning_rates);
+  out->Put(update.numbers.clip_factors);
+  out->Put(static_cast<int64_t>(update.settings.clipping));
+  out->Put(std::vector<float>{update.settings.clip_limit});
   out->Put(update.words);
 }
 
 Result<SentUpdate> Get(WordReader* in) {
   SentUpdate update;
-  int64_t reduction = 0, tables = 0;
+  int64_t reduction = 0, tables = 0, clipping = 0;
+  std::vector<float> clip_limit;
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.name));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&reduction));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.settings.hosts));
@@ -107,16 +111,24 @@ Result<SentUpdate> Get(WordReader* in) {
   }
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.settings.schema.dims));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.versions));
-  TFHYBRID_RETURN_IF_ERROR(in->Get(&update.learning_rates));
+  TFHYBRID_RETURN_IF_ERROR(in->Get(&update.numbers.learning_rates));
+  TFHYBRID_RETURN_IF_ERROR(in->Get(&update.numbers.clip_factors));
+  TFHYBRID_RETURN_IF_ERROR(in->Get(&clipping));
+  TFHYBRID_RETURN_IF_ERROR(in->Get(&clip_limit));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.words));
   const size_t count = update.settings.schema.tables.size();
   const bool whole = update.settings.schema.dims.size() == count &&
-                     update.versions.size() == count && update.learning_rates.size() == count;
+                     update.versions.size() == count &&
+                     update.numbers.learning_rates.size() == count &&
+                     update.numbers.clip_factors.size() == count && clip_limit.size() == 1;
   if (!whole || count == 0 || update.settings.hosts.empty() ||
       update.name.find('/') != std::string::npos || reduction < 0 ||
-      reduction > static_cast<int64_t>(Reduction::kMean)) {
+      reduction > static_cast<int64_t>(Reduction::kMean) || clipping < 0 ||
+      clipping > static_cast<int64_t>(Clipping::kGlobalNorm)) {
     return CutShort();
   }
+  update.settings.clipping = static_cast<Clipping>(clipping);
+  update.settings.clip_limit = clip_limit.front();
   update.settings.reduction = static_cast<Reduction>(reduction);
   update.settings.sync = Sync::kGathered;  // from here on they are of one message of all
   return update;
@@ -131,10 +143,11 @@ Result<SentUpdate> LastUpdate(const std::string& path, const Store& store) {
   for (size_t t = 0; t < update.settings.schema.tables.size(); ++t) {
     const auto table = static_cast<int64_t>(t);
     const std::shared_ptr<OpenTable> open = store.Find(update.settings.schema.tables[t]);
-    const uint64_t version = journal.version(table);
+    const uint64_t version = journal.beginning(table).version;
     if (open == nullptr || version == 0 || open->reader->version() != version) return update;
     update.versions.push_back(version);
-    update.learning_rates.push_back(journal.learning_rate(table));
+    update.numbers.learning_rates.push_back(journal.beginning(table).learning_rate);
+    update.numbers.clip_factors.push_back(journal.beginning(table).clip_factor);
   }
   TFHYBRID_ASSIGN_OR_RETURN(MailboxReader mailbox,
                             MailboxReader::Open(path + ".all", store.token()));
@@ -161,8 +174,7 @@ Status Apply(const SentUpdate& update, const Store& store, const std::vector<Tab
                             CreateJournal(path, store.token(), update.settings, tables));
   TableUpdate staged(std::move(journal));
   TFHYBRID_RETURN_IF_ERROR(staged.Stage(messages, tables, parallel_for));
-  staged.Commit(update.learning_rates, tables, parallel_for);
-  return Status::Ok();
+  return staged.Commit(update.numbers, tables, parallel_for);
 }
 
 Status ApplyIfMissing(const SentUpdate& update, const Store& store,

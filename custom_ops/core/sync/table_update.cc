@@ -17,6 +17,9 @@ constexpr int64_t kApplyCostNs = 80;
 // How far ahead of the row in hand the next ones are fetched.
 constexpr int64_t kPrefetchDistance = 8;
 
+// For the sum of a key's gradients, and what it is changed into.
+int64_t ScratchFloats(int64_t dim) { return MergedKeys::ScratchFloats(dim) + dim; }
+
 template <typename Units, typename Size>
 std::vector<int64_t> Starts(const Units& units, const Size& size) {
   std::vector<int64_t> starts = {0};
@@ -64,15 +67,38 @@ int64_t TableUpdate::Keys() const {
   return keys;
 }
 
-void TableUpdate::Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-                         const ParallelFor& parallel_for) {
-  std::vector<uint64_t> versions;
-  for (const TableWriter* table : tables) versions.push_back(table->version() + 1);
+Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
+                           const ParallelFor& parallel_for) {
+  for (TableWriter* table : tables) table->NormalizeDecay(parallel_for);
   TFHYBRID_FAULT_POINT();
-  journal_.Begin(versions, learning_rates);
+  TFHYBRID_RETURN_IF_ERROR(Begin(numbers, tables));
   TFHYBRID_FAULT_POINT();
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
+  return Status::Ok();
+}
+
+Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables) {
+  const Clipping clipping = journal_.settings().clipping;
+  const bool by_norm = clipping == Clipping::kNorm || clipping == Clipping::kGlobalNorm;
+  // A step of which nothing is applied does not decay either.
+  const bool applies = !skip_ && samples_ > 0;
+  std::vector<TableBeginning> beginnings;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const float rate = numbers.learning_rates[t];
+    const double shrinkage = double{rate} * tables[t]->optimizer().weight_decay;
+    if (!(shrinkage < 1.0)) {
+      return Status::Error(StatusCode::kInvalidArgument, "Table '", tables[t]->name(),
+                           "': learning rate times weight_decay must be below 1. Received: ", rate,
+                           " times ", tables[t]->optimizer().weight_decay);
+    }
+    beginnings.push_back({tables[t]->version() + 1,
+                          tables[t]->decay() * (applies ? 1.0 - shrinkage : 1.0), rate,
+                          by_norm ? 0.0f : 1.0f});
+    if (!numbers.clip_factors.empty()) beginnings.back().clip_factor = numbers.clip_factors[t];
+  }
+  journal_.Begin(beginnings, numbers.dense_squares);
+  return Status::Ok();
 }
 
 Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
@@ -89,10 +115,10 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
 void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
                        const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   std::vector<std::vector<RankGradients>> ranks(tables.size());
-  bool skip = false;
+  skip_ = false;
   samples_ = 0;
   for (const GradientMessage& message : messages) {
-    skip = skip || message.header.skip != 0;
+    skip_ = skip_ || message.header.skip != 0;
     samples_ += message.header.samples;
   }
   size_t used = 0;
@@ -101,7 +127,7 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
     int64_t keys = 0;
     for (size_t rank = 0; rank < messages.size(); ++rank) {
       const GradientMessage& message = messages[rank];
-      ranks[table].push_back({skip ? Span<const int64_t>() : message.keys[table],
+      ranks[table].push_back({skip_ ? Span<const int64_t>() : message.keys[table],
                               message.gradients[table], journal_.settings().hosts[rank],
                               message.ranks[table]});
       keys += ranks[table].back().keys.size();
@@ -166,29 +192,83 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
   });
 }
 
-void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
-  std::vector<OptimizerStep> steps;
+void TableUpdate::Prepare(const std::vector<TableWriter*>& tables) {
+  const UpdateSettings& settings = journal_.settings();
+  row_updates_.clear();
   for (size_t t = 0; t < tables.size(); ++t) {
-    const auto table = static_cast<int64_t>(t);
-    steps.push_back(PrepareStep(tables[t]->optimizer(), journal_.learning_rate(table),
-                                static_cast<int64_t>(journal_.version(table))));
+    const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
+    RowUpdate update = {PrepareStep(tables[t]->optimizer(), beginning.learning_rate,
+                                    static_cast<int64_t>(beginning.version))};
+    if (settings.clipping == Clipping::kValue) update.clip_value = settings.clip_limit;
+    update.clip_factor = beginning.clip_factor;
+    // Where the table has been published no row is left to update.
+    update.decay_before = static_cast<float>(tables[t]->decay());
+    update.decay_after = static_cast<float>(beginning.decay);
+    row_updates_.push_back(update);
   }
+}
+
+void TableUpdate::FindClipFactors(const std::vector<TableWriter*>& tables,
+                                  const ParallelFor& parallel_for) {
+  bool known = true;
+  for (const RowUpdate& update : row_updates_) known = known && update.clip_factor != 0.0f;
+  if (known) return;
+  const UpdateSettings& settings = journal_.settings();
+  const std::vector<SquareSum> sums = SumSquares(tables, parallel_for);
+  SquareSum all;
+  for (const SquareSum& sum : sums) all.Add(sum);
+  const double global = all.Total() + journal_.dense_squares();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const double squares = settings.clipping == Clipping::kNorm ? sums[t].Total() : global;
+    row_updates_[t].clip_factor = ClipFactor(squares, settings.clip_limit);
+    TFHYBRID_FAULT_POINT();
+    journal_.SetClipFactor(static_cast<int64_t>(t), row_updates_[t].clip_factor);
+  }
+}
+
+std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& tables,
+                                               const ParallelFor& parallel_for) const {
+  std::vector<SquareSum> of_units(units_.size());
+  const auto count = static_cast<int64_t>(units_.size());
+  parallel_for(count, kApplyCostNs * (Keys() / count + 1), [&](int64_t begin, int64_t end) {
+    std::vector<float> scratch;
+    for (auto u = static_cast<size_t>(begin); u < static_cast<size_t>(end); ++u) {
+      const Unit& unit = units_[u];
+      const TableWriter& table = *tables[unit.table];
+      scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
+      float* const gradient = scratch.data() + MergedKeys::ScratchFloats(table.dim());
+      for (int64_t i = 0; i < unit.merged.keys().size(); ++i) {
+        const TableRow row = table.Row(unit.rows.rows[static_cast<size_t>(i)]);
+        RowGradient(row_updates_[unit.table], row.dim, unit.merged.Sum(i, scratch.data()),
+                    Scale(unit.merged.Count(i)), row.embedding, gradient);
+        of_units[u].Add(Squares(gradient, row.dim));
+      }
+    }
+  });
+  std::vector<SquareSum> sums(tables.size());
+  for (size_t u = 0; u < units_.size(); ++u) sums[units_[u].table].Add(of_units[u]);
+  return sums;
+}
+
+void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  Prepare(tables);
+  FindClipFactors(tables, parallel_for);
   const std::vector<int64_t> starts =
       Starts(units_, [](const Unit& unit) { return unit.merged.keys().size(); });
   const int64_t lane_rows = starts.back() / UpdateJournal::kLanes + 1;
   parallel_for(UpdateJournal::kLanes, kApplyCostNs * lane_rows, [&](int64_t begin, int64_t end) {
-    for (int64_t lane = begin; lane < end; ++lane) ApplyLane(tables, steps, starts, lane);
+    for (int64_t lane = begin; lane < end; ++lane) ApplyLane(tables, starts, lane);
   });
   for (size_t t = 0; t < tables.size(); ++t) {
     TFHYBRID_FAULT_POINT();
-    tables[t]->PublishVersion(journal_.version(static_cast<int64_t>(t)));
+    const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
+    tables[t]->PublishUpdate(beginning.version, beginning.decay, beginning.clip_factor);
   }
   TFHYBRID_FAULT_POINT();
   journal_.End();
 }
 
 void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
-                            const std::vector<OptimizerStep>& steps,
                             const std::vector<int64_t>& starts, int64_t lane) {
   const int64_t total = starts.back();
   const int64_t lane_begin = total * lane / UpdateJournal::kLanes;
@@ -200,7 +280,10 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
   ForEachPart(starts, lane_begin + done, lane_end, [&](size_t u, int64_t first, int64_t last) {
     const Unit& unit = units_[u];
     const TableWriter& table = *tables[unit.table];
-    scratch.resize(static_cast<size_t>(MergedKeys::ScratchFloats(table.dim())));
+    scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
+    float* const changed = scratch.data() + MergedKeys::ScratchFloats(table.dim());
+    const RowUpdate& update = row_updates_[unit.table];
+    const bool plain = update.IsPlain();
     for (int64_t i = first; i < last; ++i) {
       const int64_t ahead = std::min(i + kPrefetchDistance, last - 1);
       table.FetchRow(unit.rows.rows[static_cast<size_t>(ahead)]);
@@ -212,8 +295,12 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
       TFHYBRID_FAULT_POINT();
       journal.Arm(row);
       TFHYBRID_FAULT_POINT();
-      ApplyRow(steps[unit.table], row.dim, gradient, Scale(unit.merged.Count(i)), row.embedding,
-               row.state);
+      const float scale = Scale(unit.merged.Count(i));
+      if (plain) {
+        ApplyRow(update.optimizer, row.dim, gradient, scale, row.embedding, row.state);
+      } else {
+        UpdateRow(update, row.dim, gradient, scale, row.embedding, row.state, changed);
+      }
       TFHYBRID_FAULT_POINT();
       journal.Disarm();
     }

@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "core/compute/merged_keys.h"
+#include "core/compute/row_update.h"
+#include "core/compute/square_sum.h"
 #include "core/store/table_writer.h"
 #include "core/sync/gradient_message.h"
 #include "core/sync/update_journal.h"
@@ -27,6 +29,14 @@
 #include "core/util/status.h"
 
 namespace tfhybrid {
+
+// The numbers of one step, which are the same on all hosts.
+struct StepNumbers {
+  std::vector<float> learning_rates;  // of each table
+  double dense_squares = 0.0;  // of the dense variables' gradients; for Clipping::kGlobalNorm
+  // Of each table, where a host that has done the step says them; else they are found here.
+  std::vector<float> clip_factors = {};
+};
 
 class TableUpdate {
  public:
@@ -40,10 +50,11 @@ class TableUpdate {
   std::vector<int64_t> NewRows(size_t tables) const;
   // Distinct keys that were staged.
   int64_t Keys() const;
-  // Applies what was staged. REQUIRES: learning_rates has one entry per table, the messages lie
-  // where they lay, and the tables are as they were.
-  void Commit(Span<const float> learning_rates, const std::vector<TableWriter*>& tables,
-              const ParallelFor& parallel_for);
+  // Applies what was staged. Fails, on all hosts alike and with nothing changed, where a learning
+  // rate is too large for a table's weight decay. REQUIRES: there is a learning rate per table, the
+  // messages lie where they lay, and the tables are as they were.
+  Status Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
+                const ParallelFor& parallel_for);
 
   // Finishes the update that the journal says was begun. REQUIRES: the messages of that update.
   Status Resume(const std::vector<GradientMessage>& messages,
@@ -64,15 +75,23 @@ class TableUpdate {
   void Plan(const std::vector<GradientMessage>& messages, const std::vector<TableWriter*>& tables,
             const ParallelFor& parallel_for);
   Status Reserve(const std::vector<TableWriter*>& tables);
+  Status Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables);
   void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  void Prepare(const std::vector<TableWriter*>& tables);
+  // What the gradients of each table are clipped by, from their norms.
+  void FindClipFactors(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  std::vector<SquareSum> SumSquares(const std::vector<TableWriter*>& tables,
+                                    const ParallelFor& parallel_for) const;
   void Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
-  void ApplyLane(const std::vector<TableWriter*>& tables, const std::vector<OptimizerStep>& steps,
-                 const std::vector<int64_t>& starts, int64_t lane);
+  void ApplyLane(const std::vector<TableWriter*>& tables, const std::vector<int64_t>& starts,
+                 int64_t lane);
   float Scale(uint32_t count) const;
 
   UpdateJournal journal_;
   int64_t samples_ = 0;  // of the batches of all ranks
+  bool skip_ = false;    // whether a rank's gradients are not finite
   std::vector<Unit> units_;
+  std::vector<RowUpdate> row_updates_;  // by table
 };
 
 }  // namespace tfhybrid

@@ -36,7 +36,8 @@ Status CheckSizes(const std::string& path, const MappedFile& file) {
               UpdateJournal::kLanes * static_cast<int64_t>(segment.lane_bytes) <=
           file.size() &&
       segment.reduction <= static_cast<uint32_t>(Reduction::kMean) &&
-      segment.sync <= static_cast<uint32_t>(Sync::kExchanged);
+      segment.sync <= static_cast<uint32_t>(Sync::kExchanged) &&
+      segment.clipping <= static_cast<uint32_t>(Clipping::kGlobalNorm);
   if (sane) return Status::Ok();
   return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", segment.ranks, " ranks, ",
                        segment.tables, " tables and lanes of ", segment.lane_bytes, " bytes in ",
@@ -68,6 +69,8 @@ Result<UpdateJournal> UpdateJournal::Create(const std::string& path, uint64_t to
   auto* segment = reinterpret_cast<JournalSegment*>(file.mutable_data());
   segment->reduction = static_cast<uint32_t>(settings.reduction);
   segment->sync = static_cast<uint32_t>(settings.sync);
+  segment->clipping = static_cast<uint32_t>(settings.clipping);
+  segment->clip_limit = settings.clip_limit;
   segment->ranks = static_cast<uint64_t>(ranks);
   segment->tables = static_cast<uint64_t>(tables);
   segment->lane_bytes = static_cast<uint64_t>(lane_bytes);
@@ -97,6 +100,8 @@ Result<UpdateJournal> UpdateJournal::Open(const std::string& path, uint64_t toke
   UpdateSettings settings;
   settings.reduction = static_cast<Reduction>(segment.reduction);
   settings.sync = static_cast<Sync>(segment.sync);
+  settings.clipping = static_cast<Clipping>(segment.clipping);
+  settings.clip_limit = segment.clip_limit;
   const auto* hosts = reinterpret_cast<const int64_t*>(file.data() + HostsOffset());
   settings.hosts.assign(hosts, hosts + segment.ranks);
   UpdateJournal journal(std::move(settings), std::move(file));
@@ -131,7 +136,7 @@ uint32_t UpdateJournal::ConstantsCrc() const {
   crc =
       Crc32c(file_.data() + HostsOffset(), static_cast<int64_t>(all->ranks * sizeof(int64_t)), crc);
   for (uint64_t t = 0; t < all->tables; ++t) {
-    crc = Crc32c(&tables()[t], offsetof(JournalTable, version), crc);
+    crc = Crc32c(&tables()[t], offsetof(JournalTable, beginning), crc);
   }
   return crc;
 }
@@ -140,11 +145,9 @@ bool UpdateJournal::begun() const {
   return __atomic_load_n(&segment()->begun, __ATOMIC_ACQUIRE) != 0;
 }
 
-void UpdateJournal::Begin(const std::vector<uint64_t>& versions, Span<const float> learning_rates) {
-  for (size_t t = 0; t < versions.size(); ++t) {
-    tables()[t].version = versions[t];
-    tables()[t].learning_rate = learning_rates[static_cast<int64_t>(t)];
-  }
+void UpdateJournal::Begin(const std::vector<TableBeginning>& beginnings, double dense_squares) {
+  for (size_t t = 0; t < beginnings.size(); ++t) tables()[t].beginning = beginnings[t];
+  segment()->dense_squares = dense_squares;
   TFHYBRID_FAULT_POINT();
   for (int64_t lane = 0; lane < kLanes; ++lane) {
     // Member by member: what lies between the members stays 0.
@@ -154,6 +157,10 @@ void UpdateJournal::Begin(const std::vector<uint64_t>& versions, Span<const floa
   TFHYBRID_FAULT_POINT();
   // Release: whoever finds the update begun finds all of the above.
   __atomic_store_n(&segment()->begun, 1, __ATOMIC_RELEASE);
+}
+
+void UpdateJournal::SetClipFactor(int64_t table, float factor) {
+  __atomic_store(&tables()[table].beginning.clip_factor, &factor, __ATOMIC_RELEASE);
 }
 
 void UpdateJournal::End() { __atomic_store_n(&segment()->begun, 0, __ATOMIC_RELEASE); }

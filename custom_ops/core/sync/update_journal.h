@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/compute/row_update.h"
 #include "core/shm/mapped_file.h"
 #include "core/store/layout.h"
 #include "core/store/table_writer.h"
@@ -60,26 +61,37 @@ struct UpdateSettings {
   std::vector<int64_t> hosts;  // of each message that is applied; those of a host follow each other
   Reduction reduction = Reduction::kFrequency;
   Sync sync = Sync::kMailboxes;
+  Clipping clipping = Clipping::kNone;
+  float clip_limit = 0.0f;
   // Not known to journals.
   int64_t local_ranks = 0;  // that post to the leader
   int64_t host = 0;         // the number of this one
   int64_t form = 0;         // of messages between hosts
 };
 
+// What an update of a table is begun with.
+struct TableBeginning {
+  uint64_t version;  // that the update leads to
+  double decay;      // likewise
+  float learning_rate;
+  float clip_factor;  // 0 where it is not known yet
+};
+
 struct JournalTable {
   char name[kMaxTableName];
   uint64_t dim;
-  uint64_t version;  // that the update leads to
-  float learning_rate;
-  uint32_t reserved;
+  TableBeginning beginning;
 };
-static_assert(sizeof(JournalTable) == 152);
+static_assert(sizeof(JournalTable) == 160);
 
 struct JournalSegment {
   SegmentHeader header;
   uint64_t begun;  // atomic: not 0 from Begin() to End()
+  double dense_squares;
   uint32_t reduction;
   uint32_t sync;
+  uint32_t clipping;
+  float clip_limit;
   uint64_t ranks;
   uint64_t tables;
   uint64_t lane_bytes;
@@ -143,11 +155,14 @@ class UpdateJournal {
 
   const UpdateSettings& settings() const { return settings_; }
   bool begun() const;
-  uint64_t version(int64_t table) const { return tables()[table].version; }
-  float learning_rate(int64_t table) const { return tables()[table].learning_rate; }
+  const TableBeginning& beginning(int64_t table) const { return tables()[table].beginning; }
+  // Of the dense variables' gradients in this step.
+  double dense_squares() const { return segment()->dense_squares; }
 
-  // REQUIRES: one version and one rate per table.
-  void Begin(const std::vector<uint64_t>& versions, Span<const float> learning_rates);
+  // REQUIRES: one beginning per table.
+  void Begin(const std::vector<TableBeginning>& beginnings, double dense_squares);
+  // Before the first row is updated.
+  void SetClipFactor(int64_t table, float factor);
   void End();
 
   JournalLane lane(int64_t number) const { return JournalLane(LaneAt(number)); }

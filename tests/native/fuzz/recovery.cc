@@ -88,7 +88,7 @@ Files HalfDone() {
   const std::vector<int64_t> second = MessageOf(10);
   words.insert(words.end(), second.begin(), second.end());
   Must(all->PostAll(words));
-  Must(all->Apply(all->ReadAll().Take(), rates, tables, RunInline));
+  Must(all->Apply(all->ReadAll().Take(), {rates}, tables, RunInline));
 
   settings.sync = Sync::kMailboxes;
   settings.local_ranks = 2;
@@ -96,7 +96,7 @@ Files HalfDone() {
   Must(each->Post(kCounts, [](const MessageBuilder& message) { Fill(100, message); }));
   PostInto(store->directory() + "/each.1", store->token(), second);
   Files files;
-  Must(each->Apply(each->Collect().Take(), rates, tables,
+  Must(each->Apply(each->Collect().Take(), {rates}, tables,
                    [&](int64_t total, int64_t, const auto& work) {
                      work(0, total / 2);
                      if (total == UpdateJournal::kLanes) files = ReadFiles(store->directory());
@@ -122,7 +122,7 @@ void SealJournal(std::string* file) {
   crc = Crc32c(file->data() + kPageBytes, static_cast<int64_t>(hosts_bytes), crc);
   for (size_t table = 0; table < segment.tables; ++table) {
     crc = Crc32c(file->data() + tables_at + table * sizeof(JournalTable),
-                 offsetof(JournalTable, version), crc);
+                 offsetof(JournalTable, beginning), crc);
   }
   segment.crc = crc;
   std::memcpy(file->data(), &segment, sizeof(segment));

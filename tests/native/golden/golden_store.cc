@@ -43,7 +43,9 @@ StoreConfig GoldenStoreConfig(const std::string& shm_directory) {
 }
 
 UpdateSettings GoldenSettings() {
-  return {{{kGoldenTable}, {kGoldenDim}}, {0}, Reduction::kSum, Sync::kMailboxes, 1};
+  UpdateSettings settings = {{{kGoldenTable}, {kGoldenDim}}, {0}, Reduction::kSum};
+  settings.local_ranks = 1;
+  return settings;
 }
 
 Files MakeGoldenStore(const std::string& shm_directory) {
@@ -67,7 +69,7 @@ Files MakeGoldenStore(const std::string& shm_directory) {
   auto messages = update.value()->Collect();
   EXPECT_OK(messages);
   const std::vector<float> rates = {kGoldenRate};
-  EXPECT_OK(update.value()->Apply(messages.value(), rates, {table}, RunInline));
+  EXPECT_OK(update.value()->Apply(messages.value(), {rates}, {table}, RunInline));
 
   Files files = ReadFiles(store->directory());
   files.erase("rank-0");  // no segment, and it names the process

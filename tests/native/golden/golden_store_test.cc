@@ -133,8 +133,10 @@ TEST_F(GoldenStoreTest, JournalTellsOfTheUpdate) {
   EXPECT_EQ(Reduction::kSum, settings.reduction);
   EXPECT_EQ(Sync::kMailboxes, settings.sync);
   EXPECT_FALSE(journal.value().begun());
-  EXPECT_EQ(1u, journal.value().version(0));
-  EXPECT_EQ(kGoldenRate, journal.value().learning_rate(0));
+  EXPECT_EQ(1u, journal.value().beginning(0).version);
+  EXPECT_EQ(1.0, journal.value().beginning(0).decay);
+  EXPECT_EQ(1.0f, journal.value().beginning(0).clip_factor);
+  EXPECT_EQ(kGoldenRate, journal.value().beginning(0).learning_rate);
 }
 
 TEST_F(GoldenStoreTest, MessageLiesInTheMailbox) {

@@ -58,6 +58,7 @@ void ShareGradient(const float* gradient, int64_t count, int64_t dim, float* sum
 }  // namespace tfhybrid
 
 tfhybrid::Kernels tfhybrid_test_kernels() {
-  return {tfhybrid::ApplyRow,   tfhybrid::InitializeRow, tfhybrid::SumGradients,
-          tfhybrid::MergeRanks, tfhybrid::CombineBag,    tfhybrid::ShareGradient};
+  return {tfhybrid::ApplyRow,      tfhybrid::UpdateRow,    tfhybrid::Squares,
+          tfhybrid::InitializeRow, tfhybrid::SumGradients, tfhybrid::MergeRanks,
+          tfhybrid::CombineBag,    tfhybrid::ShareGradient};
 }

@@ -7,11 +7,14 @@
 
 #include "core/compute/initializer.h"
 #include "core/compute/optimizer.h"
+#include "core/compute/row_update.h"
 
 namespace tfhybrid {
 
 struct Kernels {
   decltype(&tfhybrid::ApplyRow) apply_row;
+  decltype(&tfhybrid::UpdateRow) update_row;
+  decltype(&tfhybrid::Squares) squares;
   decltype(&tfhybrid::InitializeRow) initialize_row;
   // Sum one row over `count` that lie end to end: of one rank's occurrences, and of ranks of which
   // two each are on a host.

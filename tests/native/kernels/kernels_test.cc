@@ -158,6 +158,31 @@ TEST_P(KernelsTest, Optimizers) {
   }
 }
 
+TEST_P(KernelsTest, PenaltiesClippingAndDecay) {
+  for (const NamedOptimizer& optimizer : AllOptimizers()) {
+    OptimizerConfig config = optimizer.config;
+    if (StateFloats(config, 1) > 2) continue;  // the scratch is where the third would be
+    config.penalty_l1 = 0.1;
+    config.penalty_l2 = 0.2;
+    RowUpdate update = {PrepareStep(config, 0.01f, 3)};
+    update.clip_value = 0.7f;
+    update.clip_factor = 0.3f;
+    update.decay_before = 0.9f;
+    update.decay_after = 0.8f;
+    SCOPED_TRACE(optimizer.name);
+    ExpectEqual(4, [&](const Kernels& kernels, int64_t dim, const float* in, float* out) {
+      kernels.update_row(update, dim, in, 1.0f / 3.0f, out, out + dim, out + 3 * dim);
+    });
+  }
+}
+
+TEST_P(KernelsTest, Squares) {
+  ExpectEqual(2, [](const Kernels& kernels, int64_t dim, const float* in, float* out) {
+    const double squares = kernels.squares(in, dim);
+    std::memcpy(out, &squares, sizeof(squares));
+  });
+}
+
 TEST_P(KernelsTest, Uniform) {
   ExpectSameInitialRows({InitializerKind::kUniform, -0.05, 0.05});
   ExpectSameInitialRows({InitializerKind::kUniform, -1e38, 1e38});

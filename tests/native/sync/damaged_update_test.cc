@@ -97,14 +97,14 @@ TEST_F(DamagedUpdateTest, JournalsSizesHostsNamesAndDims) {
     const size_t table = tables + t * sizeof(JournalTable);
     FlipBits(Journal(), {table, table + 16}, true);
     FlipBits(Journal(),
-             {table + offsetof(JournalTable, dim), table + offsetof(JournalTable, version)}, true);
+             {table + offsetof(JournalTable, dim), table + offsetof(JournalTable, beginning)}, true);
   }
 }
 
 TEST_F(DamagedUpdateTest, JournalsVersionsAndLanes) {
   const size_t tables = TablesAt();
   for (size_t t = 0; t < plan_.tables.size(); ++t) {
-    const size_t version = tables + t * sizeof(JournalTable) + offsetof(JournalTable, version);
+    const size_t version = tables + t * sizeof(JournalTable) + offsetof(JournalTable, beginning);
     FlipBits(Journal(), {version, version + sizeof(uint64_t)}, false);
   }
   const size_t lanes = (tables + plan_.tables.size() * sizeof(JournalTable) + 63) / 64 * 64;

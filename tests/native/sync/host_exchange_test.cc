@@ -119,7 +119,8 @@ class HostExchangeTest : public testing::Test {
     }
     for (size_t host = 0; host < ranks.size(); ++host) {
       folders_.push_back(std::make_unique<TemporaryDirectory>());
-      UpdateSettings settings = {kSchema, numbers, reduction, Sync::kExchanged, ranks[host]};
+      UpdateSettings settings = {kSchema, numbers, reduction, Sync::kExchanged};
+      settings.local_ranks = ranks[host];
       settings.host = static_cast<int64_t>(host);
       settings.form = form;
       hosts_.push_back(std::make_unique<Host>(folders_.back()->path(), settings));
@@ -169,7 +170,7 @@ class HostExchangeTest : public testing::Test {
     for (const auto& host : hosts_) {
       const auto staged = host->exchange()->Stage(words, host->writers(), RunInline);
       ASSERT_EQ("", staged.complaint);
-      host->update()->Commit(kRates, host->writers(), RunInline);
+      EXPECT_OK(host->update()->Commit({kRates}, host->writers(), RunInline));
     }
   }
 
@@ -212,7 +213,7 @@ TEST_F(HostExchangeTest, BothRoutesGiveTheBitsOfOneMerge) {
         const auto messages = reference.update()->ReadAll();
         ASSERT_OK(messages);
         ASSERT_OK(
-            reference.update()->Apply(messages.value(), kRates, reference.writers(), RunInline));
+            reference.update()->Apply(messages.value(), {kRates}, reference.writers(), RunInline));
         for (const auto& host : hosts_) {
           EXPECT_EQ(reference.Digest(0), host->Digest(0)) << "step " << step;
           EXPECT_EQ(reference.Digest(1), host->Digest(1)) << "step " << step;
@@ -292,7 +293,7 @@ TEST_F(HostExchangeTest, HostsVoteWhereOneMayHaveNoRoom) {
       const auto staged = host->exchange()->Stage(all, host->writers(), RunInline);
       EXPECT_EQ("", staged.complaint);
       asked.insert(staged.vote);
-      host->update()->Commit(kRates, host->writers(), RunInline);
+      EXPECT_OK(host->update()->Commit({kRates}, host->writers(), RunInline));
     }
     ASSERT_EQ(1u, asked.size());
     votes += *asked.begin();
@@ -301,7 +302,7 @@ TEST_F(HostExchangeTest, HostsVoteWhereOneMayHaveNoRoom) {
     const std::vector<int64_t> again = Exchange(Route::kAllgather);
     for (const auto& host : hosts_) {
       EXPECT_FALSE(host->exchange()->Stage(again, host->writers(), RunInline).vote);
-      host->update()->Commit(kRates, host->writers(), RunInline);
+      EXPECT_OK(host->update()->Commit({kRates}, host->writers(), RunInline));
     }
   }
   EXPECT_GT(votes, 3);

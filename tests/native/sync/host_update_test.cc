@@ -36,7 +36,9 @@ class HostUpdateTest : public testing::Test {
   std::shared_ptr<Store> Join() const { return Store::Attach(Config(1)).Take(); }
 
   static UpdateSettings Settings(Sync sync) {
-    return {{{"item"}, {2}}, {0, 0}, Reduction::kSum, sync, 2};
+    UpdateSettings settings = {{{"item"}, {2}}, {0, 0}, Reduction::kSum, sync};
+    settings.local_ranks = 2;
+    return settings;
   }
   static std::shared_ptr<HostUpdate> Named(const std::shared_ptr<Store>& store) {
     return HostUpdate::Named(store, "sgd", Settings(Sync::kMailboxes)).Take();
@@ -59,7 +61,7 @@ class HostUpdateTest : public testing::Test {
   }
   Status Apply(HostUpdate* update, const std::vector<GradientMessage>& messages) const {
     const std::vector<float> rates = {-1.0f};
-    return update->Apply(messages, rates, {table_->writer.get()}, RunInline);
+    return update->Apply(messages, {rates}, {table_->writer.get()}, RunInline);
   }
   // The first float of each row.
   std::vector<float> Rows(const std::vector<int64_t>& keys) const {

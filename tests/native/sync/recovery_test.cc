@@ -45,6 +45,16 @@ TEST_F(KilledUpdateTest, MessagesInOneMailbox) {
   KillEverywhere(plan, 2, 1);
 }
 
+TEST_F(KilledUpdateTest, DecayPenaltiesAndClippingByGlobalNorm) {
+  KillEverywhere(RegularizedPlan(), 2, 1);
+}
+
+TEST_F(KilledUpdateTest, ClippingOfEachTableByItsNorm) {
+  TrainingPlan plan = RegularizedPlan();
+  plan.clipping = Clipping::kNorm;
+  KillEverywhere(plan, 2, 3);
+}
+
 TEST_F(KilledUpdateTest, TableThatGrowsByChunksAndIndexes) {
   TrainingPlan plan = SmallPlan();
   plan.tables.resize(2);

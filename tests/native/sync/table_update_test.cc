@@ -78,8 +78,7 @@ class TableUpdateTest : public TableFixture {
   static Status Run(TableUpdate* update, const std::vector<GradientMessage>& messages,
                     const std::vector<float>& rates, const std::vector<TableWriter*>& tables) {
     TFHYBRID_RETURN_IF_ERROR(update->Stage(messages, tables, RunInline));
-    update->Commit(rates, tables, RunInline);
-    return Status::Ok();
+    return update->Commit({rates}, tables, RunInline);
   }
 
   std::vector<float> Reduce(const std::string& name, std::vector<int64_t> hosts,

@@ -81,6 +81,8 @@ class TrainingJob {
     settings.hosts = plan.hosts;
     settings.reduction = plan.reduction;
     settings.sync = plan.sync;
+    settings.clipping = plan.clipping;
+    settings.clip_limit = plan.clip_limit;
     settings.local_ranks = static_cast<int64_t>(plan.hosts.size());
     job->stores_.push_back(std::move(store));
     const int posting = plan.sync == Sync::kMailboxes ? static_cast<int>(plan.hosts.size()) : 1;
@@ -109,9 +111,11 @@ class TrainingJob {
     for (const auto& table : tables_) ++table->posted;
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages,
                               gathered ? leader->ReadAll() : leader->Collect());
-    std::vector<float> rates;
-    for (size_t t = 0; t < tables_.size(); ++t) rates.push_back(plan_.Rate(t, version));
-    return leader->Apply(messages, rates, writers_, parallel_for);
+    StepNumbers numbers = {{}, plan_.DenseSquares(version)};
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      numbers.learning_rates.push_back(plan_.Rate(t, version));
+    }
+    return leader->Apply(messages, numbers, writers_, parallel_for);
   }
 
   Store* store() const { return stores_.front().get(); }
@@ -183,7 +187,7 @@ inline std::string TableDifference(const OpenTable& open, const TrainingModel& m
     const float* row = rows.data() + i * dim;
     if (found == wanted.end()) {
       difference << "row of the foreign key " << key << "; ";
-    } else if (std::memcmp(found->second.data(), row, row_bytes) != 0) {
+    } else if (std::memcmp(model.Embedding(table, found->second).data(), row, row_bytes) != 0) {
       difference << "embedding of " << key << "; ";
     } else if (state_floats > 0 &&
                std::memcmp(found->second.data() + dim, states.data() + i * state_floats,

@@ -13,6 +13,8 @@
 
 #include "core/compute/initializer.h"
 #include "core/compute/optimizer.h"
+#include "core/compute/row_update.h"
+#include "core/compute/square_sum.h"
 #include "core/store/table_writer.h"
 #include "core/sync/update_journal.h"
 #include "core/util/hash.h"
@@ -32,11 +34,14 @@ struct TrainingPlan {
   Reduction reduction = Reduction::kFrequency;
   Sync sync = Sync::kMailboxes;
   uint64_t seed = 1;
+  Clipping clipping = Clipping::kNone;
+  float clip_limit = 0.0f;
 
   // Another one for each table and each update.
   float Rate(size_t table, uint64_t version) const {
     return 0.1f / static_cast<float>(1 + table) / static_cast<float>(1 + version % 7);
   }
+  double DenseSquares(uint64_t version) const { return 0.25 * static_cast<double>(version); }
 };
 
 // What a rank brings for a table. Equal keys are not summed yet.
@@ -75,11 +80,18 @@ class TrainingModel {
   using Rows = std::unordered_map<int64_t, std::vector<float>>;  // embedding, then state
 
   explicit TrainingModel(TrainingPlan plan)
-      : plan_(std::move(plan)), tables_(plan_.tables.size()) {}
+      : plan_(std::move(plan)), tables_(plan_.tables.size()), decays_(plan_.tables.size(), 1.0) {}
 
   const TrainingPlan& plan() const { return plan_; }
   uint64_t version() const { return version_; }
   const Rows& rows(size_t table) const { return tables_[table]; }
+
+  // What a row's embedding is worth.
+  std::vector<float> Embedding(size_t table, const std::vector<float>& row) const {
+    std::vector<float> embedding(row.begin(), row.begin() + plan_.tables[table].config.dim);
+    for (float& value : embedding) value *= static_cast<float>(decays_[table]);
+    return embedding;
+  }
 
   // What a key without a row has, too.
   std::vector<float> FreshRow(size_t table, int64_t key) const {
@@ -97,7 +109,7 @@ class TrainingModel {
   void AdvanceTo(uint64_t version) {
     while (version_ < version) {
       ++version_;
-      for (size_t table = 0; table < tables_.size(); ++table) Update(table);
+      Update();
     }
   }
 
@@ -154,26 +166,76 @@ class TrainingModel {
     return 1.0f / static_cast<float>(mean ? plan_.hosts.size() : count);
   }
 
-  void Update(size_t table) {
-    const PlannedTable& planned = plan_.tables[table];
-    const int64_t dim = planned.config.dim;
-    Sums sums;
-    for (size_t rank = 0; rank < plan_.hosts.size(); ++rank) {
-      AddRank(BatchOf(plan_, version_, rank, table), plan_.hosts[rank], dim, &sums);
+  void Update() {
+    std::vector<Sums> sums(tables_.size());
+    std::vector<SquareSum> squares(tables_.size());
+    SquareSum all_squares;
+    for (size_t table = 0; table < tables_.size(); ++table) {
+      for (size_t rank = 0; rank < plan_.hosts.size(); ++rank) {
+        AddRank(BatchOf(plan_, version_, rank, table), plan_.hosts[rank],
+                plan_.tables[table].config.dim, &sums[table]);
+      }
+      squares[table] = Squared(table, sums[table]);
+      all_squares.Add(squares[table]);
     }
-    const OptimizerStep step =
-        PrepareStep(planned.optimizer, plan_.Rate(table, version_), static_cast<int64_t>(version_));
+    for (size_t table = 0; table < tables_.size(); ++table) {
+      RowUpdate update = UpdateOf(table);
+      if (plan_.clipping == Clipping::kNorm) {
+        update.clip_factor = ClipFactor(squares[table].Total(), plan_.clip_limit);
+      } else if (plan_.clipping == Clipping::kGlobalNorm) {
+        update.clip_factor =
+            ClipFactor(all_squares.Total() + plan_.DenseSquares(version_), plan_.clip_limit);
+      }
+      Update(table, update, sums[table]);
+      decays_[table] = DecayAfter(table);
+    }
+  }
+
+  double DecayAfter(size_t table) const {
+    const double rate = plan_.Rate(table, version_);
+    return decays_[table] * (1.0 - rate * plan_.tables[table].optimizer.weight_decay);
+  }
+
+  RowUpdate UpdateOf(size_t table) const {
+    RowUpdate update = {PrepareStep(plan_.tables[table].optimizer, plan_.Rate(table, version_),
+                                    static_cast<int64_t>(version_))};
+    if (plan_.clipping == Clipping::kValue) update.clip_value = plan_.clip_limit;
+    update.decay_before = static_cast<float>(decays_[table]);
+    update.decay_after = static_cast<float>(DecayAfter(table));
+    return update;
+  }
+
+  SquareSum Squared(size_t table, const Sums& sums) const {
+    const int64_t dim = plan_.tables[table].config.dim;
+    const RowUpdate update = UpdateOf(table);
+    SquareSum squares;
+    std::vector<float> gradient(static_cast<size_t>(dim));
+    for (const auto& [key, sum] : sums) {
+      const auto found = tables_[table].find(key);
+      const std::vector<float> row =
+          found != tables_[table].end() ? found->second : FreshRow(table, key);
+      RowGradient(update, dim, Total(sum).data(), Scale(sum.count), row.data(), gradient.data());
+      squares.Add(tfhybrid::Squares(gradient.data(), dim));
+    }
+    return squares;
+  }
+
+  void Update(size_t table, const RowUpdate& update, const Sums& sums) {
+    const int64_t dim = plan_.tables[table].config.dim;
+    std::vector<float> scratch(static_cast<size_t>(dim));
     for (const auto& [key, sum] : sums) {
       const auto found = tables_[table].find(key);
       std::vector<float>& row = found != tables_[table].end()
                                     ? found->second
                                     : tables_[table][key] = FreshRow(table, key);
-      ApplyRow(step, dim, Total(sum).data(), Scale(sum.count), row.data(), row.data() + dim);
+      UpdateRow(update, dim, Total(sum).data(), Scale(sum.count), row.data(), row.data() + dim,
+                scratch.data());
     }
   }
 
   const TrainingPlan plan_;
-  std::vector<Rows> tables_;
+  std::vector<Rows> tables_;    // embeddings as they lie
+  std::vector<double> decays_;  // what they lie divided by
   uint64_t version_ = 0;
 };
 

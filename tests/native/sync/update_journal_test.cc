@@ -16,7 +16,6 @@ namespace {
 
 constexpr uint64_t kToken = 33;
 constexpr int64_t kRowFloats = 9;
-const std::vector<float> kRates = {0.5f, 0.25f};
 
 UpdateSettings Settings() {
   UpdateSettings settings;
@@ -24,7 +23,13 @@ UpdateSettings Settings() {
   settings.hosts = {0, 0, 4, 7};
   settings.reduction = Reduction::kMean;
   settings.sync = Sync::kExchanged;
+  settings.clipping = Clipping::kGlobalNorm;
+  settings.clip_limit = 1.5f;
   return settings;
+}
+
+std::vector<TableBeginning> Beginnings(uint64_t first, uint64_t second) {
+  return {{first, 0.75, 0.5f, 0.0f}, {second, 1.0, 0.25f, 1.0f}};
 }
 
 class UpdateJournalTest : public testing::Test {
@@ -48,19 +53,26 @@ TEST_F(UpdateJournalTest, NextLeaderFindsTheSettings) {
   EXPECT_EQ(Settings().hosts, settings.hosts);
   EXPECT_EQ(Settings().reduction, settings.reduction);
   EXPECT_EQ(Sync::kExchanged, settings.sync);
+  EXPECT_EQ(Clipping::kGlobalNorm, settings.clipping);
+  EXPECT_EQ(1.5f, settings.clip_limit);
   EXPECT_FALSE(journal.begun());
 }
 
 TEST_F(UpdateJournalTest, NextLeaderFindsWhatWasBegun) {
   UpdateJournal journal = Create();
-  journal.Begin({7, 9}, kRates);
+  journal.Begin(Beginnings(7, 9), 6.25);
+  journal.SetClipFactor(1, 0.125f);
   {
     const UpdateJournal next = Open();
     EXPECT_TRUE(next.begun());
-    EXPECT_EQ(7u, next.version(0));
-    EXPECT_EQ(9u, next.version(1));
-    EXPECT_EQ(0.5f, next.learning_rate(0));
-    EXPECT_EQ(0.25f, next.learning_rate(1));
+    EXPECT_EQ(6.25, next.dense_squares());
+    EXPECT_EQ(7u, next.beginning(0).version);
+    EXPECT_EQ(9u, next.beginning(1).version);
+    EXPECT_EQ(0.75, next.beginning(0).decay);
+    EXPECT_EQ(0.5f, next.beginning(0).learning_rate);
+    EXPECT_EQ(0.25f, next.beginning(1).learning_rate);
+    EXPECT_EQ(0.0f, next.beginning(0).clip_factor);
+    EXPECT_EQ(0.125f, next.beginning(1).clip_factor);
   }
   journal.End();
   EXPECT_FALSE(Open().begun());
@@ -68,7 +80,7 @@ TEST_F(UpdateJournalTest, NextLeaderFindsWhatWasBegun) {
 
 TEST_F(UpdateJournalTest, RowInHandIsPutBackAndNoOther) {
   UpdateJournal journal = Create();
-  journal.Begin({1, 1}, kRates);
+  journal.Begin(Beginnings(1, 1), 0.0);
   for (int64_t lane = 0; lane < UpdateJournal::kLanes; ++lane) {
     const auto value = static_cast<float>(lane);
     std::vector<float> embedding(3, value), state(6, -value);
@@ -108,7 +120,7 @@ TEST_F(UpdateJournalTest, RowInHandIsPutBackAndNoOther) {
 
 TEST_F(UpdateJournalTest, RowsWithoutState) {
   UpdateJournal journal = Create();
-  journal.Begin({1, 1}, kRates);
+  journal.Begin(Beginnings(1, 1), 0.0);
   std::vector<float> embedding = {1, 2, 3};
   const TableRow row = {embedding.data(), nullptr, 3, 0};
   journal.lane(5).Arm(row);
@@ -126,7 +138,7 @@ TEST_F(UpdateJournalTest, BeginForgetsTheLanesOfTheLastUpdate) {
     journal.lane(lane).Disarm();
     journal.lane(lane).Arm(row);
   }
-  journal.Begin({2, 2}, kRates);
+  journal.Begin(Beginnings(2, 2), 0.0);
   embedding.assign(3, 8.0f);
   for (int64_t lane = 0; lane < UpdateJournal::kLanes; ++lane) {
     EXPECT_EQ(0, journal.lane(lane).done());
@@ -137,7 +149,7 @@ TEST_F(UpdateJournalTest, BeginForgetsTheLanesOfTheLastUpdate) {
 
 TEST_F(UpdateJournalTest, LanesOfAnotherUpdateAreRefused) {
   UpdateJournal journal = Create();
-  journal.Begin({1, 1}, kRates);
+  journal.Begin(Beginnings(1, 1), 0.0);
   EXPECT_OK(journal.CheckLanes(0));
   std::vector<float> embedding(3);
   const TableRow row = {embedding.data(), nullptr, 3, 0};
@@ -170,7 +182,7 @@ TEST_F(UpdateJournalTest, ChangedConstantsAreRefused) {
   // The tables start on the next cache line.
   const size_t tables = content.find("user");
   ASSERT_EQ(static_cast<size_t>(kPageBytes) + 64, tables);
-  for (size_t at = 0; at < offsetof(JournalTable, version); ++at) {
+  for (size_t at = 0; at < offsetof(JournalTable, beginning); ++at) {
     constants.push_back(tables + at);
     constants.push_back(tables + sizeof(JournalTable) + at);
   }

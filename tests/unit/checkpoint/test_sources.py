@@ -35,7 +35,7 @@ STATES = EMBEDDINGS[:, np.newaxis] + 0.5
 def table() -> Table:
     table = Table("item", tfhybrid.TableConfig(DIM))
     optimizer = tfhybrid.optimizers.Adagrad()
-    table.set_optimizer(optimizer.native, optimizer.state_shape(table.dim))
+    table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
     return table
 
 

@@ -65,7 +65,7 @@ def test_a_seed_that_cannot_be_is_refused(seed) -> None:
 def test_shutdown_removes_the_store_and_init_starts_a_fresh_one(name) -> None:
     restart(name)
     table = Table("item", FOUR)
-    table.set_optimizer(tfhybrid.optimizers.SGD().native, (0, table.dim))
+    table.set_optimizer(tfhybrid.optimizers.SGD().native(), (0, table.dim))
     ones = np.ones((1, 4), np.float32)
     table.write_rows(tfhybrid.store.RowBlock(np.array([7]), ones, None))
     assert files_of(name)

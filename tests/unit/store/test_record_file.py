@@ -22,7 +22,7 @@ RECORD = np.dtype([("clicks", "<u2"), ("key", "<i8"), ("pad", "V3"), ("embedding
 @pytest.fixture
 def table() -> Table:
     table = Table("item", tfhybrid.TableConfig(DIM))
-    table.set_optimizer(tfhybrid.optimizers.Adagrad().native, (1, table.dim))
+    table.set_optimizer(tfhybrid.optimizers.Adagrad().native(), (1, table.dim))
     return table
 
 

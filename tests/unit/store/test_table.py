@@ -23,7 +23,7 @@ def table() -> Table:
 def adagrad_table(name: str) -> Table:
     table = Table(name, tfhybrid.TableConfig(DIM))
     optimizer = tfhybrid.optimizers.Adagrad()
-    table.set_optimizer(optimizer.native, optimizer.state_shape(table.dim))
+    table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
     return table
 
 

@@ -1,0 +1,86 @@
+// TfhybridSquareSum and TfhybridClipFactor: what the dense half of a step tells the tables, and
+// they it, where gradients are clipped by the norm of both.
+#include "core/compute/row_update.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+#include "tf/bridge.h"
+#include "tf/waiting_kernel.h"
+
+namespace tfhybrid {
+namespace {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernel;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+tensorflow::Status ScalarShape(tensorflow::shape_inference::InferenceContext* context) {
+  context->set_output(0, context->Scalar());
+  return tensorflow::OkStatus();
+}
+
+REGISTER_OP("TfhybridSquareSum")
+    .Input("gradients: N * float")
+    .Output("squares: double")
+    .Attr("N: int >= 0")
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Adds up the squares of tensors; the same bits on all ranks, however many threads they have.
+
+gradients: Of any shapes.
+squares: The sum over all of them.
+)doc");
+
+REGISTER_OP("TfhybridClipFactor")
+    .Input("proxies: N * resource")
+    .Output("factor: float")
+    .Attr("tables: list(string)")
+    .Attr("dims: list(int)")
+    .Attr("N: int >= 1")
+    .SetIsStateful()
+    .SetShapeFn(ScalarShape)
+    .Doc(R"doc(
+Waits for the update that this rank has posted last, and returns what clipping by global norm
+multiplied its gradients by.
+
+proxies: One resource per table of the update, the handle of its proxy variable.
+factor: At most 1.
+)doc");
+
+class SquareSumOp : public OpKernel {
+ public:
+  using OpKernel::OpKernel;
+
+  void Compute(OpKernelContext* context) override {
+    OpInputList gradients;
+    OP_REQUIRES_OK(context, context->input_list("gradients", &gradients));
+    Tensor* squares = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &squares));
+    double sum = 0.0;
+    for (const Tensor& gradient : gradients) {
+      sum += Squares(gradient.flat<float>().data(), gradient.NumElements());
+    }
+    squares->scalar<double>()() = sum;
+  }
+};
+
+class ClipFactorOp : public WaitingKernel {
+ public:
+  using WaitingKernel::WaitingKernel;
+
+ private:
+  Status Run(OpKernelContext* context, const OpenTables& tables) override {
+    Tensor* factor = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &factor)));
+    factor->scalar<float>()() = tables.front()->reader->clip_factor();
+    return Status::Ok();
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TfhybridSquareSum").Device(tensorflow::DEVICE_CPU), SquareSumOp);
+REGISTER_KERNEL_BUILDER(Name("TfhybridClipFactor").Device(tensorflow::DEVICE_CPU), ClipFactorOp);
+
+}  // namespace
+}  // namespace tfhybrid

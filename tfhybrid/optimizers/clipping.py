@@ -1,0 +1,40 @@
+"""How the gradients of a step are clipped: as the Keras optimizer says, tables included."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import keras
+
+
+class Clipping(NamedTuple):
+    """What of a step's reduced gradients is clipped, and to what.
+
+    Args:
+        kind: `"none"`; `"value"`, each number; `"norm"`, each table and each dense variable alone;
+            `"global_norm"`, all of them together.
+        limit: The largest value or norm.
+    """
+
+    kind: str = "none"
+    limit: float = 0.0
+
+
+# Options of Keras optimizers, in the order in which Keras looks for them.
+_OPTIONS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "value"}
+
+
+def clipping_of(optimizer: keras.optimizers.Optimizer) -> Clipping:
+    """Returns how a Keras optimizer clips gradients.
+
+    Example:
+
+    >>> import keras
+    >>> clipping_of(keras.optimizers.SGD(clipnorm=1.0))
+    Clipping(kind='norm', limit=1.0)
+    """
+    for option, kind in _OPTIONS.items():
+        limit = getattr(optimizer, option)
+        if limit and limit > 0:
+            return Clipping(kind, float(limit))
+    return Clipping()
