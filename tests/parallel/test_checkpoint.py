@@ -264,6 +264,49 @@ def test_without_its_base_the_next_one_has_all_rows(directory):
     assert read_manifest(directory, 2).sequence == 0
 
 
+def decaying() -> keras.Model:
+    return start(optimizer=tfhybrid.optimizers.AdamW(weight_decay=5.0))
+
+
+def embeddings(model: keras.Model) -> dict[str, np.ndarray]:
+    """Returns those of keys with and without a row."""
+    tables = checkpoint.dense.tables_of(model)
+    return {name: table.lookup(np.arange(-60, 60)) for name, table in tables.items()}
+
+
+def test_decayed_tables_come_back_and_go_on(directory):
+    model = decaying()
+    fit(model, 1)
+    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    saved, saved_embeddings = state(model), embeddings(model)
+    assert all(table.decay < 0.9 for table in checkpoint.dense.tables_of(model).values())
+    fit(model, 3, checkpoint.Position(1, 0))
+    expected = embeddings(model)
+
+    resumed = decaying()
+    position = checkpoint.restore(resumed, directory)
+    assert_equal(state(resumed), saved)
+    for name, rows in embeddings(resumed).items():
+        np.testing.assert_array_equal(rows, saved_embeddings[name])
+    fit(resumed, 3, position)
+    for name, rows in embeddings(resumed).items():
+        np.testing.assert_allclose(rows, expected[name], atol=1e-4)
+
+
+def test_a_delta_of_a_decayed_table_has_all_rows(directory):
+    manager = CheckpointManager(decaying(), directory, max_to_keep=None, full_every=3)
+    expected = train_and_save(manager, *range(3))
+    manifests = [read_manifest(directory, step) for step in manager.steps()]
+    assert [manifest.sequence for manifest in manifests] == [0, 1, 2]
+    assert all(manifest.tables[name].whole for manifest in manifests for name in FEATURES)
+    decays = [manifest.tables["user"].decay for manifest in manifests]
+    assert 1 > decays[0] > decays[1] > decays[2]
+    for step, wanted in expected.items():
+        restored = decaying()
+        checkpoint.restore(restored, directory, step=step)
+        assert_equal(state(restored), wanted)
+
+
 def test_expected_rows_are_told_beside_the_real_ones(directory):
     model = start(expected_rows=1000)
     table = checkpoint.dense.tables_of(model)["user"]

@@ -41,6 +41,17 @@ def trained(model: keras.Model, keys: Mapping[str, np.ndarray]) -> keras.Model:
     return model
 
 
+def decayed_model() -> keras.Model:
+    """A model whose embeddings, those of unseen keys too, have lost half of themselves."""
+    model = deepfm(FEATURES, table=TABLE, hidden=(8,))
+    model.compile(
+        tfhybrid.DistributedOptimizer(keras.optimizers.AdamW(0.01, 10.0)),
+        keras.losses.BinaryCrossentropy(from_logits=True),
+    )
+    model.fit(keys_of(128), np.ones(128, np.float32), batch_size=16, verbose=0)
+    return model
+
+
 def serve(folder: Path, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     signature = tf.saved_model.load(str(folder)).signatures["serving_default"]
     outputs = signature(**{name: tf.constant(value) for name, value in inputs.items()})
@@ -368,3 +379,10 @@ def test_bags_are_served_as_their_components(kind, combiner, tmp_path) -> None:
     served = serve(export.saved_model(model, tmp_path / "model"), request)["output_0"]
     wanted = model.predict_on_batch(batch)
     np.testing.assert_allclose(served, wanted, rtol=0, atol=1e-6)
+
+
+def test_unseen_keys_have_decayed_in_the_exported_model_too(tmp_path) -> None:
+    model = decayed_model()
+    folder = export.saved_model(model, tmp_path)
+    assert_same(folder, model, keys_of(64, seed=1, vocabulary=10**6))
+    assert_same(folder, model, keys_of(64, seed=2))
