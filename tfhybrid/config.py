@@ -14,7 +14,7 @@ import dataclasses
 import math
 import numbers
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
 from tfhybrid.errors import ConfigError
@@ -72,8 +72,9 @@ class TableConfig:
 
     Args:
         dim: Length of an embedding, 1 to 65,536.
-        initializer: Value of a key that was never updated: one of `tfhybrid.initializers`, or its
-            name (`"uniform"`, `"normal"`, `"truncated_normal"`, `"zeros"`).
+        initializer: Value of a key that was never updated: one of `tfhybrid.initializers` or of
+            `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
+            `"zeros"`, `"ones"`).
         optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, `Adam`) or its name. `None`
             takes the twin of the Keras optimizer that `DistributedOptimizer` wraps, and follows
             its learning rate.
@@ -101,7 +102,7 @@ class TableConfig:
     """
 
     dim: int
-    initializer: initializers.Initializer | str = "uniform"
+    initializer: Any = "uniform"
     optimizer: SparseOptimizer | str | None = None
     regularizer: Regularizer | str | None = None
     expected_rows: int | None = None
@@ -136,4 +137,4 @@ class TableConfig:
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
         object.__setattr__(self, "dim", int(self.dim))
-        object.__setattr__(self, "initializer", initializers.get(self.initializer))
+        object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from tfhybrid.errors import ConfigError
+
+# The standard deviation of a standard normal distribution that is cut off at 2 and -2.
+_TRUNCATED_STDDEV = 0.87962566103423978
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,23 +89,66 @@ class TruncatedNormal(Normal):
     kind = 4
 
 
-_NAMES: dict[str, type[Initializer]] = {
+def VarianceScaling(  # noqa: N802 - named as in Keras
+    dim: int, scale: float = 1.0, distribution: str = "truncated_normal"
+) -> Initializer:
+    """Returns an initializer whose values have the variance `scale / dim`.
+
+    That is `keras.initializers.VarianceScaling` with `mode="fan_out"`, the one that makes sense
+    where the number of keys has no end.
+
+    Args:
+        dim: Length of an embedding.
+        scale: See above.
+        distribution: `"truncated_normal"`, `"untruncated_normal"` or `"uniform"`.
+
+    Raises:
+        ConfigError: The distribution is unknown, or `scale / dim` not positive.
+
+    Example:
+
+    >>> VarianceScaling(dim=16, distribution="untruncated_normal")
+    Normal(mean=0.0, stddev=0.25)
+    """
+    if not (dim > 0 and scale > 0):
+        raise ConfigError(f"VarianceScaling wants dim > 0 and scale > 0. Received: {dim}, {scale}")
+    stddev = math.sqrt(scale / dim)
+    match distribution:
+        case "truncated_normal":
+            return TruncatedNormal(0.0, stddev / _TRUNCATED_STDDEV)
+        case "untruncated_normal":
+            return Normal(0.0, stddev)
+        case "uniform":
+            return Uniform(-math.sqrt(3.0) * stddev, math.sqrt(3.0) * stddev)
+    raise ConfigError(
+        "distribution is 'truncated_normal', 'untruncated_normal' or 'uniform'. "
+        f"Received: {distribution!r}"
+    )
+
+
+_NAMES: dict[str, Callable[[], Initializer]] = {
     "zeros": Zeros,
+    "ones": lambda: Constant(1.0),
     "uniform": Uniform,
+    "random_uniform": Uniform,
     "normal": Normal,
+    "random_normal": Normal,
     "truncated_normal": TruncatedNormal,
 }
 
 
-def get(initializer: Initializer | str) -> Initializer:
+def get(initializer: Any, dim: int | None = None) -> Initializer:
     """Returns an initializer given as an object or by name.
 
     Args:
-        initializer: An `Initializer`, or one of `"zeros"`, `"uniform"`, `"normal"`,
-            `"truncated_normal"`, with default parameters.
+        initializer: An `Initializer`; one of `"zeros"`, `"ones"`, `"uniform"`, `"normal"`,
+            `"truncated_normal"`, with default parameters; or an object of `keras.initializers`:
+            `Zeros`, `Ones`, `Constant`, `RandomUniform`, `RandomNormal`, `TruncatedNormal`, or
+            `VarianceScaling` with `mode="fan_out"`, without a seed.
+        dim: Length of an embedding; needed for `VarianceScaling`.
 
     Raises:
-        ConfigError: No initializer has that name.
+        ConfigError: It is none of these.
 
     Example:
 
@@ -110,9 +157,42 @@ def get(initializer: Initializer | str) -> Initializer:
     """
     if isinstance(initializer, Initializer):
         return initializer
-    if initializer in _NAMES:
+    if isinstance(initializer, str) and initializer in _NAMES:
         return _NAMES[initializer]()
+    found = _of_keras(initializer, dim)
+    if found is not None:
+        return found
     raise ConfigError(
-        f"initializer is an object of tfhybrid.initializers or one of {sorted(_NAMES)}. "
+        f"initializer is an object of tfhybrid.initializers, one of {sorted(_NAMES)}, or of "
+        "keras.initializers Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal or "
+        "VarianceScaling(mode='fan_out'). Others depend on the number of keys, which has no end. "
         f"Received: {initializer!r}"
     )
+
+
+def _of_keras(initializer: Any, dim: int | None) -> Initializer | None:
+    """Returns what an object of `keras.initializers` stands for, without importing Keras."""
+    if not (type(initializer).__module__ or "").startswith("keras."):
+        return None
+    config = initializer.get_config()
+    if config.get("seed") is not None:
+        raise ConfigError(
+            "The seed of a table's initial values is that of tfhybrid.init(seed=...) and the "
+            f"table's name. Received: {type(initializer).__name__} with seed={config['seed']!r}"
+        )
+    match type(initializer).__name__, config:
+        case "Zeros", _:
+            return Zeros()
+        case "Ones", _:
+            return Constant(1.0)
+        case "Constant", {"value": value}:
+            return Constant(float(value))
+        case "RandomUniform", {"minval": minval, "maxval": maxval}:
+            return Uniform(minval, maxval)
+        case "RandomNormal", {"mean": mean, "stddev": stddev}:
+            return Normal(mean, stddev)
+        case "TruncatedNormal", {"mean": mean, "stddev": stddev}:
+            return TruncatedNormal(mean, stddev)
+        case "VarianceScaling", {"mode": "fan_out"} if dim is not None:
+            return VarianceScaling(dim, config["scale"], config["distribution"])
+    return None

@@ -32,7 +32,8 @@ def run(ranks: int, *command: str, env: dict[str, str] | None = None) -> str:
 @pytest.mark.parametrize("ranks", [3, 4])
 def test_training_is_exact(ranks) -> None:
     options = ["-x", "-q", "-p", "no:cacheprovider"]
-    output = run(ranks, "-m", "pytest", *options, "tests/parallel/test_exactness.py")
+    tests = ["tests/parallel/test_exactness.py", "tests/parallel/test_bags.py"]
+    output = run(ranks, "-m", "pytest", *options, *tests)
     assert len(re.findall(r"\d+ passed", output)) == ranks
 
 
