@@ -28,6 +28,8 @@ SIDES_OF = {
     "lookup": ["gather", "gather-huge", "dense", "tfra", "tfhybrid"],
     "update": ["dense", "tfhybrid"],
     "create": ["tfra", "tfhybrid"],
+    "bags": ["dense", "tfhybrid"],
+    "bag_gradients": ["dense", "tfhybrid"],
 }
 
 BUSY = 0.7  # load above which something else takes a processor

@@ -18,6 +18,7 @@ def make_operations(rows: int) -> dict[str, turns.Operation]:
     table = tf.Variable(draw())
     accumulator = tf.Variable(tf.fill(shape, workload.INITIAL_ACCUMULATOR))
     gradients = tf.constant(workload.gradients())
+    splits = tf.constant(workload.bag_splits())
 
     @tf.function(autograph=False)
     def lookup(keys: tf.Tensor) -> tf.Tensor:
@@ -35,7 +36,22 @@ def make_operations(rows: int) -> dict[str, turns.Operation]:
         )
         return tf.nn.embedding_lookup(table, keys[:1])
 
-    return {"lookup": lookup, "update": update}
+    def mean(keys: tf.Tensor) -> tf.Tensor:
+        bags = tf.RaggedTensor.from_row_splits(keys, splits, validate=False)
+        return tf.nn.embedding_lookup_sparse(table, bags, None, combiner="mean")
+
+    @tf.function(autograph=False)
+    def bag_gradients(keys: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(mean(keys) ** 2)
+        return tape.gradient(loss, table).values
+
+    return {
+        "lookup": lookup,
+        "update": update,
+        "bags": tf.function(mean, autograph=False),
+        "bag_gradients": bag_gradients,
+    }
 
 
 def main() -> None:

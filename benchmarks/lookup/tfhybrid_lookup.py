@@ -7,6 +7,8 @@ import tensorflow as tf
 
 import tfhybrid
 from benchmarks.lookup import turns, workload
+from tfhybrid.ops import table_ops
+from tfhybrid.ops.feature_keys import FeatureKeys
 
 
 def make_operations(layer: tfhybrid.layers.Embedding) -> dict[str, turns.Operation]:
@@ -17,6 +19,8 @@ def make_operations(layer: tfhybrid.layers.Embedding) -> dict[str, turns.Operati
     optimizer = tfhybrid.DistributedOptimizer(adagrad)
     optimizer.build(layer.trainable_variables)
     gradients = tf.constant(workload.gradients())
+    splits = tf.constant(workload.bag_splits())
+    (proxy,) = layer.trainable_variables
 
     @tf.function(autograph=False)
     def lookup(keys: tf.Tensor) -> tf.Tensor:
@@ -29,7 +33,24 @@ def make_operations(layer: tfhybrid.layers.Embedding) -> dict[str, turns.Operati
         # An update may still be under way when its op returns; a lookup waits for it.
         return layer(keys[:1], training=False)
 
-    return {"lookup": lookup, "update": update, "create": update}
+    @tf.function(autograph=False)
+    def bags(keys: tf.Tensor) -> tf.Tensor:
+        feature = FeatureKeys(keys, splits=splits, combiner="mean")
+        return table_ops.lookup([proxy.ref], [feature])[0]
+
+    @tf.function(autograph=False)
+    def bag_gradients(keys: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(bags(keys) ** 2)
+        return tape.gradient(loss, proxy).values
+
+    return {
+        "lookup": lookup,
+        "update": update,
+        "create": update,
+        "bags": bags,
+        "bag_gradients": bag_gradients,
+    }
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ LEARNING_RATE = 0.05
 INITIAL_ACCUMULATOR = 0.1
 EPSILON = 1e-7
 
-_SEEDS = {"lookup": 1, "update": 2, "create": 3}
+_SEEDS = {"lookup": 1, "update": 2, "create": 3, "bags": 5, "bag_gradients": 6}
 
 
 def fill(rows: int) -> Iterator[np.ndarray]:
@@ -27,17 +27,24 @@ def keys(operation: str, rows: int, call: int) -> np.ndarray:
     """Returns the keys of the `call`-th call of an operation, the same on all sides.
 
     Args:
-        operation: "lookup" (present, uniform), "update" (present, all different) or "create"
-            (unseen, all different).
+        operation: "lookup", "bags" and "bag_gradients" (present, uniform), "update" (present, all
+            different) or "create" (unseen, all different).
         rows: rows that the tables were filled with.
         call: counts from 0.
     """
     random = np.random.default_rng((_SEEDS[operation], call))
-    if operation == "lookup":
+    if operation in ("lookup", "bags", "bag_gradients"):
         return random.integers(rows, size=KEYS)
     if operation == "update":
         return random.choice(rows, KEYS, replace=False)
     return rows + call * KEYS + random.permutation(KEYS)
+
+
+def bag_splits() -> np.ndarray:
+    """Returns where the bags of a call begin and end: 0 to 16 keys each, int64 `[bags + 1]`."""
+    lengths = np.random.default_rng(7).integers(0, 17, KEYS)
+    ends = np.cumsum(lengths)
+    return np.concatenate([[0], ends[ends < KEYS], [KEYS]])
 
 
 def gradients() -> np.ndarray:

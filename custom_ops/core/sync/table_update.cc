@@ -94,7 +94,7 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
     }
     beginnings.push_back({tables[t]->version() + 1,
                           tables[t]->decay() * (applies ? 1.0 - shrinkage : 1.0), rate,
-                          by_norm ? 0.0f : 1.0f});
+                          by_norm ? kUnknownFactor : 1.0f});
     if (!numbers.clip_factors.empty()) beginnings.back().clip_factor = numbers.clip_factors[t];
   }
   journal_.Begin(beginnings, numbers.dense_squares);
@@ -211,7 +211,7 @@ void TableUpdate::Prepare(const std::vector<TableWriter*>& tables) {
 void TableUpdate::FindClipFactors(const std::vector<TableWriter*>& tables,
                                   const ParallelFor& parallel_for) {
   bool known = true;
-  for (const RowUpdate& update : row_updates_) known = known && update.clip_factor != 0.0f;
+  for (const RowUpdate& update : row_updates_) known = known && update.clip_factor != kUnknownFactor;
   if (known) return;
   const UpdateSettings& settings = journal_.settings();
   const std::vector<SquareSum> sums = SumSquares(tables, parallel_for);

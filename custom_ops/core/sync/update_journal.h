@@ -69,12 +69,14 @@ struct UpdateSettings {
   int64_t form = 0;         // of messages between hosts
 };
 
+inline constexpr float kUnknownFactor = -1.0f;
+
 // What an update of a table is begun with.
 struct TableBeginning {
   uint64_t version;  // that the update leads to
   double decay;      // likewise
   float learning_rate;
-  float clip_factor;  // 0 where it is not known yet
+  float clip_factor;  // kUnknownFactor until it is found
 };
 
 struct JournalTable {

@@ -29,7 +29,7 @@ UpdateSettings Settings() {
 }
 
 std::vector<TableBeginning> Beginnings(uint64_t first, uint64_t second) {
-  return {{first, 0.75, 0.5f, 0.0f}, {second, 1.0, 0.25f, 1.0f}};
+  return {{first, 0.75, 0.5f, kUnknownFactor}, {second, 1.0, 0.25f, 1.0f}};
 }
 
 class UpdateJournalTest : public testing::Test {
@@ -71,7 +71,7 @@ TEST_F(UpdateJournalTest, NextLeaderFindsWhatWasBegun) {
     EXPECT_EQ(0.75, next.beginning(0).decay);
     EXPECT_EQ(0.5f, next.beginning(0).learning_rate);
     EXPECT_EQ(0.25f, next.beginning(1).learning_rate);
-    EXPECT_EQ(0.0f, next.beginning(0).clip_factor);
+    EXPECT_EQ(kUnknownFactor, next.beginning(0).clip_factor);
     EXPECT_EQ(0.125f, next.beginning(1).clip_factor);
   }
   journal.End();
