@@ -75,7 +75,7 @@ class TableConfig:
         initializer: Value of a key that was never updated: one of `tfhybrid.initializers` or of
             `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
             `"zeros"`, `"ones"`).
-        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, `Adam`) or its name. `None`
+        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, ...) or its name. `None`
             takes the twin of the Keras optimizer that `DistributedOptimizer` wraps, and follows
             its learning rate.
         regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or the name of one: a penalty of the

@@ -37,6 +37,8 @@ OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
     ),
     OptimizerKind.ROW_ADAGRAD: ("RowAdagrad", ("initial_accumulator_value", "epsilon")),
 }
+# Of every optimizer; told where they are not 0.
+EXTRAS = ("weight_decay", "penalty_l1", "penalty_l2")
 _SETTINGS = ("kind", *OPTIMIZER_NUMBERS)
 _FLAGS = {
     "nesterov": OptimizerFlag.NESTEROV,
@@ -159,7 +161,8 @@ def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
         return None
     values: dict[str, float] = dict(zip(_SETTINGS, native, strict=False))
     name, settings = OPTIMIZERS.get(int(native[0]), (f"kind {native[0]}", _SETTINGS[1:]))
-    return {"name": name, **{setting: _setting(values, setting) for setting in settings}}
+    extras = tuple(extra for extra in EXTRAS if values.get(extra))
+    return {"name": name, **{setting: _setting(values, setting) for setting in settings + extras}}
 
 
 def _setting(values: dict[str, float], name: str) -> float | bool | None:

@@ -211,7 +211,8 @@ void TableUpdate::Prepare(const std::vector<TableWriter*>& tables) {
 void TableUpdate::FindClipFactors(const std::vector<TableWriter*>& tables,
                                   const ParallelFor& parallel_for) {
   bool known = true;
-  for (const RowUpdate& update : row_updates_) known = known && update.clip_factor != kUnknownFactor;
+  for (const RowUpdate& update : row_updates_)
+    known = known && update.clip_factor != kUnknownFactor;
   if (known) return;
   const UpdateSettings& settings = journal_.settings();
   const std::vector<SquareSum> sums = SumSquares(tables, parallel_for);

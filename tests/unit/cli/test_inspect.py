@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 import tfhybrid
 from tests.unit.cli.conftest import DIM, SEED, rewrite, rows_of
+from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.cli.summary import OPTIMIZERS
 from tfhybrid.optimizers.sparse import SparseOptimizer
 
@@ -98,5 +101,15 @@ def test_optimizers_have_the_names_that_users_know():
     classes = {c.kind: c.__name__ for c in SparseOptimizer.__subclasses__()}
     assert {kind: name for kind, (name, _) in OPTIMIZERS.items()} == classes
     for name, settings in OPTIMIZERS.values():
-        own = set(vars(getattr(tfhybrid.optimizers, name)())) - {"learning_rate"}
-        assert set(settings) == own
+        own = set(vars(getattr(tfhybrid.optimizers, name)()))
+        assert {"learning_rate", "weight_decay", *settings} == own
+
+
+def test_weight_decay_and_penalties_are_told_where_there_are_any(run_json, newest):
+    optimizer = tfhybrid.optimizers.SGD(0.1, weight_decay=0.5).native(keras.regularizers.L2(0.25))
+    manifest = Manifest.read(newest)
+    entry = dataclasses.replace(manifest.tables["item"], optimizer=list(optimizer))
+    dataclasses.replace(manifest, tables={**manifest.tables, "item": entry}).write(newest)
+    found = run_json("inspect", newest)["tables"]["item"]["optimizer"]
+    assert (found["name"], found["weight_decay"], found["penalty_l2"]) == ("SGD", 0.5, 0.25)
+    assert "penalty_l1" not in found
