@@ -155,7 +155,7 @@ class Table:
     ) -> None:
         self.dim = config.dim
         self.step = 0
-        self._shrinkage = optimizer.learning_rate * weight_decay
+        self._weight_decay = weight_decay
         self._penalties = penalties
         self._decay = 1.0  # of initial values
         self.rows: dict[int, np.ndarray] = {}
@@ -183,9 +183,10 @@ class Table:
     def update(self, gradients: Mapping[int, np.ndarray]) -> None:
         """Applies the gradient of each key."""
         self.step += 1
-        self._decay *= 1 - self._shrinkage
+        shrinkage = self._optimizer.learning_rate * self._weight_decay
+        self._decay *= 1 - shrinkage
         for row in self.rows.values():
-            row *= 1 - self._shrinkage
+            row *= 1 - shrinkage
         for key, gradient in gradients.items():
             row = self.rows.setdefault(key, self.lookup(np.array(key)))
             if key not in self._states:
