@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfhybrid
 from benchmarks.lookup import turns, workload
-from tfhybrid.ops import table_ops
+from tfhybrid.layers import table_lookup
 from tfhybrid.ops.feature_keys import FeatureKeys
 
 
@@ -36,7 +36,7 @@ def make_operations(layer: tfhybrid.layers.Embedding) -> dict[str, turns.Operati
     @tf.function(autograph=False)
     def bags(keys: tf.Tensor) -> tf.Tensor:
         feature = FeatureKeys(keys, splits=splits, combiner="mean")
-        return table_ops.lookup([proxy.ref], [feature])[0]
+        return table_lookup.lookup([proxy], [feature])[0]
 
     @tf.function(autograph=False)
     def bag_gradients(keys: tf.Tensor) -> tf.Tensor:
