@@ -10,7 +10,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <cstring>
 
 namespace tfhybrid {
 
@@ -18,36 +18,33 @@ class SquareSum {
  public:
   // REQUIRES: not negative. What no float can hold makes the sum infinite.
   void Add(double square) {
-    int exponent = 0;
-    const float fraction = std::frexp(static_cast<float>(square), &exponent);
-    if (!std::isfinite(fraction)) {
-      overflow_ = true;
-      return;
-    }
-    sums_[static_cast<size_t>(exponent - kLeastExponent)] +=
-        static_cast<int64_t>(std::ldexp(fraction, kMantissaBits));
+    const auto rounded = static_cast<float>(square);
+    uint32_t bits;
+    std::memcpy(&bits, &rounded, sizeof(bits));
+    const uint32_t exponent = bits >> kFractionBits;
+    const int64_t fraction = bits & ((1u << kFractionBits) - 1);
+    sums_[exponent] += exponent == 0 ? fraction : fraction + (1 << kFractionBits);
   }
 
   void Add(const SquareSum& other) {
     for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += other.sums_[i];
-    overflow_ = overflow_ || other.overflow_;
   }
 
   double Total() const {
     double total = 0.0;
     for (size_t i = 0; i < sums_.size(); ++i) {
-      total += std::ldexp(static_cast<double>(sums_[i]),
-                          static_cast<int>(i) + kLeastExponent - kMantissaBits);
+      // The least exponent stands for denormals, of the same unit as the next.
+      const int unit = static_cast<int>(i == 0 ? 1 : i) - kBias - kFractionBits;
+      total += std::ldexp(static_cast<double>(sums_[i]), unit);
     }
-    return overflow_ ? std::numeric_limits<double>::infinity() : total;
+    return sums_.back() != 0 ? HUGE_VAL : total;
   }
 
  private:
-  static constexpr int kMantissaBits = 24;
-  static constexpr int kLeastExponent = -149;  // frexp of the least denormal says -148
+  static constexpr int kFractionBits = 23;
+  static constexpr int kBias = 127;
 
-  std::array<int64_t, 280> sums_ = {};  // by exponent, up to 128
-  bool overflow_ = false;
+  std::array<int64_t, 256> sums_ = {};  // by exponent as it lies in a float; the last of infinities
 };
 
 }  // namespace tfhybrid

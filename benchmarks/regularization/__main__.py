@@ -1,0 +1,105 @@
+"""What decay, penalties and clipping add to lookups and updates of a table.
+
+    python -m benchmarks.regularization [--rows 2000000] [--rounds 10] [--calls 10]
+
+One process, one table per variant, all with Adagrad; the variants take turns (A B C A B C ...).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import tensorflow as tf
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+import tfhybrid
+from benchmarks import launch
+
+KEYS, DIM = 65_536, 16
+VARIANTS: dict[str, tuple[dict[str, float], keras.regularizers.Regularizer | None]] = {
+    "plain": ({}, None),
+    "weight_decay": ({"weight_decay": 1e-3}, None),
+    "L2": ({}, keras.regularizers.L2(1e-5)),
+    "clipvalue": ({"clipvalue": 1e-3}, None),
+    "clipnorm": ({"clipnorm": 1e-3}, None),
+    "global_clipnorm": ({"global_clipnorm": 1e-3}, None),
+}
+Operation = Callable[[tf.Tensor], tf.Tensor]
+
+
+def make_operations(name: str, rows: int) -> dict[str, Operation]:
+    """Makes a variant's table, with that many rows, and returns what is timed."""
+    options, regularizer = VARIANTS[name]
+    config = tfhybrid.TableConfig(DIM, regularizer=regularizer)
+    layer = tfhybrid.layers.Embedding(config, name=name)
+    layer.build((KEYS,))
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.05, **options))
+    values = np.random.default_rng(4).normal(0, 1e-3, (KEYS, DIM)).astype(np.float32)
+    gradients = tf.constant(values)
+
+    @tf.function(autograph=False)
+    def lookup(keys: tf.Tensor) -> tf.Tensor:
+        return layer(keys, training=False)
+
+    @tf.function(autograph=False)
+    def update(keys: tf.Tensor) -> tf.Tensor:
+        slices = tf.IndexedSlices(gradients, keys, tf.constant([0, DIM], tf.int64))
+        optimizer.apply([slices], layer.trainable_variables)
+        return layer(keys[:1], training=False)
+
+    for first in range(0, rows, KEYS):
+        update(tf.range(first, first + KEYS, dtype=tf.int64))
+    return {"lookup": lookup, "update": update}
+
+
+def take_turn(operation: Operation, keys: list[tf.Tensor]) -> float:
+    """Returns the median milliseconds of a call; the first does not count."""
+    times = []
+    for batch in keys:
+        start = time.perf_counter()
+        operation(batch).numpy()
+        times.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(times[1:])
+
+
+def measure(rows: int, rounds: int, calls: int) -> dict[str, dict[str, float]]:
+    """Returns the median milliseconds of each operation and variant."""
+    sides = {name: make_operations(name, rows) for name in VARIANTS}
+    random = np.random.default_rng(1)
+    medians: dict[str, dict[str, float]] = {}
+    for operation in ("lookup", "update"):
+        turns: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(rounds):
+            keys = [random.choice(rows, KEYS, replace=False) for _ in range(calls + 1)]
+            for name, operations in sides.items():
+                turns[name].append(take_turn(operations[operation], [*map(tf.constant, keys)]))
+        medians[operation] = {name: statistics.median(times) for name, times in turns.items()}
+    return medians
+
+
+def main() -> None:
+    """Parses the command line, runs, prints and writes the result."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.regularization")
+    for name, default in (("rows", 2_000_000), ("rounds", 10), ("calls", 10)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    arguments = parser.parse_args()
+    tfhybrid.init()
+    medians = measure(**vars(arguments))
+    table = Table("operation", "variant", "ms", "/ plain", box=box.SIMPLE)
+    for operation, of_variant in medians.items():
+        for name, median in of_variant.items():
+            ratio = median / of_variant["plain"]
+            table.add_row(operation, name, f"{median:.2f}", f"{ratio:.2f}")
+    Console().print(table)
+    launch.write_result("regularization", {"setting": vars(arguments), "milliseconds": medians})
+
+
+if __name__ == "__main__":
+    main()
