@@ -28,11 +28,20 @@ def run(ranks: int, *command: str, env: dict[str, str] | None = None) -> str:
     return result.stdout
 
 
+EXACTNESS = "tests/parallel/test_exactness.py"
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("ranks", [3, 4])
-def test_training_is_exact(ranks) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "tests"),
+    [
+        (3, [EXACTNESS, "tests/parallel/test_bags.py"]),
+        (4, [EXACTNESS, "-k", "training_equals_the_reference or decay_and_penalties"]),
+    ],
+    ids=["3", "4"],
+)
+def test_training_is_exact(ranks, tests) -> None:
     options = ["-x", "-q", "-p", "no:cacheprovider"]
-    tests = ["tests/parallel/test_exactness.py", "tests/parallel/test_bags.py"]
     output = run(ranks, "-m", "pytest", *options, *tests)
     assert len(re.findall(r"\d+ passed", output)) == ranks
 
