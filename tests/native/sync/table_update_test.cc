@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -205,6 +206,48 @@ TEST_F(TableUpdateTest, IfOneTableCannotGrowNoneIsUpdatedAndWaitersCanBeTold) {
     EXPECT_EQ(3, small->rows());
   });
   if (!impossible.empty()) GTEST_SKIP() << impossible;
+}
+
+TEST_F(TableUpdateTest, AStepOfWhichNothingIsAppliedDecaysNothing) {
+  const auto table = Create(ConfigOf("item", 1));
+  OptimizerConfig optimizer = OptimizerOf(OptimizerKind::kSgd);
+  optimizer.weight_decay = 0.5;
+  ASSERT_OK(table->SetOptimizer(optimizer));
+  TableUpdate update = MakeUpdate({0}, Reduction::kFrequency, {table.get()});
+  std::vector<GradientMessage> messages(1);
+  messages[0].keys.emplace_back();
+  messages[0].ranks.push_back(nullptr);
+  messages[0].gradients.push_back(nullptr);
+  const auto decay_after = [&](int64_t samples, int64_t skip) {
+    messages[0].header.samples = samples;
+    messages[0].header.skip = skip;
+    EXPECT_OK(Run(&update, messages, {0.5f}, {table.get()}));
+    return table->decay();
+  };
+  EXPECT_EQ(0.75, decay_after(1, 0));
+  EXPECT_EQ(0.75, decay_after(1, 1));
+  EXPECT_EQ(0.75, decay_after(0, 0));
+  EXPECT_EQ(0.75 * 0.75, decay_after(1, 0));
+  EXPECT_EQ(4u, table->version());
+}
+
+TEST_F(TableUpdateTest, ALearningRateTooLargeForTheDecayChangesNothing) {
+  const auto table = Create(ConfigOf("item", 1));
+  OptimizerConfig optimizer = OptimizerOf(OptimizerKind::kSgd);
+  optimizer.weight_decay = 2.0;
+  ASSERT_OK(table->SetOptimizer(optimizer));
+  TableUpdate update = MakeUpdate({0}, Reduction::kFrequency, {table.get()});
+  std::vector<GradientMessage> messages(1);
+  messages[0].header.samples = 1;
+  messages[0].keys.emplace_back();
+  messages[0].ranks.push_back(nullptr);
+  messages[0].gradients.push_back(nullptr);
+  for (const float rate : {0.5f, 1e30f, std::numeric_limits<float>::quiet_NaN()}) {
+    ExpectError(Run(&update, messages, {rate}, {table.get()}), StatusCode::kInvalidArgument,
+                {"'item'", "weight_decay must be below 1", "times 2"});
+  }
+  EXPECT_EQ(0u, table->version());
+  EXPECT_EQ(1.0, table->decay());
 }
 
 TEST_F(TableUpdateTest, ReductionsHaveNames) {
