@@ -22,7 +22,8 @@ namespace {
 constexpr int kTimeoutMs = 30000;
 constexpr uint64_t kToken = 77;
 constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99};
-constexpr tfhybrid_optimizer_config kAdagrad = {2, 0, 0.1f, 1e-7f, 0.9, 0.999, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+constexpr tfhybrid_optimizer_config kAdagrad = {2, 0, 0.1f, 1e-7f, 0.9, 0.999, 0, 0,
+                                                0, 0, 0,    0,     0,   0,     0};
 
 void ExpectCode(StatusCode wanted, int code) {
   EXPECT_EQ(static_cast<int>(wanted), code) << tfhybrid_last_error();

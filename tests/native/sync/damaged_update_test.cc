@@ -97,7 +97,8 @@ TEST_F(DamagedUpdateTest, JournalsSizesHostsNamesAndDims) {
     const size_t table = tables + t * sizeof(JournalTable);
     FlipBits(Journal(), {table, table + 16}, true);
     FlipBits(Journal(),
-             {table + offsetof(JournalTable, dim), table + offsetof(JournalTable, beginning)}, true);
+             {table + offsetof(JournalTable, dim), table + offsetof(JournalTable, beginning)},
+             true);
   }
 }
 
