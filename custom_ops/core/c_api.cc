@@ -266,10 +266,10 @@ int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
 
 int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_config* config) {
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
-    return writer->SetOptimizer({static_cast<tfhybrid::OptimizerKind>(config->kind), config->flags,
-                                 config->initial_accumulator_value, config->epsilon, config->beta_1,
-                                 config->beta_2, config->momentum, config->rho, config->l1,
-                                 config->l2, config->l2_shrinkage, config->beta,
+    return writer->SetOptimizer({static_cast<tfhybrid::OptimizerKind>(config->kind),
+                                 config->initial_accumulator_value, config->epsilon, config->flags,
+                                 config->beta_1, config->beta_2, config->momentum, config->rho,
+                                 config->l1, config->l2, config->l2_shrinkage, config->beta,
                                  config->weight_decay, config->penalty_l1, config->penalty_l2});
   });
 }

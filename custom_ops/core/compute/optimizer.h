@@ -34,12 +34,13 @@ inline constexpr uint32_t kNesterov = 1;  // SGD
 inline constexpr uint32_t kAmsgrad = 2;   // Adam
 inline constexpr uint32_t kCentered = 4;  // RMSprop
 
-// Constant over a table's life. The learning rate is not here: it comes with each update.
+// Constant over a table's life. The learning rate is not here: it comes with each update. It lies
+// in a table's segment as it is (core/store/layout.h).
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kNone;
-  uint32_t flags = 0;
   float initial_accumulator_value = 0.1f;  // Adagrad, RowAdagrad, FTRL
   float epsilon = 1e-7f;                   // all but SGD and FTRL
+  uint32_t flags = 0;
   // Adam. Double, as in Keras: 1 - beta is what counts, and 1 - 0.999f is off by 1.3e-5.
   double beta_1 = 0.9;
   double beta_2 = 0.999;

@@ -90,12 +90,12 @@ TFHYBRID_SIMD double Squares(const float* gradient, int64_t count) {
 void UpdateRow(const RowUpdate& update, int64_t dim, const float* sum, float scale,
                float* embedding, float* state, float* scratch) {
   RowGradient(update, dim, sum, scale, embedding, scratch);
-  if (update.decay_after != 1.0f) ScaleRow(update.decay_after, dim, embedding);
+  ScaleRow(update.decay_after, dim, embedding);
   ApplyRow(update.optimizer, dim, scratch, update.clip_factor, embedding, state);
   if (update.decay_after != 1.0f) Divide(update.decay_after, dim, embedding);
 }
 
-TFHYBRID_SIMD void ScaleRow(float factor, int64_t dim, float* embedding) {
+TFHYBRID_SIMD void MultiplyRow(float factor, int64_t dim, float* embedding) {
   for (int64_t i = 0; i < dim; ++i) embedding[i] *= factor;
 }
 

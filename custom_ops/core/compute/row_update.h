@@ -59,8 +59,12 @@ double Squares(const float* gradient, int64_t count);
 void UpdateRow(const RowUpdate& update, int64_t dim, const float* sum, float scale,
                float* embedding, float* state, float* scratch);
 
-// Embeddings as they lie to what they are worth, in place.
-void ScaleRow(float factor, int64_t dim, float* embedding);
+void MultiplyRow(float factor, int64_t dim, float* embedding);
+
+// Embeddings as they lie to what they are worth, in place. Most tables do not decay.
+inline void ScaleRow(float decay, int64_t dim, float* embedding) {
+  if (decay != 1.0f) MultiplyRow(decay, dim, embedding);
+}
 
 }  // namespace tfhybrid
 

@@ -109,7 +109,7 @@ void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Curso
   // Keys of rows that exist never change.
   *out->key++ = chunk.source.keys[place];
   CopyFloats(from, dim_, out->embedding);
-  if (moment_.decay != 1.0) ScaleRow(static_cast<float>(moment_.decay), dim_, out->embedding);
+  ScaleRow(static_cast<float>(moment_.decay), dim_, out->embedding);
   CopyFloats(from_state, state_floats_, out->state);
   out->embedding += dim_;
   out->state += state_floats_;

@@ -16,6 +16,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
+
+#include "core/compute/optimizer.h"
 
 namespace tfhybrid {
 
@@ -64,26 +67,6 @@ struct TableShape {
 };
 static_assert(sizeof(TableShape) == 168);
 
-// Written once by the leader, when the optimizer is known.
-struct TableOptimizer {
-  uint32_t kind;  // OptimizerKind; kNone until then
-  float initial_accumulator_value;
-  float epsilon;
-  uint32_t flags;
-  double beta_1;
-  double beta_2;
-  double momentum;
-  double rho;
-  double l1;
-  double l2;
-  double l2_shrinkage;
-  double beta;
-  double weight_decay;
-  double penalty_l1;
-  double penalty_l2;
-};
-static_assert(sizeof(TableOptimizer) == 104);
-
 // Each on a cache line of its own: `version` is waited for, the rest is read at the start of every
 // lookup.
 struct TableCounters {
@@ -105,9 +88,10 @@ struct TableCounters {
 struct TableSegment {
   SegmentHeader header;
   TableShape shape;
-  TableOptimizer optimizer;
+  OptimizerConfig optimizer;  // written once by the leader, when it is known; kNone until then
   alignas(64) TableCounters counters;
 };
+static_assert(sizeof(OptimizerConfig) == 104 && std::is_trivially_copyable_v<OptimizerConfig>);
 static_assert(offsetof(TableSegment, counters) == 320);
 static_assert(sizeof(TableSegment) <= kPageBytes);
 

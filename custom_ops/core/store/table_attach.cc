@@ -5,7 +5,6 @@
 #include <string>
 #include <utility>
 
-#include "core/store/table_optimizer.h"
 #include "core/store/table_writer.h"
 #include "core/util/fault_point.h"
 
@@ -44,7 +43,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
 }
 
 Status TableWriter::AttachOptimizer() {
-  const OptimizerConfig config = FromLayout(table()->optimizer);
+  const OptimizerConfig config = table()->optimizer;
   if (config.kind == OptimizerKind::kNone) return Status::Ok();
   TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
   optimizer_ = config;

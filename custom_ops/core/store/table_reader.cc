@@ -7,7 +7,6 @@
 #include "core/compute/optimizer.h"
 #include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
-#include "core/store/table_optimizer.h"
 #include "core/util/copy_floats.h"
 #include "core/util/prefetch.h"
 #include "core/util/simd.h"
@@ -15,19 +14,15 @@
 namespace tfhybrid {
 namespace {
 
-// How long a waiting rank sleeps before it looks whether the leader still lives.
-constexpr int kWaitSliceMs = 200;
-
-uint64_t LoadAcquire(const uint64_t& counter) {
-  return __atomic_load_n(&counter, __ATOMIC_ACQUIRE);
-}
-
 template <typename Number>
-Number Load(const Number& counter) {
+Number LoadAcquire(const Number& counter) {
   Number value;
   __atomic_load(&counter, &value, __ATOMIC_ACQUIRE);
   return value;
 }
+
+// How long a waiting rank sleeps before it looks whether the leader still lives.
+constexpr int kWaitSliceMs = 200;
 
 // Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
 // lines under way; further ahead, prefetched lines are pushed out again.
@@ -71,15 +66,17 @@ Initializer TableReader::initializer() const {
 uint64_t TableReader::version() const { return LoadAcquire(segment().counters.version); }
 
 double TableReader::decay() const {
-  return Load(segment().counters.decay) * Load(segment().counters.initial_decay);
+  return LoadAcquire(segment().counters.decay) * LoadAcquire(segment().counters.initial_decay);
 }
 
-float TableReader::clip_factor() const { return Load(segment().counters.clip_factor); }
+float TableReader::clip_factor() const { return LoadAcquire(segment().counters.clip_factor); }
 
-float TableReader::RowDecay() const { return static_cast<float>(Load(segment().counters.decay)); }
+float TableReader::RowDecay() const {
+  return static_cast<float>(LoadAcquire(segment().counters.decay));
+}
 
 float TableReader::InitialDecay() const {
-  return static_cast<float>(Load(segment().counters.initial_decay));
+  return static_cast<float>(LoadAcquire(segment().counters.initial_decay));
 }
 
 TableStats TableReader::Stats() const {
@@ -88,7 +85,7 @@ TableStats TableReader::Stats() const {
   stats.rows = static_cast<int64_t>(LoadAcquire(counters.rows));
   stats.version = static_cast<int64_t>(LoadAcquire(counters.version));
   stats.chunks = static_cast<int64_t>(LoadAcquire(counters.chunks));
-  const int64_t state_floats = StateFloats(FromLayout(segment().optimizer), dim());
+  const int64_t state_floats = StateFloats(segment().optimizer, dim());
   for (int64_t chunk = 0; chunk < stats.chunks; ++chunk) {
     const int64_t rows = locator_.ChunkRows(chunk);
     stats.embedding_bytes += RowChunkBytes(rows, dim());
@@ -215,9 +212,9 @@ Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
       CopyFloats(row, width, target);
     } else {
       InitializeRow(initial, shape().seed, key, Span<float>(target, width));
-      if (initial_decay != 1.0f) ScaleRow(initial_decay, width, target);
+      ScaleRow(initial_decay, width, target);
     }
-    if (row_decay != 1.0f) ScaleRow(row_decay, width, target);
+    ScaleRow(row_decay, width, target);
   });
 }
 
@@ -231,7 +228,7 @@ Status TableReader::LookupBags(Span<const int64_t> keys, const Bags& bags, int64
   return Visit(keys.subspan(begin, bags.splits[last] - begin), [&](const float* row, int64_t key) {
     if (row == nullptr) {
       InitializeRow(initial, shape().seed, key, scratch);
-      if (initial_decay != 1.0f) ScaleRow(initial_decay, dim(), scratch.data());
+      ScaleRow(initial_decay, dim(), scratch.data());
       row = scratch.data();
     }
     if (row_decay != 1.0f) {
@@ -282,9 +279,7 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
     std::memcpy(keys + done, chunk_keys + place.offset, static_cast<size_t>(run) * sizeof(int64_t));
     std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
                 static_cast<size_t>(run * dim()) * sizeof(float));
-    if (const float decay = RowDecay(); decay != 1.0f) {
-      ScaleRow(decay, run * dim(), embeddings + done * dim());
-    }
+    ScaleRow(RowDecay(), run * dim(), embeddings + done * dim());
     done += run;
   }
   return Status::Ok();

@@ -50,7 +50,7 @@ class TableReader {
   std::string name() const;
   int64_t dim() const { return segment().shape.dim; }
   Initializer initializer() const;
-  TableOptimizer optimizer() const { return segment().optimizer; }
+  OptimizerConfig optimizer() const { return segment().optimizer; }
   TableStats Stats() const;
   uint64_t version() const;
   // What a key without a row has decayed to, of its initial value; 1 without weight decay.

@@ -8,7 +8,6 @@
 
 #include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
-#include "core/store/table_optimizer.h"
 #include "core/util/copy_floats.h"
 #include "core/util/fault_point.h"
 
@@ -62,7 +61,10 @@ TableShape ShapeOf(const TableConfig& config) {
   return shape;
 }
 
-void Store(double* counter, double value) { __atomic_store(counter, &value, __ATOMIC_RELEASE); }
+template <typename Value>
+void StoreRelease(Value* at, Value value) {
+  __atomic_store(at, &value, __ATOMIC_RELEASE);
+}
 
 // Held while rows are overwritten without a journal.
 class LoadingMark {
@@ -155,11 +157,11 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
     }
   }
   for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
-  table()->optimizer = ToLayout(config);
-  table()->optimizer.kind = static_cast<uint32_t>(OptimizerKind::kNone);
+  table()->optimizer = config;
+  table()->optimizer.kind = OptimizerKind::kNone;
   TFHYBRID_FAULT_POINT();
   // Last: a table that says which optimizer it has, has its numbers and its state.
-  __atomic_store_n(&table()->optimizer.kind, static_cast<uint32_t>(config.kind), __ATOMIC_RELEASE);
+  StoreRelease(&table()->optimizer.kind, config.kind);
   return Status::Ok();
 }
 
@@ -184,7 +186,7 @@ void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_
     chunks_[static_cast<size_t>(place.chunk)].keys[place.offset] = key;
     const TableRow row = Row(first + i);
     InitializeRow(initializer, shape.seed, key, Span<float>(row.embedding, dim()));
-    if (decay != 1.0f) ScaleRow(decay, dim(), row.embedding);
+    ScaleRow(decay, dim(), row.embedding);
     InitializeState(optimizer_, dim(), row.state);
   }
 }
@@ -228,8 +230,8 @@ void TableWriter::PublishVersion(uint64_t version) {
 }
 
 void TableWriter::PublishUpdate(uint64_t version, double decay, float clip_factor) {
-  Store(&table()->counters.decay, decay);
-  __atomic_store(&table()->counters.clip_factor, &clip_factor, __ATOMIC_RELEASE);
+  StoreRelease(&table()->counters.decay, decay);
+  StoreRelease(&table()->counters.clip_factor, clip_factor);
   TFHYBRID_FAULT_POINT();
   PublishVersion(version);
 }
@@ -244,13 +246,13 @@ void TableWriter::NormalizeDecay(const ParallelFor& parallel_for) {
     }
   });
   TFHYBRID_FAULT_POINT();
-  Store(&table()->counters.decay, decay() / kLeastDecay);
-  Store(&table()->counters.initial_decay, initial_decay() * kLeastDecay);
+  StoreRelease(&table()->counters.decay, decay() / kLeastDecay);
+  StoreRelease(&table()->counters.initial_decay, initial_decay() * kLeastDecay);
 }
 
 void TableWriter::SetInitialDecay(double decay) {
-  Store(&table()->counters.decay, 1.0);
-  Store(&table()->counters.initial_decay, decay);
+  StoreRelease(&table()->counters.decay, 1.0);
+  StoreRelease(&table()->counters.initial_decay, decay);
 }
 
 void TableWriter::PublishFailure(const Status& why) {
@@ -280,7 +282,7 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
       const TableRow row = Row(set.rows[static_cast<size_t>(i)]);
       const int64_t source = sources[static_cast<size_t>(i)];
       CopyFloats(embeddings + source * row.dim, row.dim, row.embedding);
-      if (decay != 1.0f) ScaleRow(1.0f / decay, row.dim, row.embedding);
+      ScaleRow(1.0f / decay, row.dim, row.embedding);
       TFHYBRID_FAULT_POINT();
       if (states == nullptr) {
         InitializeState(optimizer_, row.dim, row.state);

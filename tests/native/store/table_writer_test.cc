@@ -113,7 +113,7 @@ TEST_P(TableOptimizerTest, OptimizerSetAfterRowsExistGivesThemFreshState) {
   ASSERT_OK(writer->CreateMissing(keys, &set, RunInline));
   ASSERT_OK(writer->SetOptimizer(GetParam().config));
   const auto reader = Open("item");
-  EXPECT_EQ(static_cast<uint32_t>(GetParam().config.kind), reader->optimizer().kind);
+  EXPECT_EQ(GetParam().config.kind, reader->optimizer().kind);
   PlainTable plain(config, GetParam().config);
   const std::vector<float> gradients(3000, 0.25f);
   ASSERT_OK(Update(writer.get(), keys, gradients, 1, 0.1f));

@@ -82,6 +82,16 @@ class TableUpdateTest : public TableFixture {
     return update->Commit({rates}, tables, RunInline);
   }
 
+  // The message of a rank whose batch has a sample, but no key of the one table.
+  static GradientMessage WithoutKeys() {
+    GradientMessage message;
+    message.header.samples = 1;
+    message.keys.emplace_back();
+    message.ranks.push_back(nullptr);
+    message.gradients.push_back(nullptr);
+    return message;
+  }
+
   std::vector<float> Reduce(const std::string& name, std::vector<int64_t> hosts,
                             Reduction reduction, const Ranks& ranks,
                             const std::vector<int64_t>& keys) {
@@ -214,10 +224,7 @@ TEST_F(TableUpdateTest, AStepOfWhichNothingIsAppliedDecaysNothing) {
   optimizer.weight_decay = 0.5;
   ASSERT_OK(table->SetOptimizer(optimizer));
   TableUpdate update = MakeUpdate({0}, Reduction::kFrequency, {table.get()});
-  std::vector<GradientMessage> messages(1);
-  messages[0].keys.emplace_back();
-  messages[0].ranks.push_back(nullptr);
-  messages[0].gradients.push_back(nullptr);
+  std::vector<GradientMessage> messages = {WithoutKeys()};
   const auto decay_after = [&](int64_t samples, int64_t skip) {
     messages[0].header.samples = samples;
     messages[0].header.skip = skip;
@@ -237,13 +244,8 @@ TEST_F(TableUpdateTest, ALearningRateTooLargeForTheDecayChangesNothing) {
   optimizer.weight_decay = 2.0;
   ASSERT_OK(table->SetOptimizer(optimizer));
   TableUpdate update = MakeUpdate({0}, Reduction::kFrequency, {table.get()});
-  std::vector<GradientMessage> messages(1);
-  messages[0].header.samples = 1;
-  messages[0].keys.emplace_back();
-  messages[0].ranks.push_back(nullptr);
-  messages[0].gradients.push_back(nullptr);
   for (const float rate : {0.5f, 1e30f, std::numeric_limits<float>::quiet_NaN()}) {
-    ExpectError(Run(&update, messages, {rate}, {table.get()}), StatusCode::kInvalidArgument,
+    ExpectError(Run(&update, {WithoutKeys()}, {rate}, {table.get()}), StatusCode::kInvalidArgument,
                 {"'item'", "weight_decay must be below 1", "times 2"});
   }
   EXPECT_EQ(0u, table->version());
