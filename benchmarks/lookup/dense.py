@@ -36,21 +36,16 @@ def make_operations(rows: int) -> dict[str, turns.Operation]:
         )
         return tf.nn.embedding_lookup(table, keys[:1])
 
-    def mean(keys: tf.Tensor) -> tf.Tensor:
-        bags = tf.RaggedTensor.from_row_splits(keys, splits, validate=False)
-        return tf.nn.embedding_lookup_sparse(table, bags, None, combiner="mean")
-
     @tf.function(autograph=False)
-    def bag_gradients(keys: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(mean(keys) ** 2)
-        return tape.gradient(loss, table).values
+    def bags(keys: tf.Tensor) -> tf.Tensor:
+        ragged = tf.RaggedTensor.from_row_splits(keys, splits, validate=False)
+        return tf.nn.embedding_lookup_sparse(table, ragged, None, combiner="mean")
 
     return {
         "lookup": lookup,
         "update": update,
-        "bags": tf.function(mean, autograph=False),
-        "bag_gradients": bag_gradients,
+        "bags": bags,
+        "bag_gradients": turns.with_gradient(bags, table),
     }
 
 

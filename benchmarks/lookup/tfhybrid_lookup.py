@@ -11,10 +11,17 @@ from tfhybrid.layers import table_lookup
 from tfhybrid.ops.feature_keys import FeatureKeys
 
 
-def make_operations(layer: tfhybrid.layers.Embedding) -> dict[str, turns.Operation]:
-    """Returns the operations on a layer's table; an update of a key that has no row creates it."""
+def make_operations(
+    layer: tfhybrid.layers.Embedding, **options: float
+) -> dict[str, turns.Operation]:
+    """Returns the operations on a layer's table; an update of a key that has no row creates it.
+
+    Args:
+        layer: The layer, built.
+        **options: Of Adagrad, beside those that all sides have.
+    """
     adagrad = keras.optimizers.Adagrad(
-        workload.LEARNING_RATE, workload.INITIAL_ACCUMULATOR, workload.EPSILON
+        workload.LEARNING_RATE, workload.INITIAL_ACCUMULATOR, workload.EPSILON, **options
     )
     optimizer = tfhybrid.DistributedOptimizer(adagrad)
     optimizer.build(layer.trainable_variables)
@@ -38,18 +45,12 @@ def make_operations(layer: tfhybrid.layers.Embedding) -> dict[str, turns.Operati
         feature = FeatureKeys(keys, splits=splits, combiner="mean")
         return table_lookup.lookup([proxy], [feature])[0]
 
-    @tf.function(autograph=False)
-    def bag_gradients(keys: tf.Tensor) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(bags(keys) ** 2)
-        return tape.gradient(loss, proxy).values
-
     return {
         "lookup": lookup,
         "update": update,
         "create": update,
         "bags": bags,
-        "bag_gradients": bag_gradients,
+        "bag_gradients": turns.with_gradient(bags, proxy),
     }
 
 

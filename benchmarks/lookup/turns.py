@@ -32,6 +32,18 @@ def parse_rows(description: str) -> int:
     return arguments.rows
 
 
+def with_gradient(operation: Operation, variable: object) -> Operation:
+    """Returns an operation, and the gradient of the sum of its squares, as one."""
+
+    @tf.function(autograph=False)
+    def run(keys: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(operation(keys) ** 2)
+        return tape.gradient(loss, variable).values
+
+    return run
+
+
 def serve(rows: int, operations: dict[str, Operation], count_rows: Callable[[], int]) -> None:
     """Answers the driver until it closes standard input.
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
 
 import keras
-import numpy as np
 import tensorflow as tf
 from rich import box
 from rich.console import Console
@@ -21,8 +19,8 @@ from rich.table import Table
 
 import tfhybrid
 from benchmarks import launch
+from benchmarks.lookup import tfhybrid_lookup, turns, workload
 
-KEYS, DIM = 65_536, 16
 VARIANTS: dict[str, tuple[dict[str, float], keras.regularizers.Regularizer | None]] = {
     "plain": ({}, None),
     "weight_decay": ({"weight_decay": 1e-3}, None),
@@ -31,35 +29,21 @@ VARIANTS: dict[str, tuple[dict[str, float], keras.regularizers.Regularizer | Non
     "clipnorm": ({"clipnorm": 1e-3}, None),
     "global_clipnorm": ({"global_clipnorm": 1e-3}, None),
 }
-Operation = Callable[[tf.Tensor], tf.Tensor]
 
 
-def make_operations(name: str, rows: int) -> dict[str, Operation]:
+def make_operations(name: str, rows: int) -> dict[str, turns.Operation]:
     """Makes a variant's table, with that many rows, and returns what is timed."""
     options, regularizer = VARIANTS[name]
-    config = tfhybrid.TableConfig(DIM, regularizer=regularizer)
+    config = tfhybrid.TableConfig(workload.DIM, regularizer=regularizer)
     layer = tfhybrid.layers.Embedding(config, name=name)
-    layer.build((KEYS,))
-    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.05, **options))
-    values = np.random.default_rng(4).normal(0, 1e-3, (KEYS, DIM)).astype(np.float32)
-    gradients = tf.constant(values)
-
-    @tf.function(autograph=False)
-    def lookup(keys: tf.Tensor) -> tf.Tensor:
-        return layer(keys, training=False)
-
-    @tf.function(autograph=False)
-    def update(keys: tf.Tensor) -> tf.Tensor:
-        slices = tf.IndexedSlices(gradients, keys, tf.constant([0, DIM], tf.int64))
-        optimizer.apply([slices], layer.trainable_variables)
-        return layer(keys[:1], training=False)
-
-    for first in range(0, rows, KEYS):
-        update(tf.range(first, first + KEYS, dtype=tf.int64))
-    return {"lookup": lookup, "update": update}
+    layer.build((workload.KEYS,))
+    operations = tfhybrid_lookup.make_operations(layer, **options)
+    for keys in workload.fill(rows):
+        operations["create"](tf.constant(keys))
+    return operations
 
 
-def take_turn(operation: Operation, keys: list[tf.Tensor]) -> float:
+def take_turn(operation: turns.Operation, keys: list[tf.Tensor]) -> float:
     """Returns the median milliseconds of a call; the first does not count."""
     times = []
     for batch in keys:
@@ -72,15 +56,14 @@ def take_turn(operation: Operation, keys: list[tf.Tensor]) -> float:
 def measure(rows: int, rounds: int, calls: int) -> dict[str, dict[str, float]]:
     """Returns the median milliseconds of each operation and variant."""
     sides = {name: make_operations(name, rows) for name in VARIANTS}
-    random = np.random.default_rng(1)
     medians: dict[str, dict[str, float]] = {}
     for operation in ("lookup", "update"):
-        turns: dict[str, list[float]] = {name: [] for name in sides}
-        for _ in range(rounds):
-            keys = [random.choice(rows, KEYS, replace=False) for _ in range(calls + 1)]
+        times: dict[str, list[float]] = {name: [] for name in sides}
+        for first in range(0, rounds * (calls + 1), calls + 1):
+            keys = [workload.keys("update", rows, first + call) for call in range(calls + 1)]
             for name, operations in sides.items():
-                turns[name].append(take_turn(operations[operation], [*map(tf.constant, keys)]))
-        medians[operation] = {name: statistics.median(times) for name, times in turns.items()}
+                times[name].append(take_turn(operations[operation], [*map(tf.constant, keys)]))
+        medians[operation] = {name: statistics.median(found) for name, found in times.items()}
     return medians
 
 

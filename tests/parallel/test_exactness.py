@@ -235,17 +235,8 @@ def test_clipping_is_of_what_all_ranks_bring(kind, reduction) -> None:
 def test_decay_and_penalties_come_once_per_step(kind) -> None:
     """Whatever the number of ranks that have a key; rows that no step touches decay too."""
     steps = click_model.batches(STEPS, tfhybrid.size())
-    penalty = keras.regularizers.L1L2(0.01, 0.05)
-    model = click_model.keras_model(regularizer=penalty)
-    trainer = click_model.reference(
-        model,
-        training.Adam(0.001),
-        table_options={"weight_decay": 2.0, "penalties": (0.01, 0.05)},
-        weight_decay=2.0,
-        clipping=kind and (kind, 0.1),
-    )
-    optimizer = keras.optimizers.AdamW(0.001, 2.0, global_clipnorm=kind and 0.1)
-    model.compile(tfhybrid.DistributedOptimizer(optimizer), loss())
+    model, trainer, make = click_model.regularized(clipping=kind and (kind, 0.1))
+    model.compile(tfhybrid.DistributedOptimizer(make()), loss())
     fit(model, steps)
     for ranks in steps:
         trainer.step(ranks)

@@ -92,6 +92,26 @@ def reference(
     )
 
 
+def regularized(**options) -> tuple[keras.Model, training.Trainer, Callable]:
+    """Returns a model with penalties, its reference, and what makes an AdamW of either.
+
+    Args:
+        **options: Of `training.Trainer`; `clipping` is by global norm.
+    """
+    penalties, rate, weight_decay = (0.01, 0.05), 0.001, 2.0
+    clipping = options.get("clipping")
+    model = keras_model(regularizer=keras.regularizers.L1L2(*penalties))
+    trainer = reference(
+        model,
+        training.Adam(rate),
+        table_options={"weight_decay": weight_decay, "penalties": penalties},
+        weight_decay=weight_decay,
+        **options,
+    )
+    limit = clipping and clipping[1]
+    return model, trainer, lambda: keras.optimizers.AdamW(rate, weight_decay, global_clipnorm=limit)
+
+
 def batches(steps: int, ranks: int, samples: int = 16) -> list[list[training.Batch]]:
     """Returns the batches of all steps and ranks, with keys that are hard on purpose.
 

@@ -52,19 +52,19 @@ class Adam:
         state[0] += (gradient - state[0]) * (1 - self.beta_1)
         state[1] += (gradient**2 - state[1]) * (1 - self.beta_2)
         rate = self.learning_rate * np.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
-        weight -= rate * state[0] / (np.sqrt(state[1]) + self.epsilon)
+        weight -= rate * state[0] / (np.sqrt(self.velocity(state)) + self.epsilon)
+
+    def velocity(self, state: np.ndarray) -> np.ndarray:
+        return state[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Amsgrad(Adam):
     slots: tuple[float, ...] = (0.0, 0.0, 0.0)
 
-    def update(self, weight: np.ndarray, gradient: np.ndarray, state: np.ndarray, step: int):
-        state[0] += (gradient - state[0]) * (1 - self.beta_1)
-        state[1] += (gradient**2 - state[1]) * (1 - self.beta_2)
+    def velocity(self, state: np.ndarray) -> np.ndarray:
         state[2] = np.maximum(state[2], state[1])
-        rate = self.learning_rate * np.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
-        weight -= rate * state[0] / (np.sqrt(state[2]) + self.epsilon)
+        return state[2]
 
 
 @dataclasses.dataclass(frozen=True)

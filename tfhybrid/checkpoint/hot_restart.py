@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfhybrid import distributed, initializers
+from tfhybrid import distributed
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, random_state
 from tfhybrid.checkpoint.manifest import Position
@@ -253,7 +253,7 @@ def _configuration(model: keras.Model, tables: Iterable[Table]) -> dict[str, Any
         "the rank": distributed.rank(),
         "the seed": job.seed,
         **{
-            f"table '{table.name}'": [table.dim, *initializers.get(table.config.initializer).native]
+            f"table '{table.name}'": [table.dim, *table.config.initializer.native]
             for table in tables
         },
         "the optimizer": type(model.optimizer).__name__,

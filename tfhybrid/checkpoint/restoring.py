@@ -12,14 +12,14 @@ import keras
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from tfhybrid import distributed, initializers
+from tfhybrid import distributed
 from tfhybrid.checkpoint import dense, hot_restart, storage
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table, current_job
-from tfhybrid.store.native import OPTIMIZER_NUMBERS
+from tfhybrid.store.native import optimizer_settings
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -176,7 +176,7 @@ class _Restoring:
             )
         for name, table in self.tables.items():
             saved = (manifest.tables[name].dim, manifest.tables[name].initializer)
-            mine = (table.dim, list(initializers.get(table.config.initializer).native))
+            mine = (table.dim, list(table.config.initializer.native))
             if saved != mine:
                 raise CheckpointError(
                     f"Table '{name}' of {self.folder} has dim and initializer {saved}. "
@@ -245,4 +245,4 @@ def _same_optimizer(table: Table, manifest: Manifest) -> bool:
 
 def _flags(holder: TableEntry | Table) -> float:
     """Returns the flags of an optimizer, which say what its state is made of."""
-    return dict(zip(OPTIMIZER_NUMBERS, holder.optimizer[1:], strict=False)).get("flags", 0.0)
+    return optimizer_settings(holder.optimizer).get("flags", 0.0)

@@ -15,7 +15,7 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from tfhybrid import distributed, initializers
+from tfhybrid import distributed
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, storage
 from tfhybrid.checkpoint.manifest import (
@@ -270,7 +270,7 @@ def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> 
         dim=table.dim,
         rows=frozen.rows,
         version=frozen.version,
-        initializer=list(initializers.get(table.config.initializer).native),
+        initializer=list(table.config.initializer.native),
         optimizer=list(table.optimizer),
         state_slots=table.state_shape[0],
         expected_rows=table.config.expected_rows,

@@ -16,7 +16,12 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays
 from tfhybrid.cli import console
 from tfhybrid.cli.console import plain, show
-from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
+from tfhybrid.store.native import (
+    OPTIMIZER_NUMBERS,
+    OptimizerFlag,
+    OptimizerKind,
+    optimizer_settings,
+)
 
 # Name of an optimizer, and which of a table's optimizer settings it has. The classes themselves, in
 # tfhybrid.optimizers, need Keras.
@@ -39,7 +44,6 @@ OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
 }
 # Of every optimizer; told where they are not 0.
 EXTRAS = ("weight_decay", "penalty_l1", "penalty_l2")
-_SETTINGS = ("kind", *OPTIMIZER_NUMBERS)
 _FLAGS = {
     "nesterov": OptimizerFlag.NESTEROV,
     "amsgrad": OptimizerFlag.AMSGRAD,
@@ -159,8 +163,8 @@ def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
     """Returns name and settings of a table's optimizer; a table that never had one has none."""
     if not native:
         return None
-    values: dict[str, float] = dict(zip(_SETTINGS, native, strict=False))
-    name, settings = OPTIMIZERS.get(int(native[0]), (f"kind {native[0]}", _SETTINGS[1:]))
+    values = optimizer_settings(native)
+    name, settings = OPTIMIZERS.get(int(native[0]), (f"kind {native[0]}", OPTIMIZER_NUMBERS))
     extras = tuple(extra for extra in EXTRAS if values.get(extra))
     return {"name": name, **{setting: _setting(values, setting) for setting in settings + extras}}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from tfhybrid import initializers
 from tfhybrid.errors import ExportError
 from tfhybrid.ops.initial_values import initial_values, table_seed
 from tfhybrid.store import Table, current_job
@@ -39,7 +38,7 @@ class StockTable(tf.Module):
         super().__init__()
         self.dim = table.dim
         self._unseen = unseen
-        kind, self._a, self._b = initializers.get(table.config.initializer).native
+        kind, self._a, self._b = table.config.initializer.native
         self._kind = _KINDS[kind]
         self._seed = table_seed(current_job().seed, table.name)
         self._decay = table.decay

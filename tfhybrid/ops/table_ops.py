@@ -43,7 +43,8 @@ class UpdateRef:
         host: The host of this rank.
         reduction: `"frequency"`, `"sum"` or `"mean"`.
         wire_dtype: What gradients are rounded to in messages between hosts.
-        clipping: What of the reduced gradients is clipped, one of `CLIPPINGS`.
+        clipping: What of the reduced gradients is clipped: `"none"`, `"value"`, `"norm"` or
+            `"global_norm"`.
         clip_limit: To what.
     """
 
@@ -65,12 +66,12 @@ class UpdateRef:
     @property
     def attributes(self) -> dict[str, Any]:
         """What all ops of an update are told."""
-        names = ("update", "sync", "hosts", "host", "reduction", "wire_dtype", "clipping")
+        names = ("update", "sync", "hosts", "host", "reduction", "wire_dtype")
+        clipping = ("clipping", "clip_limit")
         return {
             "tables": [table.name for table in self.tables],
             "dims": [table.dim for table in self.tables],
-            **{name: getattr(self, name) for name in names},
-            "clip_limit": self.clip_limit,
+            **{name: getattr(self, name) for name in names + clipping},
         }
 
 

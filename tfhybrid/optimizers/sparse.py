@@ -100,11 +100,7 @@ class Adagrad(SparseOptimizer):
     epsilon: float = 1e-7
 
     kind = OptimizerKind.ADAGRAD
-
-    @property
-    def slots(self) -> int:
-        """Vectors of floats in a row's state."""
-        return 1
+    slots = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,11 +120,7 @@ class RowAdagrad(SparseOptimizer):
     epsilon: float = 1e-7
 
     kind = OptimizerKind.ROW_ADAGRAD
-
-    @property
-    def slots(self) -> int:
-        """Vectors of floats in a row's state."""
-        return 1
+    slots = 1
 
     def state_shape(self, dim: int) -> tuple[int, int]:
         """Returns the shape of a row's state in a table of that dim."""
@@ -219,11 +211,7 @@ class Ftrl(SparseOptimizer):
     beta: float = 0.0
 
     kind = OptimizerKind.FTRL
-
-    @property
-    def slots(self) -> int:
-        """Vectors of floats in a row's state."""
-        return 2
+    slots = 2
 
     @property
     def l1(self) -> float:

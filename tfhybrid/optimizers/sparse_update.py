@@ -53,7 +53,6 @@ class SparseUpdate:
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
         self.keeper: Keeper | None = None  # of the state that goes with each update
         self._optimizers: dict[str, SparseOptimizer] = {}
-        self._native: dict[str, tuple[float, ...]] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
         exchanged = self.sync not in ("shared_memory", "allgather")
@@ -62,9 +61,9 @@ class SparseUpdate:
     def configuration(self) -> dict[str, Any]:
         """Returns what its updates follow from, besides gradients and the Keras optimizer."""
         tables = {}
-        for name, optimizer in self._optimizers.items():
-            rate: Any = optimizer.learning_rate
-            tables[name] = [self._native[name], rate.get_config() if callable(rate) else rate]
+        for table in [v.table for v in self.variables if isinstance(v, TableProxy)]:
+            rate: Any = self._optimizers[table.name].learning_rate
+            tables[table.name] = [table.optimizer, rate.get_config() if callable(rate) else rate]
         return {
             "reduction": self.reduction,
             "sync": self.sync,
@@ -79,7 +78,6 @@ class SparseUpdate:
         native = optimizer.native(table.config.regularizer)
         table.set_optimizer(native, optimizer.state_shape(table.dim))
         self._optimizers[table.name] = optimizer
-        self._native[table.name] = native
 
     def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:
         """Returns the update of some tables, for the other methods.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,11 @@ OPTIMIZER_NUMBERS = (
     "penalty_l1",
     "penalty_l2",
 )
+
+
+def optimizer_settings(optimizer: Sequence[float]) -> dict[str, float]:
+    """Returns kind and `OPTIMIZER_NUMBERS` by name, but for those that an older list lacks."""
+    return dict(zip(("kind", *OPTIMIZER_NUMBERS), optimizer, strict=False))
 
 
 class RankState(enum.IntEnum):

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from tfhybrid import distributed, initializers
+from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.store import native
@@ -132,7 +132,7 @@ class Table:
 
     def open(self) -> None:
         """Opens the table in the process's store; called once it is known which that is."""
-        kind, a, b = initializers.get(self.config.initializer).native
+        kind, a, b = self.config.initializer.native
         name, dim = self.name.encode(), self.config.dim
         struct = native.TableConfigStruct(name, dim, kind, a, b, self._job.seed)
         native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
@@ -373,9 +373,8 @@ class Table:
 
     def _set_optimizer(self) -> None:
         if self._job.is_leader:
-            kind, *numbers = self.optimizer
-            settings: dict[str, float] = dict(zip(native.OPTIMIZER_NUMBERS, numbers, strict=True))
-            settings |= {"kind": int(kind), "flags": int(settings["flags"])}
+            settings = native.optimizer_settings(self.optimizer)
+            settings |= {name: int(settings[name]) for name in ("kind", "flags")}
             struct = native.OptimizerConfigStruct(**settings)
             self._call("table_set_optimizer", ctypes.byref(struct))
 

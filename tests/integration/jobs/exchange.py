@@ -12,7 +12,7 @@ import sys
 import keras
 
 import tfhybrid
-from tests.reference import click_model, training
+from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
 from tfhybrid import distributed
 from tfhybrid.store import current_job
@@ -20,30 +20,16 @@ from tfhybrid.store import current_job
 STEPS = 8
 SYNCS = ("allgather", "host_allgather", "owner_reduce", None)
 TOLERANCES = {"sgd": 1e-6, "adagrad": 1e-6, "adam": 2e-6, "clipped": 2e-6}
-PENALTY = keras.regularizers.L1L2(0.01, 0.05)
 BFLOAT16_TOLERANCE = 2.0**-7
-
-
-def clipped() -> keras.optimizers.Optimizer:
-    return keras.optimizers.AdamW(0.001, 2.0, global_clipnorm=0.1)
 
 
 def model_and_reference(optimizer: str, reduction: str):
     """Returns a model, its reference and what makes its optimizer."""
-    if optimizer != "clipped":
-        make, theirs = OPTIMIZERS[optimizer]
-        model = click_model.keras_model()
-        return model, click_model.reference(model, theirs, reduction=reduction), make
-    model = click_model.keras_model(regularizer=PENALTY)
-    trainer = click_model.reference(
-        model,
-        training.Adam(0.001),
-        table_options={"weight_decay": 2.0, "penalties": (0.01, 0.05)},
-        weight_decay=2.0,
-        clipping=("global_norm", 0.1),
-        reduction=reduction,
-    )
-    return model, trainer, clipped
+    if optimizer == "clipped":
+        return click_model.regularized(clipping=("global_norm", 0.1), reduction=reduction)
+    make, theirs = OPTIMIZERS[optimizer]
+    model = click_model.keras_model()
+    return model, click_model.reference(model, theirs, reduction=reduction), make
 
 
 def train(optimizer: str, reduction: str, sync: str | None, wire_dtype: str = "float32"):
