@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <exception>
@@ -259,7 +260,20 @@ int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
     const tfhybrid::Initializer initializer = {
         static_cast<tfhybrid::InitializerKind>(config->initializer), config->initializer_a,
         config->initializer_b};
-    return store->OpenNamed({config->name, config->dim, initializer, config->job_seed}, timeout_ms)
+    const tfhybrid_row_policy& policy = config->policy;
+    const tfhybrid::RowPolicy rows = {static_cast<tfhybrid::PolicyKind>(policy.kind),
+                                      policy.admission,
+                                      policy.slices_log2,
+                                      policy.frequent_stay,
+                                      policy.unseen_steps,
+                                      policy.unseen_time,
+                                      policy.half_life,
+                                      policy.min_frequency,
+                                      policy.min_norm,
+                                      policy.max_rows,
+                                      policy.waiting_steps};
+    return store
+        ->OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
         .status();
   });
 }
@@ -284,8 +298,10 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
               found.index_slots,
               found.embedding_bytes,
               found.state_bytes,
+              found.history_bytes,
               found.index_bytes,
-              found.bytes};
+              found.bytes,
+              found.evicted};
     return Status::Ok();
   });
 }
@@ -315,25 +331,37 @@ int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
 }
 
 int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
-                             float* embeddings, float* states) {
+                             float* embeddings, float* states, void* histories) {
   return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
-    if (states == nullptr) return Status::Ok();
+    if (states == nullptr && histories == nullptr) return Status::Ok();
     if (open->writer == nullptr) {
       return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
-                           "Only the leader (local rank 0) sees optimizer state");
+                           "Only the leader (local rank 0) sees optimizer state and histories");
     }
     const std::lock_guard<std::mutex> guard(open->writing);
-    return open->writer->ReadState(first, count, states);
+    if (states != nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(open->writer->ReadState(first, count, states));
+    }
+    if (histories == nullptr) return Status::Ok();
+    return open->writer->ReadHistory(first, count, static_cast<tfhybrid::RowHistory*>(histories));
   });
 }
 
 int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
-                              const float* embeddings, const float* states) {
+                              const float* embeddings, const float* states,
+                              const void* histories) {
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
     return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
+                             static_cast<const tfhybrid::RowHistory*>(histories),
                              tfhybrid::RunInline);
+  });
+}
+
+int tfhybrid_table_remove_keys(const char* table, int64_t count, const int64_t* keys) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    return writer->RemoveKeys(Span<const int64_t>(keys, count));
   });
 }
 
@@ -390,6 +418,13 @@ int tfhybrid_table_set_decay(const char* table, double decay) {
   });
 }
 
+int tfhybrid_table_set_event_time(const char* table, int64_t time) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    writer->SetEventTime(time);
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_table_track_changes(const char* table) {
   return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) {
     writer->TrackChanges();
@@ -401,8 +436,13 @@ int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_t
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
                               writer->Freeze(only_changed != 0));
-    *frozen = {made->table_rows(), static_cast<int64_t>(made->version()), made->parts(),
-               made->whole() ? 1 : 0, made->decay()};
+    *frozen = {made->table_rows(),
+               static_cast<int64_t>(made->version()),
+               made->parts(),
+               made->whole() ? 1 : 0,
+               static_cast<int64_t>(made->removed().size()),
+               made->event_time(),
+               made->decay()};
     return Status::Ok();
   });
 }
@@ -424,6 +464,18 @@ int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
                               path == nullptr ? tfhybrid::DescribeTableFile(frozen.get(), part)
                                               : tfhybrid::WriteTableFile(frozen.get(), part, path));
     *file = {made.rows, made.bytes, made.digest, made.crc};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_removed_keys(const char* table, int64_t* keys) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    if (writer->frozen() == nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
+                           "' is not frozen");
+    }
+    const std::vector<int64_t>& removed = writer->frozen()->removed();
+    std::copy(removed.begin(), removed.end(), keys);
     return Status::Ok();
   });
 }

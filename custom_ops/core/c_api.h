@@ -16,6 +16,21 @@
 extern "C" {
 #endif
 
+/* tfhybrid::RowPolicy */
+typedef struct tfhybrid_row_policy {
+  uint32_t kind;
+  uint32_t admission;
+  uint32_t slices_log2;
+  uint32_t frequent_stay;
+  int64_t unseen_steps;
+  int64_t unseen_time;
+  int64_t half_life;
+  double min_frequency;
+  double min_norm;
+  int64_t max_rows;
+  int64_t waiting_steps;
+} tfhybrid_row_policy;
+
 typedef struct tfhybrid_table_config {
   const char* name;
   int64_t dim;
@@ -23,6 +38,7 @@ typedef struct tfhybrid_table_config {
   double initializer_a;
   double initializer_b;
   uint64_t job_seed;
+  tfhybrid_row_policy policy;
 } tfhybrid_table_config;
 
 typedef struct tfhybrid_frozen_table {
@@ -30,7 +46,9 @@ typedef struct tfhybrid_frozen_table {
   int64_t version;
   int64_t parts;
   int64_t whole; /* 1 if all rows are in its parts, 0 if only those that changed */
-  double decay;  /* as of tfhybrid_table_decay */
+  int64_t removed; /* keys whose rows were removed since what is frozen began to change */
+  int64_t event_time;
+  double decay; /* as of tfhybrid_table_decay */
 } tfhybrid_frozen_table;
 
 typedef struct tfhybrid_table_file {
@@ -65,8 +83,10 @@ typedef struct tfhybrid_table_stats {
   int64_t index_slots;
   int64_t embedding_bytes;
   int64_t state_bytes;
+  int64_t history_bytes;
   int64_t index_bytes;
   int64_t bytes;
+  int64_t evicted;
 } tfhybrid_table_stats;
 
 typedef struct tfhybrid_record_schema {
@@ -130,12 +150,19 @@ TFHYBRID_EXPORT int tfhybrid_table_digest(const char* table, uint64_t* digest);
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
                                           float* embeddings);
-/* Rows in creation order. `states` may be null, and must be on ranks that do not lead. */
+/* Rows as they lie: in creation order, where none is ever removed. `states` and `histories`
+   (tfhybrid::RowHistory) may be null, and must be on ranks that do not lead. */
 TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count,
-                                             int64_t* keys, float* embeddings, float* states);
-/* The leader alone writes; `states` null means fresh state. */
+                                             int64_t* keys, float* embeddings, float* states,
+                                             void* histories);
+/* The leader alone writes; `states` null means fresh state, `histories` null those of rows that
+   were updated just now. */
 TFHYBRID_EXPORT int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
-                                              const float* embeddings, const float* states);
+                                              const float* embeddings, const float* states,
+                                              const void* histories);
+/* Removes the rows of those keys that have one; the leader alone. */
+TFHYBRID_EXPORT int tfhybrid_table_remove_keys(const char* table, int64_t count,
+                                               const int64_t* keys);
 TFHYBRID_EXPORT int tfhybrid_table_clear(const char* table);
 /* Makes room for `rows` rows in all. */
 TFHYBRID_EXPORT int tfhybrid_table_reserve(const char* table, int64_t rows);
@@ -149,6 +176,8 @@ TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t versi
    set on a table that was cleared, by the leader. */
 TFHYBRID_EXPORT int tfhybrid_table_decay(const char* table, double* decay);
 TFHYBRID_EXPORT int tfhybrid_table_set_decay(const char* table, double decay);
+/* After loading: continues with the event time that a table had. The leader alone. */
+TFHYBRID_EXPORT int tfhybrid_table_set_event_time(const char* table, int64_t time);
 
 /* Saving while training goes on; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads while updates go on; it is thawed in the end. With
@@ -159,6 +188,8 @@ TFHYBRID_EXPORT int tfhybrid_table_freeze(const char* table, int only_changed,
 /* Each part once; without a path it is only described. */
 TFHYBRID_EXPORT int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
                                               tfhybrid_table_file* file);
+/* Copies as many keys as `removed` of what was frozen says. */
+TFHYBRID_EXPORT int tfhybrid_table_removed_keys(const char* table, int64_t* keys);
 TFHYBRID_EXPORT int tfhybrid_table_thaw(const char* table);
 
 /* Pure functions. */

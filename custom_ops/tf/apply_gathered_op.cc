@@ -47,7 +47,7 @@ class ApplyGatheredOp : public UpdateKernel {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
-    for (const auto& table : tables) ++table->posted;
+    for (const auto& table : tables) table->CountPost();
     if (tables.front()->writer == nullptr) return Status::Ok();
     // The tensor is held, not copied, until it lies in shared memory.
     ApplyLater(tables, opened, std::move(numbers),

@@ -62,6 +62,7 @@ Result<std::vector<std::vector<KeyGradients>>> ReadGradients(tensorflow::OpKerne
 void MessageInputs::Write(const MessageBuilder& message) const {
   message.header()->samples = samples;
   message.header()->skip = skip;
+  message.header()->event_time = event_time;
 }
 
 float MessageInputs::Factor(const UpdateSettings& settings) const {
@@ -70,21 +71,23 @@ float MessageInputs::Factor(const UpdateSettings& settings) const {
 }
 
 Result<MessageInputs> ReadMessageInputs(tensorflow::OpKernelContext* context) {
-  const Tensor *samples = nullptr, *skip = nullptr, *failure = nullptr;
+  const Tensor *samples = nullptr, *skip = nullptr, *event_time = nullptr, *failure = nullptr;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("samples", &samples)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("skip", &skip)));
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("event_time", &event_time)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("failure", &failure)));
-  for (const Tensor* input : {samples, skip, failure}) {
+  for (const Tensor* input : {samples, skip, event_time, failure}) {
     if (input->NumElements() == 1) continue;
-    return Status::Error(StatusCode::kInvalidArgument, "samples, skip and failure are scalars. ",
-                         "Received: ", input->shape().DebugString());
+    return Status::Error(StatusCode::kInvalidArgument,
+                         "samples, skip, event_time and failure are scalars. Received: ",
+                         input->shape().DebugString());
   }
   const int64_t count = samples->flat<tensorflow::int64>()(0);
   if (count < 0) {
     return Status::Error(StatusCode::kInvalidArgument,
                          "samples is a number of samples. Received: ", count);
   }
-  return MessageInputs{count, skip->flat<bool>()(0),
+  return MessageInputs{count, skip->flat<bool>()(0), event_time->flat<tensorflow::int64>()(0),
                        std::string(failure->flat<tensorflow::tstring>()(0))};
 }
 

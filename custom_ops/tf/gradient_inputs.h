@@ -32,10 +32,11 @@ Result<std::vector<std::vector<KeyGradients>>> ReadGradients(tensorflow::OpKerne
                                                              const HostUpdate& update,
                                                              const std::vector<bool>& distinct);
 
-// The inputs `samples`, `skip` and `failure`.
+// The inputs `samples`, `skip`, `event_time` and `failure`.
 struct MessageInputs {
   int64_t samples;
   bool skip;
+  int64_t event_time;
   std::string failure;
 
   void Write(const MessageBuilder& message) const;

@@ -27,6 +27,7 @@ REGISTER_OP("TfhybridPackGradients")
     .Input("gradients: N * float")
     .Input("samples: int64")
     .Input("skip: bool")
+    .Input("event_time: int64")
     .Input("failure: string")
     .Output("message: int64")
     .Attr("distinct: list(bool)")
@@ -40,7 +41,8 @@ Sums the gradients of equal keys and packs distinct keys and sums of all tables 
 
 keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
-samples: As of TfhybridPostGradients; so are `skip`, `failure` and `distinct`.
+samples: As of TfhybridPostGradients; so are `skip`, `event_time`, `failure` and
+  `distinct`.
 message: The message of this rank, 64-bit words (core/sync/gradient_message.h); messages of all
   ranks laid end to end are the input of TfhybridApplyGathered.
 )doc");

@@ -25,6 +25,7 @@ REGISTER_OP("TfhybridPostGradients")
     .Input("gradients: N * float")
     .Input("samples: int64")
     .Input("skip: bool")
+    .Input("event_time: int64")
     .Input("failure: string")
     .Input("learning_rates: float")
     .Input("dense_squares: double")
@@ -45,6 +46,7 @@ keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
 samples: Number of samples of the batch; 0 from a rank that has none left.
 skip: Whether a gradient is not finite, so that no rank shall apply this update.
+event_time: The latest of the batch's events, in a unit of the user's; the least int64 if unknown.
 failure: If not empty, why this rank has no gradients; raised on all ranks.
 learning_rates: [N], one per table.
 dense_squares: The squares of all dense variables' gradients, added up; for clipping by global norm.
@@ -67,7 +69,7 @@ class PostGradientsOp : public UpdateKernel {
     const std::lock_guard<std::mutex> guard(mutex_);
     const Status posted = Post(opened.get(), std::move(gradients), inputs, ThreadsOf(context));
     opened->Forget();
-    for (const auto& table : tables) ++table->posted;
+    for (const auto& table : tables) table->CountPost();
     // After a failure too: the leader, this one or another, tells it to all ranks.
     if (opened->settings().sync == Sync::kMailboxes && tables.front()->writer != nullptr) {
       ApplyLater(tables, opened, std::move(numbers), [opened] { return opened->Collect(); });

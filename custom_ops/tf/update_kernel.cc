@@ -29,7 +29,10 @@ HeldWriters::HeldWriters(const OpenTables& tables) {
   // In one order for all updates, so that two that share tables cannot wait for each other.
   OpenTables in_order = tables;
   std::sort(in_order.begin(), in_order.end());
-  for (const auto& table : in_order) locks_.emplace_back(table->writing);
+  for (const auto& table : in_order) {
+    locks_.emplace_back(table->writing);
+    if (table->waiting != nullptr) locks_.emplace_back(table->waiting->writing);
+  }
   for (const auto& table : tables) writers_.push_back(table->writer.get());
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kTimeoutMs = 30000;
 constexpr uint64_t kToken = 77;
-constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99};
+constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99, {}};
 constexpr tfhybrid_optimizer_config kAdagrad = {2, 0, 0.1f, 1e-7f, 0.9, 0.999, 0, 0,
                                                 0, 0, 0,    0,     0,   0,     0};
 
@@ -61,8 +61,8 @@ TEST_F(CApiTest, WithoutAStoreEveryCallSaysThatInitIsMissing) {
                        tfhybrid_table_stats_get("item", &stats),
                        tfhybrid_table_digest("item", &digest),
                        tfhybrid_table_lookup("item", 2, keys_, rows_),
-                       tfhybrid_table_read_rows("item", 0, 0, keys_, rows_, nullptr),
-                       tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr),
+                       tfhybrid_table_read_rows("item", 0, 0, keys_, rows_, nullptr, nullptr),
+                       tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr),
                        tfhybrid_table_clear("item"),
                        tfhybrid_table_load_records("item", "/missing", &schema, &loaded),
                        tfhybrid_table_set_version("item", 1)};
@@ -77,7 +77,7 @@ TEST_F(CApiTest, RowsGoInAndComeOut) {
   EXPECT_STREQ("", reclaimed_);
   ExpectCode(StatusCode::kOk, tfhybrid_table_set_optimizer("item", &kAdagrad));
   const float states[4] = {5, 6, 7, 8};
-  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, states));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, states, nullptr));
   ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 3));
   const int64_t wanted[3] = {keys_[1], 0, keys_[0]};
   float found[6];
@@ -87,7 +87,7 @@ TEST_F(CApiTest, RowsGoInAndComeOut) {
   int64_t read_keys[2];
   float read_rows[4], read_states[4];
   ExpectCode(StatusCode::kOk,
-             tfhybrid_table_read_rows("item", 0, 2, read_keys, read_rows, read_states));
+             tfhybrid_table_read_rows("item", 0, 2, read_keys, read_rows, read_states, nullptr));
   EXPECT_EQ(0, std::memcmp(keys_, read_keys, sizeof(keys_)));
   EXPECT_EQ(0, std::memcmp(rows_, read_rows, sizeof(rows_)));
   EXPECT_EQ(0, std::memcmp(states, read_states, sizeof(states)));
@@ -112,15 +112,15 @@ TEST_F(CApiTest, ErrorsKeepTheirCodesAndWords) {
   ExpectMessage("open already");
   ExpectCode(StatusCode::kAlreadyExists, tfhybrid_table_open(&kItem, kTimeoutMs));
   ExpectMessage("'item'");
-  const tfhybrid_table_config wrong = {"wrong", 0, 1, 0, 0, 0};
+  const tfhybrid_table_config wrong = {"wrong", 0, 1, 0, 0, 0, {}};
   ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(&wrong, kTimeoutMs));
   ExpectMessage("Received: 0");
-  const tfhybrid_table_config unknown_kind = {"wrong", 2, 12345, 0, 0, 0};
+  const tfhybrid_table_config unknown_kind = {"wrong", 2, 12345, 0, 0, 0, {}};
   ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(&unknown_kind, kTimeoutMs));
   ExpectCode(StatusCode::kNotFound, tfhybrid_table_lookup("other", 2, keys_, rows_));
   ExpectMessage("'other'");
   ExpectCode(StatusCode::kInvalidArgument,
-             tfhybrid_table_read_rows("item", 0, 1, keys_, rows_, nullptr));
+             tfhybrid_table_read_rows("item", 0, 1, keys_, rows_, nullptr, nullptr));
   ExpectMessage("count=1");
   tfhybrid_optimizer_config optimizer = kAdagrad;
   optimizer.kind = 9;
@@ -156,7 +156,7 @@ TEST_F(CApiTest, RecordFileIsLoaded) {
 
 TEST_F(CApiTest, OnlyTheLeaderWrites) {
   OpenWithTable();
-  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr));
   ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
   const auto other_rank = [&] {
     // Forked with the leader's store open, which a rank never is: it lets go of it first.
@@ -168,13 +168,13 @@ TEST_F(CApiTest, OnlyTheLeaderWrites) {
     ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 2, keys_, found));
     EXPECT_EQ(4, found[3]);
     const auto refused = StatusCode::kFailedPrecondition;
-    ExpectCode(refused, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr));
+    ExpectCode(refused, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr));
     ExpectMessage("leader");
     ExpectCode(refused, tfhybrid_table_clear("item"));
     ExpectCode(refused, tfhybrid_table_set_optimizer("item", &kAdagrad));
     int64_t keys[2];
-    ExpectCode(StatusCode::kOk, tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr));
-    ExpectCode(refused, tfhybrid_table_read_rows("item", 0, 2, keys, found, found));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr, nullptr));
+    ExpectCode(refused, tfhybrid_table_read_rows("item", 0, 2, keys, found, found, nullptr));
     tfhybrid_store_close(0);
   };
   RunInChild(other_rank);

@@ -60,7 +60,7 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
                   static_cast<size_t>(embedding_bytes));
     }
     TFHYBRID_RETURN_IF_ERROR(table->WriteRows(Span<const int64_t>(keys.data(), count),
-                                              embeddings.data(), nullptr, RunInline));
+                                              embeddings.data(), nullptr, nullptr, RunInline));
   }
   const int64_t created = table->rows() - rows_before;
   if (created != records) {

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "core/shm/huge_buffer.h"
 #include "core/store/table_digest.h"
@@ -38,7 +39,13 @@ std::string Header(const FrozenTable& table, int64_t rows) {
   std::string header =
       '{' + Tensor("keys", "I64", count, 0, keys) + ',' +
       Tensor("embeddings", "F32", count + ',' + width, keys, embeddings) + ',' +
-      Tensor("states", "F32", count + ',' + shape_of_state, keys + embeddings, states) + '}';
+      Tensor("states", "F32", count + ',' + shape_of_state, keys + embeddings, states);
+  if (table.has_history()) {
+    const auto bytes = static_cast<int64_t>(sizeof(RowHistory));
+    header += ',' + Tensor("history", "U8", count + ',' + std::to_string(bytes),
+                           keys + embeddings + states, rows * bytes);
+  }
+  header += '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');
   return header;
 }
@@ -87,8 +94,9 @@ Result<Content> Read(FrozenTable* table, int64_t part) {
   const std::string header = Header(*table, rows);
   const auto length = static_cast<uint64_t>(header.size());
   const auto start = static_cast<int64_t>(sizeof(length) + header.size());
-  const int64_t row_bytes =
-      static_cast<int64_t>(sizeof(int64_t) + static_cast<size_t>(dim + state) * sizeof(float));
+  const int64_t row_bytes = static_cast<int64_t>(
+      sizeof(int64_t) + static_cast<size_t>(dim + state) * sizeof(float) +
+      (table->has_history() ? sizeof(RowHistory) : 0));
   const int64_t bytes = start + rows * row_bytes;
   Content content = {std::make_unique<HugeBuffer>(bytes), {rows, bytes, 0, 0}};
   char* const data = content.buffer->data();
@@ -97,8 +105,14 @@ Result<Content> Read(FrozenTable* table, int64_t part) {
   auto* const keys = reinterpret_cast<int64_t*>(data + start);
   auto* const embeddings = reinterpret_cast<float*>(keys + rows);
   float* const states = embeddings + rows * dim;
-  table->Read(part, keys, embeddings, states);
-  content.file.digest = RowsDigest(Span<const int64_t>(keys, rows), embeddings, dim, states, state);
+  // Copied once more: nothing says that they are aligned in the file.
+  std::vector<RowHistory> histories(table->has_history() ? static_cast<size_t>(rows) : 0);
+  table->Read(part, {keys, embeddings, states, histories.data()});
+  if (!histories.empty()) {
+    std::memcpy(states + rows * state, histories.data(), histories.size() * sizeof(RowHistory));
+  }
+  content.file.digest = RowsDigest(Span<const int64_t>(keys, rows), embeddings, dim, states, state,
+                                   histories.empty() ? nullptr : histories.data());
   content.file.crc = Crc32c(data, bytes);
   return content;
 }

@@ -1,6 +1,7 @@
 #include "core/store/frozen_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/compute/row_update.h"
 #include "core/util/copy_floats.h"
@@ -16,12 +17,14 @@ constexpr size_t kPieceWords = 4;
 
 FrozenTable::FrozenTable(const Moment& moment, const RowLocator& locator, int64_t dim,
                          int64_t state_floats, const std::vector<Source>& sources,
-                         const ChangedRows* changed)
+                         const ChangedRows* changed, std::vector<int64_t> removed)
     : moment_(moment),
       locator_(locator),
       dim_(dim),
       state_floats_(state_floats),
-      whole_(changed == nullptr) {
+      whole_(changed == nullptr),
+      has_history_(!sources.empty() && sources.front().histories != nullptr),
+      removed_(std::move(removed)) {
   int64_t first_row = 0;
   for (size_t number = 0; number < sources.size() && first_row < moment.rows; ++number) {
     chunks_.push_back(std::make_unique<Chunk>());
@@ -55,7 +58,7 @@ int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedR
   return count;
 }
 
-void FrozenTable::Keep(int64_t row, const TableRow& now) {
+void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
   if (row >= moment_.rows) return;
   const RowLocator::Place place = locator_.Locate(row);
   Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
@@ -64,7 +67,8 @@ void FrozenTable::Keep(int64_t row, const TableRow& now) {
   if ((word.frozen & bit) == 0) return;
   const std::lock_guard<std::mutex> guard(chunk.mutex);
   if (place.offset < chunk.read || (word.changed & bit) != 0) return;
-  chunk.kept.emplace(place.offset, chunk.floats.size());
+  chunk.kept.emplace(place.offset, chunk.rows.size());
+  chunk.rows.push_back({key, now.history != nullptr ? *now.history : RowHistory()});
   chunk.floats.insert(chunk.floats.end(), now.embedding, now.embedding + dim_);
   if (state_floats_ > 0) {
     chunk.floats.insert(chunk.floats.end(), now.state, now.state + state_floats_);
@@ -72,13 +76,12 @@ void FrozenTable::Keep(int64_t row, const TableRow& now) {
   word.changed |= bit;
 }
 
-void FrozenTable::Read(int64_t part, int64_t* keys, float* embeddings, float* states) {
+void FrozenTable::Read(int64_t part, Target out) {
   const Part& run = parts_[static_cast<size_t>(part)];
-  Cursor out = {keys, embeddings, states};
   for (size_t chunk = run.first; chunk < run.end; ++chunk) ReadChunk(chunks_[chunk].get(), &out);
 }
 
-void FrozenTable::ReadChunk(Chunk* chunk, Cursor* out) {
+void FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
   const size_t words = chunk->words.size();
   for (size_t first = 0; first < words; first += kPieceWords) {
     const size_t end = std::min(first + kPieceWords, words);
@@ -95,19 +98,27 @@ void FrozenTable::ReadChunk(Chunk* chunk, Cursor* out) {
   }
   const std::lock_guard<std::mutex> guard(chunk->mutex);
   chunk->kept.clear();
+  std::vector<KeptRow>().swap(chunk->rows);
   std::vector<float>().swap(chunk->floats);
 }
 
-void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Cursor* out) const {
-  const float* from = chunk.source.embeddings + place * dim_;
-  const float* from_state =
-      state_floats_ > 0 ? chunk.source.states + place * state_floats_ : nullptr;
+void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Target* out) const {
+  const float* from = nullptr;
+  const float* from_state = nullptr;
+  KeptRow row = {};
   if (changed) {
-    from = chunk.floats.data() + chunk.kept.at(place);
+    const size_t number = chunk.kept.at(place);
+    from = chunk.floats.data() + number * static_cast<size_t>(dim_ + state_floats_);
     from_state = from + dim_;
+    row = chunk.rows[number];
+  } else {
+    from = chunk.source.embeddings + place * dim_;
+    if (state_floats_ > 0) from_state = chunk.source.states + place * state_floats_;
+    row.key = chunk.source.keys[place];
+    if (has_history_) row.history = chunk.source.histories[place];
   }
-  // Keys of rows that exist never change.
-  *out->key++ = chunk.source.keys[place];
+  *out->key++ = row.key;
+  if (has_history_) *out->history++ = row.history;
   CopyFloats(from, dim_, out->embedding);
   ScaleRow(static_cast<float>(moment_.decay), dim_, out->embedding);
   CopyFloats(from_state, state_floats_, out->state);

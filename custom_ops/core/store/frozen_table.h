@@ -34,7 +34,8 @@ class FrozenTable {
   struct Source {
     const int64_t* keys;
     const float* embeddings;
-    const float* states;  // null where the optimizer has none
+    const float* states;          // null where the optimizer has none
+    const RowHistory* histories;  // null where the table keeps none
   };
 
   // Of the table, when it was frozen.
@@ -43,30 +44,44 @@ class FrozenTable {
     uint64_t version;
     double decay;  // what embeddings lie divided by
     double initial_decay;
+    int64_t event_time;
   };
 
-  // `changed` says which rows; null for all.
+  // `changed` says which rows; null for all. `removed`: keys whose rows were removed since.
   FrozenTable(const Moment& moment, const RowLocator& locator, int64_t dim, int64_t state_floats,
-              const std::vector<Source>& sources, const ChangedRows* changed);
+              const std::vector<Source>& sources, const ChangedRows* changed,
+              std::vector<int64_t> removed);
 
   int64_t table_rows() const { return moment_.rows; }
   uint64_t version() const { return moment_.version; }
   // What a key without a row has decayed to, of its initial value.
   double decay() const { return moment_.decay * moment_.initial_decay; }
+  int64_t event_time() const { return moment_.event_time; }
   int64_t dim() const { return dim_; }
   int64_t state_floats() const { return state_floats_; }
+  bool has_history() const { return has_history_; }
+  // Keys that may have had a row before the first change that it has, and had none then. Some may
+  // have one again.
+  const std::vector<int64_t>& removed() const { return removed_; }
   // Whether it has all rows of the table.
   bool whole() const { return whole_; }
 
   int64_t parts() const { return static_cast<int64_t>(parts_.size()); }
   int64_t PartRows(int64_t part) const { return parts_[static_cast<size_t>(part)].rows; }
 
-  // Before `row`, which lies at `now`, changes.
-  void Keep(int64_t row, const TableRow& now);
+  // Before `row`, which is that of `key` and lies at `now`, changes.
+  void Keep(int64_t row, int64_t key, const TableRow& now);
 
-  // Copies the rows of a part as they were, in the order of their creation, with embeddings as they
+  // Where the rows of a part go, one after the other.
+  struct Target {
+    int64_t* key;
+    float* embedding;
+    float* state;
+    RowHistory* history;
+  };
+  // Copies the rows of a part as they were, in the order in which they lay, with embeddings as they
   // are worth. Each part once.
-  void Read(int64_t part, int64_t* keys, float* embeddings, float* states);
+  void Read(int64_t part, Target out);
 
  private:
   // Of 64 rows, a bit each.
@@ -74,12 +89,17 @@ class FrozenTable {
     uint64_t frozen;   // is to be read
     uint64_t changed;  // has been kept; guarded by the chunk's mutex
   };
+  struct KeptRow {
+    int64_t key;
+    RowHistory history;
+  };
   struct Chunk {
     Source source;
     std::vector<Word> words;
     std::mutex mutex;
     int64_t read = 0;                          // rows before it are read; guarded by mutex
     std::unordered_map<int64_t, size_t> kept;  // by place in the chunk; guarded by mutex
+    std::vector<KeptRow> rows;                 // those; guarded by mutex
     std::vector<float> floats;                 // of the kept rows; guarded by mutex
   };
   // The chunks [first, end).
@@ -88,22 +108,17 @@ class FrozenTable {
     size_t end;
     int64_t rows;
   };
-  // Where the next row goes that is read.
-  struct Cursor {
-    int64_t* key;
-    float* embedding;
-    float* state;
-  };
-
   int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed, Chunk* chunk);
-  void ReadChunk(Chunk* chunk, Cursor* out);
-  void CopyRow(const Chunk& chunk, int64_t place, bool changed, Cursor* out) const;
+  void ReadChunk(Chunk* chunk, Target* out);
+  void CopyRow(const Chunk& chunk, int64_t place, bool changed, Target* out) const;
 
   const Moment moment_;
   const RowLocator locator_;
   const int64_t dim_;
   const int64_t state_floats_;
   const bool whole_;
+  const bool has_history_;
+  const std::vector<int64_t> removed_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Part> parts_;
 };

@@ -7,19 +7,20 @@
 //
 // A key's home bucket is the low bits of Mix64(key). A key lies in the first bucket, counted from
 // home and wrapping around, that had a free slot when it came; slots of a bucket fill from the
-// front.
+// front. A slot whose key was erased is *freed* where its bucket is full, and empty elsewhere; both
+// are free to the next key that comes by.
 //
 // Invariants, whatever moment a reader looks:
-//   1. A non-empty slot is complete: the key is stored before the row (release), the row is loaded
-//   before the key
-//      (acquire). Slots never change again: nothing is deleted or moved inside a generation.
-//   2. Between a key's home bucket and its own every bucket is full. So a probe ends at the first
-//   bucket whose last slot is empty.
-//   3. At most 3/4 of the slots are taken. So there is an empty slot, and every probe ends.
+//   1. A taken slot is complete: the key is stored before the row (release), the row is loaded
+//      before the key (acquire).
+//   2. Between a key's home bucket and its own every bucket is full, of taken and freed slots. So
+//      a probe ends at the first bucket whose last slot is empty.
+//   3. At most 3/4 of the slots are taken or freed. So there is an empty slot, and every probe ends.
 //   4. A row is complete, and counted by TableCounters::rows, before its number appears here
-//   (TableWriter::CreateRows).
-// A writer killed between the two stores of (1) leaves an empty slot with a stray key: harmless,
-// the next insertion overwrites it.
+//      (TableWriter::AddRows).
+// A writer killed between the two stores of (1) leaves a free slot with a stray key: harmless, the
+// next insertion overwrites it. Where keys are erased or get other rows, a lookup that runs beside
+// the update may read the row of another key; lookups of a training step do not (table_reader.h).
 //
 // What hides the memory latency: home buckets are fetched well before they are read (Fetch and
 // FindFrom, or FindBatch for a whole group).
@@ -64,8 +65,24 @@ class KeyIndex {
   // rows[i] = Find(keys[i]). REQUIRES: rows.size() >= keys.size().
   void FindBatch(Span<const int64_t> keys, Span<int64_t> rows) const;
 
-  // REQUIRES: the writer calls; `key` is not in the index; it holds fewer than MaxKeys(); row >= 0.
-  void Insert(int64_t key, int64_t row);
+  // These are the writer's. All return by how much the number of freed slots changed.
+  // REQUIRES: `key` is not in the index; taken and freed slots are fewer than MaxKeys(); row >= 0.
+  int64_t Insert(int64_t key, int64_t row);
+  // Names another row for a key, or inserts it.
+  int64_t Set(int64_t key, int64_t row);
+  // Nothing happens where the key is not there.
+  int64_t Erase(int64_t key);
+
+  // Calls `visit(key, row)` for the keys that have `slice` as the low bits of their hash, in the
+  // order of slots.
+  template <typename Visit>
+  void VisitSlice(uint64_t slice, uint32_t slices_log2, const Visit& visit) const;
+  // Slots that are taken, and that are freed.
+  struct Use {
+    int64_t taken;
+    int64_t freed;
+  };
+  Use CountUse() const;
 
   // A find in two halves, for callers that have other work while the line travels: Fetch() asks for
   // the key's home bucket, FindFrom() then reads it.
@@ -77,6 +94,14 @@ class KeyIndex {
   int64_t FindFrom(int64_t home, int64_t key) const { return Probe(key, home); }
 
  private:
+  // Marks a freed slot; no row's number has this bit.
+  static constexpr uint64_t kFreed = uint64_t{1} << 63;
+  // Buckets that VisitSlice() fetches ahead.
+  static constexpr int64_t kVisitDistance = 8;
+
+  static bool IsTaken(uint64_t row_plus_one) { return row_plus_one != 0 && row_plus_one != kFreed; }
+  IndexSlot* FindSlot(int64_t key) const;
+
   int64_t Home(int64_t key) const {
     return static_cast<int64_t>(Mix64(static_cast<uint64_t>(key))) & bucket_mask_;
   }
@@ -93,6 +118,8 @@ class KeyIndex {
         last = __atomic_load_n(&slot->row_plus_one, __ATOMIC_ACQUIRE);
         found |= __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key ? last : 0;
       }
+      // A key may have left a freed slot behind.
+      found &= ~kFreed;
       if (found != 0) return static_cast<int64_t>(found - 1);
       if (last == 0) return kMissing;
     }
@@ -102,6 +129,30 @@ class KeyIndex {
   IndexSlot* slots_ = nullptr;
   int64_t bucket_mask_ = 0;
 };
+
+template <typename Visit>
+void KeyIndex::VisitSlice(uint64_t slice, uint32_t slices_log2, const Visit& visit) const {
+  const uint64_t slice_mask = (uint64_t{1} << slices_log2) - 1;
+  // Homes of a slice are `stride` apart where there are more buckets than slices.
+  const int64_t stride = static_cast<int64_t>(slice_mask & static_cast<uint64_t>(bucket_mask_)) + 1;
+  const int64_t first = static_cast<int64_t>(slice & static_cast<uint64_t>(stride - 1));
+  for (int64_t home = first; home <= bucket_mask_; home += stride) {
+    const int64_t ahead = (home + kVisitDistance * stride) & bucket_mask_;
+    __builtin_prefetch(&slots_[ahead * kSlotsPerBucket]);
+    for (int64_t bucket = home;; bucket = (bucket + 1) & bucket_mask_) {
+      const IndexSlot* slot = &slots_[bucket * kSlotsPerBucket];
+      for (int64_t s = 0; s < kSlotsPerBucket; ++s) {
+        if (!IsTaken(slot[s].row_plus_one)) continue;
+        const uint64_t hash = Mix64(static_cast<uint64_t>(slot[s].key));
+        const bool from_home =
+            (hash & static_cast<uint64_t>(bucket_mask_)) == static_cast<uint64_t>(home);
+        if (!from_home || (hash & slice_mask) != slice) continue;
+        visit(slot[s].key, static_cast<int64_t>(slot[s].row_plus_one - 1));
+      }
+      if (slot[kSlotsPerBucket - 1].row_plus_one == 0) break;
+    }
+  }
+}
 
 }  // namespace tfhybrid
 

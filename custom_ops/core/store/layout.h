@@ -7,6 +7,7 @@
 //   NAME.index.G    IndexSegment of generation G: key -> row
 //   NAME.rows.C     ChunkSegment: keys and embeddings of chunk C
 //   NAME.state.C    ChunkSegment: optimizer state of chunk C; only the leader maps it
+//   NAME.history.C  ChunkSegment: histories of the rows of chunk C, likewise
 //
 // One writer, the leader. Everything that changes is written by it alone; the fields marked
 // `atomic` are read by other processes while it writes, with the acquire load that pairs with its
@@ -19,11 +20,12 @@
 #include <type_traits>
 
 #include "core/compute/optimizer.h"
+#include "core/compute/row_policy.h"
 
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 4;
+inline constexpr uint32_t kFormatVersion = 5;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -38,6 +40,7 @@ enum class SegmentKind : uint32_t {
   kMessages = 7,  // its messages
   kJournal = 8,   // core/sync/update_journal.h
   kKept = 9,      // core/store/kept_state.h
+  kHistory = 10,
 };
 
 // Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape
@@ -64,8 +67,18 @@ struct TableShape {
   uint32_t dim;
   uint32_t first_chunk_log2;  // rows of chunks 0 and 1
   uint32_t chunk_log2;        // rows of a full chunk
+  RowPolicy policy;
 };
-static_assert(sizeof(TableShape) == 168);
+static_assert(sizeof(RowPolicy) == 72 && std::is_trivially_copyable_v<RowPolicy>);
+static_assert(sizeof(TableShape) == 240);
+
+// A row that is being removed, by a leader that may be killed: the last row takes its place.
+struct Removal {
+  uint64_t armed;  // atomic: not 0 while it is under way
+  int64_t key;     // of the row that goes
+  uint64_t row;    // its number
+  uint64_t last;   // that of the last row
+};
 
 // Each on a cache line of its own: `version` is waited for, the rest is read at the start of every
 // lookup.
@@ -79,6 +92,9 @@ struct TableCounters {
   double decay;          // atomic
   double initial_decay;  // atomic
   float clip_factor;     // atomic: of the last update's gradients
+  int64_t event_time;    // atomic: the latest that an update came with
+  uint64_t evicted;      // atomic: rows removed by updates
+  Removal removal;
   alignas(64)
       uint64_t failed;  // atomic: 0, or the StatusCode of an update that failed; `failure` says why
   char failure[kMaxFailure];
@@ -92,7 +108,7 @@ struct TableSegment {
   alignas(64) TableCounters counters;
 };
 static_assert(sizeof(OptimizerConfig) == 104 && std::is_trivially_copyable_v<OptimizerConfig>);
-static_assert(offsetof(TableSegment, counters) == 320);
+static_assert(offsetof(TableSegment, counters) == 448);
 static_assert(sizeof(TableSegment) <= kPageBytes);
 
 struct IndexSegment {
@@ -104,13 +120,15 @@ inline constexpr int64_t kIndexSlotsOffset = 64;
 static_assert(sizeof(IndexSegment) == kIndexSlotsOffset);
 
 // Behind a page of header: in NAME.rows.C first the keys (int64 [rows]), then, on a cache line, the
-// embeddings (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, floats]).
+// embeddings (float [rows, dim]); in NAME.state.C the optimizer state (float [rows, floats]); in
+// NAME.history.C RowHistory [rows].
 struct ChunkSegment {
   SegmentHeader header;
   uint64_t rows;
-  uint64_t row_floats;  // dim, or those of the optimizer state
+  uint64_t row_floats;  // dim, or those of the optimizer state, or of a history
 };
 static_assert(sizeof(ChunkSegment) == 64);
+inline constexpr int64_t kHistoryFloats = sizeof(RowHistory) / sizeof(float);
 
 }  // namespace tfhybrid
 

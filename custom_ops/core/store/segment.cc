@@ -114,7 +114,7 @@ Status CheckTable(const std::string& path, const TableSegment& segment) {
   if (shape.dim == 0 || shape.first_chunk_log2 > shape.chunk_log2 || shape.chunk_log2 >= 40) {
     return Status::Error(StatusCode::kDataLoss, path, " is damaged: impossible shape");
   }
-  return Status::Ok();
+  return ValidatePolicy(shape.policy);
 }
 
 int64_t IndexBytes(int64_t slots) {

@@ -31,6 +31,7 @@ class TablePaths {
   }
   std::string Rows(int64_t chunk) const { return prefix_ + ".rows." + std::to_string(chunk); }
   std::string State(int64_t chunk) const { return prefix_ + ".state." + std::to_string(chunk); }
+  std::string History(int64_t chunk) const { return prefix_ + ".history." + std::to_string(chunk); }
 
  private:
   std::string prefix_;

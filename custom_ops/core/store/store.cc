@@ -107,10 +107,43 @@ Status SameShape(const TableReader& reader, const TableConfig& config) {
                          "' has another initializer or seed on the leader: all ranks must build "
                          "the same model");
   }
+  if (!(reader.policy() == config.policy)) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
+                         "' has another admission or eviction on the leader: all ranks must build "
+                         "the same model");
+  }
   return Status::Ok();
 }
 
+bool NeedsAdmission(const RowPolicy& policy) { return policy.admission > 1; }
+
+// Of the keys that wait for admission to a table: their histories count, and nothing else.
+TableConfig WaitingConfig(const TableConfig& config) {
+  RowPolicy policy;
+  policy.kind = PolicyKind::kWaiting;
+  policy.slices_log2 = config.policy.slices_log2;
+  policy.unseen_steps = config.policy.waiting_steps;
+  return {WaitingName(config.name), 1, {}, config.job_seed, policy};
+}
+
+void Link(const std::shared_ptr<OpenTable>& table, const std::shared_ptr<OpenTable>& waiting) {
+  table->waiting = waiting;
+  if (table->writer != nullptr) table->writer->SetWaiting(waiting->writer.get());
+}
+
 }  // namespace
+
+std::string WaitingName(const std::string& table_name) { return table_name + "~waiting"; }
+
+void OpenTable::CountPost() {
+  ++posted;
+  if (waiting != nullptr) ++waiting->posted;
+}
+
+void OpenTable::SetPosted(uint64_t version) {
+  posted = version;
+  if (waiting != nullptr) waiting->posted = version;
+}
 
 Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
                                              std::vector<std::string>* reclaimed) {
@@ -199,6 +232,16 @@ Status Store::AttachTables() {
     const std::lock_guard<std::mutex> guard(mutex_);
     tables_[name] = table;
   }
+  for (const std::string& name : names) {
+    const std::shared_ptr<OpenTable> table = Find(name);
+    if (!NeedsAdmission(table->reader->policy())) continue;
+    const std::shared_ptr<OpenTable> waiting = Find(WaitingName(name));
+    if (waiting == nullptr) {
+      return Status::Error(StatusCode::kDataLoss, "Table '", name, "' has no '", WaitingName(name),
+                           "' beside it");
+    }
+    Link(table, waiting);
+  }
   return Status::Ok();
 }
 
@@ -254,6 +297,8 @@ TableMap Store::tables() const {
 uint64_t Store::TablesDigest(const std::vector<std::shared_ptr<OpenTable>>& updated) const {
   uint64_t hash = 0;
   for (const auto& [name, table] : tables()) {
+    // What waits has the version of what it waits for.
+    if (table->reader->policy().kind == PolicyKind::kWaiting) continue;
     const bool counts = std::find(updated.begin(), updated.end(), table) != updated.end();
     hash = Mix64(hash ^ TableSeed(0, name.data(), static_cast<int64_t>(name.size())));
     hash = Mix64(hash ^ (table->posted + (counts ? 1 : 0)));
@@ -293,6 +338,16 @@ std::shared_ptr<KeptState> Store::kept() const {
 }
 
 Result<std::shared_ptr<OpenTable>> Store::OpenNamed(const TableConfig& config, int timeout_ms) {
+  if (!NeedsAdmission(config.policy)) return OpenOne(config, timeout_ms);
+  // First: a new leader finds no table without it.
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> waiting,
+                            OpenOne(WaitingConfig(config), timeout_ms));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, OpenOne(config, timeout_ms));
+  Link(table, waiting);
+  return table;
+}
+
+Result<std::shared_ptr<OpenTable>> Store::OpenOne(const TableConfig& config, int timeout_ms) {
   if (const std::shared_ptr<OpenTable> found = Find(config.name)) {
     if (!found->named) {
       TFHYBRID_RETURN_IF_ERROR(SameShape(*found->reader, config));

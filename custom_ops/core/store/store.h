@@ -47,7 +47,18 @@ struct OpenTable {
   std::atomic<uint64_t> posted{
       0};  // updates this rank has taken part in: the version its lookups wait for
   std::atomic<bool> named{true};  // false: from a dead leader, and OpenNamed() has not asked for it
+  // Of the keys that wait for admission to this one; null where none need to. Their versions and
+  // locks go together, this table's lock first.
+  std::shared_ptr<OpenTable> waiting;
+
+  // This rank has taken part in one more update.
+  void CountPost();
+  // It has taken part in all that there were.
+  void SetPosted(uint64_t version);
 };
+
+// The name of the table of the keys that wait for admission to another.
+std::string WaitingName(const std::string& table_name);
 
 // What became of a rank, and the description it gave of itself.
 struct RankState {
@@ -108,6 +119,7 @@ class Store {
 
   static Result<std::unique_ptr<Store>> Claim(const StoreConfig& config);
   Status AttachTables();
+  Result<std::shared_ptr<OpenTable>> OpenOne(const TableConfig& config, int timeout_ms);
   std::string KeptPath() const;
   Result<std::unique_ptr<TableReader>> WaitForTable(const TableConfig& config,
                                                     int timeout_ms) const;

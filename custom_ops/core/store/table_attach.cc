@@ -36,6 +36,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
   }
   TFHYBRID_RETURN_IF_ERROR(writer->AttachIndex());
   writer->RemoveUnfinished();
+  TFHYBRID_RETURN_IF_ERROR(writer->AttachRemoval());
   TFHYBRID_RETURN_IF_ERROR(writer->CompleteIndex());
   // A failure was the dead leader's: who waits for the next version shall not read of it.
   __atomic_store_n(&writer->table()->counters.failed, 0, __ATOMIC_RELEASE);
@@ -70,7 +71,30 @@ Status TableWriter::AttachChunk(int64_t number) {
     TFHYBRID_RETURN_IF_ERROR(CheckChunk(paths_.State(number), chunk.state, rows, StateFloats()));
     chunk.states = reinterpret_cast<float*>(chunk.state.mutable_data() + kPageBytes);
   }
+  if (policy().kind != PolicyKind::kNone) {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        chunk.history,
+        OpenSegmentWritable(paths_.History(number), {SegmentKind::kHistory, token, ordinal},
+                            StateChunkBytes(rows, kHistoryFloats)));
+    TFHYBRID_RETURN_IF_ERROR(
+        CheckChunk(paths_.History(number), chunk.history, rows, kHistoryFloats));
+    chunk.histories = reinterpret_cast<RowHistory*>(chunk.history.mutable_data() + kPageBytes);
+  }
   chunks_.push_back(std::move(chunk));
+  return Status::Ok();
+}
+
+Status TableWriter::AttachRemoval() {
+  const Removal& removal = table()->counters.removal;
+  if (removal.armed == 0) return Status::Ok();
+  const auto rows = static_cast<uint64_t>(this->rows());
+  // Either the last row lies there still, or it was the last step that was missing.
+  if (removal.row > removal.last || removal.last > rows || removal.last + 1 < rows) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: row ",
+                         removal.row, " of ", rows, " is being removed, and ", removal.last,
+                         " is the last");
+  }
+  FinishRemoval();
   return Status::Ok();
 }
 
@@ -100,6 +124,7 @@ void TableWriter::RemoveUnfinished() const {
   for (bool removed = true; removed; ++chunk) {
     removed = unlink(paths_.Rows(chunk).c_str()) == 0;
     removed |= unlink(paths_.State(chunk).c_str()) == 0;
+    removed |= unlink(paths_.History(chunk).c_str()) == 0;
   }
   TFHYBRID_FAULT_POINT();
   const uint64_t generation = table()->counters.index_generation;
@@ -113,16 +138,17 @@ Status TableWriter::CompleteIndex() {
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<int64_t> missing, RowsNotInIndex());
   // Counted before anything is inserted: no insertion ends in an index without an empty slot.
   const int64_t named = rows() - static_cast<int64_t>(missing.size());
-  const Span<IndexSlot> slots = SlotsOf(index_file_);
-  const auto taken = std::count_if(slots.begin(), slots.end(),
-                                   [](const IndexSlot& slot) { return slot.row_plus_one != 0; });
-  if (taken != named) {
+  const KeyIndex::Use use = index_.CountUse();
+  index_freed_ = use.freed;
+  const int64_t slots = SlotsOf(index_file_).size();
+  if (use.taken != named || rows() + use.freed > KeyIndex::MaxKeys(slots)) {
     return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: its index has ",
-                         taken, " keys, of which ", named, " have a row");
+                         use.taken, " keys, of which ", named, " have a row, and ", use.freed,
+                         " freed slots of ", slots);
   }
   for (const int64_t row : missing) {
     const RowLocator::Place place = locator_.Locate(row);
-    index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
+    index_freed_ += index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
     TFHYBRID_FAULT_POINT();
   }
   return Status::Ok();

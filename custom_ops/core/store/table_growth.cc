@@ -40,7 +40,9 @@ Status TableWriter::Reserve(int64_t rows) {
 
 int64_t TableWriter::Room() const {
   const int64_t capacity = locator_.Capacity(static_cast<int64_t>(chunks_.size()));
-  return std::min(capacity, KeyIndex::MaxKeys(SlotsOf(index_file_).size())) - rows();
+  const int64_t keys = KeyIndex::MaxKeys(SlotsOf(index_file_).size()) - index_freed_;
+  const int64_t room = std::min(capacity, keys) - rows();
+  return waiting_ == nullptr ? room : std::min(room, waiting_->Room());
 }
 
 Status TableWriter::AddChunk() {
@@ -78,10 +80,12 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
   chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
   chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
   TFHYBRID_FAULT_POINT();
-  const Status state = AddState(number, &chunk);
-  if (!state.ok()) {
+  Status added = AddState(number, &chunk);
+  if (added.ok()) added = AddHistory(number, &chunk);
+  if (!added.ok()) {
     unlink(paths_.Rows(number).c_str());
-    return state;
+    unlink(paths_.State(number).c_str());
+    return added;
   }
   return chunk;
 }
@@ -103,15 +107,38 @@ Status TableWriter::AddState(int64_t number, Chunk* chunk) const {
   return Status::Ok();
 }
 
+Status TableWriter::AddHistory(int64_t number, Chunk* chunk) const {
+  if (policy().kind == PolicyKind::kNone) return Status::Ok();
+  const int64_t rows = locator_.ChunkRows(number);
+  TFHYBRID_ASSIGN_OR_RETURN(
+      chunk->history,
+      CreateSegment(
+          paths_.History(number),
+          {SegmentKind::kHistory, table()->header.token, static_cast<uint64_t>(number)},
+          StateChunkBytes(rows, kHistoryFloats),
+          "table '" + name() + "', histories of " + std::to_string(rows) + " rows"));
+  auto* header = reinterpret_cast<ChunkSegment*>(chunk->history.mutable_data());
+  header->rows = static_cast<uint64_t>(rows);
+  header->row_floats = static_cast<uint64_t>(kHistoryFloats);
+  chunk->histories = reinterpret_cast<RowHistory*>(chunk->history.mutable_data() + kPageBytes);
+  return Status::Ok();
+}
+
 Status TableWriter::ReserveIndex(int64_t keys) {
   if (next_index_.valid() && Ready(next_index_)) AdoptIndexAhead();
-  int64_t slots = SlotsOf(index_file_).size();
-  if (keys > KeyIndex::MaxKeys(slots) && next_index_.valid()) {
-    AdoptIndexAhead();
-    slots = SlotsOf(index_file_).size();
-  }
-  if (keys <= KeyIndex::MaxKeys(slots)) return Status::Ok();
-  return BuildIndex(std::max(KeyIndex::SlotsFor(keys), 2 * slots));
+  const auto has_room = [&] {
+    return keys + index_freed_ <= KeyIndex::MaxKeys(SlotsOf(index_file_).size());
+  };
+  if (!has_room() && next_index_.valid()) AdoptIndexAhead();
+  if (has_room()) return Status::Ok();
+  return BuildIndex(SlotsWanted(keys));
+}
+
+// Of the next index: twice as many as now, unless most of these have only been freed.
+int64_t TableWriter::SlotsWanted(int64_t keys) const {
+  const int64_t slots = SlotsOf(index_file_).size();
+  const bool suffices = keys <= KeyIndex::MaxKeys(slots) / 2;
+  return std::max(KeyIndex::SlotsFor(keys), suffices ? slots : 2 * slots);
 }
 
 Status TableWriter::BuildIndex(int64_t slots) {
@@ -146,14 +173,23 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
     const std::lock_guard<std::mutex> guard(chunks_mutex_);
     for (const Chunk& chunk : chunks_) keys_of_chunks.push_back(chunk.keys);
   }
+  // Rows that move meanwhile may be met twice; PublishIndex() then sets right what is wrong.
+  const bool may_move = policy().kind != PolicyKind::kNone;
   while (made->rows < end) {
     const RowLocator::Place place = locator_.Locate(made->rows);
     const int64_t* keys = keys_of_chunks[static_cast<size_t>(place.chunk)] + place.offset;
     const int64_t count =
         std::min(locator_.ChunkRows(place.chunk) - place.offset, end - made->rows);
     for (int64_t i = 0; i < count; ++i) {
-      if (i + kPrefetchDistance < count) made->index.Fetch(keys[i + kPrefetchDistance]);
-      made->index.Insert(keys[i], made->rows + i);
+      if (i + kPrefetchDistance < count) {
+        made->index.Fetch(__atomic_load_n(&keys[i + kPrefetchDistance], __ATOMIC_RELAXED));
+      }
+      const int64_t key = __atomic_load_n(&keys[i], __ATOMIC_RELAXED);
+      if (may_move) {
+        made->index.Set(key, made->rows + i);
+      } else {
+        made->index.Insert(key, made->rows + i);
+      }
     }
     made->rows += count;
   }
@@ -161,6 +197,11 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
 
 void TableWriter::PublishIndex(IndexAhead made) {
   IndexRows(rows(), &made);
+  for (const int64_t key : index_ahead_notes_) {
+    const int64_t row = index_.Find(key);
+    made.freed += row == KeyIndex::kMissing ? made.index.Erase(key) : made.index.Set(key, row);
+  }
+  index_ahead_notes_.clear();
   const uint64_t generation = table()->counters.index_generation + 1;
   TFHYBRID_FAULT_POINT();
   __atomic_store_n(&table()->counters.index_generation, generation, __ATOMIC_RELEASE);
@@ -169,6 +210,11 @@ void TableWriter::PublishIndex(IndexAhead made) {
   if (generation > 1) unlink(paths_.Index(generation - 1).c_str());
   index_file_ = std::move(made.file);
   index_ = made.index;
+  index_freed_ = made.freed;
+}
+
+void TableWriter::NoteForIndexAhead(int64_t key) {
+  if (next_index_.valid()) index_ahead_notes_.push_back(key);
 }
 
 void TableWriter::GrowAhead(int64_t created) {
@@ -179,14 +225,16 @@ void TableWriter::GrowAhead(int64_t created) {
   const int64_t capacity = locator_.Capacity(chunks);
   const int64_t last_chunk = locator_.ChunkRows(chunks - 1);
   const bool chunk_soon = capacity - rows() < std::max(last_chunk / 4, 2 * created);
-  const bool index_soon = rows() + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
+  const bool index_soon =
+      rows() + index_freed_ + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
   try {
     if (chunk_soon && !next_chunk_.valid() &&
         RowChunkBytes(locator_.ChunkRows(chunks), dim()) >= kWorthAThread) {
       next_chunk_ = std::async(std::launch::async, [this, chunks] { return MakeChunk(chunks); });
     }
-    if (index_soon && !next_index_.valid() && IndexBytes(2 * slots) >= kWorthAThread) {
-      next_index_ = std::async(std::launch::async, [this, slots] { return MakeIndex(2 * slots); });
+    const int64_t wanted = SlotsWanted(rows() + 4 * created);
+    if (index_soon && !next_index_.valid() && IndexBytes(wanted) >= kWorthAThread) {
+      next_index_ = std::async(std::launch::async, [this, wanted] { return MakeIndex(wanted); });
     }
   } catch (const std::system_error&) {
     // No thread to be had: what is needed will be made when it is needed.
@@ -198,10 +246,12 @@ void TableWriter::AdoptIndexAhead() {
   // Where there was no room for it, its time has not come: the old one is not full yet, or
   // BuildIndex() will say so.
   if (made.ok()) PublishIndex(made.Take());
+  index_ahead_notes_.clear();
 }
 
 void TableWriter::DropIndexAhead() {
   if (!next_index_.valid()) return;
+  index_ahead_notes_.clear();
   if (next_index_.get().ok()) unlink(paths_.Index(table()->counters.index_generation + 1).c_str());
 }
 
@@ -211,6 +261,7 @@ void TableWriter::DropAhead() {
   const auto number = static_cast<int64_t>(chunks_.size());
   unlink(paths_.Rows(number).c_str());
   unlink(paths_.State(number).c_str());
+  unlink(paths_.History(number).c_str());
 }
 
 }  // namespace tfhybrid

@@ -90,13 +90,18 @@ TableStats TableReader::Stats() const {
     const int64_t rows = locator_.ChunkRows(chunk);
     stats.embedding_bytes += RowChunkBytes(rows, dim());
     if (state_floats > 0) stats.state_bytes += StateChunkBytes(rows, state_floats);
+    if (shape().policy.kind != PolicyKind::kNone) {
+      stats.history_bytes += StateChunkBytes(rows, kHistoryFloats);
+    }
   }
   View view;
   if (MapIndex(&view).ok()) {
     stats.index_bytes = view.index_file->size();
     stats.index_slots = SlotsOf(*view.index_file).size();
   }
-  stats.bytes = table_.size() + stats.embedding_bytes + stats.state_bytes + stats.index_bytes;
+  stats.evicted = static_cast<int64_t>(LoadAcquire(counters.evicted));
+  stats.bytes = table_.size() + stats.embedding_bytes + stats.state_bytes + stats.history_bytes +
+                stats.index_bytes;
   return stats;
 }
 
@@ -161,13 +166,15 @@ Status TableReader::MapChunks(View* view, int64_t count) const {
 
 Status TableReader::ResolveNew(const View& view, int64_t* row) const {
   const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
-  if (*row < 0 || *row >= rows) {
+  // A row that was removed meanwhile; lookups of a training step meet none.
+  const bool removed = *row >= rows && shape().policy.kind != PolicyKind::kNone;
+  if ((*row < 0 || *row >= rows) && !removed) {
     return Status::Error(StatusCode::kDataLoss, "The index of table '", name(),
                          "' is damaged: it names row ", *row, " of ", rows);
   }
   // Created after this lookup began, in a chunk that is not mapped yet: when it began, the key read
   // its initial value.
-  if (*row >= view.capacity) *row = KeyIndex::kMissing;
+  if (removed || *row >= view.capacity) *row = KeyIndex::kMissing;
   return Status::Ok();
 }
 

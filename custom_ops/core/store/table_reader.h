@@ -36,8 +36,10 @@ struct TableStats {
   int64_t index_slots;
   int64_t embedding_bytes;  // keys included
   int64_t state_bytes;
+  int64_t history_bytes;
   int64_t index_bytes;
-  int64_t bytes;  // all of the above and the table's own page
+  int64_t bytes;    // all of the above and the table's own page
+  int64_t evicted;  // rows that updates removed
 };
 
 class TableReader {
@@ -50,6 +52,7 @@ class TableReader {
   std::string name() const;
   int64_t dim() const { return segment().shape.dim; }
   Initializer initializer() const;
+  const RowPolicy& policy() const { return segment().shape.policy; }
   OptimizerConfig optimizer() const { return segment().optimizer; }
   TableStats Stats() const;
   uint64_t version() const;

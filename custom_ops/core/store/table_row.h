@@ -1,8 +1,10 @@
-// The floats of a row, where they lie.
+// A row, where it lies.
 #ifndef TFHYBRID_CORE_STORE_TABLE_ROW_H_
 #define TFHYBRID_CORE_STORE_TABLE_ROW_H_
 
 #include <cstdint>
+
+#include "core/compute/row_policy.h"
 
 namespace tfhybrid {
 
@@ -11,6 +13,7 @@ struct TableRow {
   float* state;
   int64_t dim;
   int64_t state_floats;
+  RowHistory* history = nullptr;  // null where the table keeps none
 };
 
 }  // namespace tfhybrid

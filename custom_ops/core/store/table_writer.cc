@@ -8,6 +8,7 @@
 
 #include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
+#include "core/store/loading_mark.h"
 #include "core/util/copy_floats.h"
 #include "core/util/fault_point.h"
 
@@ -44,6 +45,7 @@ Status CheckConfig(const TableConfig& config) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
                          "': dim lies between 1 and ", kMaxDim, ". Received: ", config.dim);
   }
+  TFHYBRID_RETURN_IF_ERROR(ValidatePolicy(config.policy));
   return ValidateInitializer(config.initializer);
 }
 
@@ -58,6 +60,7 @@ TableShape ShapeOf(const TableConfig& config) {
   shape.dim = static_cast<uint32_t>(config.dim);
   shape.first_chunk_log2 = kFirstChunkLog2;
   shape.chunk_log2 = static_cast<uint32_t>(ChunkLog2(config.dim));
+  shape.policy = config.policy;
   return shape;
 }
 
@@ -65,21 +68,6 @@ template <typename Value>
 void StoreRelease(Value* at, Value value) {
   __atomic_store(at, &value, __ATOMIC_RELEASE);
 }
-
-// Held while rows are overwritten without a journal.
-class LoadingMark {
- public:
-  explicit LoadingMark(TableSegment* table) : table_(table) { Set(1); }
-  ~LoadingMark() { Set(0); }
-  LoadingMark(const LoadingMark&) = delete;
-  LoadingMark& operator=(const LoadingMark&) = delete;
-
- private:
-  void Set(uint64_t loading) {
-    __atomic_store_n(&table_->counters.loading, loading, __ATOMIC_SEQ_CST);
-  }
-  TableSegment* const table_;
-};
 
 }  // namespace
 
@@ -106,6 +94,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
   segment->counters.decay = 1.0;
   segment->counters.initial_decay = 1.0;
   segment->counters.clip_factor = 1.0f;
+  segment->counters.event_time = kNoTime;
   SealTable(segment);
   const std::string final_path = paths.Table();
   std::unique_ptr<TableWriter> writer(new TableWriter(std::move(file), std::move(paths)));
@@ -183,11 +172,16 @@ void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
     const RowLocator::Place place = locator_.Locate(first + i);
-    chunks_[static_cast<size_t>(place.chunk)].keys[place.offset] = key;
     const TableRow row = Row(first + i);
+    // Another row may have lain here.
+    if (policy().kind != PolicyKind::kNone) BeforeChange(first + i, row);
+    // Atomic for the index that is made in the background.
+    __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], key,
+                     __ATOMIC_RELAXED);
     InitializeRow(initializer, shape.seed, key, Span<float>(row.embedding, dim()));
     ScaleRow(decay, dim(), row.embedding);
     InitializeState(optimizer_, dim(), row.state);
+    if (row.history != nullptr) *row.history = FreshHistory();
   }
 }
 
@@ -206,7 +200,8 @@ void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
       index_.Fetch(keys[set->missing[static_cast<size_t>(i + kPrefetchDistance)]]);
     }
     const int64_t position = set->missing[static_cast<size_t>(i)];
-    index_.Insert(keys[position], first + i);
+    index_freed_ += index_.Insert(keys[position], first + i);
+    if (!index_ahead_notes_.empty()) NoteForIndexAhead(keys[position]);
     set->rows[static_cast<size_t>(position)] = first + i;
     TFHYBRID_FAULT_POINT();
   }
@@ -229,7 +224,9 @@ void TableWriter::PublishVersion(uint64_t version) {
   PublishWord(&table()->counters.version, version);
 }
 
-void TableWriter::PublishUpdate(uint64_t version, double decay, float clip_factor) {
+void TableWriter::PublishUpdate(uint64_t version, double decay, float clip_factor,
+                                int64_t event_time) {
+  StoreRelease(&table()->counters.event_time, event_time);
   StoreRelease(&table()->counters.decay, decay);
   StoreRelease(&table()->counters.clip_factor, clip_factor);
   TFHYBRID_FAULT_POINT();
@@ -255,16 +252,22 @@ void TableWriter::SetInitialDecay(double decay) {
   StoreRelease(&table()->counters.initial_decay, decay);
 }
 
+void TableWriter::SetEventTime(int64_t time) {
+  StoreRelease(&table()->counters.event_time, time);
+}
+
 void TableWriter::PublishFailure(const Status& why) {
   TableCounters& counters = table()->counters;
   std::strncpy(counters.failure, why.message().c_str(), kMaxFailure - 1);
   // Release: whoever sees the code sees the message.
   __atomic_store_n(&counters.failed, static_cast<uint64_t>(why.code()), __ATOMIC_RELEASE);
   PublishWord(&counters.version, version());  // wakes the waiting, with the version they know
+  if (waiting_ != nullptr) waiting_->PublishFailure(why);
 }
 
 Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
-                              const float* states, const ParallelFor& parallel_for) {
+                              const float* states, const RowHistory* histories,
+                              const ParallelFor& parallel_for) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   changed_ = nullptr;
   const LoadingMark mark(table());
@@ -277,6 +280,8 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   RowSet set;
   TFHYBRID_RETURN_IF_ERROR(CreateMissing(unique.keys(), &set, parallel_for));
   const auto decay = static_cast<float>(this->decay());
+  const RowHistory now = {static_cast<float>(std::max(1u, policy().admission)),
+                          static_cast<uint32_t>(version()), event_time()};
   parallel_for(unique.size(), dim(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const TableRow row = Row(set.rows[static_cast<size_t>(i)]);
@@ -289,6 +294,7 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
       } else {
         CopyFloats(states + source * row.state_floats, row.state_floats, row.state);
       }
+      if (row.history != nullptr) *row.history = histories != nullptr ? histories[source] : now;
     }
   });
   return Status::Ok();
@@ -316,13 +322,14 @@ Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   std::vector<FrozenTable::Source> sources;
   for (const Chunk& chunk : chunks_) {
-    sources.push_back({chunk.keys, chunk.embeddings, chunk.states});
+    sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories});
   }
   // Decay changes all rows at every step.
   const bool partly = only_changed && optimizer_.weight_decay == 0.0;
-  const FrozenTable::Moment moment = {rows(), version(), decay(), initial_decay()};
+  const FrozenTable::Moment moment = {rows(), version(), decay(), initial_decay(), event_time()};
   frozen_ = std::make_shared<FrozenTable>(moment, locator_, dim_, state_floats_, sources,
-                                          partly ? changed_.get() : nullptr);
+                                          partly ? changed_.get() : nullptr,
+                                          partly ? removed_keys_ : std::vector<int64_t>());
   if (changed_ != nullptr) TrackChanges();
   return frozen_;
 }
@@ -333,14 +340,25 @@ Status TableWriter::CheckNotFrozen() const {
                        "' is being saved: wait until its checkpoint is complete");
 }
 
+Status TableWriter::CheckRange(int64_t first, int64_t count) const {
+  if (first >= 0 && count >= 0 && count <= rows() - first) return Status::Ok();
+  return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows(),
+                       " rows. Received: first=", first, ", count=", count);
+}
+
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {
-  if (first < 0 || count < 0 || count > rows() - first) {
-    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows(),
-                         " rows. Received: first=", first, ", count=", count);
-  }
+  TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
   const int64_t width = StateFloats();
   for (int64_t i = 0; width > 0 && i < count; ++i) {
     CopyFloats(Row(first + i).state, width, states + i * width);
+  }
+  return Status::Ok();
+}
+
+Status TableWriter::ReadHistory(int64_t first, int64_t count, RowHistory* histories) const {
+  TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
+  for (int64_t i = 0; policy().kind != PolicyKind::kNone && i < count; ++i) {
+    histories[i] = *Row(first + i).history;
   }
   return Status::Ok();
 }

@@ -12,6 +12,9 @@
 // (core/compute/row_update.h). Whoever writes or reads them through rows in place reckons with
 // that; all else here gives and takes what they are worth.
 //
+// Rows lie close: the last one takes the place of one that is removed, and new ones come after it.
+// A leader that is killed meanwhile leaves a Removal, which the next one finishes (Attach).
+//
 // Memory order. A row's bytes, then `rows`, then its index slot, each with release; a reader that
 // finds the slot (acquire) therefore sees the count and the row. A chunk is counted after it was
 // reserved and before a row lies in it. An index generation is complete before its number is
@@ -30,6 +33,7 @@
 
 #include "core/compute/initializer.h"
 #include "core/compute/optimizer.h"
+#include "core/compute/row_policy.h"
 #include "core/compute/unique_keys.h"
 #include "core/store/changed_rows.h"
 #include "core/store/frozen_table.h"
@@ -50,6 +54,7 @@ struct TableConfig {
   int64_t dim = 0;
   Initializer initializer;
   uint64_t job_seed = 0;
+  RowPolicy policy = {};
 };
 
 // The rows of some of an update's keys. Scratch: reused from step to step.
@@ -78,6 +83,13 @@ class TableWriter {
   }
   uint64_t version() const { return table()->counters.version; }
   const OptimizerConfig& optimizer() const { return optimizer_; }
+  const RowPolicy& policy() const { return table()->shape.policy; }
+  // The latest event time that an update came with.
+  int64_t event_time() const { return table()->counters.event_time; }
+  // The table of the keys that wait for admission to this one; null where none need to.
+  TableWriter* waiting() const { return waiting_; }
+  // Borrowed: it must live as long.
+  void SetWaiting(TableWriter* waiting) { waiting_ = waiting; }
   // What embeddings lie divided by, and what initial values of new rows are multiplied by.
   double decay() const { return table()->counters.decay; }
   double initial_decay() const { return table()->counters.initial_decay; }
@@ -91,7 +103,7 @@ class TableWriter {
   void Find(Span<const int64_t> keys, RowSet* set) const;
   // Makes room for `rows` rows in all, so that creating them cannot fail.
   Status Reserve(int64_t rows);
-  // Rows for which Reserve() cannot fail, because they need nothing new.
+  // Rows for which Reserve() cannot fail, because they need nothing new, here or among the waiting.
   int64_t Room() const;
   // Writes the rows of set.missing[begin, end): the first of all missing keys gets row `first`.
   // REQUIRES: room is reserved; first >= rows().
@@ -108,32 +120,51 @@ class TableWriter {
     const Chunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
     return {chunk.embeddings + place.offset * dim_,
             state_floats_ > 0 ? chunk.states + place.offset * state_floats_ : nullptr, dim_,
-            state_floats_};
+            state_floats_,
+            chunk.histories != nullptr ? chunk.histories + place.offset : nullptr};
+  }
+  int64_t KeyOf(int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    return chunks_[static_cast<size_t>(place.chunk)].keys[place.offset];
   }
   void FetchRow(int64_t number) const {
     const TableRow row = Row(number);
     PrefetchFloats(row.embedding, row.dim);
     PrefetchFloats(row.state, row.state_floats);
+    if (row.history != nullptr) __builtin_prefetch(row.history);
   }
+
+  // Counts waiting keys in the update that leads to `step`; doing so once more changes nothing.
+  // REQUIRES: room is reserved; the keys are distinct.
+  void CountWaiting(Span<const int64_t> keys, uint64_t step);
+  // The rows that the rules evict in the update that leads to `now`, and to that decay().
+  std::vector<int64_t> FindExpired(const Moment& now, double decay) const;
+  // Removes rows. The order in which they come does not matter.
+  void Remove(std::vector<int64_t> rows);
   // Tells all readers that the table has reached `version`, and wakes the waiting.
   void PublishVersion(uint64_t version);
   // With what comes with it.
-  void PublishUpdate(uint64_t version, double decay, float clip_factor);
+  void PublishUpdate(uint64_t version, double decay, float clip_factor, int64_t event_time);
   // Brings decay() back near 1, where it has become too small for float; readings stay what they
   // are, to the bit. Not while the table is frozen, nor while somebody reads it.
   void NormalizeDecay(const ParallelFor& parallel_for);
   // Tells the waiting readers why the update will not come.
   void PublishFailure(const Status& why);
 
-  // Writes embeddings, and state if `states` is not null (else fresh state), over rows old and new;
-  // the last of equal keys wins. For loading; not while a step runs.
+  // Writes embeddings, and state and histories if they are not null (else fresh state, and a history
+  // as of a row that was updated just now), over rows old and new; the last of equal keys wins. For
+  // loading; not while a step runs.
   Status WriteRows(Span<const int64_t> keys, const float* embeddings, const float* states,
-                   const ParallelFor& parallel_for);
+                   const RowHistory* histories, const ParallelFor& parallel_for);
+  // Removes the rows of those keys that have one. For loading; not while a step runs.
+  Status RemoveKeys(Span<const int64_t> keys);
   // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
   Status Clear();
   // Continues with keys that have no row as if they had decayed so far. For loading, behind
   // Clear().
   void SetInitialDecay(double decay);
+  // Continues with a clock. For loading.
+  void SetEventTime(int64_t time);
   // The rows as they are now, to be read while updates go on; until Thaw(). Between two updates.
   // Where changes are tracked and `only_changed` is asked for, those that changed since; tracking
   // begins anew. Fails while the table is frozen already.
@@ -141,28 +172,36 @@ class TableWriter {
   void Thaw() { frozen_ = nullptr; }
   const std::shared_ptr<FrozenTable>& frozen() const { return frozen_; }
   // Notes from now on which rows change, for the next Freeze(); until rows are loaded or cleared.
-  void TrackChanges() { changed_ = std::make_unique<ChangedRows>(rows()); }
+  void TrackChanges() {
+    changed_ = std::make_unique<ChangedRows>(rows());
+    removed_keys_.clear();
+  }
   // Before an update changes `row`, which lies at `now`. On any threads, a row on one.
   void BeforeChange(int64_t row, const TableRow& now) const {
     if (changed_ != nullptr) changed_->Mark(row);
-    if (frozen_ != nullptr) frozen_->Keep(row, now);
+    if (frozen_ != nullptr) frozen_->Keep(row, KeyOf(row), now);
   }
-  // Copies the optimizer state of rows [first, first + count).
+  // Copies the optimizer state, or the histories, of rows [first, first + count). A table without
+  // any copies nothing.
   Status ReadState(int64_t first, int64_t count, float* states) const;
+  Status ReadHistory(int64_t first, int64_t count, RowHistory* histories) const;
 
  private:
   struct Chunk {
     MappedFile rows;
-    MappedFile state;  // not mapped where the optimizer has none
+    MappedFile state;    // not mapped where the optimizer has none
+    MappedFile history;  // not mapped where the table keeps none
     int64_t* keys;
     float* embeddings;
     float* states;
+    RowHistory* histories;
   };
 
   // An index generation that is not published yet, and holds the first `rows` rows.
   struct IndexAhead {
     MappedFile file;
     KeyIndex index;
+    int64_t freed = 0;  // slots
     int64_t rows = 0;
   };
 
@@ -170,10 +209,19 @@ class TableWriter {
 
   TableSegment* table() const { return reinterpret_cast<TableSegment*>(table_.mutable_data()); }
   Status CheckNotFrozen() const;
+  Status CheckRange(int64_t first, int64_t count) const;
+  // table_removal.cc
+  RowHistory FreshHistory() const;
+  void RemoveRow(int64_t row);
+  void FinishRemoval();
+  void CopyRow(int64_t from, int64_t to);
   // table_growth.cc
   Status AddChunk();
   Result<Chunk> MakeChunk(int64_t number) const;
   Status AddState(int64_t number, Chunk* chunk) const;
+  Status AddHistory(int64_t number, Chunk* chunk) const;
+  int64_t SlotsWanted(int64_t keys) const;
+  void NoteForIndexAhead(int64_t key);
   Status ReserveIndex(int64_t keys);
   Status BuildIndex(int64_t slots);
   Result<IndexAhead> MakeIndex(int64_t slots) const;
@@ -188,6 +236,7 @@ class TableWriter {
   Status AttachOptimizer();
   Status AttachChunk(int64_t number);
   Status AttachIndex();
+  Status AttachRemoval();
   Status CompleteIndex();
   Result<std::vector<int64_t>> RowsNotInIndex() const;
   void RemoveUnfinished() const;
@@ -202,8 +251,13 @@ class TableWriter {
   std::vector<Chunk> chunks_;
   MappedFile index_file_;
   KeyIndex index_;
+  int64_t index_freed_ = 0;  // slots
+  TableWriter* waiting_ = nullptr;
   std::shared_ptr<FrozenTable> frozen_;   // null while nobody saves
   std::unique_ptr<ChangedRows> changed_;  // null while changes are not tracked
+  std::vector<int64_t> removed_keys_;     // since they are tracked
+  // Keys that were removed, moved or came while an index was being made that may have missed it.
+  std::vector<int64_t> index_ahead_notes_;
   // Last: what they run uses all of the above, and their destructors wait for it.
   std::future<Result<Chunk>> next_chunk_;
   std::future<Result<IndexAhead>> next_index_;

@@ -137,6 +137,7 @@ MessageBuilder::MessageBuilder(const MessageSchema& schema, Span<const int64_t> 
       room_(words.data() + kHeaderWords + key_counts.size()) {
   const Layout layout(schema, key_counts, form);
   *header_ = {};
+  header_->event_time = kNoTime;
   header_->signature = schema.Signature();
   header_->words = words.size();
   header_->form = form;

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/compute/row_policy.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -45,8 +46,9 @@ struct MessageHeader {
   int64_t route;  // of host 0: how the next update's messages travel (core/sync/host_exchange.h)
   int64_t room;   // words of messages that its sender takes without growing (of a host)
   int64_t text_bytes;  // not 0: there is no update, and why
+  int64_t event_time;  // of its samples, the latest; kNoTime where none is known
 };
-static_assert(sizeof(MessageHeader) == 64);
+static_assert(sizeof(MessageHeader) == 72);
 
 // Words of a message with that many keys per table.
 int64_t MessageWords(const MessageSchema& schema, Span<const int64_t> key_counts, int64_t form = 0);
@@ -83,7 +85,7 @@ std::vector<int64_t> FailureMessage(const MessageSchema& schema, int64_t form,
 
 // A message that was checked; points into the words it was parsed from.
 struct GradientMessage {
-  MessageHeader header = {};
+  MessageHeader header = {0, 0, 0, 0, 0, 0, 0, 0, kNoTime};
   std::vector<int64_t> room;
   std::vector<Span<const int64_t>> keys;
   std::vector<const uint16_t*> ranks;   // null where each key is one rank's

@@ -43,11 +43,13 @@ void HostExchange::Merge(Route next, const std::vector<TableWriter*>& tables,
   failure_.clear();
   samples_ = 0;
   skip_ = false;
+  event_time_ = kNoTime;
   shares_ = route_ == Route::kOwnerReduce ? hosts_ : 1;
   if (messages.ok()) {
     for (const GradientMessage& message : messages.value()) {
       samples_ += message.header.samples;
       skip_ = skip_ || message.header.skip != 0;
+      event_time_ = std::max(event_time_, message.header.event_time);
     }
     const std::vector<int64_t> one_host(messages.value().size(), host_);
     merger_.Merge(update_->settings().schema, messages.value(), one_host, shares_, parallel_for);
@@ -79,10 +81,12 @@ Status HostExchange::TryMerge(Span<const int64_t> words, const ParallelFor& para
   }
   samples_ = 0;
   skip_ = false;
+  event_time_ = kNoTime;
   std::vector<int64_t> hosts;
   for (const GradientMessage& share : shares) {
     samples_ += share.header.samples;
     skip_ = skip_ || share.header.skip != 0;
+    event_time_ = std::max(event_time_, share.header.event_time);
     hosts.push_back(static_cast<int64_t>(hosts.size()));
   }
   merger_.Merge(schema, shares, hosts, shares_, parallel_for);
@@ -119,6 +123,7 @@ void HostExchange::WriteHeader(const MessageBuilder& message, int64_t owner) con
   MessageHeader* header = message.header();
   header->samples = owner == 0 ? samples_ : 0;  // each sample once
   header->skip = skip_;
+  header->event_time = event_time_;
   header->route = static_cast<int64_t>(next_);
   header->room = mailbox_room_;
   for (size_t t = 0; t < table_room_.size(); ++t) {

@@ -96,6 +96,7 @@ class HostExchange {
   std::vector<int64_t> widened_;  // what an owner merges, where it came as bfloat16
   int64_t samples_ = 0;
   bool skip_ = false;
+  int64_t event_time_ = kNoTime;
   std::vector<int64_t> failure_;  // a message, instead of what was merged
   // Of this host, when it merged.
   int64_t mailbox_room_ = 0;

@@ -48,7 +48,7 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
   }
   TFHYBRID_RETURN_IF_ERROR(
       TableUpdate(std::move(journal)).Resume(messages.value(), tables, parallel_for));
-  for (const auto& table : open) table->posted = table->writer->version();
+  for (const auto& table : open) table->SetPosted(table->writer->version());
   return Status::Ok();
 }
 

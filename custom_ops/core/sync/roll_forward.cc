@@ -200,7 +200,7 @@ Status ApplyIfMissing(const SentUpdate& update, const Store& store,
     return Status::Error(StatusCode::kDataLoss, "An update is in some of its tables alone");
   }
   TFHYBRID_RETURN_IF_ERROR(Apply(update, store, tables, parallel_for));
-  for (const auto& table : open) table->posted = table->writer->version();
+  for (const auto& table : open) table->SetPosted(table->writer->version());
   return Status::Ok();
 }
 

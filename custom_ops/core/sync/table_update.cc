@@ -14,6 +14,7 @@ constexpr int64_t kMergeCostNs = 60;
 constexpr int64_t kInitialiseCostNs = 100;
 constexpr int64_t kIndexCostNs = 60;
 constexpr int64_t kApplyCostNs = 80;
+constexpr int64_t kSettleCostNs = 100'000;
 // How far ahead of the row in hand the next ones are fetched.
 constexpr int64_t kPrefetchDistance = 8;
 
@@ -49,16 +50,27 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
     return Status::Error(StatusCode::kFailedPrecondition, "Table '", table->name(),
                          "' has no optimizer: was the DistributedOptimizer built for it?");
   }
+  int64_t event_time = kNoTime;
+  for (const GradientMessage& message : messages) {
+    event_time = std::max(event_time, message.header.event_time);
+  }
+  starts_.clear();
+  for (const TableWriter* table : tables) {
+    starts_.push_back(
+        {table->rows(), {table->version() + 1, std::max(table->event_time(), event_time)}});
+  }
   Plan(messages, tables, parallel_for);
   return Reserve(tables);
 }
 
 std::vector<int64_t> TableUpdate::NewRows(size_t tables) const {
-  std::vector<int64_t> rows(tables, 0);
+  std::vector<int64_t> made(tables, 0), waiting(tables, 0);
   for (const Unit& unit : units_) {
-    rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
+    made[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
+    waiting[unit.table] += static_cast<int64_t>(unit.waiting.size());
   }
-  return rows;
+  for (size_t t = 0; t < tables; ++t) made[t] = std::max(made[t], waiting[t]);
+  return made;
 }
 
 int64_t TableUpdate::Keys() const {
@@ -92,8 +104,9 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
                            "': learning rate times weight_decay must be below 1. Received: ", rate,
                            " times ", tables[t]->optimizer().weight_decay);
     }
-    beginnings.push_back({tables[t]->version() + 1,
-                          tables[t]->decay() * (applies ? 1.0 - shrinkage : 1.0), rate,
+    beginnings.push_back({starts_[t].moment.step,
+                          tables[t]->decay() * (applies ? 1.0 - shrinkage : 1.0),
+                          static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate,
                           by_norm ? kUnknownFactor : 1.0f});
     if (!numbers.clip_factors.empty()) beginnings.back().clip_factor = numbers.clip_factors[t];
   }
@@ -104,6 +117,12 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
 Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
                            const std::vector<TableWriter*>& tables,
                            const ParallelFor& parallel_for) {
+  starts_.clear();
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
+    starts_.push_back(
+        {static_cast<int64_t>(beginning.rows), {beginning.version, beginning.time}});
+  }
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Keys()));
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
@@ -148,8 +167,39 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
       Unit& unit = units_[static_cast<size_t>(u)];
       unit.merged.Merge(ranks[unit.table], tables[unit.table]->dim(), unit.part, unit.parts);
       tables[unit.table]->Find(unit.merged.keys(), &unit.rows);
+      Admit(*tables[unit.table], starts_[unit.table], &unit);
     }
   });
+}
+
+void TableUpdate::Admit(const TableWriter& table, const Start& start, Unit* unit) {
+  unit->waiting.clear();
+  unit->admitted.clear();
+  const TableWriter* const waiting = table.waiting();
+  if (waiting == nullptr) return;
+  const Span<const int64_t> keys = unit->merged.keys();
+  // Those too that have got their row by now, in an update that a dead leader began.
+  std::vector<int64_t> positions, candidates, missing;
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    const int64_t row = unit->rows.rows[static_cast<size_t>(i)];
+    if (row == KeyIndex::kMissing || row >= start.rows) positions.push_back(i);
+  }
+  for (const int64_t position : positions) candidates.push_back(keys[position]);
+  RowSet found;
+  waiting->Find(candidates, &found);
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const int64_t waits = found.rows[i];
+    const bool is_new = unit->rows.rows[static_cast<size_t>(positions[i])] == KeyIndex::kMissing;
+    const float count =
+        waits == KeyIndex::kMissing ? 1.0f : CountWith(*waiting->Row(waits).history, start.moment.step);
+    if (is_new && count < static_cast<float>(table.policy().admission)) {
+      unit->waiting.push_back(candidates[i]);
+      continue;
+    }
+    if (is_new) missing.push_back(positions[i]);
+    if (waits != KeyIndex::kMissing) unit->admitted.push_back(candidates[i]);
+  }
+  unit->rows.missing = std::move(missing);
 }
 
 Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
@@ -159,8 +209,15 @@ Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
     unit.first = rows[unit.table];
     rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
   }
+  std::vector<int64_t> waiting(tables.size(), 0);
+  for (const Unit& unit : units_) {
+    waiting[unit.table] += static_cast<int64_t>(unit.waiting.size());
+  }
   for (size_t t = 0; t < tables.size(); ++t) {
     TFHYBRID_RETURN_IF_ERROR(tables[t]->Reserve(rows[t]));
+    TableWriter* const waits = tables[t]->waiting();
+    if (waits == nullptr) continue;
+    TFHYBRID_RETURN_IF_ERROR(waits->Reserve(waits->rows() + waiting[t]));
   }
   return Status::Ok();
 }
@@ -175,7 +232,10 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
       tables[unit.table]->Initialise(unit.merged.keys(), unit.rows, unit.first, first, last);
     });
   });
-  const std::vector<int64_t> added = NewRows(tables.size());
+  std::vector<int64_t> added(tables.size(), 0);
+  for (const Unit& unit : units_) {
+    added[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
+  }
   for (size_t t = 0; t < tables.size(); ++t) {
     if (added[t] > 0) tables[t]->AddRows(added[t]);
   }
@@ -239,7 +299,9 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
       scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
       float* const gradient = scratch.data() + MergedKeys::ScratchFloats(table.dim());
       for (int64_t i = 0; i < unit.merged.keys().size(); ++i) {
-        const TableRow row = table.Row(unit.rows.rows[static_cast<size_t>(i)]);
+        const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
+        if (number == KeyIndex::kMissing) continue;
+        const TableRow row = table.Row(number);
         RowGradient(row_updates_[unit.table], row.dim, unit.merged.Sum(i, scratch.data()),
                     Scale(unit.merged.Count(i)), row.embedding, gradient);
         of_units[u].Add(Squares(gradient, row.dim));
@@ -260,13 +322,56 @@ void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelF
   parallel_for(UpdateJournal::kLanes, kApplyCostNs * lane_rows, [&](int64_t begin, int64_t end) {
     for (int64_t lane = begin; lane < end; ++lane) ApplyLane(tables, starts, lane);
   });
+  Settle(tables, parallel_for);
+  Publish(tables);
+  TFHYBRID_FAULT_POINT();
+  journal_.End();
+}
+
+void TableUpdate::Settle(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  const auto count = static_cast<int64_t>(tables.size());
+  parallel_for(count, kSettleCostNs, [&](int64_t begin, int64_t end) {
+    for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
+      const Moment& now = starts_[t].moment;
+      // By the table's version: where it has it, all of this was done before.
+      if (tables[t]->policy().kind == PolicyKind::kNone || tables[t]->version() >= now.step) {
+        continue;
+      }
+      TableWriter* const waiting = tables[t]->waiting();
+      if (waiting != nullptr) {
+        CountWaiting(t, waiting);
+        waiting->Remove(waiting->FindExpired(now, 1.0));
+      }
+      const double decay = journal_.beginning(static_cast<int64_t>(t)).decay;
+      tables[t]->Remove(tables[t]->FindExpired(now, decay));
+    }
+  });
+}
+
+void TableUpdate::CountWaiting(size_t table, TableWriter* waiting) {
+  RowSet set;
+  std::vector<int64_t> rows;
+  for (const Unit& unit : units_) {
+    if (unit.table != table) continue;
+    waiting->CountWaiting(unit.waiting, starts_[table].moment.step);
+    waiting->Find(unit.admitted, &set);
+    rows.insert(rows.end(), set.rows.begin(), set.rows.end());
+  }
+  waiting->Remove(std::move(rows));
+}
+
+void TableUpdate::Publish(const std::vector<TableWriter*>& tables) {
   for (size_t t = 0; t < tables.size(); ++t) {
     TFHYBRID_FAULT_POINT();
     const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
-    tables[t]->PublishUpdate(beginning.version, beginning.decay, beginning.clip_factor);
+    // What waits first: an update is done where its tables have been published.
+    if (tables[t]->waiting() != nullptr) {
+      tables[t]->waiting()->PublishUpdate(beginning.version, 1.0, 1.0f, beginning.time);
+      TFHYBRID_FAULT_POINT();
+    }
+    tables[t]->PublishUpdate(beginning.version, beginning.decay, beginning.clip_factor,
+                             beginning.time);
   }
-  TFHYBRID_FAULT_POINT();
-  journal_.End();
 }
 
 void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
@@ -285,10 +390,15 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
     float* const changed = scratch.data() + MergedKeys::ScratchFloats(table.dim());
     const RowUpdate& update = row_updates_[unit.table];
     const bool plain = update.IsPlain();
+    const Moment& now = starts_[unit.table].moment;
     for (int64_t i = first; i < last; ++i) {
-      const int64_t ahead = std::min(i + kPrefetchDistance, last - 1);
-      table.FetchRow(unit.rows.rows[static_cast<size_t>(ahead)]);
+      const auto ahead = static_cast<size_t>(std::min(i + kPrefetchDistance, last - 1));
+      if (unit.rows.rows[ahead] != KeyIndex::kMissing) table.FetchRow(unit.rows.rows[ahead]);
       const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
+      if (number == KeyIndex::kMissing) {
+        journal.Disarm();
+        continue;
+      }
       const TableRow row = table.Row(number);
       journal.Undo(row);
       table.BeforeChange(number, row);
@@ -296,6 +406,7 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
       TFHYBRID_FAULT_POINT();
       journal.Arm(row);
       TFHYBRID_FAULT_POINT();
+      if (row.history != nullptr) Touch(table.policy(), now, row.history);
       const float scale = Scale(unit.merged.Count(i));
       if (plain) {
         ApplyRow(update.optimizer, row.dim, gradient, scale, row.embedding, row.state);

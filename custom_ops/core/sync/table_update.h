@@ -46,7 +46,8 @@ class TableUpdate {
   // it was. REQUIRES: messages and tables have one entry per source and table.
   Status Stage(const std::vector<GradientMessage>& messages,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
-  // Rows by table that what was staged will create.
+  // Rows by table for which what was staged needs room: of the table itself or of the keys that
+  // wait for admission to it, whichever are more.
   std::vector<int64_t> NewRows(size_t tables) const;
   // Distinct keys that were staged.
   int64_t Keys() const;
@@ -68,12 +69,21 @@ class TableUpdate {
     size_t table;
     int64_t part, parts;
     MergedKeys merged;
-    RowSet rows;
+    RowSet rows;    // kMissing and not among the missing: the key must wait for its row
     int64_t first;  // row of the first missing key
+    std::vector<int64_t> waiting;   // keys that must wait
+    std::vector<int64_t> admitted;  // keys that get a row and had waited
+  };
+  // Where a table stands when an update begins.
+  struct Start {
+    int64_t rows;
+    Moment moment;  // that the update leads to
   };
 
   void Plan(const std::vector<GradientMessage>& messages, const std::vector<TableWriter*>& tables,
             const ParallelFor& parallel_for);
+  // Which of a unit's keys without a row must wait for one.
+  static void Admit(const TableWriter& table, const Start& start, Unit* unit);
   Status Reserve(const std::vector<TableWriter*>& tables);
   Status Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables);
   void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
@@ -85,11 +95,17 @@ class TableUpdate {
   void Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void ApplyLane(const std::vector<TableWriter*>& tables, const std::vector<int64_t>& starts,
                  int64_t lane);
+  // What follows when all rows are updated: waiting keys are counted, those that were admitted wait
+  // no longer, and rows are evicted. Doing so once more changes nothing.
+  void Settle(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  void CountWaiting(size_t table, TableWriter* waiting);
+  void Publish(const std::vector<TableWriter*>& tables);
   float Scale(uint32_t count) const;
 
   UpdateJournal journal_;
   int64_t samples_ = 0;  // of the batches of all ranks
   bool skip_ = false;    // whether a rank's gradients are not finite
+  std::vector<Start> starts_;  // by table
   std::vector<Unit> units_;
   std::vector<RowUpdate> row_updates_;  // by table
 };

@@ -23,6 +23,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,8 @@ inline constexpr float kUnknownFactor = -1.0f;
 struct TableBeginning {
   uint64_t version;  // that the update leads to
   double decay;      // likewise
+  uint64_t rows;     // before it
+  int64_t time;      // of events, that it leads to
   float learning_rate;
   float clip_factor;  // kUnknownFactor until it is found
 };
@@ -84,7 +87,7 @@ struct JournalTable {
   uint64_t dim;
   TableBeginning beginning;
 };
-static_assert(sizeof(JournalTable) == 160);
+static_assert(sizeof(JournalTable) == 176);
 
 struct JournalSegment {
   SegmentHeader header;
@@ -118,12 +121,15 @@ class JournalLane {
     CopyFloats(row.embedding, row.dim, copy_);
     TFHYBRID_FAULT_POINT();
     CopyFloats(row.state, row.state_floats, copy_ + row.dim);
+    if (row.history != nullptr) {
+      std::memcpy(copy_ + row.dim + row.state_floats, row.history, sizeof(RowHistory));
+    }
     __atomic_store_n(&at_->armed, at_->done + 1, __ATOMIC_RELEASE);
     // The row must not change before that; the stores that follow must not move up.
     std::atomic_signal_fence(std::memory_order_seq_cst);
   }
 
-  // Step 4.
+  // Step 4; also for a key that got no row.
   void Disarm() {
     __atomic_store_n(&at_->done, at_->done + 1, __ATOMIC_RELEASE);
     // Nor may the next row's copy overwrite this one's before that.
@@ -136,6 +142,9 @@ class JournalLane {
     CopyFloats(copy_, row.dim, row.embedding);
     TFHYBRID_FAULT_POINT();
     CopyFloats(copy_ + row.dim, row.state_floats, row.state);
+    if (row.history != nullptr) {
+      std::memcpy(static_cast<void*>(row.history), copy_ + row.dim + row.state_floats, sizeof(RowHistory));
+    }
   }
 
  private:

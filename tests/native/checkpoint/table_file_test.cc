@@ -36,7 +36,7 @@ class TableFileTest : public TableFixture {
     std::vector<float> embeddings(static_cast<size_t>(rows * kDim));
     for (size_t i = 0; i < embeddings.size(); ++i) embeddings[i] = static_cast<float>(i % 1001);
     std::vector<float> states(embeddings.size() * 2, 0.25f);
-    EXPECT_OK(table->writer->WriteRows(keys, embeddings.data(), states.data(), RunInline));
+    EXPECT_OK(table->writer->WriteRows(keys, embeddings.data(), states.data(), nullptr, RunInline));
     table->reader = Open("t");
     return table;
   }

@@ -50,7 +50,7 @@ Files ValidTable() {
   Must(writer->SetOptimizer(optimizer));
   const std::vector<int64_t> keys = Keys(kRows);
   const std::vector<float> rows(kRows * kDim, 0.5f);
-  Must(writer->WriteRows(keys, rows.data(), nullptr, RunInline));
+  Must(writer->WriteRows(keys, rows.data(), nullptr, nullptr, RunInline));
   return ReadFiles(directory.path());
 }
 
@@ -79,7 +79,7 @@ void TakeOver(const std::string& directory) {
   const std::vector<float> rows(keys.size() * static_cast<size_t>(writer->dim()), 1.0f);
   std::vector<float> states(static_cast<size_t>(writer->rows() * writer->StateFloats()));
   Must(writer->ReadState(0, writer->rows(), states.data()));
-  Ignore(writer->WriteRows(keys, rows.data(), nullptr, RunInline));
+  Ignore(writer->WriteRows(keys, rows.data(), nullptr, nullptr, RunInline));
   writer->PublishVersion(writer->version() + 1);
 }
 

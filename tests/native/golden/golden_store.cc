@@ -26,7 +26,7 @@ void WriteGoldenRows(TableWriter* table) {
     embeddings.push_back(static_cast<float>(i) / 8 - 1);
     accumulators.push_back(static_cast<float>(i) / 16);
   }
-  EXPECT_OK(table->WriteRows(kWritten, embeddings.data(), accumulators.data(), RunInline));
+  EXPECT_OK(table->WriteRows(kWritten, embeddings.data(), accumulators.data(), nullptr, RunInline));
 }
 
 void FillGoldenMessage(const MessageBuilder& message) {

@@ -24,7 +24,7 @@ class DecayTest : public TableFixture {
   }
 
   // A step that touches no row.
-  void Decay(double decay) { writer_->PublishUpdate(writer_->version() + 1, decay, 1.0f); }
+  void Decay(double decay) { writer_->PublishUpdate(writer_->version() + 1, decay, 1.0f, kNoTime); }
 
   std::vector<float> InitialTimes(float decay, const std::vector<int64_t>& keys) const {
     std::vector<float> rows = InitialRows(config_, keys);
@@ -67,9 +67,9 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
   Decay(0.1);
   int64_t read_rows = 0;
   for (int64_t part = 0; part < freezing.value()->parts(); ++part) {
-    freezing.value()->Read(part, &read_keys[static_cast<size_t>(read_rows)],
-                           &frozen[static_cast<size_t>(5 * read_rows)],
-                           &states[static_cast<size_t>(5 * read_rows)]);
+    freezing.value()->Read(part, {&read_keys[static_cast<size_t>(read_rows)],
+                                  &frozen[static_cast<size_t>(5 * read_rows)],
+                                  &states[static_cast<size_t>(5 * read_rows)], nullptr});
     read_rows += freezing.value()->PartRows(part);
   }
   EXPECT_EQ(read, frozen);

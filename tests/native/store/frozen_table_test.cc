@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -50,7 +51,7 @@ class FrozenTableTest : public TableFixture {
     ASSERT_EQ(static_cast<int64_t>(wanted.size()), frozen->PartRows(part));
     std::vector<int64_t> keys(wanted.size());
     std::vector<float> embeddings(wanted.size() * kDim), states(wanted.size() * kDim);
-    frozen->Read(part, keys.data(), embeddings.data(), states.data());
+    frozen->Read(part, {keys.data(), embeddings.data(), states.data(), nullptr});
     EXPECT_EQ(wanted, keys);
     EXPECT_EQ(embeddings.size(), std::count(embeddings.begin(), embeddings.end(), stamp));
     EXPECT_EQ(states.size(), std::count(states.begin(), states.end(), -stamp));
@@ -152,6 +153,94 @@ TEST_F(FrozenTableTest, AllRowsAreReadWhereChangesAreNotTracked) {
   writer_->TrackChanges();
   ASSERT_OK(writer_->Clear());
   EXPECT_TRUE(Freeze(true)->whole());
+}
+
+// Rows may be removed from a table with histories.
+class FrozenForgettingTest : public TableFixture {
+ protected:
+  static constexpr int64_t kCount = 300;  // rows, in four chunks
+
+  void SetUp() override {
+    TableConfig config = ConfigOf("t", 2);
+    config.policy.kind = PolicyKind::kRows;
+    writer_ = Create(config);
+    ASSERT_OK(writer_->SetOptimizer(OptimizerOf(OptimizerKind::kAdagrad)));
+    AddRows(0, kCount);
+  }
+
+  // Of keys [first, end): embeddings are the key, states its half, times its negative.
+  void AddRows(int64_t first, int64_t end) {
+    const std::vector<int64_t> keys = KeysBetween(first, end);
+    RowSet set;
+    ASSERT_OK(writer_->CreateMissing(keys, &set, RunInline));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const TableRow row = writer_->Row(set.rows[i]);
+      std::fill_n(row.embedding, 2, static_cast<float>(keys[i]));
+      std::fill_n(row.state, 2, static_cast<float>(keys[i]) / 2);
+      row.history->last_time = -keys[i];
+    }
+  }
+  void RemoveKeys(const std::vector<int64_t>& keys) {
+    RowSet set;
+    writer_->Find(keys, &set);
+    writer_->Remove(set.rows);
+  }
+
+  // All keys that it has; that rows belong to them is expected.
+  static std::set<int64_t> KeysIn(FrozenTable* frozen) {
+    std::set<int64_t> all;
+    for (int64_t part = 0; part < frozen->parts(); ++part) {
+      const auto rows = static_cast<size_t>(frozen->PartRows(part));
+      std::vector<int64_t> keys(rows);
+      std::vector<float> embeddings(2 * rows), states(2 * rows);
+      std::vector<RowHistory> histories(rows);
+      frozen->Read(part, {keys.data(), embeddings.data(), states.data(), histories.data()});
+      for (size_t i = 0; i < rows; ++i) {
+        EXPECT_TRUE(all.insert(keys[i]).second) << keys[i];
+        EXPECT_EQ(static_cast<float>(keys[i]), embeddings[2 * i + 1]);
+        EXPECT_EQ(static_cast<float>(keys[i]) / 2, states[2 * i]);
+        EXPECT_EQ(-keys[i], histories[i].last_time);
+      }
+    }
+    return all;
+  }
+  static std::set<int64_t> SetOf(const std::vector<int64_t>& keys) {
+    return {keys.begin(), keys.end()};
+  }
+
+  std::unique_ptr<TableWriter> writer_;
+};
+
+TEST_F(FrozenForgettingTest, RemovedRowsAndThoseInTheirPlaceAreReadAsTheyWere) {
+  const auto frozen = writer_->Freeze(false);
+  ASSERT_OK(frozen);
+  RemoveKeys(KeysBetween(0, 250));
+  AddRows(1000, 1280);
+  RemoveKeys({1000, 1001, 299});
+  EXPECT_EQ(SetOf(KeysBetween(0, kCount)), KeysIn(frozen.value().get()));
+  writer_->Thaw();
+  const auto now = writer_->Freeze(false);
+  ASSERT_OK(now);
+  std::set<int64_t> wanted = SetOf(KeysBetween(250, 299));
+  for (int64_t key = 1002; key < 1280; ++key) wanted.insert(key);
+  EXPECT_EQ(wanted, KeysIn(now.value().get()));
+}
+
+TEST_F(FrozenForgettingTest, WhatWasRemovedSinceIsTold) {
+  writer_->TrackChanges();
+  RemoveKeys({5, 298, 299});
+  AddRows(5, 6);
+  AddRows(700, 702);
+  const auto frozen = writer_->Freeze(true);
+  ASSERT_OK(frozen);
+  EXPECT_EQ(SetOf({5, 298, 299}), SetOf(frozen.value()->removed()));
+  // The row that took the place of key 5 has moved, which counts as a change.
+  EXPECT_EQ(SetOf({5, 297, 700, 701}), KeysIn(frozen.value().get()));
+  writer_->Thaw();
+  const auto again = writer_->Freeze(true);
+  ASSERT_OK(again);
+  EXPECT_TRUE(again.value()->removed().empty());
+  EXPECT_EQ(0, again.value()->parts());
 }
 
 TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {

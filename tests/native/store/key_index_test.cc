@@ -147,8 +147,72 @@ TEST(KeyIndexTest, KeysOfOneHomeBucketAreAllFound) {
 TEST(KeyIndexTest, LargestRowNumberComesBack) {
   Slots slots(4);
   KeyIndex index(slots.span());
-  index.Insert(kMin, kMax);
-  EXPECT_EQ(kMax, index.Find(kMin));
+  index.Insert(kMin, kMax - 1);
+  EXPECT_EQ(kMax - 1, index.Find(kMin));
+}
+
+TEST(KeyIndexTest, MatchesUnorderedMapWhileKeysComeMoveAndGo) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    const int64_t capacity = int64_t{4} << (random() % 9);
+    Slots slots(capacity);
+    KeyIndex index(slots.span());
+    std::unordered_map<int64_t, int64_t> model;
+    std::vector<int64_t> known_keys;
+    for (int64_t i = 0; i < capacity; ++i) known_keys.push_back(RandomKey(&random));
+    int64_t freed = 0, reused = 0;
+    for (int step = 0; step < 20000; ++step) {
+      const int64_t key = known_keys[random() % known_keys.size()];
+      const auto row = static_cast<int64_t>(random() >> 2);
+      const auto known = model.find(key);
+      ASSERT_EQ(known == model.end() ? KeyIndex::kMissing : known->second, index.Find(key)) << key;
+      const auto taken = static_cast<int64_t>(model.size());
+      if (random() % 3 == 0) {
+        freed += index.Erase(key);
+        model.erase(key);
+      } else if (known != model.end() || taken + freed < KeyIndex::MaxKeys(capacity)) {
+        const int64_t change = index.Set(key, row);
+        reused += change == -1;
+        freed += change;
+        model[key] = row;
+      }
+      if (step % 1000 == 0) {
+        const KeyIndex::Use use = index.CountUse();
+        ASSERT_EQ(static_cast<int64_t>(model.size()), use.taken);
+        ASSERT_EQ(freed, use.freed);
+      }
+    }
+    for (const auto& [key, row] : model) ASSERT_EQ(row, index.Find(key));
+    EXPECT_GE(reused, capacity >= 64 ? 1 : 0);
+  }
+}
+
+TEST(KeyIndexTest, SlicesHaveEachKeyOnce) {
+  std::mt19937_64 random(3);
+  for (const int64_t capacity : {4, 8, 64, 4096}) {
+    Slots slots(capacity);
+    KeyIndex index(slots.span());
+    std::unordered_map<int64_t, int64_t> model;
+    while (static_cast<int64_t>(model.size()) < KeyIndex::MaxKeys(capacity)) {
+      const int64_t key = RandomKey(&random);
+      const auto row = static_cast<int64_t>(model.size());
+      if (model.try_emplace(key, row).second) index.Insert(key, row);
+    }
+    for (const int64_t key : {int64_t{0}, kMin}) {
+      index.Erase(key);
+      model.erase(key);
+    }
+    for (const uint32_t slices_log2 : {0u, 1u, 5u, 9u}) {
+      std::unordered_map<int64_t, int64_t> found;
+      for (uint64_t slice = 0; slice < uint64_t{1} << slices_log2; ++slice) {
+        index.VisitSlice(slice, slices_log2, [&](int64_t key, int64_t row) {
+          EXPECT_EQ(slice, Mix64(static_cast<uint64_t>(key)) % (uint64_t{1} << slices_log2));
+          EXPECT_TRUE(found.try_emplace(key, row).second) << key;
+        });
+      }
+      EXPECT_EQ(model, found);
+    }
+  }
 }
 
 TEST(KeyIndexTest, FindBatchEqualsFindAtEveryLength) {

@@ -162,8 +162,8 @@ TEST_F(SegmentTest, IndexSlotsMustBeAPowerOfTwoThatTheFileHolds) {
 
 TEST_F(SegmentTest, IndexThatPointsPastTheRowsIsDamage) {
   // Every taken slot, so that some key meets it.
-  for (const uint64_t row : {uint64_t{kRows}, uint64_t{1} << 40, uint64_t{1} << 62,
-                             (uint64_t{1} << 63) - 1, (uint64_t{1} << 63) + 7, UINT64_MAX - 1}) {
+  for (const uint64_t row :
+       {uint64_t{kRows}, uint64_t{1} << 40, uint64_t{1} << 62, UINT64_MAX - 1}) {
     for (int64_t slot = 0; slot < 512; ++slot) {
       Overwrite("t.index.2", kIndexSlotsOffset + slot * 16 + 8, row + 1);
     }

@@ -27,7 +27,7 @@ class TableDigestTest : public TableFixture {
     std::vector<float> rows;
     for (const int64_t key : keys) rows.insert(rows.end(), 3, static_cast<float>(key % 1000));
     const std::vector<float> states(rows.size(), state);
-    EXPECT_OK(table->writer->WriteRows(keys, rows.data(), states.data(), RunInline));
+    EXPECT_OK(table->writer->WriteRows(keys, rows.data(), states.data(), nullptr, RunInline));
   }
   static uint64_t Digest(OpenTable* table) {
     const Result<uint64_t> digest = TableDigest(table);
@@ -55,7 +55,7 @@ TEST_F(TableDigestTest, ChangesWithKeyEmbeddingAndState) {
   const std::vector<int64_t> keys = {2};
   const float moved[] = {2, 3, 2};
   const float states[] = {0, 0, 0};
-  ASSERT_OK(table->writer->WriteRows(keys, moved, states, RunInline));
+  ASSERT_OK(table->writer->WriteRows(keys, moved, states, nullptr, RunInline));
   EXPECT_NE(digest, Digest(table.get()));
 }
 

@@ -51,7 +51,7 @@ inline std::vector<float> InitialRows(const TableConfig& config, const std::vect
 // Embeddings for keys, the optimizer's state fresh.
 inline Status WriteRows(TableWriter* writer, const std::vector<int64_t>& keys,
                         const std::vector<float>& rows) {
-  return writer->WriteRows(keys, rows.data(), nullptr, RunInline);
+  return writer->WriteRows(keys, rows.data(), nullptr, nullptr, RunInline);
 }
 
 class TableFixture : public testing::Test {

@@ -199,7 +199,7 @@ TEST_F(TableWriterTest, LastOfEqualKeysIsWritten) {
   const std::vector<int64_t> keys = {5, 6, 5, 7, 5, 6};
   const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
   const std::vector<float> states = {1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6};
-  ASSERT_OK(writer->WriteRows(keys, rows.data(), states.data(), RunInline));
+  ASSERT_OK(writer->WriteRows(keys, rows.data(), states.data(), nullptr, RunInline));
   EXPECT_EQ(3, writer->rows());
   EXPECT_EQ((std::vector<float>{5, 6, 4}), Lookup(Open("item").get(), {5, 6, 7}));
   std::vector<float> read(6);

@@ -68,30 +68,28 @@ class AnyInstantTest : public RecoveryTest {
     EXPECT_EQ("", Difference(store, updated ? models.after : models.before, updated));
     return version;
   }
+
+  // Steps through the update that follows.
+  void StepThrough(const TrainingPlan& plan, uint64_t version);
 };
 
-TEST_F(AnyInstantTest, UpdateIsDoneOrNotAfterEveryInstruction) {
+void AnyInstantTest::StepThrough(const TrainingPlan& plan, uint64_t version) {
 #ifdef TFHYBRID_SANITIZED
   GTEST_SKIP() << "a sanitizer makes too many instructions of it";
 #endif
-  constexpr uint64_t kVersion = 12;  // whose update adds rows, and neither chunk nor index
-  const TrainingPlan plan = SmallPlan();
-  const Models models(plan, kVersion);
-  for (size_t table = 0; table < plan.tables.size(); ++table) {
-    EXPECT_LT(models.before.rows(table).size(), models.after.rows(table).size());
-  }
+  const Models models(plan, version);
   TrainingJob* job = nullptr;  // the child's
   SteppedProcess child(
       [&] {
         job = TrainingJob::Create(plan, directory_.path()).Take().release();
-        for (uint64_t v = 1; v <= kVersion; ++v) EXPECT_OK(job->Train(v, RunInline));
+        for (uint64_t v = 1; v <= version; ++v) EXPECT_OK(job->Train(v, RunInline));
       },
-      [&] { EXPECT_OK(job->Train(kVersion + 1, RunInline)); });
+      [&] { EXPECT_OK(job->Train(version + 1, RunInline)); });
   if (!child.possible()) GTEST_SKIP() << "needs the right to trace a child";
   WatchedFiles files(Directory());
   int64_t instructions = 0, changes = 0;
   std::map<uint64_t, int64_t> found;
-  for (uint64_t last = kVersion; child.Step(); ++instructions) {
+  for (uint64_t last = version; child.Step(); ++instructions) {
     if (!files.Look()) continue;
     SCOPED_TRACE("change " + std::to_string(++changes));
     const uint64_t version = RecoverCopy(files.seen(), models);
@@ -101,11 +99,39 @@ TEST_F(AnyInstantTest, UpdateIsDoneOrNotAfterEveryInstruction) {
     if (HasFailure()) return;
   }
   EXPECT_EQ(files.seen().size(), ReadFiles(Directory()).size()) << "of files in the store";
-  EXPECT_EQ(kVersion + 1, RecoverCopy(files.seen(), models));
-  EXPECT_GT(found[kVersion], 20);
-  EXPECT_GT(found[kVersion + 1], 300);
+  EXPECT_EQ(version + 1, RecoverCopy(files.seen(), models));
+  EXPECT_GT(found[version], 20);
+  EXPECT_GT(found[version + 1], 300);
   RecordProperty("instructions", std::to_string(instructions));
   RecordProperty("changes", std::to_string(changes));
+}
+
+TEST_F(AnyInstantTest, UpdateIsDoneOrNotAfterEveryInstruction) {
+  constexpr uint64_t kVersion = 12;  // whose update adds rows, and neither chunk nor index
+  const Models models(SmallPlan(), kVersion);
+  for (size_t table = 0; table < models.before.plan().tables.size(); ++table) {
+    EXPECT_LT(models.before.rows(table).size(), models.after.rows(table).size());
+  }
+  StepThrough(SmallPlan(), kVersion);
+}
+
+TEST_F(AnyInstantTest, SoIsOneThatAdmitsAndEvicts) {
+  constexpr uint64_t kVersion = 12;
+  const Models models(ForgettingPlan(), kVersion);
+  const auto leaves = [&](size_t table) {
+    for (const auto& [key, past] : models.before.policy(table).rows()) {
+      if (models.after.policy(table).rows().count(key) == 0) return true;
+    }
+    return false;
+  };
+  const auto is_admitted = [&](size_t table) {
+    for (const auto& [key, past] : models.before.policy(table).waiting()) {
+      if (models.after.policy(table).rows().count(key) != 0) return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(leaves(0) && leaves(1) && leaves(2) && is_admitted(0) && is_admitted(1));
+  StepThrough(ForgettingPlan(), kVersion);
 }
 
 }  // namespace

@@ -44,6 +44,32 @@ inline TrainingPlan RegularizedPlan() {
   return plan;
 }
 
+// Tables that forget: one by steps and frequency, one by event time and norm, one that has too many
+// rows; in two of them keys wait for admission.
+inline TrainingPlan ForgettingPlan() {
+  TrainingPlan plan = SmallPlan();
+  for (PlannedTable& table : plan.tables) {
+    table.config.policy.kind = PolicyKind::kRows;
+    table.config.policy.slices_log2 = 1;
+    table.batch = 12;
+    table.fresh = 3;
+  }
+  RowPolicy* const policies[] = {&plan.tables[0].config.policy, &plan.tables[1].config.policy,
+                                 &plan.tables[2].config.policy};
+  policies[0]->unseen_steps = 5;
+  policies[0]->half_life = 2;
+  policies[0]->min_frequency = 1.0;
+  policies[0]->admission = 2;
+  policies[0]->waiting_steps = 3;
+  policies[1]->unseen_time = 40;
+  policies[1]->min_norm = 0.06;
+  policies[1]->admission = 2;
+  policies[2]->max_rows = 14;
+  policies[2]->frequent_stay = 1;
+  plan.tables[1].optimizer.weight_decay = 0.125;
+  return plan;
+}
+
 // What the tables hold before an update, after it, and after the one that follows.
 struct Models {
   Models(const TrainingPlan& plan, uint64_t version) : before(plan), after(plan), next(plan) {

@@ -55,6 +55,20 @@ TEST_F(KilledUpdateTest, ClippingOfEachTableByItsNorm) {
   KillEverywhere(plan, 2, 3);
 }
 
+TEST_F(KilledUpdateTest, TablesThatAdmitAndEvict) {
+  const TrainingPlan plan = ForgettingPlan();
+  for (const uint64_t version : {uint64_t{6}, uint64_t{13}}) KillEverywhere(plan, version, 1);
+}
+
+TEST_F(KilledUpdateTest, TablesThatAdmitAndEvictWithMessagesInOneMailbox) {
+  TrainingPlan plan = ForgettingPlan();
+  plan.hosts = {0, 0, 1};
+  plan.sync = Sync::kGathered;
+  plan.clipping = Clipping::kGlobalNorm;
+  plan.clip_limit = 0.5f;
+  KillEverywhere(plan, 9, 1);
+}
+
 TEST_F(KilledUpdateTest, TableThatGrowsByChunksAndIndexes) {
   TrainingPlan plan = SmallPlan();
   plan.tables.resize(2);

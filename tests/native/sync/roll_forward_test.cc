@@ -82,6 +82,21 @@ TEST_F(RollForwardTest, WithDecayPenaltiesAndClipping) {
   ExpectAhead();
 }
 
+TEST_F(RollForwardTest, WithAdmissionAndEviction) {
+  plan_ = ForgettingPlan();
+  plan_.hosts = {0, 0, 1};
+  plan_.sync = Sync::kGathered;
+  LeaveBehind(directory_.path(), kVersion);
+  const std::vector<int64_t> sent = UpdatesAt(kVersion + 1);
+  {
+    auto behind = RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
+    ASSERT_OK(behind);
+    ASSERT_OK(RollForward(sent, *behind.value(), RunInline));
+    behind.value()->LeaveBehind();
+  }
+  ExpectAhead();
+}
+
 TEST_F(RollForwardTest, FirstUpdateOfAll) {
   LeaveBehind(directory_.path(), 0);
   auto behind = RecoverStore(TrainingStore(directory_.path(), 0), RunInline);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -108,7 +109,7 @@ class TrainingJob {
     HostUpdate* leader = updates_.front().get();
     const bool gathered = plan_.sync == Sync::kGathered;
     if (gathered) TFHYBRID_RETURN_IF_ERROR(leader->PostAll(all));
-    for (const auto& table : tables_) ++table->posted;
+    for (const auto& table : tables_) table->CountPost();
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages,
                               gathered ? leader->ReadAll() : leader->Collect());
     StepNumbers numbers = {{}, plan_.DenseSquares(version)};
@@ -137,6 +138,7 @@ class TrainingJob {
     const MessageSchema& schema = updates_.front()->settings().schema;
     const auto fill = [&](const MessageBuilder& message) {
       message.header()->samples = 1;
+      message.header()->event_time = plan_.EventTime(version, rank);
       packer_.Fill(schema, message, 1.0f, parallel_for);
     };
     if (plan_.sync == Sync::kMailboxes) return updates_[rank]->Post(counts, fill);
@@ -154,10 +156,56 @@ class TrainingJob {
   std::vector<std::shared_ptr<HostUpdate>> updates_;
 };
 
+// What differs between histories, of rows or of waiting keys, and what the model remembers, or
+// nothing. `clock`: whether they know the event time.
+inline std::string HistoryDifference(const TableWriter& writer, const PolicyModel& model,
+                                     const std::map<int64_t, PolicyModel::Past>& wanted,
+                                     const Moment& now, bool clock) {
+  if (writer.rows() != static_cast<int64_t>(wanted.size())) {
+    return std::to_string(writer.rows()) + " histories instead of " +
+           std::to_string(wanted.size()) + "; ";
+  }
+  std::ostringstream difference;
+  for (int64_t row = 0; row < writer.rows(); ++row) {
+    const int64_t key = writer.KeyOf(row);
+    const auto found = wanted.find(key);
+    if (found == wanted.end()) {
+      difference << "history of the foreign key " << key << "; ";
+      continue;
+    }
+    const PolicyModel::Past& past = found->second;
+    const RowHistory& history = *writer.Row(row).history;
+    if (Frequency(writer.policy(), history, now) !=
+            static_cast<float>(model.Frequency(past, now)) ||
+        history.last_step != static_cast<uint32_t>(past.steps.back()) ||
+        history.last_time != (clock ? past.time : kNoTime)) {
+      difference << "history of " << key << "; ";
+    }
+  }
+  return difference.str();
+}
+
+// What differs between what a table remembers of its keys and the model of it, or nothing.
+inline std::string PolicyDifference(const TableWriter& writer, const TrainingModel& model,
+                                    size_t table) {
+  if (writer.policy().kind == PolicyKind::kNone) return "";
+  const PolicyModel& policy = model.policy(table);
+  std::string difference = HistoryDifference(writer, policy, policy.rows(), model.now(), true);
+  if (writer.event_time() != model.now().time) difference += "event time; ";
+  if (writer.waiting() == nullptr) return difference;
+  // Without a half-life, as those of the model that wait are of one step each.
+  PolicyModel plain{RowPolicy()};
+  difference +=
+      HistoryDifference(*writer.waiting(), plain, policy.waiting(), model.now(), false);
+  if (writer.waiting()->version() != model.version()) difference += "version of the waiting; ";
+  return difference;
+}
+
 // What differs between a table and the model of it, or nothing.
 inline std::string TableDifference(const OpenTable& open, const TrainingModel& model,
                                    size_t table) {
   std::ostringstream difference;
+  difference << PolicyDifference(*open.writer, model, table);
   const TrainingModel::Rows& wanted = model.rows(table);
   const int64_t dim = open.reader->dim();
   const int64_t count = open.reader->Stats().rows;
@@ -201,36 +249,45 @@ inline std::string TableDifference(const OpenTable& open, const TrainingModel& m
   return difference.str();
 }
 
+// What the names of a table's files begin with.
+inline std::string FileName(const TableReader& reader) {
+  const std::string path = TablePaths("", reader.name()).Table();
+  return path.substr(1, path.rfind('.') - 1);
+}
+
 // What a table that has just grown may be making ahead (store/table_growth.cc).
 inline void EraseMadeAhead(const TableReader& reader, std::set<std::string>* files) {
   constexpr int64_t kWorthAThread = int64_t{1} << 20;
+  const std::string name = FileName(reader);
   const TableStats stats = reader.Stats();
   const int64_t rows = LocatorOf(reader.shape()).ChunkRows(stats.chunks);
   if (RowChunkBytes(rows, reader.dim()) >= kWorthAThread) {
-    files->erase(reader.name() + ".rows." + std::to_string(stats.chunks));
-    files->erase(reader.name() + ".state." + std::to_string(stats.chunks));
+    files->erase(name + ".rows." + std::to_string(stats.chunks));
+    files->erase(name + ".state." + std::to_string(stats.chunks));
+    files->erase(name + ".history." + std::to_string(stats.chunks));
   }
   if (IndexBytes(2 * stats.index_slots) < kWorthAThread) return;
-  const auto index = files->lower_bound(reader.name() + ".index.");
-  if (index != files->end() && index->rfind(reader.name() + ".index.", 0) == 0) {
+  const auto index = files->lower_bound(name + ".index.");
+  if (index != files->end() && index->rfind(name + ".index.", 0) == 0) {
     files->erase(index);
   }
 }
 
 // Files that no table accounts for. After an update tables may be making some ahead.
-inline std::string StrayFiles(const Store& store, const TrainingModel& model, bool after_update) {
+inline std::string StrayFiles(const Store& store, bool after_update) {
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(store.directory())) {
     files.insert(entry.path().filename().string());
   }
   for (const char* name : {"store", "rank-0", "rank-1"}) files.erase(name);
-  for (const PlannedTable& planned : model.plan().tables) {
-    const std::string& name = planned.config.name;
-    const TableReader& reader = *store.Find(name)->reader;
+  for (const auto& entry : store.tables()) {
+    const TableReader& reader = *entry.second->reader;
+    const std::string name = FileName(reader);
     files.erase(name + ".table");
     for (int64_t chunk = 0; chunk < reader.Stats().chunks; ++chunk) {
       files.erase(name + ".rows." + std::to_string(chunk));
       files.erase(name + ".state." + std::to_string(chunk));
+      files.erase(name + ".history." + std::to_string(chunk));
     }
     const auto index = files.lower_bound(name + ".index.");
     if (index != files.end()) files.erase(index);
@@ -251,7 +308,7 @@ inline std::string Difference(const Store& store, const TrainingModel& model, bo
     const std::string of_table = table == nullptr ? "missing" : TableDifference(*table, model, t);
     if (!of_table.empty()) difference += "table '" + name + "': " + of_table;
   }
-  const std::string stray = StrayFiles(store, model, finished);
+  const std::string stray = StrayFiles(store, finished);
   return stray.empty() ? difference : difference + "stray files: " + stray;
 }
 

@@ -18,6 +18,7 @@
 #include "core/store/table_writer.h"
 #include "core/sync/update_journal.h"
 #include "core/util/hash.h"
+#include "sync/policy_model.h"
 
 namespace tfhybrid {
 
@@ -40,6 +41,11 @@ struct TrainingPlan {
   // Another one for each table and each update.
   float Rate(size_t table, uint64_t version) const {
     return 0.1f / static_cast<float>(1 + table) / static_cast<float>(1 + version % 7);
+  }
+  // Of the rank's batch; of all ranks together not the latest in every update.
+  int64_t EventTime(uint64_t version, size_t rank) const {
+    if ((version + rank) % 3 == 0) return kNoTime;
+    return static_cast<int64_t>(10 * version + Mix64(version + rank) % 30) - 100;
   }
   double DenseSquares(uint64_t version) const { return 0.25 * static_cast<double>(version); }
 };
@@ -80,11 +86,15 @@ class TrainingModel {
   using Rows = std::unordered_map<int64_t, std::vector<float>>;  // embedding, then state
 
   explicit TrainingModel(TrainingPlan plan)
-      : plan_(std::move(plan)), tables_(plan_.tables.size()), decays_(plan_.tables.size(), 1.0) {}
+      : plan_(std::move(plan)), tables_(plan_.tables.size()), decays_(plan_.tables.size(), 1.0) {
+    for (const PlannedTable& table : plan_.tables) policies_.emplace_back(table.config.policy);
+  }
 
   const TrainingPlan& plan() const { return plan_; }
   uint64_t version() const { return version_; }
   const Rows& rows(size_t table) const { return tables_[table]; }
+  const PolicyModel& policy(size_t table) const { return policies_[table]; }
+  Moment now() const { return {version_, time_}; }
 
   // What a row's embedding is worth.
   std::vector<float> Embedding(size_t table, const std::vector<float>& row) const {
@@ -170,11 +180,15 @@ class TrainingModel {
     std::vector<Sums> sums(tables_.size());
     std::vector<SquareSum> squares(tables_.size());
     SquareSum all_squares;
+    for (size_t rank = 0; rank < plan_.hosts.size(); ++rank) {
+      time_ = std::max(time_, plan_.EventTime(version_, rank));
+    }
     for (size_t table = 0; table < tables_.size(); ++table) {
       for (size_t rank = 0; rank < plan_.hosts.size(); ++rank) {
         AddRank(BatchOf(plan_, version_, rank, table), plan_.hosts[rank],
                 plan_.tables[table].config.dim, &sums[table]);
       }
+      KeepUpdated(table, &sums[table]);
       squares[table] = Squared(table, sums[table]);
       all_squares.Add(squares[table]);
     }
@@ -188,7 +202,29 @@ class TrainingModel {
       }
       Update(table, update, sums[table]);
       decays_[table] = DecayAfter(table);
+      Evict(table);
     }
+  }
+
+  // Drops the gradients of keys that must wait for their rows.
+  void KeepUpdated(size_t table, Sums* sums) {
+    std::set<int64_t> keys;
+    for (const auto& [key, sum] : *sums) keys.insert(key);
+    const std::set<int64_t> updated = policies_[table].Begin(keys, now());
+    for (const int64_t key : keys) {
+      if (updated.count(key) == 0) sums->erase(key);
+    }
+  }
+
+  void Evict(size_t table) {
+    const auto norm = [&](int64_t key) {
+      double squares = 0.0;
+      for (const float value : Embedding(table, tables_[table].at(key))) {
+        squares += static_cast<double>(value) * static_cast<double>(value);
+      }
+      return std::sqrt(squares);
+    };
+    for (const int64_t key : policies_[table].End(now(), norm)) tables_[table].erase(key);
   }
 
   double DecayAfter(size_t table) const {
@@ -236,7 +272,9 @@ class TrainingModel {
   const TrainingPlan plan_;
   std::vector<Rows> tables_;    // embeddings as they lie
   std::vector<double> decays_;  // what they lie divided by
+  std::vector<PolicyModel> policies_;
   uint64_t version_ = 0;
+  int64_t time_ = kNoTime;
 };
 
 }  // namespace tfhybrid

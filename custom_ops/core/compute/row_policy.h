@@ -1,0 +1,106 @@
+// Which keys have a row: those that were updated often enough, until a rule evicts them.
+//
+// All of it follows from keys, steps and event time alone, never from where a row lies or what the
+// clock on the wall says: so replicas stay the same, and a job that is resumed, or restored on
+// another number of ranks, evicts what the first one would have.
+//
+// Keys are examined in slices: in the update that leads to version v, those whose hash is v modulo
+// the number of slices. A key of the update itself always stays.
+//
+// Thread-safe: no state.
+#ifndef TFHYBRID_CORE_COMPUTE_ROW_POLICY_H_
+#define TFHYBRID_CORE_COMPUTE_ROW_POLICY_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "core/util/hash.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// No event time is known.
+inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
+
+enum class PolicyKind : uint32_t {
+  kNone = 0,     // a key has a row from its first update on, for ever; there are no histories
+  kRows = 1,     // what follows says
+  kWaiting = 2,  // of a table of keys that wait for admission to another, which counts them
+};
+
+// Constant over a table's life; stored in segments. A number that is 0 is a rule that is not there.
+struct RowPolicy {
+  PolicyKind kind = PolicyKind::kNone;
+  uint32_t admission = 0;      // updates in which a key occurs before it gets a row; 0 and 1: none
+  uint32_t slices_log2 = 0;    // each key is examined once in 2^slices_log2 updates
+  uint32_t frequent_stay = 0;  // of a slice that is too full: not 0 if the frequent keys stay
+  // Evicted is a key that
+  int64_t unseen_steps = 0;    // was not updated for so many steps
+  int64_t unseen_time = 0;     // or for so much event time
+  int64_t half_life = 0;       // or has a frequency, which halves at each multiple of so many steps,
+  double min_frequency = 0.0;  // below this
+  double min_norm = 0.0;       // or an embedding with a norm below this
+  int64_t max_rows = 0;        // or is one too many: slices share this number evenly
+  int64_t waiting_steps = 0;   // a waiting key is forgotten that was not seen for so many steps
+};
+
+bool operator==(const RowPolicy& a, const RowPolicy& b);
+
+Status ValidatePolicy(const RowPolicy& policy);
+
+// Whether it ever evicts.
+bool HasRule(const RowPolicy& policy);
+
+// What is known of a row's past; a part of it, as its optimizer state is.
+struct RowHistory {
+  float frequency = 0.0f;  // updates, those before each multiple of the half-life worth half
+  uint32_t last_step = 0;  // the last update, modulo 2^32
+  int64_t last_time = kNoTime;  // event time then
+};
+static_assert(sizeof(RowHistory) == 16);
+
+// Now, as a table knows it.
+struct Moment {
+  uint64_t step = 0;  // the version that an update leads to
+  int64_t time = kNoTime;
+};
+
+// The slice that a key lies in.
+inline uint64_t SliceOf(int64_t key, uint32_t slices_log2) {
+  return Mix64(static_cast<uint64_t>(key)) & ((uint64_t{1} << slices_log2) - 1);
+}
+
+// Steps since a row was updated.
+inline uint32_t Age(const RowHistory& history, const Moment& now) {
+  return static_cast<uint32_t>(now.step) - history.last_step;
+}
+
+// What a row's frequency has come to.
+float Frequency(const RowPolicy& policy, const RowHistory& history, const Moment& now);
+
+// Counts an update.
+void Touch(const RowPolicy& policy, const Moment& now, RowHistory* history);
+
+// In how many updates a waiting key occurred, the one that leads to `step` counted too.
+float CountWith(const RowHistory& history, uint64_t step);
+
+// Whether a rule but max_rows evicts the row. `squares` is what its embedding's numbers squared add
+// up to.
+bool IsExpired(const RowPolicy& policy, const RowHistory& history, double squares,
+               const Moment& now);
+
+// A row of a slice.
+struct SliceRow {
+  int64_t key;
+  int64_t row;
+  RowHistory history;
+};
+
+// Moves those of a slice's rows that are too many to the front, and returns their number.
+// REQUIRES: policy.max_rows > 0.
+int64_t FindSurplus(const RowPolicy& policy, const Moment& now, std::vector<SliceRow>* rows);
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_COMPUTE_ROW_POLICY_H_

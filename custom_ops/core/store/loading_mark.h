@@ -1,0 +1,28 @@
+// LoadingMark: held while rows are overwritten without a journal. A new leader refuses a table that
+// is marked.
+#ifndef TFHYBRID_CORE_STORE_LOADING_MARK_H_
+#define TFHYBRID_CORE_STORE_LOADING_MARK_H_
+
+#include <cstdint>
+
+#include "core/store/layout.h"
+
+namespace tfhybrid {
+
+class LoadingMark {
+ public:
+  explicit LoadingMark(TableSegment* table) : table_(table) { Set(1); }
+  ~LoadingMark() { Set(0); }
+  LoadingMark(const LoadingMark&) = delete;
+  LoadingMark& operator=(const LoadingMark&) = delete;
+
+ private:
+  void Set(uint64_t loading) {
+    __atomic_store_n(&table_->counters.loading, loading, __ATOMIC_SEQ_CST);
+  }
+  TableSegment* const table_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_LOADING_MARK_H_
