@@ -29,10 +29,13 @@ if TYPE_CHECKING:
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
     from tfhybrid.optimizers import DistributedOptimizer
+    from tfhybrid.row_policy import Admission, Eviction
     from tfhybrid.store import RecordFile, init, shutdown
 
 __all__ = [
+    "Admission",
     "DistributedOptimizer",
+    "Eviction",
     "RecordFile",
     "TableConfig",
     "__version__",
@@ -57,7 +60,9 @@ __all__ = [
 
 # Where the names of the facade are from; the others are modules.
 _SOURCES = {
+    "Admission": "row_policy",
     "DistributedOptimizer": "optimizers",
+    "Eviction": "row_policy",
     "RecordFile": "store",
     "TableConfig": "config",
     "cross_rank": "distributed",
@@ -71,7 +76,8 @@ _SOURCES = {
 }
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
-    *("initializers", "layers", "metrics", "models", "ops", "optimizers", "store"),
+    *("initializers", "layers", "metrics", "models", "ops", "optimizers", "row_policy"),
+    "store",
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists

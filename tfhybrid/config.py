@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
 from tfhybrid.errors import ConfigError
+from tfhybrid.row_policy import Admission, Eviction, native_policy
 
 if TYPE_CHECKING:
     from tfhybrid.optimizers.sparse import Regularizer, SparseOptimizer
@@ -80,6 +81,9 @@ class TableConfig:
             its learning rate.
         regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or the name of one: a penalty of the
             embeddings of each step's keys, each key once. The loss that Keras shows is without it.
+        admission: When a key gets a row: an `Admission`, or the number of updates in which it must
+            occur. `None` gives it one in its first.
+        eviction: Which rows are removed: an `Eviction`, or `None` for none.
         expected_rows: How many rows the table is expected to get. Memory for them is reserved at
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
@@ -92,7 +96,7 @@ class TableConfig:
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
-            initializer, `combiner` or `keep` is unknown.
+            initializer, `combiner` or `keep` is unknown, or `admission` or `eviction` is none.
 
     Example:
 
@@ -105,6 +109,8 @@ class TableConfig:
     initializer: Any = "uniform"
     optimizer: SparseOptimizer | str | None = None
     regularizer: Regularizer | str | None = None
+    admission: Admission | int | None = None
+    eviction: Eviction | None = None
     expected_rows: int | None = None
     combiner: str | None = None
     max_length: int | None = None
@@ -136,5 +142,22 @@ class TableConfig:
             )
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
+        if isinstance(self.admission, numbers.Integral):
+            object.__setattr__(self, "admission", Admission(self.admission))
+        if not isinstance(self.admission, Admission | None):
+            raise ConfigError(
+                "admission is a tfhybrid.Admission, or a number of updates. "
+                f"Received: admission={self.admission!r}"
+            )
+        if not isinstance(self.eviction, Eviction | None):
+            raise ConfigError(
+                f"eviction is a tfhybrid.Eviction. Received: eviction={self.eviction!r}"
+            )
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """Admission and eviction, as the core has them."""
+        assert not isinstance(self.admission, int)
+        return native_policy(self.admission, self.eviction)

@@ -6,7 +6,7 @@ import socket
 
 from tfhybrid import distributed
 from tfhybrid.callbacks.joined import Joined
-from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.checkpoint.dense import saved_tables_of
 from tfhybrid.errors import ConfigError, ReplicaError
 from tfhybrid.store import current_job
 
@@ -49,7 +49,7 @@ class CompareReplicas(Joined):
         """Compares now; every rank must call it, between two steps."""
         if len(set(current_job().hosts)) == 1:
             return
-        tables = tables_of(self.model)
+        tables = saved_tables_of(self.model)
         mine = {}
         if current_job().is_leader:
             mine = {name: (table.version, table.digest()) for name, table in tables.items()}

@@ -20,6 +20,13 @@ def tables_of(model: keras.Model) -> dict[str, Table]:
     return {proxy.table.name: proxy.table for proxy in proxies}
 
 
+def saved_tables_of(model: keras.Model) -> dict[str, Table]:
+    """Returns the tables of a model and those of keys that wait for admission to them."""
+    tables = tables_of(model)
+    waiting = [table.waiting for table in tables.values() if table.waiting is not None]
+    return tables | {table.name: table for table in waiting}
+
+
 def variables_of(model: keras.Model) -> list[Any]:
     """Returns all variables but tables, in an order that follows from how the model is built."""
     return [*_common(model), *model.optimizer.variables, *_own(model)]

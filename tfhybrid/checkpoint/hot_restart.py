@@ -253,7 +253,11 @@ def _configuration(model: keras.Model, tables: Iterable[Table]) -> dict[str, Any
         "the rank": distributed.rank(),
         "the seed": job.seed,
         **{
-            f"table '{table.name}'": [table.dim, *table.config.initializer.native]
+            f"table '{table.name}'": [
+                table.dim,
+                *table.config.initializer.native,
+                table.config.policy,
+            ]
             for table in tables
         },
         "the optimizer": type(model.optimizer).__name__,

@@ -3,8 +3,11 @@
     DIRECTORY/step-0000001200/
         manifest.json              this module; names every other file with its size and checksum
         dense.safetensors          weights, optimizer, and what differs from rank to rank
-        TABLE-00000.safetensors    keys [n], embeddings [n, dim], states [n, slots, dim]
+        TABLE-00000.safetensors    keys [n], embeddings [n, dim], states [n, slots, dim], and where
+                                   rows are admitted or evicted history [n, 16], bytes of
+                                   native.HISTORY
         TABLE-00001.safetensors    ... the next block of rows
+        TABLE-evicted.safetensors  keys [m] whose rows were evicted since the base
 
 A checkpoint has all rows of its tables, or is a *delta*: those that changed since its base, the
 checkpoint before.
@@ -28,6 +31,7 @@ from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import (
     are_numbers,
     is_count,
+    is_integer,
     is_text,
     parse_object,
     want,
@@ -112,7 +116,9 @@ class TableEntry:
 
     `rows` are those of the table; its files hold them all if it is `whole`, else those that changed
     since the base. `digest` is of the rows in the files. `decay` is what keys without a row have
-    decayed to, of their initial values.
+    decayed to, of their initial values. `history` says whether rows have one, `event_time` is the
+    latest that the table knows of, and `evicted` names the file of the keys that it lost since the
+    base, which may be among its rows again.
 
     Raises:
         ValueError: A field is not of its type, or out of range.
@@ -128,7 +134,10 @@ class TableEntry:
     whole: bool
     digest: int
     files: list[str]
-    decay: float = 1.0  # what older checkpoints have
+    decay: float = 1.0  # what older checkpoints have, and so on
+    history: bool = False
+    event_time: int | None = None
+    evicted: str | None = None
 
     def __post_init__(self) -> None:
         want(is_count(self.dim, _MAX_DIM + 1) and self.dim > 0, "a dim", self.dim)
@@ -142,6 +151,11 @@ class TableEntry:
         want(isinstance(self.whole, bool), "true or false", self.whole)
         want(is_count(self.digest, 2**64), "a digest of 64 bits", self.digest)
         want(are_numbers([self.decay]) and 0 < self.decay <= 1, "a decay", self.decay)
+        want(isinstance(self.history, bool), "true or false", self.history)
+        time = self.event_time is None or is_integer(self.event_time, 2**63)
+        want(time, "an event time of 64 bits or null", self.event_time)
+        evicted = self.evicted is None or (isinstance(self.evicted, str) and not self.whole)
+        want(evicted, "a file of evicted keys, of a delta alone", self.evicted)
         names = isinstance(self.files, list) and all(isinstance(name, str) for name in self.files)
         want(names and len(set(self.files)) == len(self.files), "names of files", self.files)
 
@@ -154,7 +168,13 @@ class TableEntry:
     @property
     def row_bytes(self) -> int:
         """Bytes of a row in the files: key, embedding and states."""
-        return 8 + 4 * (self.dim + math.prod(self.state_shape))
+        floats = self.dim + math.prod(self.state_shape)
+        return 8 + 4 * floats + native.HISTORY.itemsize * self.history
+
+    @property
+    def all_files(self) -> list[str]:
+        """Names of its files, that of evicted keys among them."""
+        return self.files if self.evicted is None else [*self.files, self.evicted]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +222,7 @@ class Manifest:
         for name, entry in self.tables.items():
             legal = is_text(name) and 0 < len(name.encode()) <= 128 and "\0" not in name
             want(legal, "a table's name", name)
-            for file in entry.files:
+            for file in entry.all_files:
                 want(file in self.files, f"a listed file for table {name!r}", file)
                 want(file not in owners, f"a file of table {name!r} alone", file)
                 owners[file] = name

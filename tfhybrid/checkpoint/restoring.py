@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 import keras
+import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
@@ -17,8 +18,9 @@ from tfhybrid.checkpoint import dense, hot_restart, storage
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
+from tfhybrid.checkpoint.table_file import Rows
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
-from tfhybrid.store import RowBlock, Table, current_job
+from tfhybrid.store import RowBlock, Table, WaitingTable, current_job, native
 from tfhybrid.store.native import optimizer_settings
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -130,23 +132,33 @@ def _restore_files(
     except (StoreError, OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder} could not be restored. {error}") from error
     manifest = stored.manifest
-    for name, table in restoring.tables.items():
-        table.set_version(manifest.tables[name].version)
+    for table in restoring.tables.values():
+        table.set_version(manifest.tables[_awaited(table)].version)
     _log.info("Restored %s, going on at epoch %d, step %d", folder, *manifest.position)
     exact = tables is None and all(
-        _same_optimizer(table, manifest) for table in restoring.tables.values()
+        name in manifest.tables
+        and _same_optimizer(table, manifest)
+        and table.keeps_history == manifest.tables[name].history
+        for name, table in restoring.tables.items()
     )
     return Restored(manifest.position, stored.base() if track and exact else None)
 
 
 def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[str, Table]:
-    tables = dense.tables_of(model)
+    tables = dense.saved_tables_of(model)
     if names is None:
         return tables
-    unknown = sorted(set(names) - set(tables))
+    awaited = {_awaited(table) for table in tables.values()}
+    unknown = sorted(set(names) - awaited)
     if unknown:
-        raise ConfigError(f"The model has the tables {sorted(tables)}. Received: tables={unknown}")
-    return {name: tables[name] for name in tables if name in names}
+        raise ConfigError(f"The model has the tables {sorted(awaited)}. Received: tables={unknown}")
+    return {name: table for name, table in tables.items() if _awaited(table) in names}
+
+
+def _awaited(table: Table) -> str:
+    """Returns the name of the table that a table's keys wait for, or else its own."""
+    is_waiting = isinstance(table, WaitingTable)
+    return table.name.removesuffix(native.WAITING_SUFFIX) if is_waiting else table.name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,13 +180,17 @@ class _Restoring:
                 f"{self.folder} was saved with seed {manifest.seed}, from which its unseen keys "
                 f"get their values. Received: seed={current_job().seed} in tfhybrid.init()"
             )
-        missing = set(self.tables) - set(manifest.tables)
-        if missing or (all_tables and set(manifest.tables) != set(self.tables)):
+        # Keys may wait for admission where they did not before, and the other way round.
+        saved_names = {name for name in manifest.tables if not _is_of_waiting(name, manifest)}
+        mine_names = {_awaited(table) for table in self.tables.values()}
+        if mine_names - saved_names or (all_tables and saved_names != mine_names):
             raise CheckpointError(
-                f"{self.folder} has the tables {sorted(manifest.tables)}. Received: a model with "
-                f"{sorted(self.tables)}; restore(tables=[...]) takes those that both have"
+                f"{self.folder} has the tables {sorted(saved_names)}. Received: a model with "
+                f"{sorted(mine_names)}; restore(tables=[...]) takes those that both have"
             )
         for name, table in self.tables.items():
+            if name not in manifest.tables:
+                continue
             saved = (manifest.tables[name].dim, manifest.tables[name].initializer)
             mine = (table.dim, list(table.config.initializer.native))
             if saved != mine:
@@ -188,8 +204,11 @@ class _Restoring:
         if self.weights:
             self._load_weights(stored.manifest)
         if current_job().is_leader:
-            for table in self.tables.values():
-                self._load_table(table, stored)
+            for name, table in self.tables.items():
+                if name in stored.manifest.tables:
+                    self._load_table(table, stored)
+                else:
+                    table.clear()
                 if track:
                     table.track_changes()
 
@@ -219,18 +238,39 @@ class _Restoring:
             )
         table.clear()
         table.set_decay(entry.decay)
+        table.set_event_time(native.NO_TIME if entry.event_time is None else entry.event_time)
         table.reserve(entry.rows)
-        for block in stored.updates(table.name):
-            states = block.states if same_optimizer else None
-            table.write_rows(RowBlock(block.keys, block.embeddings, states))
+        for update in stored.updates(table.name):
+            if len(update.evicted):
+                table.remove_keys(update.evicted)
+            for block in update.blocks:
+                states = block.states if same_optimizer else None
+                history = _history(block, entry) if table.keeps_history else None
+                table.write_rows(RowBlock(block.keys, block.embeddings, states, history))
         # A delta's digest is of its own rows.
-        comparable = entry.whole and same_optimizer
+        comparable = entry.whole and same_optimizer and table.keeps_history == entry.history
         digest = table.digest() if comparable else entry.digest
         if (table.rows, digest) != (entry.rows, entry.digest):
             raise CheckpointError(
                 f"Table '{table.name}' is not what was saved in {self.folder}: wanted {entry.rows} "
                 f"rows with digest {entry.digest:x}. Received: {table.rows} rows, {digest:x}"
             )
+
+
+def _is_of_waiting(name: str, manifest: Manifest) -> bool:
+    awaited = name.removesuffix(native.WAITING_SUFFIX)
+    return awaited != name and awaited in manifest.tables
+
+
+def _history(block: Rows, entry: TableEntry) -> np.ndarray:
+    """Returns histories of rows; where none were saved, as if all had just been updated."""
+    if entry.history:
+        return np.ascontiguousarray(block.history).view(native.HISTORY)[:, 0]
+    history = np.empty(len(block.keys), native.HISTORY)
+    history["frequency"] = 1
+    history["last_step"] = entry.version % 2**32
+    history["last_time"] = native.NO_TIME if entry.event_time is None else entry.event_time
+    return history
 
 
 def _same_optimizer(table: Table, manifest: Manifest) -> bool:

@@ -30,7 +30,7 @@ from tfhybrid.checkpoint.manifest import (
 from tfhybrid.checkpoint.sharing import Share
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import folder_of, is_base, prune
-from tfhybrid.checkpoint.table_file import file_name
+from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
 from tfhybrid.store import FrozenTable, Table, TableFile, current_job, native
 
@@ -127,7 +127,7 @@ class Snapshot:
         self._position = position
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
-        self._tables = dense.tables_of(model)
+        self._tables = dense.saved_tables_of(model)
         self._frozen: dict[str, FrozenTable] = {}
         try:
             distributed.together(lambda: self._freeze(track))
@@ -202,10 +202,11 @@ class Snapshot:
         if unfinished is None:
             raise self._share.failure or OSError("no folder could be made")
         try:
-            files = {DENSE: self._write_dense(unfinished / DENSE)}
+            files = {DENSE: _write_arrays(unfinished / DENSE, self._arrays)}
             found = self._write_parts()
             self._share.compare(found)
             files |= {name: FileEntry(file.bytes, file.crc32c) for name, file in found.items()}
+            files |= self._write_evicted(unfinished)
             base = self._manifest(found, files).write(unfinished)
             if unfinished != self.folder:
                 storage.remove(self.folder)
@@ -215,11 +216,16 @@ class Snapshot:
             raise
         return base, sum(entry.size for entry in files.values())
 
-    def _write_dense(self, path: Location) -> FileEntry:
-        arrays = {name: np.asarray(array, order="C") for name, array in self._arrays.items()}
-        content = safetensors.numpy.save(arrays)
-        storage.write(path, content)
-        return FileEntry(len(content), native.crc32c(content))
+    def _write_evicted(self, folder: Location) -> dict[str, FileEntry]:
+        """Writes, of each table, the keys whose rows were evicted since the base."""
+        lossy = {name: frozen for name, frozen in self._frozen.items() if frozen.removed}
+        return {
+            evicted_file_name(name): _write_arrays(
+                folder / evicted_file_name(name),
+                {"keys": np.unique(self._tables[name].removed_keys(frozen))},
+            )
+            for name, frozen in lossy.items()
+        }
 
     def _write_parts(self) -> dict[str, TableFile]:
         """Writes this leader's share of the tables' files, several at once, and describes all."""
@@ -265,6 +271,13 @@ class Snapshot:
         )
 
 
+def _write_arrays(path: Location, arrays: dict[str, np.ndarray]) -> FileEntry:
+    in_order = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    content = safetensors.numpy.save(in_order)
+    storage.write(path, content)
+    return FileEntry(len(content), native.crc32c(content))
+
+
 def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> TableEntry:
     return TableEntry(
         dim=table.dim,
@@ -278,4 +291,7 @@ def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> 
         digest=digest,
         files=files,
         decay=frozen.decay,
+        history=table.keeps_history,
+        event_time=None if frozen.event_time == native.NO_TIME else frozen.event_time,
+        evicted=evicted_file_name(table.name) if frozen.removed else None,
     )

@@ -18,10 +18,17 @@ import numpy as np
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import MANIFEST, Base, FileEntry, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.table_file import Rows, read_rows
+from tfhybrid.checkpoint.table_file import Rows, read_evicted, read_rows
 from tfhybrid.errors import CheckpointError
 
 _STEP = re.compile(r"step-(\d{10})")
+
+
+class TableUpdate(NamedTuple):
+    """What a checkpoint has of a table, beside its base."""
+
+    evicted: np.ndarray  # int64 [n]: keys whose rows go before the others come
+    blocks: Iterator[Rows]
 
 
 class Link(NamedTuple):
@@ -82,8 +89,9 @@ class StoredCheckpoint:
                 manifest.check_file(folder, name)
         if isinstance(self.folder, Path):  # what is remote would be read once more
             for table in self.manifest.tables:
-                for _ in self.updates(table):
-                    pass
+                for update in self.updates(table):
+                    for _ in update.blocks:
+                        pass
 
     def check_table(self, table: str) -> None:
         """Compares the files that a table's rows come from with their sizes and checksums.
@@ -92,27 +100,37 @@ class StoredCheckpoint:
             CheckpointError: There is no such table, or a file is missing or damaged.
         """
         for folder, manifest in self._links(table):
-            for name in manifest.tables[table].files:
+            for name in manifest.tables[table].all_files:
                 manifest.check_file(folder, name)
 
-    def updates(self, table: str) -> Iterator[Rows]:
-        """Yields blocks of a table's rows: those of a later block overwrite those of an earlier.
+    def updates(self, table: str) -> Iterator[TableUpdate]:
+        """Yields what the checkpoints of the chain have of a table, to be applied in that order.
+
+        Rows of a later block overwrite those of an earlier.
 
         Raises:
             CheckpointError: There is no such table, or a file is not what its manifest says.
         """
         for folder, manifest in self._links(table):
-            yield from _blocks(folder, manifest.tables[table])
+            entry = manifest.tables[table]
+            evicted = np.empty(0, np.int64)
+            if entry.evicted is not None:
+                evicted = read_evicted(folder / entry.evicted)
+            yield TableUpdate(evicted, _blocks(folder, entry))
 
     def rows(self, table: str) -> list[Rows]:
-        """Returns a table's rows in the order of their creation, in blocks.
+        """Returns a table's rows in blocks, in the order of creation where none is ever evicted.
 
         Blocks are views of mapped files, but for a delta: its rows are gathered in memory.
 
         Raises:
             CheckpointError: As of `updates`, or rows are missing.
         """
-        blocks = list(self.updates(table))
+        blocks: list[Rows] = []
+        for update in self.updates(table):
+            if len(update.evicted):
+                blocks = [_without(block, update.evicted) for block in blocks]
+            blocks += update.blocks
         if len(self._links(table)) == 1:
             return blocks
         merged, wanted = _merged(blocks), self.manifest.tables[table].rows
@@ -133,8 +151,8 @@ class StoredCheckpoint:
         found: list[Link] = []
         for link in reversed(self.chain):
             entry = link.manifest.tables.get(table)
-            shape = entry and (entry.dim, *entry.state_shape)
-            if entry is None or shape != (last.dim, *last.state_shape):
+            shape = entry and (entry.dim, *entry.state_shape, entry.history)
+            if entry is None or shape != (last.dim, *last.state_shape, last.history):
                 raise CheckpointError(
                     f"{found[0].folder} adds to table '{table}' of {link.folder}, which wants the "
                     f"same dim and state. Received: {shape}"
@@ -256,7 +274,7 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
     """Yields a table's files; then checks that a whole table had as many rows as it should."""
     rows = 0
     for file in entry.files:
-        block = read_rows(folder / file, entry.dim, entry.state_shape)
+        block = read_rows(folder / file, entry.dim, entry.state_shape, history=entry.history)
         rows += len(block.keys)
         yield block
     if entry.whole and rows != entry.rows:
@@ -267,10 +285,14 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
 
 def _merged(blocks: list[Rows]) -> Rows:
     """Lays blocks together: a key's place is its first, its row is its last."""
-    keys, embeddings, states = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
-    _, first, numbers = np.unique(keys, return_index=True, return_inverse=True)
+    all_rows = Rows(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
+    _, first, numbers = np.unique(all_rows.keys, return_index=True, return_inverse=True)
     last = np.empty(len(first), np.int64)
-    last[numbers] = np.arange(len(keys))  # of equal indices NumPy keeps the last value
-    order = np.argsort(first)
-    rows = last[order]
-    return Rows(keys[rows], embeddings[rows], states[rows])
+    last[numbers] = np.arange(len(all_rows.keys))  # of equal indices NumPy keeps the last value
+    rows = last[np.argsort(first)]
+    return Rows(*(array[rows] for array in all_rows))
+
+
+def _without(block: Rows, keys: np.ndarray) -> Rows:
+    stays = ~np.isin(block.keys, keys)
+    return Rows(*(array[stays] for array in block))

@@ -23,6 +23,7 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import are_counts, parse_object, want
 from tfhybrid.errors import CheckpointError
+from tfhybrid.store import native
 
 _MAX_HEADER_BYTES = 16 << 20  # a hundred thousand arrays
 _MAX_AXES = 32  # NumPy's
@@ -40,6 +41,7 @@ class Rows(NamedTuple):
     keys: np.ndarray  # int64 [n]
     embeddings: np.ndarray  # float32 [n, dim]
     states: np.ndarray  # float32 [n, slots, dim]
+    history: np.ndarray  # uint8 [n, bytes of native.HISTORY], or [n, 0] where there is none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +50,22 @@ class _Array:
     shape: tuple[int, ...]
     begin: int
     end: int
+
+
+def no_history(rows: int) -> np.ndarray:
+    """Returns the histories of rows that have none."""
+    return np.empty((rows, 0), np.uint8)
+
+
+def evicted_file_name(table: str) -> str:
+    """Returns the name of the file of the keys that a table lost.
+
+    Example:
+
+    >>> evicted_file_name("item/id")
+    'item%2Fid-evicted.safetensors'
+    """
+    return f"{quote(table, safe='')}-evicted.safetensors"
 
 
 def file_name(table: str, block: int) -> str:
@@ -85,13 +103,14 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
     }
 
 
-def read_rows(path: Location, dim: int, state_shape: tuple[int, int]) -> Rows:
+def read_rows(path: Location, dim: int, state_shape: tuple[int, int], *, history: bool) -> Rows:
     """Maps the rows of a file.
 
     Args:
         path: The file.
         dim: Columns that the embeddings must have.
         state_shape: Shape that a row's state must have.
+        history: Whether rows must have one.
 
     Raises:
         CheckpointError: It is missing, damaged, or of another shape.
@@ -104,9 +123,32 @@ def read_rows(path: Location, dim: int, state_shape: tuple[int, int]) -> Rows:
         "embeddings": ("float32", (rows, dim)),
         "states": ("float32", (rows, *state_shape)),
     }
+    if history:
+        wanted["history"] = ("uint8", (rows, native.HISTORY.itemsize))
     if found != wanted:
         raise CheckpointError(f"{path} wants the arrays {wanted}. Received: {str(found)[:300]}")
-    return Rows(**arrays)
+    return Rows(**({"history": no_history(rows)} | arrays))
+
+
+def read_evicted(path: Location) -> np.ndarray:
+    """Maps the keys, int64 `[n]`, of a file of those that a table lost.
+
+    Raises:
+        CheckpointError: It is missing, damaged, or has something else.
+    """
+    arrays = read_arrays(path)
+    found = {name: (str(array.dtype), array.ndim) for name, array in arrays.items()}
+    if found != {"keys": ("int64", 1)}:
+        raise CheckpointError(f"{path} wants int64 keys alone. Received: {str(found)[:300]}")
+    return arrays["keys"]
+
+
+def arrays_of(block: Rows) -> dict[str, np.ndarray]:
+    """Returns what a file of these rows has."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in block._asdict().items()}
+    if not arrays["history"].shape[1]:
+        del arrays["history"]
+    return arrays
 
 
 def parts(block: Rows, rows: int) -> Iterator[Rows]:
@@ -145,6 +187,7 @@ def digest(block: Rows) -> int:
         columns = [*part.embeddings.view(np.uint32).T]
         for slot in range(part.states.shape[1]):
             columns += [*part.states[:, slot].view(np.uint32).T]
+        columns += [*np.ascontiguousarray(part.history).view(np.uint32).T]
         for column in columns:
             hashes = _mix(hashes ^ column) + np.uint64(0x9E3779B97F4A7C15)
         total += int(hashes.sum(dtype=np.uint64))

@@ -49,6 +49,11 @@ def is_count(value: object, limit: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
+def is_integer(value: object, limit: int) -> bool:
+    """Whether it is a whole number from `-limit` to `limit - 1`; JSON's true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+
+
 def are_counts(values: object, limit: int) -> TypeGuard[list[int]]:
     """Whether it is a list of whole numbers from 0 to `limit - 1`."""
     return isinstance(values, list) and all(is_count(value, limit) for value in values)

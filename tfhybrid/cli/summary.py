@@ -154,8 +154,8 @@ def _table(manifest: Manifest, name: str) -> dict[str, Any]:
         "state_slots": entry.state_slots,
         "version": entry.version,
         "digest": f"{entry.digest:016x}",
-        "bytes": sum(manifest.files[file].size for file in entry.files),
-        "files": len(entry.files),
+        "bytes": sum(manifest.files[file].size for file in entry.all_files),
+        "files": len(entry.all_files),
     }
 
 

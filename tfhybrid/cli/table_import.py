@@ -14,9 +14,18 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import FileEntry, TableEntry
 from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names, parquet_columns
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
-from tfhybrid.checkpoint.table_file import Rows, digest, file_name, parts, sorted_keys
+from tfhybrid.checkpoint.table_file import (
+    Rows,
+    arrays_of,
+    digest,
+    file_name,
+    no_history,
+    parts,
+    sorted_keys,
+)
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError, ConfigError
+from tfhybrid.store import native
 from tfhybrid.store.native import OptimizerKind
 
 # As a table is saved: a block is held in memory while it is written.
@@ -59,7 +68,7 @@ def import_table(
     written: dict[str, Iterable[Rows]] = {each: stored.rows(each) for each in merged}
     written[name] = _merged([] if replace else old, rows)
     with storage.appearing(destination) as unfinished:
-        left_out = {file for each in written for file in manifest.tables[each].files}
+        left_out = {file for each in written for file in manifest.tables[each].all_files}
         files = _copy(stored, set(manifest.files) - left_out, unfinished)
         tables = dict(manifest.tables)
         for each, blocks in written.items():
@@ -78,12 +87,18 @@ def _read(file: Path, entry: TableEntry) -> Rows:
     """Reads a file of rows into memory, in the order of their keys."""
     fresh = _fresh_state(entry)
     blocks = [
-        Rows(np.empty(0, np.int64), np.empty((0, entry.dim), np.float32), fresh[np.newaxis][:0])
+        Rows(
+            np.empty(0, np.int64),
+            np.empty((0, entry.dim), np.float32),
+            fresh[np.newaxis][:0],
+            _fresh_history(entry, 0),
+        )
     ]
     for block in _source(file).blocks(entry.dim, entry.state_shape):
         shape = (len(block.keys), *fresh.shape)
         states = np.broadcast_to(fresh, shape) if block.states is None else block.states
-        blocks.append(Rows(block.keys, block.embeddings, states))
+        history = _fresh_history(entry, len(block.keys))
+        blocks.append(Rows(block.keys, block.embeddings, states, history))
     _, places = sorted_keys(blocks, f"{file}")
     rows = Rows(*(np.concatenate(arrays)[places] for arrays in zip(*blocks, strict=True)))
     bad = ~np.isfinite(rows.embeddings).all(axis=1)
@@ -119,6 +134,15 @@ def _fresh_state(entry: TableEntry) -> np.ndarray:
     return state
 
 
+def _fresh_history(entry: TableEntry, rows: int) -> np.ndarray:
+    """Returns histories of rows that were updated just now, uint8 `[rows, ...]`."""
+    if not entry.history:
+        return no_history(rows)
+    time = native.NO_TIME if entry.event_time is None else entry.event_time
+    history = np.array([(1.0, entry.version % 2**32, time)], native.HISTORY)
+    return np.repeat(history.view(np.uint8)[np.newaxis], rows, axis=0)
+
+
 def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, FileEntry]:
     kept = {name: entry for name, entry in stored.manifest.files.items() if name in names}
     with progress("Copying", sum(entry.size for entry in kept.values())) as advance:
@@ -140,7 +164,7 @@ def _merged(old: list[Rows], rows: Rows) -> Iterator[Rows]:
         embeddings, states = block.embeddings.copy(), block.states.copy()
         embeddings[found], states[found] = rows.embeddings[at[found]], rows.states[at[found]]
         is_new[at[found]] = False
-        yield Rows(block.keys, embeddings, states)
+        yield Rows(block.keys, embeddings, states, block.history)
     new = Rows(*(array[is_new] for array in rows))
     row_bytes = sum(array[:1].nbytes for array in new)
     yield from parts(new, max(1, _BLOCK_BYTES // max(1, row_bytes)))
@@ -159,8 +183,10 @@ def _write(
     for block in blocks:
         names.append(file_name(name, len(names)))
         path = folder / names[-1]
-        save_file({field: np.ascontiguousarray(v) for field, v in block._asdict().items()}, path)
+        save_file(arrays_of(block), path)
         files[names[-1]] = FileEntry.of(path)
         rows += len(block.keys)
         total += digest(block)
-    return dataclasses.replace(entry, rows=rows, whole=True, digest=total % 2**64, files=names)
+    return dataclasses.replace(
+        entry, rows=rows, whole=True, digest=total % 2**64, files=names, evicted=None
+    )

@@ -79,7 +79,7 @@ def _problems(stored: StoredCheckpoint, advance: Callable[[int], None]) -> list[
     if DENSE not in damaged:
         check(DENSE, partial(read_arrays, folder / DENSE))
     for name, entry in manifest.tables.items():
-        if damaged.isdisjoint(entry.files):
+        if damaged.isdisjoint(entry.all_files):
             check(name, partial(_check_rows, stored, name, advance))
     return problems
 
@@ -88,7 +88,10 @@ def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], No
     folder, entry = stored.folder, stored.manifest.tables[name]
     blocks = stored.rows(name)  # as many as there must be, with those of its bases
     if not entry.whole:  # what is checked below is in its own files
-        blocks = [read_rows(folder / file, entry.dim, entry.state_shape) for file in entry.files]
+        blocks = [
+            read_rows(folder / file, entry.dim, entry.state_shape, history=entry.history)
+            for file in entry.files
+        ]
     found = 0
     for block in blocks:
         found += digest(block)

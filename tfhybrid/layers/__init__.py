@@ -2,6 +2,7 @@
 
 from tfhybrid.layers.embedding import Embedding
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
+from tfhybrid.layers.event_clock import EventClock
 from tfhybrid.layers.table_proxy import TableProxy
 
-__all__ = ["Embedding", "EmbeddingCollection", "TableProxy"]
+__all__ = ["Embedding", "EmbeddingCollection", "EventClock", "TableProxy"]

@@ -96,12 +96,14 @@ class Contribution:
         gradients: One per table: int64 keys `[n]` as indices, float32 values `[n, dim]`.
         samples: int64, of the batch.
         skip: bool, whether no rank shall apply the update, because a gradient is not finite.
+        event_time: int64, of the batch's latest event; `native.NO_TIME` where none is known.
         failure: string; if not empty, why this rank has no gradients.
     """
 
     gradients: Sequence[tf.IndexedSlices]
     samples: tf.Tensor
     skip: tf.Tensor
+    event_time: tf.Tensor
     failure: tf.Tensor
 
     @property
@@ -111,6 +113,7 @@ class Contribution:
             **_batch(self.gradients),
             "samples": self.samples,
             "skip": self.skip,
+            "event_time": self.event_time,
             "failure": self.failure,
             "distinct": [_has_distinct_keys(slices) for slices in self.gradients],
         }

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfhybrid.errors import ConfigError, UnsupportedError
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers import EventClock, TableProxy
 from tfhybrid.optimizers import sparse
 from tfhybrid.optimizers.clipping import clipping_of
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
@@ -37,6 +37,7 @@ def DistributedOptimizer(
     sync: str | None = None,
     wire_dtype: str = "float32",
     on_nonfinite: str = "raise",
+    event_clock: EventClock | None = None,
     backward_passes_per_step: int = 1,
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer work over all ranks, for dense weights and tables.
@@ -67,6 +68,8 @@ def DistributedOptimizer(
         on_nonfinite: What becomes of a step in which a gradient is NaN or infinite: `"raise"` an
             error on all ranks, or `"skip"` the step on all ranks, with a warning. Either names the
             key and table, or the variable, and the rank. A skipped step counts as one.
+        event_clock: A `layers.EventClock`, for tables that evict rows by event time. The latest
+            time over all ranks counts.
         backward_passes_per_step: Number of `apply` calls whose gradients are summed before they are
             exchanged and applied, as in `hvd.DistributedOptimizer`.
 
@@ -110,7 +113,8 @@ def DistributedOptimizer(
     clipping = clipping_of(wrapped)
     if clipping.kind == "global_norm":
         wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see
-    update = SparseUpdate(reduction, sync, wire_dtype, clipping, f"update_{next(_ordinals)}")
+    name = f"update_{next(_ordinals)}"
+    update = SparseUpdate(reduction, sync, wire_dtype, clipping, event_clock, name)
     wrapped.start_distributed(DistributedStep(update, on_nonfinite, backward_passes_per_step))
     return wrapped
 

@@ -228,6 +228,7 @@ class DistributedStep:
             gradients=sparse,
             samples=samples,
             skip=tf.logical_and(nonfinite, not self._raises),
+            event_time=self.sparse_update.event_time(),
             failure=tf.where(tf.logical_and(nonfinite, self._raises), why, ""),
         )
 

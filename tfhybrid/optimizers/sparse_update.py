@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.errors import ConfigError, UnsupportedError
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers import EventClock, TableProxy
 from tfhybrid.ops import table_ops
 from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import Exchange
 from tfhybrid.optimizers.sparse import SparseOptimizer
-from tfhybrid.store import current_job
+from tfhybrid.store import current_job, native
 
 if TYPE_CHECKING:
     from tfhybrid.checkpoint.hot_restart import Keeper
@@ -35,11 +35,18 @@ class SparseUpdate:
         sync: How gradients reach the leaders, one of `SYNCS`, or `None` for the best.
         wire_dtype: What gradients are rounded to between hosts, one of `WIRE_DTYPES`.
         clipping: Of the reduced gradients.
+        event_clock: Tells the event time of each step.
         name: Tells its collectives from those of others.
     """
 
     def __init__(
-        self, reduction: str, sync: str | None, wire_dtype: str, clipping: Clipping, name: str
+        self,
+        reduction: str,
+        sync: str | None,
+        wire_dtype: str,
+        clipping: Clipping,
+        event_clock: EventClock | None,
+        name: str,
     ) -> None:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
@@ -48,7 +55,13 @@ class SparseUpdate:
         self.reduction = reduction
         self.sync = _checked_sync(sync)
         self.wire_dtype = wire_dtype
+        if not isinstance(event_clock, EventClock | None):
+            raise ConfigError(
+                "event_clock is a tfhybrid.layers.EventClock. "
+                f"Received: event_clock={event_clock!r}"
+            )
         self.clipping = clipping
+        self._event_clock = event_clock
         self.name = name
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
         self.keeper: Keeper | None = None  # of the state that goes with each update
@@ -72,11 +85,28 @@ class SparseUpdate:
             "tables": tables,
         }
 
+    def event_time(self) -> tf.Tensor:
+        """Returns the latest event time that this rank knows of, int64."""
+        if self._event_clock is None:
+            return tf.constant(native.NO_TIME, tf.int64)
+        return self._event_clock.latest
+
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
-        """Gives a table its optimizer; before the first `apply` that names it."""
+        """Gives a table its optimizer; before the first `apply` that names it.
+
+        Raises:
+            ConfigError: Its rows shall be evicted by event time, and there is no clock.
+        """
         table = proxy.table
-        native = optimizer.native(table.config.regularizer)
-        table.set_optimizer(native, optimizer.state_shape(table.dim))
+        eviction = table.config.eviction
+        if eviction is not None and eviction.unseen_time is not None and self._event_clock is None:
+            raise ConfigError(
+                f"Table '{table.name}' evicts rows by event time, which DistributedOptimizer("
+                "event_clock=tfhybrid.layers.EventClock()) tells. "
+                f"Received: unseen_time={eviction.unseen_time!r} without a clock"
+            )
+        settings = optimizer.native(table.config.regularizer)
+        table.set_optimizer(settings, optimizer.state_shape(table.dim))
         self._optimizers[table.name] = optimizer
 
     def update_of(self, proxies: Sequence[TableProxy]) -> UpdateRef:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tfhybrid.store.job import current_job, init, shutdown
     from tfhybrid.store.record_file import RecordFile
     from tfhybrid.store.row_block import RowBlock
-    from tfhybrid.store.table import FrozenTable, Table, TableFile, TableStats
+    from tfhybrid.store.table import FrozenTable, Table, TableFile, TableStats, WaitingTable
 
 __all__ = [
     "FrozenTable",
@@ -17,6 +17,7 @@ __all__ = [
     "Table",
     "TableFile",
     "TableStats",
+    "WaitingTable",
     "current_job",
     "init",
     "shutdown",
@@ -30,6 +31,7 @@ _SOURCES = {
     "Table": "table",
     "TableFile": "table",
     "TableStats": "table",
+    "WaitingTable": "table",
     "current_job": "job",
     "init": "job",
     "shutdown": "job",

@@ -88,9 +88,38 @@ STATS = (
     "index_slots",
     "embedding_bytes",
     "state_bytes",
+    "history_bytes",
     "index_bytes",
     "bytes",
+    "evicted",
 )
+
+# `tfhybrid::RowHistory`
+HISTORY = np.dtype([("frequency", "<f4"), ("last_step", "<u4"), ("last_time", "<i8")])
+# `tfhybrid::kNoTime`
+NO_TIME = -(2**63)
+# `tfhybrid::WaitingName`
+WAITING_SUFFIX = "~waiting"
+
+
+class PolicyKind(enum.IntEnum):
+    """`tfhybrid::PolicyKind`."""
+
+    NONE = 0
+    ROWS = 1
+    WAITING = 2
+
+
+class RowPolicyStruct(ctypes.Structure):
+    """`tfhybrid_row_policy`."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint32) for name in ("kind", "admission")),
+        *((name, ctypes.c_uint32) for name in ("slices_log2", "frequent_stay")),
+        *((name, ctypes.c_int64) for name in ("unseen_steps", "unseen_time", "half_life")),
+        *((name, ctypes.c_double) for name in ("min_frequency", "min_norm")),
+        *((name, ctypes.c_int64) for name in ("max_rows", "waiting_steps")),
+    ]
 
 
 class TableConfigStruct(ctypes.Structure):
@@ -103,6 +132,7 @@ class TableConfigStruct(ctypes.Structure):
         ("initializer_a", ctypes.c_double),
         ("initializer_b", ctypes.c_double),
         ("job_seed", ctypes.c_uint64),
+        ("policy", RowPolicyStruct),
     ]
 
 
@@ -131,6 +161,7 @@ class FrozenTableStruct(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("rows", "version", "parts", "whole")),
+        *((name, ctypes.c_int64) for name in ("removed", "event_time")),
         ("decay", ctypes.c_double),
     ]
 

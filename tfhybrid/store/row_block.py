@@ -9,8 +9,12 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class RowBlock:
-    """Rows in creation order: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`."""
+    """Rows: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`, history `[n]`.
+
+    The history is of `native.HISTORY`: frequency, step and event time of the last update.
+    """
 
     keys: np.ndarray
     embeddings: np.ndarray
     states: np.ndarray | None
+    history: np.ndarray | None = None

@@ -36,7 +36,11 @@ class TableStats:
         state_bytes: State of the optimizer.
         index_bytes: The index.
         bytes: All of it.
+        history_bytes: What is known of each row's past, where rows are admitted or evicted.
+        waiting: Keys that wait for admission.
+        waiting_bytes: Their counters; not part of `bytes`.
         new_rows: Rows created since this process last called `stats`.
+        evicted_rows: Rows evicted since then.
         nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
     """
 
@@ -46,9 +50,13 @@ class TableStats:
     index_slots: int
     embedding_bytes: int
     state_bytes: int
+    history_bytes: int
     index_bytes: int
     bytes: int
+    waiting: int
+    waiting_bytes: int
     new_rows: int
+    evicted_rows: int
     nan_rows: int | None
 
     @property
@@ -61,13 +69,16 @@ class FrozenTable(NamedTuple):
     """A table at one moment.
 
     `rows` are the table's; `whole` says whether its parts hold all of them, or those that changed.
-    `decay` is the table's.
+    `removed` is the number of keys whose rows were removed since. `event_time` and `decay` are the
+    table's.
     """
 
     rows: int
     version: int
     parts: int
     whole: bool
+    removed: int
+    event_time: int
     decay: float
 
 
@@ -122,8 +133,13 @@ class Table:
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
         self._is_open = False
-        self._rows_seen = 0
+        self._rows_seen = self._evicted_seen = 0
         self._job = current_job()
+        # Of the keys that wait for admission to this one, opened with it.
+        self.waiting = WaitingTable(self) if config.policy.get("admission", 0) > 1 else None
+        self._open_in_time()
+
+    def _open_in_time(self) -> None:
         memory = self._job.memory
         if memory is None or memory.settled:
             self.open()
@@ -134,13 +150,21 @@ class Table:
         """Opens the table in the process's store; called once it is known which that is."""
         kind, a, b = self.config.initializer.native
         name, dim = self.name.encode(), self.config.dim
-        struct = native.TableConfigStruct(name, dim, kind, a, b, self._job.seed)
+        policy = native.RowPolicyStruct(**self.config.policy)
+        struct = native.TableConfigStruct(name, dim, kind, a, b, self._job.seed, policy)
         native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
         self._is_open = True
+        if self.waiting is not None:
+            self.waiting.open()
         if self._job.is_leader and self.config.expected_rows:
             self.reserve(self.config.expected_rows)
         if self.optimizer:
             self._set_optimizer()
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether it knows of each row when and how often it was updated."""
+        return bool(self.config.policy)
 
     @property
     def rows(self) -> int:
@@ -177,14 +201,21 @@ class Table:
         ```
         """
         struct = self._counters()
-        counted = {name: getattr(struct, name) for name in native.STATS}
+        counted = {name: getattr(struct, name) for name in native.STATS if name != "evicted"}
         nan_rows = ctypes.c_int64()
         if count_nan:
             self._call("table_count_nan", ctypes.byref(nan_rows))
-        new_rows = max(0, struct.rows - self._rows_seen)  # fewer after clear()
-        self._rows_seen = struct.rows
+        evicted_rows = struct.evicted - self._evicted_seen
+        new_rows = max(0, struct.rows - self._rows_seen + evicted_rows)  # fewer after clear()
+        self._rows_seen, self._evicted_seen = struct.rows, struct.evicted
+        waiting = None if self.waiting is None else self.waiting.stats()
         return TableStats(
-            **counted, new_rows=new_rows, nan_rows=nan_rows.value if count_nan else None
+            **counted,
+            waiting=0 if waiting is None else waiting.rows,
+            waiting_bytes=0 if waiting is None else waiting.bytes,
+            new_rows=new_rows,
+            evicted_rows=evicted_rows,
+            nan_rows=nan_rows.value if count_nan else None,
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
@@ -208,11 +239,13 @@ class Table:
         return out
 
     def blocks(self, block_rows: int = 65536, *, states: bool = False) -> Iterator[RowBlock]:
-        """Yields all rows in creation order, a block at a time. Not while a step runs.
+        """Yields all rows, a block at a time, in creation order where none is ever evicted.
+
+        Not while a step runs.
 
         Args:
             block_rows: Most rows of a block.
-            states: Whether to read the optimizer state too; only on the leader.
+            states: Whether to read optimizer state and history too; only on the leader.
         """
         total = self.rows
         for first in range(0, total, block_rows):
@@ -221,6 +254,7 @@ class Table:
                 np.empty(count, np.int64),
                 np.empty((count, self.dim), np.float32),
                 np.empty((count, *self.state_shape), np.float32) if states else None,
+                np.empty(count, native.HISTORY) if states and self.keeps_history else None,
             )
             self._call(
                 "table_read_rows",
@@ -229,6 +263,7 @@ class Table:
                 native.pointer(block.keys),
                 native.pointer(block.embeddings),
                 native.pointer(block.states),
+                native.pointer(block.history),
             )
             yield block
 
@@ -261,8 +296,23 @@ class Table:
         struct = native.FrozenTableStruct()
         self._call("table_freeze", ctypes.c_int(only_changed), ctypes.byref(struct))
         return FrozenTable(
-            struct.rows, struct.version, struct.parts, bool(struct.whole), struct.decay
+            struct.rows,
+            struct.version,
+            struct.parts,
+            bool(struct.whole),
+            struct.removed,
+            struct.event_time,
+            struct.decay,
         )
+
+    def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
+        """Returns the keys, int64, whose rows were removed since what is frozen began to change.
+
+        They come before the rows: some of them may have one again.
+        """
+        keys = np.empty(frozen.removed, np.int64)
+        self._call("table_removed_keys", native.pointer(keys))
+        return keys
 
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
         """Writes a part of the frozen rows as safetensors; several threads may write several.
@@ -300,28 +350,44 @@ class Table:
         """Creates or overwrites rows; the leader alone, and not while a step runs.
 
         Args:
-            block: The rows; the last of equal keys wins. Without states they start fresh.
+            block: The rows; the last of equal keys wins. Without states they start fresh, and
+                without a history as if they had been updated just now.
         """
         count = len(block.keys)
         shapes = [block.keys.shape == (count,), block.embeddings.shape == (count, self.dim)]
         if block.states is not None:
             shapes.append(block.states.shape == (count, *self.state_shape))
+        if block.history is not None:
+            shapes.append((block.history.shape, block.history.dtype) == ((count,), native.HISTORY))
         if not all(shapes):
             raise ConfigError(
                 f"Rows of table '{self.name}' are keys [n], embeddings [n, {self.dim}] and states "
-                f"[n, {self.state_shape[0]}, {self.state_shape[1]}]. Received: {block.keys.shape}, "
-                f"{block.embeddings.shape}, {None if block.states is None else block.states.shape}"
+                f"[n, {self.state_shape[0]}, {self.state_shape[1]}], and a history [n]. Received: "
+                f"{block.keys.shape}, {block.embeddings.shape}, "
+                f"{None if block.states is None else block.states.shape}, "
+                f"{None if block.history is None else block.history.shape}"
             )
         keys = np.ascontiguousarray(block.keys, np.int64)
         embeddings = np.ascontiguousarray(block.embeddings, np.float32)
         states = None if block.states is None else np.ascontiguousarray(block.states, np.float32)
+        history = None if block.history is None else np.ascontiguousarray(block.history)
         self._call(
             "table_write_rows",
             ctypes.c_int64(count),
             native.pointer(keys),
             native.pointer(embeddings),
             native.pointer(states),
+            native.pointer(history),
         )
+
+    def remove_keys(self, keys: np.ndarray) -> None:
+        """Removes the rows of keys that have one; the leader alone, and not while a step runs.
+
+        Args:
+            keys: int64 `[n]`.
+        """
+        keys = np.ascontiguousarray(keys, np.int64)
+        self._call("table_remove_keys", ctypes.c_int64(len(keys)), native.pointer(keys))
 
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.
@@ -366,6 +432,10 @@ class Table:
     def set_decay(self, decay: float) -> None:
         """Continues with a table that was cleared; the leader alone. See `decay`."""
         self._call("table_set_decay", ctypes.c_double(decay))
+
+    def set_event_time(self, time: int) -> None:
+        """Continues with the event time of a table that was saved; the leader alone."""
+        self._call("table_set_event_time", ctypes.c_int64(time))
 
     def set_version(self, version: int) -> None:
         """Continues from `version` after loading; every rank calls it, the leader first."""
@@ -416,3 +486,29 @@ class Table:
 
     def _call(self, function: str, *arguments: object) -> None:
         native.call(function, self.name.encode(), *arguments)
+
+
+class WaitingTable(Table):
+    """The keys that wait for admission to a table: their counters are the histories of its rows.
+
+    It is opened, updated and closed with the table that they wait for, and saved beside it.
+
+    Args:
+        table: That table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        name = table.name + native.WAITING_SUFFIX
+        super().__init__(name, TableConfig(dim=1, initializer="zeros"))
+
+    @property
+    def keeps_history(self) -> bool:
+        """Always."""
+        return True
+
+    def open(self) -> None:
+        """Notes that the core has opened it."""
+        self._is_open = True
+
+    def _open_in_time(self) -> None:
+        """Leaves it to the table that its keys wait for."""

@@ -17,7 +17,7 @@ from tfhybrid.checkpoint.manifest import (
     Position,
     TableEntry,
 )
-from tfhybrid.checkpoint.table_file import Rows, digest, file_name
+from tfhybrid.checkpoint.table_file import Rows, arrays_of, digest, file_name, no_history
 
 DIM, SLOTS = 3, 2
 BLOCKS = (4, 3)
@@ -28,7 +28,8 @@ def rows(first: int, count: int) -> Rows:
     keys = np.arange(first, first + count) - 2
     numbers = np.arange(count * DIM * (1 + SLOTS), dtype=np.float32) + 100 * first
     embeddings, states = np.split(numbers, [count * DIM])
-    return Rows(keys, embeddings.reshape(count, DIM), states.reshape(count, SLOTS, DIM))
+    shaped = embeddings.reshape(count, DIM), states.reshape(count, SLOTS, DIM)
+    return Rows(keys, *shaped, no_history(count))
 
 
 def write_checkpoint(
@@ -49,7 +50,7 @@ def write_checkpoint(
     names = [DENSE]
     for number, block in enumerate(blocks):
         names.append(file_name("item", number))
-        save_file(block._asdict(), folder / names[-1])
+        save_file(arrays_of(block), folder / names[-1])
     entry = TableEntry(
         dim=DIM,
         rows=in_all or sum(len(block.keys) for block in blocks),

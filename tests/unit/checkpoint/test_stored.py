@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.checkpoint.conftest import DIM, SLOTS, rows, write_checkpoint
 from tfhybrid.checkpoint.stored import StoredCheckpoint, is_base, prune, steps
-from tfhybrid.checkpoint.table_file import Rows
+from tfhybrid.checkpoint.table_file import Rows, no_history
 from tfhybrid.errors import CheckpointError
 
 
@@ -19,6 +19,7 @@ def stamped(keys: list[int], stamp: float) -> Rows:
         np.array(keys, np.int64),
         np.full((len(keys), DIM), stamp, np.float32),
         np.full((len(keys), SLOTS, DIM), -stamp, np.float32),
+        no_history(len(keys)),
     )
 
 
@@ -67,7 +68,8 @@ def test_a_chain_knows_its_place(chain):
 
 
 def test_updates_come_oldest_first(chain):
-    blocks = StoredCheckpoint.open(chain[2]).updates("item")
+    updates = StoredCheckpoint.open(chain[2]).updates("item")
+    blocks = [block for update in updates for block in update.blocks]
     assert [block.keys.tolist() for block in blocks] == [
         [1, 2, 3, 4],
         [5, 6],

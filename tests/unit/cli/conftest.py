@@ -19,7 +19,7 @@ import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.manifest import FileEntry, Manifest
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.checkpoint.table_file import Rows, digest
+from tfhybrid.checkpoint.table_file import Rows, arrays_of, digest
 from tfhybrid.cli import app
 
 DIM = 5
@@ -45,7 +45,7 @@ def rewrite(folder: Path, table: str, rows: Rows, *, keep_digest: bool = False) 
     """Replaces the rows of a table, with checksums that fit, as a program other than ours could."""
     manifest = Manifest.read(folder)
     (file,) = manifest.tables[table].files
-    save_file(rows._asdict(), folder / file)
+    save_file(arrays_of(rows), folder / file)
     entry = manifest.tables[table]
     sums = {"rows": len(rows.keys)} | ({} if keep_digest else {"digest": digest(rows)})
     dataclasses.replace(

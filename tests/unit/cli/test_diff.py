@@ -26,7 +26,7 @@ def test_rows_are_matched_by_key(run_json, directory, newest, table):
     """The same by dictionaries."""
     older = directory / "step-0000000001"
     a, b = (
-        {key: (e, s) for key, e, s in zip(*rows_of(folder, table), strict=True)}
+        {key: (e, s) for key, e, s, _ in zip(*rows_of(folder, table), strict=True)}
         for folder in (older, newest)
     )
     both = a.keys() & b.keys()

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from tests.unit.cli.conftest import rewrite, rows_of
 from tfhybrid.checkpoint.manifest import FileEntry
-from tfhybrid.checkpoint.table_file import Rows
+from tfhybrid.checkpoint.table_file import Rows, arrays_of
 
 
 def problems(run_json, folder) -> list[dict[str, str]]:
@@ -129,7 +129,7 @@ def test_a_renamed_checkpoint_is_of_another_step(run_json, newest):
 def write_as_they_are(folder: Path, table: str, rows: Rows) -> None:
     """Writes arrays that the manifest does not describe, with a size and checksum that fit."""
     path = folder / f"{table}-00000.safetensors"
-    save_file(rows._asdict(), path, {"padding": " " * 4000})
+    save_file(arrays_of(rows), path, {"padding": " " * 4000})
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"][path.name] = vars(FileEntry.of(path))
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -1,0 +1,76 @@
+"""The time of the events that a model is trained on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfhybrid.store import native
+
+
+class EventClock(keras.layers.Layer):
+    """The latest event time that this rank has seen: a clock of the data, not of the wall.
+
+    Tables evict rows by it (`Eviction(unseen_time=...)`), so that a run over old logs, or one that
+    is resumed, evicts what the first one would have. It never goes back; of all ranks the latest
+    counts.
+
+    Called as a layer it passes its inputs on, and in training notes the times of their samples.
+    Whoever has no times in the data calls `advance`.
+
+    Args:
+        name: As of any layer.
+
+    Example:
+
+    ```python
+    clock = tfhybrid.layers.EventClock()
+    features = clock(features, event_time=inputs["seconds"])  # int64 [batch] or [batch, 1]
+    embedded = tfhybrid.layers.EmbeddingCollection(configs)(features)
+    ...
+    optimizer = tfhybrid.DistributedOptimizer("adagrad", event_clock=clock)
+    ```
+    """
+
+    def __init__(self, *, name: str | None = None, **options: Any) -> None:
+        super().__init__(name=name, **options)
+        # Not a weight: tables keep the time that counts.
+        with tf.init_scope():
+            self._latest = tf.Variable(native.NO_TIME, trainable=False, dtype=tf.int64)
+
+    @property
+    def latest(self) -> tf.Tensor:
+        """The latest event time, int64; the least int64 before the first."""
+        return self._latest.read_value()
+
+    def advance(self, time: int | tf.Tensor) -> None:
+        """Notes that events of a time were seen.
+
+        Args:
+            time: int64, of any shape; in the unit of `Eviction(unseen_time=...)`.
+        """
+        newest = tf.reduce_max(tf.cast(time, tf.int64))
+        self._latest.assign(tf.maximum(self._latest, newest))
+
+    def call(self, inputs: Any, event_time: tf.Tensor, training: bool | None = None) -> Any:
+        """Passes `inputs` on.
+
+        Args:
+            inputs: Tensors in any structure.
+            event_time: int64, the times of the samples.
+            training: Whether to note them.
+        """
+        if not training:
+            return inputs
+        self.advance(event_time)
+        return keras.tree.map_structure(tf.identity, inputs)
+
+    def compute_output_spec(
+        self, inputs: Any, event_time: Any, training: bool | None = None
+    ) -> Any:
+        """Returns what describes the inputs."""
+        return keras.tree.map_structure(
+            lambda tensor: keras.KerasTensor(tensor.shape, tensor.dtype), inputs
+        )
