@@ -1,98 +1,87 @@
-"""Tables whose keys wait for admission and whose rows are evicted: a cell for each combination."""
+"""Tables whose keys wait for admission and whose rows are evicted: a test for each combination.
+
+All combinations train side by side in one model, once for each of the module's fixtures.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 
 import tfhybrid
-from tests.reference.forgetting_job import ADMISSIONS, EVICTIONS, ForgettingJob
+from tests.reference.forgetting_job import CELLS, ForgettingJob
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
+from tfhybrid.store import RowBlock
+from tfhybrid.store.native import WAITING_SUFFIX
 
 STEPS = 24
 HALF = 13
-
-every_cell = pytest.mark.parametrize(
-    ("admission", "eviction"),
-    [(admission, eviction) for admission in ADMISSIONS for eviction in EVICTIONS],
-)
+every_cell = pytest.mark.parametrize("cell", CELLS)
 
 
-@pytest.fixture(autouse=True)
-def job():
-    tfhybrid.init()
+@pytest.fixture(scope="module", autouse=True)
+def job() -> Iterator[None]:
     yield
     tfhybrid.shutdown()
     keras.utils.clear_session()
 
 
-@pytest.fixture
-def directory(tmp_path_factory) -> Path:
-    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
-
-
-def start(*cell: str | None, **options) -> ForgettingJob:
+def start(**options) -> ForgettingJob:
     """Starts the job anew, as a new process would."""
     tfhybrid.shutdown()
     tfhybrid.init()
-    return ForgettingJob(*cell, **options)
+    return ForgettingJob(**options)
 
 
-def assert_equals_reference(job: ForgettingJob) -> None:
-    """Trains beside the reference, and compares keys, counters and embeddings after every step."""
+def new_directory(tmp_path_factory) -> Path:
+    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
+
+
+@pytest.fixture(scope="module", params=["own", "shared"])
+def beside_reference(request) -> dict[str, SimpleNamespace]:
+    """Keys, counters and embeddings by table, as they were and as they should have been."""
+    job = start(shared=request.param == "shared")
     trainer = job.reference()
-    wanted = trainer.tables["item"]
-    evicted = new = 0
+    seen = {cell: SimpleNamespace(found=[], wanted=[], new=0, evicted=0) for cell in CELLS}
     for step in range(1, STEPS + 1):
         job.train(step, step + 1)
-        wanted.clock = job.time(step)
-        before = set(wanted.rows)
+        for wanted in trainer.tables.values():
+            wanted.clock = job.time(step)
         trainer.step([job.batch(step, rank) for rank in range(tfhybrid.size())])
-        found = {int(key) for block in job.table.blocks() for key in block.keys}
-        assert found == set(wanted.rows), step
-        stats = job.table.stats()
-        assert stats.waiting == len(wanted.waiting)
-        new, evicted = new + stats.new_rows, evicted + stats.evicted_rows
-        assert stats.new_rows - stats.evicted_rows == len(wanted.rows) - len(before)
-    assert evicted > 0 and new == evicted + len(wanted.rows) > 0
-    keys = np.array([*wanted.rows, *wanted.waiting, 10**12])
-    np.testing.assert_allclose(job.table.lookup(keys), wanted.lookup(keys), atol=1e-6)
-    assert len(set(distributed.allgather_object(job.table.lookup(keys).tobytes()))) == 1
+        for cell, of_cell in seen.items():
+            table, wanted = job.tables[cell], trainer.tables[cell]
+            stats = table.stats()
+            keys = {int(key) for block in table.blocks() for key in block.keys}
+            of_cell.found.append((keys, stats.waiting))
+            of_cell.wanted.append((set(wanted.rows), len(wanted.waiting)))
+            of_cell.new += stats.new_rows
+            of_cell.evicted += stats.evicted_rows
+    for cell, of_cell in seen.items():
+        wanted = trainer.tables[cell]
+        keys = np.array([*wanted.rows, *wanted.waiting, 10**12])
+        of_cell.rows = job.tables[cell].lookup(keys), wanted.lookup(keys)
+    return seen
 
 
 @every_cell
-def test_a_table_of_one_feature(admission, eviction) -> None:
-    assert_equals_reference(ForgettingJob(admission, eviction))
+def test_rows_are_those_of_the_reference(cell, beside_reference) -> None:
+    seen = beside_reference[cell]
+    assert seen.found == seen.wanted
+    rows = len(seen.wanted[-1][0])
+    assert seen.evicted > 0 and seen.new == seen.evicted + rows > seen.evicted
+    found, wanted = seen.rows
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert len(set(distributed.allgather_object(found.tobytes()))) == 1
 
 
-@every_cell
-def test_a_table_that_features_share(admission, eviction) -> None:
-    assert_equals_reference(ForgettingJob(admission, eviction, shared=True))
-
-
-@every_cell
-def test_what_is_restored_goes_on_as_if_nothing_had_happened(
-    admission, eviction, directory
-) -> None:
-    job = start(admission, eviction)
-    job.train(1, HALF)
-    checkpoint.save(job.model, directory, checkpoint.Position(0, HALF))
-    saved = job.digests()
-    job.train(HALF, STEPS)
-
-    restored = start(admission, eviction)
-    checkpoint.restore(restored.model, directory)
-    assert restored.digests() == saved
-    restored.train(HALF, STEPS)
-    assert restored.digests() == job.digests()
-
-
-def histories(blocks) -> dict[int, bytes]:
+def histories(blocks: Iterable[RowBlock]) -> dict[int, bytes]:
     return {
         int(key): history.tobytes()
         for block in blocks
@@ -100,29 +89,56 @@ def histories(blocks) -> dict[int, bytes]:
     }
 
 
-@every_cell
-def test_a_full_save_has_every_row_and_its_history(admission, eviction, directory) -> None:
-    job = start(admission, eviction)
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> SimpleNamespace:
+    """A run that was saved in the middle, and one that went on from there."""
+    job = start()
     job.train(1, HALF)
-    folder = checkpoint.save(job.model, directory, checkpoint.Position(0, HALF))
-    stored = StoredCheckpoint.open(folder)
-    stored.check()
-    for table in (job.table, job.table.waiting):
-        if table is None:
-            continue
-        entry = stored.manifest.tables[table.name]
-        assert (entry.history, entry.evicted, entry.version) == (True, None, HALF - 1)
-        if tfhybrid.local_rank() == 0:
-            assert histories(stored.rows(table.name)) == histories(table.blocks(states=True))
-    assert (f"item{tfhybrid.store.native.WAITING_SUFFIX}" in stored.manifest.tables) == (
-        job.table.waiting is not None
+    folder = checkpoint.save(
+        job.model, new_directory(tmp_path_factory), checkpoint.Position(0, HALF)
     )
-    assert stored.manifest.tables["item"].event_time == job.time(HALF - 1)
+    leads = tfhybrid.local_rank() == 0
+    tables = checkpoint.dense.saved_tables_of(job.model)
+    kept = {name: histories(t.blocks(states=True)) for name, t in tables.items() if leads}
+    at_half = job.digests()
+    job.train(HALF, STEPS)
+    at_end = job.digests()
+    restored = start()
+    checkpoint.restore(restored.model, folder.parent)
+    restored_at_half = restored.digests()
+    restored.train(HALF, STEPS)
+    return SimpleNamespace(
+        stored=StoredCheckpoint.open(folder),
+        histories=kept,
+        half=(restored_at_half, at_half),
+        end=(restored.digests(), at_end),
+    )
 
 
 @every_cell
-def test_deltas_have_what_came_and_what_went(admission, eviction, directory) -> None:
-    job = start(admission, eviction)
+def test_a_full_save_has_every_row_and_its_history(cell, saved) -> None:
+    entries = saved.stored.manifest.tables
+    waits = cell.startswith("after")
+    assert (cell + WAITING_SUFFIX in entries) == waits
+    assert entries[cell].event_time == ForgettingJob.time(HALF - 1)
+    for name in [cell, cell + WAITING_SUFFIX] if waits else [cell]:
+        entry = entries[name]
+        assert (entry.history, entry.evicted, entry.version) == (True, None, HALF - 1)
+        if saved.histories:
+            assert histories(saved.stored.rows(name)) == saved.histories[name]
+
+
+@every_cell
+def test_what_is_restored_goes_on_as_if_nothing_had_happened(cell, saved) -> None:
+    for found, wanted in (saved.half, saved.end):
+        assert found[cell] == wanted[cell]
+
+
+@pytest.fixture(scope="module")
+def deltas(tmp_path_factory) -> SimpleNamespace:
+    """A run that was saved as a chain of deltas, and two that went on from one of them."""
+    directory = new_directory(tmp_path_factory)
+    job = start()
     manager = CheckpointManager(job.model, directory, max_to_keep=None, full_every=4)
     digests = {}
     for first in range(1, STEPS, 6):
@@ -130,17 +146,23 @@ def test_deltas_have_what_came_and_what_went(admission, eviction, directory) -> 
         manager.save(checkpoint.Position(0, first + 6))
         manager.wait()
         digests[first + 5] = job.digests()
-    entries = [
-        StoredCheckpoint.open(folder_of(directory, step)).manifest.tables["item"]
-        for step in digests
-    ]
+    job.train(STEPS + 1, STEPS + 4)
+    at_end = job.digests()
+    pairs = []
+    for step in (12, STEPS):
+        restored = start()
+        checkpoint.restore(restored.model, directory, step=step)
+        pairs.append((restored.digests(), digests[step]))
+    restored.train(STEPS + 1, STEPS + 4)
+    pairs.append((restored.digests(), at_end))
+    chain = [StoredCheckpoint.open(folder_of(directory, step)).manifest for step in digests]
+    return SimpleNamespace(pairs=pairs, chain=chain)
+
+
+@every_cell
+def test_deltas_have_what_came_and_what_went(cell, deltas) -> None:
+    entries = [manifest.tables[cell] for manifest in deltas.chain]
     assert [entry.whole for entry in entries] == [True, False, False, False]
     assert any(entry.evicted for entry in entries)
-    job.train(STEPS + 1, STEPS + 4)
-    wanted = job.digests()
-    for step in (12, STEPS):
-        restored = start(admission, eviction)
-        checkpoint.restore(restored.model, directory, step=step)
-        assert restored.digests() == digests[step]
-    restored.train(STEPS + 1, STEPS + 4)
-    assert restored.digests() == wanted
+    for found, wanted in deltas.pairs:
+        assert found[cell] == wanted[cell]

@@ -1,6 +1,8 @@
-"""A model whose table forgets, its data, and its training step by step."""
+"""A model with a table for each way to forget, its data, and its training step by step."""
 
 from __future__ import annotations
+
+import itertools
 
 import keras
 import numpy as np
@@ -9,67 +11,60 @@ import tfhybrid
 from tests.reference import click_model, forgetting, training
 
 LENGTH, DIM, SAMPLES = 3, 4, 8
-# Each rule alone, and in how many updates it examines every key.
-EVICTIONS = {
-    "unseen_steps": {"unseen_steps": 4, "every": 2},
-    "unseen_time": {"unseen_time": 25, "every": 1},
-    "frequency": {"min_frequency": 0.6, "half_life": 3, "every": 2},
-    "norm": {"min_norm": 0.45, "every": 1},
-    "recent": {"max_rows": 24, "keep": "recent", "every": 2},
-    "frequent": {"max_rows": 24, "keep": "frequent", "half_life": 8, "every": 1},
-}
-ADMISSIONS = {"admitted at once": None, "admitted": tfhybrid.Admission(2, forget_after=5)}
 RATE = 0.2
+ADMISSIONS = {"at once": None, "after 2": tfhybrid.Admission(2, forget_after=5)}
+# Each rule alone.
+EVICTIONS = {
+    "unseen steps": tfhybrid.Eviction(unseen_steps=4, every=2),
+    "unseen time": tfhybrid.Eviction(unseen_time=25, every=1),
+    "frequency": tfhybrid.Eviction(min_frequency=0.6, half_life=3, every=2),
+    "norm": tfhybrid.Eviction(min_norm=0.45, every=1),
+    "recent": tfhybrid.Eviction(max_rows=24, every=2),
+    "frequent": tfhybrid.Eviction(max_rows=24, keep="frequent", half_life=8, every=1),
+}
+# Names of tables, one per combination.
+CELLS = [f"{admission}, {eviction}" for admission in ADMISSIONS for eviction in EVICTIONS]
 
 
 class ForgettingJob:
-    """A model whose features share a table, or whose only feature has it alone.
+    """A model whose tables forget.
 
     Args:
-        admission: Name of one of `ADMISSIONS`.
-        eviction: Name of one of `EVICTIONS`, or `None`.
-        shared: Whether two features share the table.
+        shared: Whether two features share each table, or one has it alone.
         sync: Of `DistributedOptimizer`.
     """
 
-    def __init__(
-        self,
-        admission: str,
-        eviction: str | None,
-        *,
-        shared: bool = False,
-        sync: str | None = None,
-    ) -> None:
-        rules = None if eviction is None else tfhybrid.Eviction(**EVICTIONS[eviction])
-        config = tfhybrid.TableConfig(
-            DIM, click_model.WIDE, admission=ADMISSIONS[admission], eviction=rules
-        )
+    def __init__(self, *, shared: bool = False, sync: str | None = None) -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]
-        layer = tfhybrid.layers.EmbeddingCollection(
-            {"item": config}, shared={"item": self.features} if shared else None
-        )
+        pairs = itertools.product(ADMISSIONS.values(), EVICTIONS.values())
+        self.configs = {
+            cell: tfhybrid.TableConfig(DIM, click_model.WIDE, admission=a, eviction=e)
+            for cell, (a, e) in zip(CELLS, pairs, strict=True)
+        }
+        sharers = {cell: [f"{cell}, {name}" for name in self.features] for cell in CELLS}
+        layer = tfhybrid.layers.EmbeddingCollection(self.configs, shared=sharers)
         inputs = {name: keras.Input((LENGTH,), dtype="int64", name=name) for name in self.features}
-        embedded = layer(inputs)
-        flat = [keras.layers.Flatten()(embedded[name]) for name in self.features]
-        x = keras.layers.Concatenate()(flat) if shared else flat[0]
+        keys = {f"{cell}, {name}": inputs[name] for cell in CELLS for name in self.features}
+        flat = [keras.layers.Flatten()(embedded) for embedded in layer(keys).values()]
         initializer = keras.initializers.GlorotUniform(3)
-        self.model = keras.Model(inputs, keras.layers.Dense(1, kernel_initializer=initializer)(x))
+        logit = keras.layers.Dense(1, kernel_initializer=initializer)
+        self.model = keras.Model(inputs, logit(keras.layers.Concatenate()(flat)))
         self.clock = tfhybrid.layers.EventClock()
         optimizer = tfhybrid.DistributedOptimizer(
             keras.optimizers.Adagrad(RATE), event_clock=self.clock, sync=sync
         )
         self.model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
-        self.table = layer.tables["item"]
+        self.tables = layer.tables
 
     def reference(self) -> training.Trainer:
         """Returns the reference of the model, which was not trained yet."""
-        table = forgetting.Table("item", self.table.config, training.Adagrad(RATE))
-        return training.Trainer(
-            [(name, "item") for name in self.features],
-            {"item": table},
-            click_model.dense_weights(self.model),
-            training.Adagrad(RATE),
-        )
+        tables = {
+            cell: forgetting.Table(cell, config, training.Adagrad(RATE))
+            for cell, config in self.configs.items()
+        }
+        fields = [(name, cell) for cell in CELLS for name in self.features]
+        weights = click_model.dense_weights(self.model)
+        return training.Trainer(fields, tables, weights, training.Adagrad(RATE))
 
     def batch(self, step: int, rank: int) -> training.Batch:
         """Returns a rank's batch: keys come, are seen for a while, and stay away."""
@@ -94,7 +89,9 @@ class ForgettingJob:
                 self.clock.advance(self.time(step))
             self.model.train_on_batch(keys, labels)
 
-    def digests(self) -> list[int]:
-        """Returns the digests of the table and of what waits for it, histories included."""
-        tables = [self.table] if self.table.waiting is None else [self.table, self.table.waiting]
-        return [table.digest() for table in tables]
+    def digests(self) -> dict[str, list[int]]:
+        """Returns the digests of each table and of what waits for it, histories included."""
+        return {
+            cell: [each.digest() for each in (table, table.waiting) if each is not None]
+            for cell, table in self.tables.items()
+        }

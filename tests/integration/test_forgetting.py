@@ -1,0 +1,42 @@
+"""A job whose tables forget is killed and goes on from memory: a test for each combination."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.integration.forked_job import forked_jobs
+from tests.reference.forgetting_job import CELLS
+
+SCRIPT = "tests/integration/jobs/forgetting.py"
+STEPS, DIE = 20, 11
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> tuple[dict[int, dict], dict[int, dict]]:
+    """What the ranks tell of a job that was killed and resumed, and of one that was not."""
+    folder = tmp_path_factory.mktemp("ranks")
+    with forked_jobs(folder) as jobs:
+
+        def run(directory: Path, die: str = "") -> dict[int, dict]:
+            job = jobs.start({"localhost": 2}, SCRIPT, str(directory), str(STEPS), *die.split())
+            if die:
+                job.wait()
+                return {}
+            told = [json.loads(text) for text in re.findall(r"told (.*)", job.succeed())]
+            return {of_rank["rank"]: of_rank for of_rank in told}
+
+        run(folder / "killed", str(DIE))
+        return run(folder / "killed"), run(folder / "whole")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_resumed_from_memory(cell, runs) -> None:
+    resumed, whole = runs
+    for rank in (0, 1):
+        assert (resumed[rank]["begin"], whole[rank]["begin"]) == (DIE + 1, 1)
+        assert resumed[rank]["digests"][cell] == whole[rank]["digests"][cell]
