@@ -75,7 +75,8 @@ def test_rows_are_those_of_the_reference(cell, beside_reference) -> None:
     seen = beside_reference[cell]
     assert seen.found == seen.wanted
     rows = len(seen.wanted[-1][0])
-    assert seen.evicted > 0 and seen.new == seen.evicted + rows > seen.evicted
+    assert seen.evicted > 0
+    assert seen.new == seen.evicted + rows > seen.evicted
     found, wanted = seen.rows
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     assert len(set(distributed.allgather_object(found.tobytes()))) == 1

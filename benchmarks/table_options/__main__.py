@@ -1,6 +1,6 @@
-"""What decay, penalties and clipping add to lookups and updates of a table.
+"""What decay, penalties, clipping, admission and eviction add to lookups and updates of a table.
 
-    python -m benchmarks.regularization [--rows 2000000] [--rounds 10] [--calls 10]
+    python -m benchmarks.table_options [--rows 2000000] [--rounds 10] [--calls 10]
 
 One process, one table per variant, all with Adagrad; the variants take turns (A B C A B C ...).
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -21,25 +22,33 @@ import tfhybrid
 from benchmarks import launch
 from benchmarks.lookup import tfhybrid_lookup, turns, workload
 
-VARIANTS: dict[str, tuple[dict[str, float], keras.regularizers.Regularizer | None]] = {
-    "plain": ({}, None),
-    "weight_decay": ({"weight_decay": 1e-3}, None),
-    "L2": ({}, keras.regularizers.L2(1e-5)),
-    "clipvalue": ({"clipvalue": 1e-3}, None),
-    "clipnorm": ({"clipnorm": 1e-3}, None),
-    "global_clipnorm": ({"global_clipnorm": 1e-3}, None),
+# Options of the optimizer, and of the table.
+VARIANTS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
+    "plain": ({}, {}),
+    "weight_decay": ({"weight_decay": 1e-3}, {}),
+    "L2": ({}, {"regularizer": keras.regularizers.L2(1e-5)}),
+    "clipvalue": ({"clipvalue": 1e-3}, {}),
+    "clipnorm": ({"clipnorm": 1e-3}, {}),
+    "global_clipnorm": ({"global_clipnorm": 1e-3}, {}),
+    # These two examine rows, and find none to evict.
+    "unseen_steps": ({}, {"eviction": tfhybrid.Eviction(unseen_steps=10**9)}),
+    "min_norm": ({}, {"eviction": tfhybrid.Eviction(min_norm=1e-12)}),
+    # This one evicts as many rows as come.
+    "max_rows": ({}, {"eviction": tfhybrid.Eviction(max_rows=1_500_000, every=64)}),
+    "admission": ({}, {"admission": tfhybrid.Admission(2)}),
 }
 
 
 def make_operations(name: str, rows: int) -> dict[str, turns.Operation]:
     """Makes a variant's table, with that many rows, and returns what is timed."""
-    options, regularizer = VARIANTS[name]
-    config = tfhybrid.TableConfig(workload.DIM, regularizer=regularizer)
+    options, of_table = VARIANTS[name]
+    config = tfhybrid.TableConfig(workload.DIM, **of_table)
     layer = tfhybrid.layers.Embedding(config, name=name)
     layer.build((workload.KEYS,))
     operations = tfhybrid_lookup.make_operations(layer, **options)
-    for keys in workload.fill(rows):
-        operations["create"](tf.constant(keys))
+    for _ in range(2 if config.admission else 1):
+        for keys in workload.fill(rows):
+            operations["create"](tf.constant(keys))
     return operations
 
 
@@ -69,7 +78,7 @@ def measure(rows: int, rounds: int, calls: int) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Parses the command line, runs, prints and writes the result."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.regularization")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.table_options")
     for name, default in (("rows", 2_000_000), ("rounds", 10), ("calls", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
@@ -81,7 +90,7 @@ def main() -> None:
             ratio = median / of_variant["plain"]
             table.add_row(operation, name, f"{median:.2f}", f"{ratio:.2f}")
     Console().print(table)
-    launch.write_result("regularization", {"setting": vars(arguments), "milliseconds": medians})
+    launch.write_result("table_options", {"setting": vars(arguments), "milliseconds": medians})
 
 
 if __name__ == "__main__":
