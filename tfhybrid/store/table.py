@@ -426,8 +426,10 @@ class Table:
         self._call("table_reserve", ctypes.c_int64(rows))
 
     def clear(self) -> None:
-        """Forgets all rows; the leader alone, and not while a step runs."""
+        """Forgets all rows, and who waits; the leader alone, and not while a step runs."""
         self._call("table_clear")
+        if self.waiting is not None:
+            self.waiting.clear()
 
     def set_decay(self, decay: float) -> None:
         """Continues with a table that was cleared; the leader alone. See `decay`."""

@@ -315,6 +315,7 @@ Status TableWriter::Clear() {
   }
   __atomic_store_n(&table()->counters.failed, 0, __ATOMIC_RELEASE);
   SetInitialDecay(1.0);
+  SetEventTime(kNoTime);
   return Status::Ok();
 }
 
