@@ -87,6 +87,8 @@ class TableConfig:
         expected_rows: How many rows the table is expected to get. Memory for them is reserved at
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
+        trainable: Whether its rows are trained. If not, keys have the rows that were loaded
+            (`Table.load`, `checkpoint.restore`), and others read their initial values.
         combiner: `"sum"`, `"mean"` or `"sqrtn"` makes one embedding of a sample's keys, as
             `tf.nn.embedding_lookup_sparse` does; a sample without keys gets zeros. `None` gives
             each key its own.
@@ -112,6 +114,7 @@ class TableConfig:
     admission: Admission | int | None = None
     eviction: Eviction | None = None
     expected_rows: int | None = None
+    trainable: bool = True
     combiner: str | None = None
     max_length: int | None = None
     keep: str = "first"

@@ -10,10 +10,17 @@ if TYPE_CHECKING:
     from tfhybrid.checkpoint.manifest import Position
     from tfhybrid.checkpoint.restoring import restore
     from tfhybrid.checkpoint.saving import save
-    from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, TfraRows, VariableRows
+    from tfhybrid.checkpoint.sources import (
+        ArrayRows,
+        NumpyRows,
+        ParquetRows,
+        TfraRows,
+        VariableRows,
+    )
     from tfhybrid.checkpoint.stored import steps
 
 __all__ = [
+    "ArrayRows",
     "CheckpointManager",
     "NumpyRows",
     "ParquetRows",
@@ -28,6 +35,7 @@ __all__ = [
 
 # Imported when first used: reading a checkpoint's files needs neither TensorFlow nor Horovod.
 _SOURCES = {
+    "ArrayRows": "sources",
     "CheckpointManager": "manager",
     "NumpyRows": "sources",
     "ParquetRows": "sources",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tfhybrid.errors import DataError
 from tfhybrid.store.row_block import RowBlock
@@ -75,6 +76,38 @@ def parquet_columns(path: Path) -> list[str]:
     """
     with _parquet(path) as file:
         return list(file.schema_arrow.names)
+
+
+class ArrayRows:
+    """Arrays in memory: vectors that were trained elsewhere, say.
+
+    Args:
+        keys: Whole numbers `[n]`.
+        embeddings: Floats `[n, dim]`.
+        states: Of the optimizer, floats `[n, slots, dim]` (`[n, dim]` where there is one slot).
+            `None`: states start fresh.
+
+    Example:
+
+    ```python
+    layer.table.load(tfhybrid.checkpoint.ArrayRows(item_ids, item_vectors))
+    ```
+    """
+
+    path = "ArrayRows"
+
+    def __init__(
+        self,
+        keys: npt.ArrayLike,
+        embeddings: npt.ArrayLike,
+        states: npt.ArrayLike | None = None,
+    ) -> None:
+        given = [keys, embeddings, *([] if states is None else [states])]
+        self._arrays = [np.asarray(array) for array in given]
+
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        yield from _cut(self.path, dim, state_shape, *self._arrays)
 
 
 class NumpyRows:
@@ -279,7 +312,7 @@ def _mapped(path: Path, dtype: str) -> np.ndarray:
 
 
 def _cut(
-    path: Path,
+    path: Path | str,
     dim: int,
     state_shape: tuple[int, int],
     keys: np.ndarray,

@@ -106,7 +106,7 @@ class EmbeddingCollection(keras.layers.Layer):
                 self._opened[name] = Table(self._prefix + name, config)
             self._proxies[name] = TableProxy(self._opened[name])
             # Keras leaves variables that are made after `trainable=False` was given trainable.
-            self._proxies[name].trainable = self.trainable
+            self._proxies[name].trainable = self.trainable and config.trainable
         self.built = True
 
     def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:

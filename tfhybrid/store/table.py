@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,6 +20,8 @@ from tfhybrid.store.job import current_job
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock
 
+# What quantiles of norms are taken of, where a table has more rows.
+_NORM_BLOCKS, _NORM_BLOCK_ROWS = 64, 16384
 # How long a rank waits for the leader to create a table; the leader may be loading data first.
 _OPEN_TIMEOUT_MS = 120_000
 
@@ -42,6 +45,7 @@ class TableStats:
         new_rows: Rows created since this process last called `stats`.
         evicted_rows: Rows evicted since then.
         nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
+        norm_quantiles: Euclidean norms of embeddings by quantile; NaN in a table without rows.
     """
 
     rows: int
@@ -58,6 +62,7 @@ class TableStats:
     new_rows: int
     evicted_rows: int
     nan_rows: int | None
+    norm_quantiles: dict[float, float]
 
     @property
     def load_factor(self) -> float:
@@ -94,7 +99,7 @@ class TableFile(NamedTuple):
 class RowSource(Protocol):
     """Where rows come from: `tfhybrid.checkpoint` has several."""
 
-    path: Path
+    path: Path | str  # what errors call it
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
         """Yields the rows of a table of `dim` columns, whose state has that shape."""
@@ -186,11 +191,13 @@ class Table:
         self._call("table_decay", ctypes.byref(decay))
         return decay.value
 
-    def stats(self, *, count_nan: bool = False) -> TableStats:
+    def stats(self, *, count_nan: bool = False, norm_quantiles: Sequence[float] = ()) -> TableStats:
         """Returns rows, version and bytes of the table on this host.
 
         Args:
             count_nan: Whether to read all embeddings and count the rows that hold a NaN.
+            norm_quantiles: Which quantiles of the embeddings' norms to tell, from 0 to 1; of all
+                rows, or of a million that are spread evenly.
 
         Example:
 
@@ -216,6 +223,7 @@ class Table:
             new_rows=new_rows,
             evicted_rows=evicted_rows,
             nan_rows=nan_rows.value if count_nan else None,
+            norm_quantiles=self._norm_quantiles(norm_quantiles),
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
@@ -249,22 +257,8 @@ class Table:
         """
         total = self.rows
         for first in range(0, total, block_rows):
-            count = min(block_rows, total - first)
-            block = RowBlock(
-                np.empty(count, np.int64),
-                np.empty((count, self.dim), np.float32),
-                np.empty((count, *self.state_shape), np.float32) if states else None,
-                np.empty(count, native.HISTORY) if states and self.keeps_history else None,
-            )
-            self._call(
-                "table_read_rows",
-                ctypes.c_int64(first),
-                ctypes.c_int64(count),
-                native.pointer(block.keys),
-                native.pointer(block.embeddings),
-                native.pointer(block.states),
-                native.pointer(block.history),
-            )
+            block = self._empty_block(min(block_rows, total - first), states=states)
+            self._read_block(first, block)
             yield block
 
     def digest(self) -> int:
@@ -396,7 +390,7 @@ class Table:
 
         Args:
             source: A binary file of records, or one of the sources of `tfhybrid.checkpoint`:
-                `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
+                `ArrayRows`, `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
 
         Returns:
             Rows in the table.
@@ -442,6 +436,44 @@ class Table:
     def set_version(self, version: int) -> None:
         """Continues from `version` after loading; every rank calls it, the leader first."""
         self._call("table_set_version", ctypes.c_uint64(version))
+
+    def _empty_block(self, rows: int, *, states: bool) -> RowBlock:
+        return RowBlock(
+            np.empty(rows, np.int64),
+            np.empty((rows, self.dim), np.float32),
+            np.empty((rows, *self.state_shape), np.float32) if states else None,
+            np.empty(rows, native.HISTORY) if states and self.keeps_history else None,
+        )
+
+    def _read_block(self, first: int, block: RowBlock) -> None:
+        self._call(
+            "table_read_rows",
+            ctypes.c_int64(first),
+            ctypes.c_int64(len(block.keys)),
+            native.pointer(block.keys),
+            native.pointer(block.embeddings),
+            native.pointer(block.states),
+            native.pointer(block.history),
+        )
+
+    def _norm_quantiles(self, quantiles: Sequence[float]) -> dict[float, float]:
+        if not quantiles:
+            return {}
+        if not all(0 <= quantile <= 1 for quantile in quantiles):
+            raise ConfigError(f"Quantiles lie from 0 to 1. Received: norm_quantiles={quantiles!r}")
+        total = self.rows
+        firsts = range(0, total, _NORM_BLOCK_ROWS)
+        norms = [np.empty(0, np.float32)]
+        for first in firsts[:: max(1, math.ceil(len(firsts) / _NORM_BLOCKS))]:
+            block = self._empty_block(min(_NORM_BLOCK_ROWS, total - first), states=False)
+            self._read_block(first, block)
+            norms.append(np.linalg.norm(block.embeddings, axis=1))
+        found = np.concatenate(norms)
+        found = found[np.isfinite(found)]
+        if not len(found):
+            return dict.fromkeys(quantiles, math.nan)
+        values = np.quantile(found, quantiles)
+        return dict(zip(quantiles, map(float, values), strict=True))
 
     def _set_optimizer(self) -> None:
         if self._job.is_leader:

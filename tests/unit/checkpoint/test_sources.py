@@ -14,12 +14,13 @@ import tensorflow as tf
 import tfhybrid
 from tfhybrid.checkpoint.sources import (
     BLOCK_ROWS,
+    ArrayRows,
     NumpyRows,
     ParquetRows,
     TfraRows,
     VariableRows,
 )
-from tfhybrid.errors import DataError
+from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.store import Table
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -60,17 +61,35 @@ def parquet_rows_of_lists(path: Path) -> ParquetRows:
     return parquet_rows(path, fixed=False)
 
 
+def array_rows(path: Path) -> ArrayRows:
+    return ArrayRows(KEYS.tolist(), EMBEDDINGS.astype(np.float64))
+
+
 def tfra_rows(path: Path) -> TfraRows:
     KEYS.tofile(path / "item-keys")
     EMBEDDINGS.tofile(path / "item-values")
     return TfraRows(path, "item")
 
 
-@pytest.mark.parametrize("write", [numpy_rows, parquet_rows, parquet_rows_of_lists, tfra_rows])
+@pytest.mark.parametrize(
+    "write", [array_rows, numpy_rows, parquet_rows, parquet_rows_of_lists, tfra_rows]
+)
 def test_keys_and_embeddings_are_loaded(table, tmp_path, write: Callable) -> None:
     assert table.load(write(tmp_path)) == len(KEYS)
     np.testing.assert_array_equal(table.lookup(KEYS), EMBEDDINGS)
     np.testing.assert_array_equal(states_of(table), np.float32(0.1))
+
+
+def test_states_of_arrays_are_loaded(table) -> None:
+    table.load(ArrayRows(KEYS, EMBEDDINGS, STATES))
+    np.testing.assert_array_equal(states_of(table), STATES)
+    with pytest.raises(ConfigError, match="is loaded into an empty table"):
+        table.load(ArrayRows(KEYS, EMBEDDINGS))
+
+
+def test_arrays_that_do_not_fit_are_refused(table) -> None:
+    with pytest.raises(DataError, match=r"ArrayRows wants keys \[n\].*Received: int64 \[5\], "):
+        table.load(ArrayRows(KEYS, EMBEDDINGS[:, :2]))
 
 
 @pytest.mark.parametrize("shape", [STATES.shape, EMBEDDINGS.shape])

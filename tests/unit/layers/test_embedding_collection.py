@@ -163,3 +163,26 @@ def test_subclassed_model_that_does_not_say_how_it_is_built() -> None:
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.1)), "mse")
     model.fit({"user": np.array([[3], [5]])}, np.ones((2, 1)), verbose=0)
     assert model.embedding.tables["user"].rows == 2
+
+
+def test_a_table_that_is_not_trained_stays_as_it_was_loaded() -> None:
+    """Beside one that is, in the same layer."""
+    configs = {
+        "pretrained": tfhybrid.TableConfig(2, trainable=False),
+        "item": tfhybrid.TableConfig(2),
+    }
+    layer = tfhybrid.layers.EmbeddingCollection(configs)
+    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in configs}
+    x = keras.layers.Concatenate()([keras.layers.Flatten()(e) for e in layer(inputs).values()])
+    model = keras.Model(inputs, keras.layers.Dense(1)(x))
+    model.compile(tfhybrid.DistributedOptimizer("adam"), "mse")
+    vectors = np.array([[1, 2], [3, 4]], np.float32)
+    table = layer.tables["pretrained"]
+    table.load(tfhybrid.checkpoint.ArrayRows([7, -8], vectors))
+    unseen = table.lookup([9])
+    keys = np.array([7, -8, 9])
+    model.fit(dict.fromkeys(configs, keys), np.ones(3), epochs=2, verbose=0)
+    np.testing.assert_array_equal(table.lookup([7, -8, 9]), [*vectors, *unseen])
+    assert (table.rows, table.version) == (2, 0)
+    assert layer.tables["item"].rows == 3
+    assert [proxy.trainable for proxy in layer.weights] == [False, True]

@@ -175,3 +175,27 @@ def test_a_table_of_an_ended_job_says_so(table) -> None:
     tfhybrid.shutdown()
     with pytest.raises(tfhybrid.errors.StoreError, match=r"tfhybrid\.init\(\)"):
         table.lookup([1])
+
+
+def test_quantiles_of_norms_are_those_of_the_rows(table) -> None:
+    keys = np.arange(101)
+    table.write_rows(RowBlock(keys, np.outer(keys, [0.6, 0.8, 0.0]).astype(np.float32), None))
+    table.write_rows(RowBlock(np.array([999]), np.full((1, DIM), np.nan, np.float32), None))
+    found = table.stats(norm_quantiles=[0, 0.5, 0.99, 1]).norm_quantiles
+    assert found == pytest.approx({0: 0.0, 0.5: 50.0, 0.99: 99.0, 1: 100.0})
+    assert table.stats().norm_quantiles == {}
+
+
+def test_quantiles_of_a_large_table_are_of_rows_that_are_spread_evenly(table) -> None:
+    keys = np.arange(2_000_000)
+    embeddings = np.zeros((len(keys), DIM), np.float32)
+    embeddings[:, 0] = keys
+    table.write_rows(RowBlock(keys, embeddings, None))
+    found = table.stats(norm_quantiles=[0.25, 0.5]).norm_quantiles
+    assert found == pytest.approx({0.25: 500_000, 0.5: 1_000_000}, rel=0.02)
+
+
+def test_quantiles_of_no_rows_and_of_none_that_there_are(table) -> None:
+    assert np.isnan(table.stats(norm_quantiles=[0.5]).norm_quantiles[0.5])
+    with pytest.raises(ConfigError, match=r"from 0 to 1\. Received: norm_quantiles=\[50\]"):
+        table.stats(norm_quantiles=[50])
