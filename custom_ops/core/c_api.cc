@@ -19,6 +19,7 @@
 #include "core/sync/recovery.h"
 #include "core/sync/roll_forward.h"
 #include "core/util/crc32c.h"
+#include "core/util/phase_times.h"
 
 namespace tfhybrid {
 namespace {
@@ -87,6 +88,12 @@ int WithKept(const Body& body) {
     if (kept != nullptr) return body(store, kept.get());
     return Status::Error(StatusCode::kNotFound, "This rank keeps no state");
   });
+}
+
+Status CheckLeads(const OpenTable& table) {
+  if (table.writer != nullptr) return Status::Ok();
+  return Status::Error(StatusCode::kFailedPrecondition,
+                       "Only the leader (local rank 0) sees optimizer state and histories");
 }
 
 }  // namespace
@@ -249,6 +256,13 @@ int tfhybrid_exit_after(int milliseconds) {
   });
 }
 
+int tfhybrid_phase_times(int phases, int64_t* nanoseconds) {
+  for (int phase = 0; phase < phases && phase < tfhybrid::kPhases; ++phase) {
+    nanoseconds[phase] = tfhybrid::NanosecondsIn(static_cast<tfhybrid::Phase>(phase));
+  }
+  return 0;
+}
+
 int64_t tfhybrid_available_bytes(const char* directory) {
   return tfhybrid::AvailableBytes(directory);
 }
@@ -301,7 +315,9 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
               found.history_bytes,
               found.index_bytes,
               found.bytes,
-              found.evicted};
+              found.evicted,
+              open->keys,
+              open->distinct_keys};
     return Status::Ok();
   });
 }
@@ -336,10 +352,7 @@ int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, in
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
     if (states == nullptr && histories == nullptr) return Status::Ok();
-    if (open->writer == nullptr) {
-      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
-                           "Only the leader (local rank 0) sees optimizer state and histories");
-    }
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
     const std::lock_guard<std::mutex> guard(open->writing);
     if (states != nullptr) {
       TFHYBRID_RETURN_IF_ERROR(open->writer->ReadState(first, count, states));
@@ -349,9 +362,23 @@ int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, in
   });
 }
 
+int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* keys, uint8_t* found,
+                             float* embeddings, float* states, void* histories) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    const Span<const int64_t> wanted(keys, count);
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(open->reader->FindKeys(wanted, found));
+    TFHYBRID_RETURN_IF_ERROR(open->reader->Lookup(wanted, embeddings));
+    if (states == nullptr && histories == nullptr) return Status::Ok();
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
+    const std::lock_guard<std::mutex> guard(open->writing);
+    open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
-                              const float* embeddings, const float* states,
-                              const void* histories) {
+                              const float* embeddings, const float* states, const void* histories) {
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
     return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
                              static_cast<const tfhybrid::RowHistory*>(histories),
@@ -436,13 +463,10 @@ int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_t
   return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
                               writer->Freeze(only_changed != 0));
-    *frozen = {made->table_rows(),
-               static_cast<int64_t>(made->version()),
-               made->parts(),
-               made->whole() ? 1 : 0,
-               static_cast<int64_t>(made->removed().size()),
-               made->event_time(),
-               made->decay()};
+    *frozen = {
+        made->table_rows(),    static_cast<int64_t>(made->version()),        made->parts(),
+        made->whole() ? 1 : 0, static_cast<int64_t>(made->removed().size()), made->event_time(),
+        made->decay()};
     return Status::Ok();
   });
 }

@@ -45,7 +45,7 @@ typedef struct tfhybrid_frozen_table {
   int64_t rows;
   int64_t version;
   int64_t parts;
-  int64_t whole; /* 1 if all rows are in its parts, 0 if only those that changed */
+  int64_t whole;   /* 1 if all rows are in its parts, 0 if only those that changed */
   int64_t removed; /* keys whose rows were removed since what is frozen began to change */
   int64_t event_time;
   double decay; /* as of tfhybrid_table_decay */
@@ -87,6 +87,8 @@ typedef struct tfhybrid_table_stats {
   int64_t index_bytes;
   int64_t bytes;
   int64_t evicted;
+  int64_t keys; /* of this rank's gradients, and how many different ones each of its steps had */
+  int64_t distinct_keys;
 } tfhybrid_table_stats;
 
 typedef struct tfhybrid_record_schema {
@@ -138,6 +140,9 @@ TFHYBRID_EXPORT int tfhybrid_kept_steps(int64_t* steps, int64_t* count);
 /* Reads the state of one of them, and forgets what came after it. */
 TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes);
 
+/* Nanoseconds that this process has spent in each tfhybrid::Phase; as many numbers as `phases`. */
+TFHYBRID_EXPORT int tfhybrid_phase_times(int phases, int64_t* nanoseconds);
+
 /* Tables, by name. */
 TFHYBRID_EXPORT int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms);
 TFHYBRID_EXPORT int tfhybrid_table_set_optimizer(const char* table,
@@ -154,6 +159,11 @@ TFHYBRID_EXPORT int tfhybrid_table_lookup(const char* table, int64_t count, cons
    (tfhybrid::RowHistory) may be null, and must be on ranks that do not lead. */
 TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count,
                                              int64_t* keys, float* embeddings, float* states,
+                                             void* histories);
+/* Rows by key: `found` is 1 for each key that has one. The others' embeddings are their initial
+   values, their places in `states` and `histories`, which are as above, stay as they are. */
+TFHYBRID_EXPORT int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* keys,
+                                             uint8_t* found, float* embeddings, float* states,
                                              void* histories);
 /* The leader alone writes; `states` null means fresh state, `histories` null those of rows that
    were updated just now. */

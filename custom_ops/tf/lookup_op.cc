@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/util/phase_times.h"
 #include "core/util/row_layout.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -120,6 +121,7 @@ class LookupOp : public WaitingKernel {
   };
 
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
+    const PhaseTimer timer(Phase::kLookup);
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<Bags> bags, feature_bags_.Read(context, keys));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/sync/gradient_packer.h"
+#include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -55,6 +56,7 @@ class PackGradientsOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
+    const PhaseTimer timer(Phase::kPost);
     const Status packed = Pack(context);
     OP_REQUIRES_OK(context, ToTensorFlow(packed));
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/sync/gradient_packer.h"
+#include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
@@ -61,6 +62,7 @@ class PostGradientsOp : public UpdateKernel {
 
  private:
   Status Run(OpKernelContext* context, const OpenTables& tables) override {
+    const PhaseTimer timer(Phase::kPost);
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "core/compute/gradient_sum.h"
+#include "core/process_store.h"
+#include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -29,6 +31,7 @@ REGISTER_OP("TfhybridSumGradients")
     .Input("gradients: M * float")
     .TFHYBRID_FEATURE_BAGS.Output("distinct: T * int64")
     .Output("sums: T * float")
+    .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("table_of: list(int)")
     .Attr("side_by_side: bool = false")
@@ -59,6 +62,7 @@ gradients: Of its outputs: one per feature, or one of all features side by side.
 splits: As of the lookup, and so weights, combiners and weighted. No gradient flows to weights.
 distinct: The distinct keys of each table, in order of first occurrence.
 sums: [distinct, dim] the sum of each key's gradients, in order of occurrence.
+tables: The names of the tables, T.
 dims: The dim of each feature's table.
 table_of: The table of each feature, 0 to T - 1.
 )doc");
@@ -66,6 +70,7 @@ table_of: The table of each feature, 0 to T - 1.
 class SumGradientsOp : public tensorflow::OpKernel {
  public:
   explicit SumGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("tables", &tables_));
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
     OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
@@ -74,6 +79,8 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("N", &features));
     OP_REQUIRES_OK(context, context->GetAttr("T", &tables));
     table_dims_.resize(static_cast<size_t>(tables));
+    OP_REQUIRES(context, tables_.size() == table_dims_.size(),
+                tensorflow::errors::InvalidArgument("tables has T names"));
     OP_REQUIRES(
         context, dims_.size() == static_cast<size_t>(features) && dims_.size() == table_of_.size(),
         tensorflow::errors::InvalidArgument("dims and table_of have one entry per feature"));
@@ -85,6 +92,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
   }
 
   void Compute(OpKernelContext* context) override {
+    const PhaseTimer timer(Phase::kSum);
     std::vector<Bags> bags;  // which the parts point to
     std::vector<std::vector<KeyGradients>> parts(table_dims_.size());
     OP_REQUIRES_OK(context, ToTensorFlow(Collect(context, &bags, &parts)));
@@ -102,6 +110,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
         sums_[t].Number(parts[t]);
       }
     });
+    Count(parts);
     std::vector<float*> outputs;
     OP_REQUIRES_OK(context, Allocate(context, &outputs));
     parallel_for(tables, cost, [&](int64_t begin, int64_t end) {
@@ -112,6 +121,17 @@ class SumGradientsOp : public tensorflow::OpKernel {
   }
 
  private:
+  // For the tables' statistics.
+  void Count(const std::vector<std::vector<KeyGradients>>& parts) const {
+    const std::shared_ptr<Store> store = ProcessStore();
+    for (size_t t = 0; store != nullptr && t < parts.size(); ++t) {
+      const std::shared_ptr<OpenTable> table = store->Find(tables_[t]);
+      if (table == nullptr) continue;
+      for (const KeyGradients& part : parts[t]) table->keys += part.keys.size();
+      table->distinct_keys += sums_[t].keys().size();
+    }
+  }
+
   Status Collect(OpKernelContext* context, std::vector<Bags>* bags,
                  std::vector<std::vector<KeyGradients>>* parts) const {
     OpInputList keys, gradients;
@@ -162,6 +182,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
     return tensorflow::OkStatus();
   }
 
+  std::vector<std::string> tables_;
   std::vector<int64_t> dims_;
   std::vector<int64_t> table_of_;
   std::vector<int64_t> table_dims_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/process_store.h"
+#include "core/util/phase_times.h"
 #include "tf/background.h"
 
 namespace tfhybrid {
@@ -53,8 +54,11 @@ Status WaitingKernel::Start(tensorflow::OpKernelContext* context, const DoneCall
     done();
     return Status::Ok();
   }
-  WaitingThread().Submit([this, context, done, tables, wanted = std::move(wanted)] {
+  auto timer = std::make_shared<const PhaseTimer>(Phase::kWait);
+  WaitingThread().Submit([this, context, done, tables, wanted = std::move(wanted),
+                          timer = std::move(timer)]() mutable {
     const Status waited = WaitAll(wanted);
+    timer = nullptr;
     OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(waited), done);
     // Back to TensorFlow's threads: the next op in the queue must not wait for this one's work.
     context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(

@@ -166,6 +166,7 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
         weights=list(op.inputs[2 * features + bags :]),
         combiners=combiners,
         weighted=op.get_attr("weighted"),
+        tables=tables,
         dims=dims,
         table_of=[tables.index(name) for name in names],
         side_by_side=op.get_attr("side_by_side"),

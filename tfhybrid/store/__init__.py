@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
+    from tfhybrid.store.frozen_table import FrozenTable, TableFile
     from tfhybrid.store.job import current_job, init, shutdown
     from tfhybrid.store.record_file import RecordFile
     from tfhybrid.store.row_block import RowBlock
-    from tfhybrid.store.table import FrozenTable, Table, TableFile, TableStats, WaitingTable
+    from tfhybrid.store.table import Table, WaitingTable
+    from tfhybrid.store.table_stats import TableStats
 
 __all__ = [
     "FrozenTable",
@@ -25,12 +27,12 @@ __all__ = [
 
 # Imported when first used: `tfhybrid.store.native` alone needs neither TensorFlow nor Horovod.
 _SOURCES = {
-    "FrozenTable": "table",
+    "FrozenTable": "frozen_table",
     "RecordFile": "record_file",
     "RowBlock": "row_block",
     "Table": "table",
-    "TableFile": "table",
-    "TableStats": "table",
+    "TableFile": "frozen_table",
+    "TableStats": "table_stats",
     "WaitingTable": "table",
     "current_job": "job",
     "init": "job",

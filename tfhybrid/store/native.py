@@ -92,6 +92,14 @@ STATS = (
     "index_bytes",
     "bytes",
     "evicted",
+    "keys",
+    "distinct_keys",
+)
+
+# `tfhybrid::Phase`
+PHASES = (
+    *("wait", "lookup", "sum", "post", "collect"),
+    *("exchange", "plan", "apply", "settle"),
 )
 
 # `tfhybrid::RowHistory`
@@ -326,6 +334,13 @@ def exit_after(seconds: float) -> None:
     Not a Python thread: those stand still while the interpreter is finalized, which can hang.
     """
     call("exit_after", ctypes.c_int(round(seconds * 1000)))
+
+
+def phase_times() -> dict[str, float]:
+    """Returns the seconds that this process has spent in each phase of its steps so far."""
+    times = (ctypes.c_int64 * len(PHASES))()
+    call("phase_times", ctypes.c_int(len(PHASES)), times)
+    return {phase: 1e-9 * time for phase, time in zip(PHASES, times, strict=True)}
 
 
 def available_bytes(directory: str) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -18,3 +21,13 @@ class RowBlock:
     embeddings: np.ndarray
     states: np.ndarray | None
     history: np.ndarray | None = None
+
+
+class RowSource(Protocol):
+    """Where rows come from: `tfhybrid.checkpoint` has several."""
+
+    path: Path | str  # what errors call it
+
+    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
+        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        ...

@@ -7,103 +7,22 @@ import dataclasses
 import math
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
-from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.errors import ConfigError
 from tfhybrid.store import native
+from tfhybrid.store.filling import fill
+from tfhybrid.store.frozen_table import FrozenTable, TableFile
 from tfhybrid.store.job import current_job
 from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowBlock
+from tfhybrid.store.row_block import RowBlock, RowSource
+from tfhybrid.store.table_stats import TableStats, quantiles_of_norms
 
-# What quantiles of norms are taken of, where a table has more rows.
-_NORM_BLOCKS, _NORM_BLOCK_ROWS = 64, 16384
 # How long a rank waits for the leader to create a table; the leader may be loading data first.
 _OPEN_TIMEOUT_MS = 120_000
-
-
-@dataclasses.dataclass(frozen=True)
-class TableStats:
-    """What a table holds, on this host. Bytes are as reserved in shared memory.
-
-    Args:
-        rows: Rows in the table.
-        version: Updates applied.
-        chunks: Blocks of rows that it consists of.
-        index_slots: Room of the index, in keys.
-        embedding_bytes: Keys and embeddings.
-        state_bytes: State of the optimizer.
-        index_bytes: The index.
-        bytes: All of it.
-        history_bytes: What is known of each row's past, where rows are admitted or evicted.
-        waiting: Keys that wait for admission.
-        waiting_bytes: Their counters; not part of `bytes`.
-        new_rows: Rows created since this process last called `stats`.
-        evicted_rows: Rows evicted since then.
-        nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
-        norm_quantiles: Euclidean norms of embeddings by quantile; NaN in a table without rows.
-    """
-
-    rows: int
-    version: int
-    chunks: int
-    index_slots: int
-    embedding_bytes: int
-    state_bytes: int
-    history_bytes: int
-    index_bytes: int
-    bytes: int
-    waiting: int
-    waiting_bytes: int
-    new_rows: int
-    evicted_rows: int
-    nan_rows: int | None
-    norm_quantiles: dict[float, float]
-
-    @property
-    def load_factor(self) -> float:
-        """Share of the index's slots that are taken."""
-        return self.rows / self.index_slots if self.index_slots else 0.0
-
-
-class FrozenTable(NamedTuple):
-    """A table at one moment.
-
-    `rows` are the table's; `whole` says whether its parts hold all of them, or those that changed.
-    `removed` is the number of keys whose rows were removed since. `event_time` and `decay` are the
-    table's.
-    """
-
-    rows: int
-    version: int
-    parts: int
-    whole: bool
-    removed: int
-    event_time: int
-    decay: float
-
-
-class TableFile(NamedTuple):
-    """A file of rows: their number, its bytes, their digest, and the CRC-32C of its content."""
-
-    rows: int
-    bytes: int
-    digest: int
-    crc32c: int
-
-
-class RowSource(Protocol):
-    """Where rows come from: `tfhybrid.checkpoint` has several."""
-
-    path: Path | str  # what errors call it
-
-    def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns, whose state has that shape."""
-        ...
 
 
 class Table:
@@ -138,7 +57,7 @@ class Table:
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
         self._is_open = False
-        self._rows_seen = self._evicted_seen = 0
+        self._seen = native.TableStatsStruct()  # when `stats` was last asked for
         self._job = current_job()
         # Of the keys that wait for admission to this one, opened with it.
         self.waiting = WaitingTable(self) if config.policy.get("admission", 0) > 1 else None
@@ -208,13 +127,18 @@ class Table:
         ```
         """
         struct = self._counters()
-        counted = {name: getattr(struct, name) for name in native.STATS if name != "evicted"}
+        counted = {
+            field.name: getattr(struct, field.name)
+            for field in dataclasses.fields(TableStats)
+            if field.name in native.STATS
+        }
         nan_rows = ctypes.c_int64()
         if count_nan:
             self._call("table_count_nan", ctypes.byref(nan_rows))
-        evicted_rows = struct.evicted - self._evicted_seen
-        new_rows = max(0, struct.rows - self._rows_seen + evicted_rows)  # fewer after clear()
-        self._rows_seen, self._evicted_seen = struct.rows, struct.evicted
+        seen, self._seen = self._seen, struct
+        evicted_rows = struct.evicted - seen.evicted
+        new_rows = max(0, struct.rows - seen.rows + evicted_rows)  # fewer after clear()
+        keys, distinct = struct.keys - seen.keys, struct.distinct_keys - seen.distinct_keys
         waiting = None if self.waiting is None else self.waiting.stats()
         return TableStats(
             **counted,
@@ -222,8 +146,9 @@ class Table:
             waiting_bytes=0 if waiting is None else waiting.bytes,
             new_rows=new_rows,
             evicted_rows=evicted_rows,
+            unique_ratio=distinct / keys if keys else math.nan,
             nan_rows=nan_rows.value if count_nan else None,
-            norm_quantiles=self._norm_quantiles(norm_quantiles),
+            norm_quantiles=quantiles_of_norms(self.rows, self._embeddings, norm_quantiles),
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
@@ -235,16 +160,42 @@ class Table:
         Returns:
             float32, `keys.shape + (dim,)`.
         """
-        array = np.asarray(keys)
-        whole = np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint64
-        if array.size and not whole:
-            raise ConfigError(f"Keys are whole numbers that fit in int64. Received: {array.dtype}")
-        array = np.asarray(array, np.int64, order="C")
+        array = _checked_keys(keys)
         out = np.empty((*array.shape, self.dim), np.float32)
         self._call(
             "table_lookup", ctypes.c_int64(array.size), native.pointer(array), native.pointer(out)
         )
         return out
+
+    def read(self, keys: np.ndarray | list[int], *, states: bool = False) -> RowBlock:
+        """Returns the rows of those keys that have one, in the order of the keys.
+
+        Args:
+            keys: int64 `[n]`.
+            states: Whether to read optimizer state and history too; only on the leader.
+
+        Example:
+
+        ```python
+        block = layer.table.read([7, 8, 9])
+        vectors = dict(zip(block.keys.tolist(), block.embeddings))
+        ```
+        """
+        array = _checked_keys(keys).ravel()
+        block = self._empty_block(len(array), states=states)
+        found = np.empty(len(array), np.bool_)
+        self._call(
+            "table_read_keys",
+            ctypes.c_int64(len(array)),
+            native.pointer(array),
+            *map(native.pointer, (found, block.embeddings, block.states, block.history)),
+        )
+        return RowBlock(
+            array[found],
+            block.embeddings[found],
+            None if block.states is None else block.states[found],
+            None if block.history is None else block.history[found],
+        )
 
     def blocks(self, block_rows: int = 65536, *, states: bool = False) -> Iterator[RowBlock]:
         """Yields all rows, a block at a time, in creation order where none is ever evicted.
@@ -408,7 +359,7 @@ class Table:
         rows = layer.table.load(tfhybrid.checkpoint.NumpyRows("items.npz"))
         ```
         """
-        distributed.together(lambda: self._load(source) if self._job.is_leader else None)
+        distributed.together(lambda: fill(self, source) if self._job.is_leader else None)
         return self.rows
 
     def reserve(self, rows: int) -> None:
@@ -418,6 +369,13 @@ class Table:
             OutOfSpaceError: Shared memory is full. The table stays as it is.
         """
         self._call("table_reserve", ctypes.c_int64(rows))
+
+    def load_records(self, file: RecordFile) -> None:
+        """Adds the rows of a binary file; what `load` does on the leader."""
+        schema = native.RecordSchemaStruct(*file.layout(self.dim))
+        rows = ctypes.c_int64()
+        path = os.fsencode(file.path)
+        self._call("table_load_records", path, ctypes.byref(schema), ctypes.byref(rows))
 
     def clear(self) -> None:
         """Forgets all rows, and who waits; the leader alone, and not while a step runs."""
@@ -456,24 +414,10 @@ class Table:
             native.pointer(block.history),
         )
 
-    def _norm_quantiles(self, quantiles: Sequence[float]) -> dict[float, float]:
-        if not quantiles:
-            return {}
-        if not all(0 <= quantile <= 1 for quantile in quantiles):
-            raise ConfigError(f"Quantiles lie from 0 to 1. Received: norm_quantiles={quantiles!r}")
-        total = self.rows
-        firsts = range(0, total, _NORM_BLOCK_ROWS)
-        norms = [np.empty(0, np.float32)]
-        for first in firsts[:: max(1, math.ceil(len(firsts) / _NORM_BLOCKS))]:
-            block = self._empty_block(min(_NORM_BLOCK_ROWS, total - first), states=False)
-            self._read_block(first, block)
-            norms.append(np.linalg.norm(block.embeddings, axis=1))
-        found = np.concatenate(norms)
-        found = found[np.isfinite(found)]
-        if not len(found):
-            return dict.fromkeys(quantiles, math.nan)
-        values = np.quantile(found, quantiles)
-        return dict(zip(quantiles, map(float, values), strict=True))
+    def _embeddings(self, first: int, rows: int) -> np.ndarray:
+        block = self._empty_block(rows, states=False)
+        self._read_block(first, block)
+        return block.embeddings
 
     def _set_optimizer(self) -> None:
         if self._job.is_leader:
@@ -481,37 +425,6 @@ class Table:
             settings |= {name: int(settings[name]) for name in ("kind", "flags")}
             struct = native.OptimizerConfigStruct(**settings)
             self._call("table_set_optimizer", ctypes.byref(struct))
-
-    def _load(self, source: RecordFile | RowSource) -> None:
-        if self.rows:
-            raise ConfigError(
-                f"A file is loaded into an empty table. Received: table '{self.name}' with "
-                f"{self.rows} rows"
-            )
-        try:
-            if isinstance(source, RecordFile):
-                self._load_records(source)
-            else:
-                self._load_blocks(source)
-        except BaseException:
-            self.clear()
-            raise
-
-    def _load_records(self, file: RecordFile) -> None:
-        schema = native.RecordSchemaStruct(*file.layout(self.dim))
-        rows = ctypes.c_int64()
-        path = os.fsencode(file.path)
-        self._call("table_load_records", path, ctypes.byref(schema), ctypes.byref(rows))
-
-    def _load_blocks(self, source: RowSource) -> None:
-        count = 0
-        for block in source.blocks(self.dim, self.state_shape):
-            self.write_rows(block)
-            count += len(block.keys)
-        if count != self.rows:
-            raise DataError(
-                f"{source.path} holds a key twice: {count} rows of {self.rows} different keys."
-            )
 
     def _counters(self) -> native.TableStatsStruct:
         struct = native.TableStatsStruct()
@@ -546,3 +459,11 @@ class WaitingTable(Table):
 
     def _open_in_time(self) -> None:
         """Leaves it to the table that its keys wait for."""
+
+
+def _checked_keys(keys: np.ndarray | list[int]) -> np.ndarray:
+    array = np.asarray(keys)
+    whole = np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint64
+    if array.size and not whole:
+        raise ConfigError(f"Keys are whole numbers that fit in int64. Received: {array.dtype}")
+    return np.asarray(array, np.int64, order="C")

@@ -51,6 +51,10 @@ struct OpenTable {
   // locks go together, this table's lock first.
   std::shared_ptr<OpenTable> waiting;
 
+  // Keys that this rank's gradients were of, and how many different ones each of its steps had.
+  std::atomic<int64_t> keys{0};
+  std::atomic<int64_t> distinct_keys{0};
+
   // This rank has taken part in one more update.
   void CountPost();
   // It has taken part in all that there were.

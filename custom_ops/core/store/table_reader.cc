@@ -225,6 +225,10 @@ Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
   });
 }
 
+Status TableReader::FindKeys(Span<const int64_t> keys, uint8_t* found) {
+  return Visit(keys, [&](const float* row, int64_t /*key*/) { *found++ = row != nullptr; });
+}
+
 Status TableReader::LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first,
                                int64_t last, RowCursor<float> out) {
   const Initializer initial = initializer();

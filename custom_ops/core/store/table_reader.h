@@ -63,6 +63,8 @@ class TableReader {
 
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
+  // Writes 1 for each key that has a row, else 0.
+  Status FindKeys(Span<const int64_t> keys, uint8_t* found);
   // Combines those of bags [first, last) of `keys`, without a copy of each row.
   Status LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first, int64_t last,
                     RowCursor<float> out);

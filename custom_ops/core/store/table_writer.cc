@@ -252,9 +252,7 @@ void TableWriter::SetInitialDecay(double decay) {
   StoreRelease(&table()->counters.initial_decay, decay);
 }
 
-void TableWriter::SetEventTime(int64_t time) {
-  StoreRelease(&table()->counters.event_time, time);
-}
+void TableWriter::SetEventTime(int64_t time) { StoreRelease(&table()->counters.event_time, time); }
 
 void TableWriter::PublishFailure(const Status& why) {
   TableCounters& counters = table()->counters;
@@ -345,6 +343,18 @@ Status TableWriter::CheckRange(int64_t first, int64_t count) const {
   if (first >= 0 && count >= 0 && count <= rows() - first) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows(),
                        " rows. Received: first=", first, ", count=", count);
+}
+
+void TableWriter::ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const {
+  RowSet set;
+  Find(keys, &set);
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    const int64_t number = set.rows[static_cast<size_t>(i)];
+    if (number == KeyIndex::kMissing) continue;
+    const TableRow row = Row(number);
+    if (states != nullptr) CopyFloats(row.state, row.state_floats, states + i * row.state_floats);
+    if (histories != nullptr && row.history != nullptr) histories[i] = *row.history;
+  }
 }
 
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {

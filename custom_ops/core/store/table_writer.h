@@ -120,8 +120,7 @@ class TableWriter {
     const Chunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
     return {chunk.embeddings + place.offset * dim_,
             state_floats_ > 0 ? chunk.states + place.offset * state_floats_ : nullptr, dim_,
-            state_floats_,
-            chunk.histories != nullptr ? chunk.histories + place.offset : nullptr};
+            state_floats_, chunk.histories != nullptr ? chunk.histories + place.offset : nullptr};
   }
   int64_t KeyOf(int64_t row) const {
     const RowLocator::Place place = locator_.Locate(row);
@@ -151,9 +150,9 @@ class TableWriter {
   // Tells the waiting readers why the update will not come.
   void PublishFailure(const Status& why);
 
-  // Writes embeddings, and state and histories if they are not null (else fresh state, and a history
-  // as of a row that was updated just now), over rows old and new; the last of equal keys wins. For
-  // loading; not while a step runs.
+  // Writes embeddings, and state and histories if they are not null (else fresh state, and a
+  // history as of a row that was updated just now), over rows old and new; the last of equal keys
+  // wins. For loading; not while a step runs.
   Status WriteRows(Span<const int64_t> keys, const float* embeddings, const float* states,
                    const RowHistory* histories, const ParallelFor& parallel_for);
   // Removes the rows of those keys that have one. For loading; not while a step runs.
@@ -181,6 +180,9 @@ class TableWriter {
     if (changed_ != nullptr) changed_->Mark(row);
     if (frozen_ != nullptr) frozen_->Keep(row, KeyOf(row), now);
   }
+  // Copies what the rows of those keys that have one hold, each to the key's place; what is null is
+  // left out.
+  void ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const;
   // Copies the optimizer state, or the histories, of rows [first, first + count). A table without
   // any copies nothing.
   Status ReadState(int64_t first, int64_t count, float* states) const;

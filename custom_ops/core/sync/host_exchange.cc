@@ -6,6 +6,8 @@
 #include <cstring>
 #include <limits>
 
+#include "core/util/phase_times.h"
+
 namespace tfhybrid {
 namespace {
 
@@ -136,6 +138,7 @@ HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
                                          const ParallelFor& parallel_for) {
   const Clock::time_point start = Clock::now();
   stats_.exchange_ns = Nanoseconds(start - merged_at_);
+  AddTime(Phase::kExchange, stats_.exchange_ns);
   Staged staged = {false, ""};
   const Result<std::vector<GradientMessage>> messages =
       ParseMessages(update_->settings().schema, words, hosts_);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/sync/host_exchange.h"
+#include "core/util/phase_times.h"
 
 namespace tfhybrid {
 namespace {
@@ -115,6 +116,7 @@ Status HostUpdate::Post(Span<const int64_t> key_counts,
 }
 
 Result<std::vector<GradientMessage>> HostUpdate::Collect() {
+  const PhaseTimer timer(Phase::kCollect);
   ++led_;
   for (int rank = 0; rank < static_cast<int>(settings_.local_ranks); ++rank) {
     if (static_cast<size_t>(rank) == readers_.size()) {
@@ -171,6 +173,7 @@ Status HostUpdate::Stage(const std::vector<GradientMessage>& messages,
                               CreateJournal(Path(""), token_, settings_, tables));
     update_ = std::make_unique<TableUpdate>(std::move(journal));
   }
+  const PhaseTimer timer(Phase::kPlan);
   return update_->Stage(messages, tables, parallel_for);
 }
 
@@ -186,8 +189,7 @@ Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,
   int64_t row_floats = 0;
   for (const TableWriter* table : tables) {
     // Of the optimizer with most state: it may be set later.
-    row_floats =
-        std::max(row_floats, table->dim() + MaxStateFloats(table->dim()) + kHistoryFloats);
+    row_floats = std::max(row_floats, table->dim() + MaxStateFloats(table->dim()) + kHistoryFloats);
   }
   return UpdateJournal::Create(path, token, settings, row_floats);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/util/fault_point.h"
+#include "core/util/phase_times.h"
 
 namespace tfhybrid {
 namespace {
@@ -85,6 +86,7 @@ Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWr
   TFHYBRID_FAULT_POINT();
   TFHYBRID_RETURN_IF_ERROR(Begin(numbers, tables));
   TFHYBRID_FAULT_POINT();
+  const PhaseTimer timer(Phase::kApply);
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
   return Status::Ok();
@@ -120,8 +122,7 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
   starts_.clear();
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
-    starts_.push_back(
-        {static_cast<int64_t>(beginning.rows), {beginning.version, beginning.time}});
+    starts_.push_back({static_cast<int64_t>(beginning.rows), {beginning.version, beginning.time}});
   }
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Keys()));
@@ -190,8 +191,9 @@ void TableUpdate::Admit(const TableWriter& table, const Start& start, Unit* unit
   for (size_t i = 0; i < positions.size(); ++i) {
     const int64_t waits = found.rows[i];
     const bool is_new = unit->rows.rows[static_cast<size_t>(positions[i])] == KeyIndex::kMissing;
-    const float count =
-        waits == KeyIndex::kMissing ? 1.0f : CountWith(*waiting->Row(waits).history, start.moment.step);
+    const float count = waits == KeyIndex::kMissing
+                            ? 1.0f
+                            : CountWith(*waiting->Row(waits).history, start.moment.step);
     if (is_new && count < static_cast<float>(table.policy().admission)) {
       unit->waiting.push_back(candidates[i]);
       continue;
@@ -329,6 +331,7 @@ void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelF
 }
 
 void TableUpdate::Settle(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  const PhaseTimer timer(Phase::kSettle);
   const auto count = static_cast<int64_t>(tables.size());
   parallel_for(count, kSettleCostNs, [&](int64_t begin, int64_t end) {
     for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {

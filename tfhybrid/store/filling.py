@@ -1,0 +1,46 @@
+"""Filling an empty table with rows that another program wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.store.record_file import RecordFile
+from tfhybrid.store.row_block import RowSource
+
+if TYPE_CHECKING:
+    from tfhybrid.store.table import Table
+
+
+def fill(table: Table, source: RecordFile | RowSource) -> None:
+    """Loads rows on the leader; on failure the table is empty.
+
+    Raises:
+        ConfigError: The table has rows.
+        DataError: The source is malformed, does not fit the table, or holds a key twice.
+        CorruptFileError: A binary file is cut short, or holds a key twice.
+    """
+    if table.rows:
+        raise ConfigError(
+            f"A file is loaded into an empty table. Received: table '{table.name}' with "
+            f"{table.rows} rows"
+        )
+    try:
+        if isinstance(source, RecordFile):
+            table.load_records(source)
+        else:
+            _fill_by_blocks(table, source)
+    except BaseException:
+        table.clear()
+        raise
+
+
+def _fill_by_blocks(table: Table, source: RowSource) -> None:
+    count = 0
+    for block in source.blocks(table.dim, table.state_shape):
+        table.write_rows(block)
+        count += len(block.keys)
+    if count != table.rows:
+        raise DataError(
+            f"{source.path} holds a key twice: {count} rows of {table.rows} different keys."
+        )
