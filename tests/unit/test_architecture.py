@@ -33,7 +33,7 @@ ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
 # The last is the facade.
 PYTHON_LEVELS = [
     {"errors", "_version", "_lazy"},
-    {"config", "initializers"},
+    {"config", "initializers", "row_policy"},
     {"ops"},
     {"distributed", "store"},
     {"checkpoint", "data", "export", "layers", "metrics", "optimizers"},

@@ -6,6 +6,7 @@ from tfhybrid.callbacks.compare_replicas import CompareReplicas
 from tfhybrid.callbacks.hot_restart import HotRestart
 from tfhybrid.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfhybrid.callbacks.metric_average import MetricAverage
+from tfhybrid.callbacks.tensor_board import TensorBoard
 
 __all__ = [
     "BroadcastVariables",
@@ -14,4 +15,5 @@ __all__ = [
     "HotRestart",
     "LearningRateWarmup",
     "MetricAverage",
+    "TensorBoard",
 ]

@@ -199,3 +199,33 @@ def test_quantiles_of_no_rows_and_of_none_that_there_are(table) -> None:
     assert np.isnan(table.stats(norm_quantiles=[0.5]).norm_quantiles[0.5])
     with pytest.raises(ConfigError, match=r"from 0 to 1\. Received: norm_quantiles=\[50\]"):
         table.stats(norm_quantiles=[50])
+
+
+def test_rows_are_read_by_key(table) -> None:
+    rows = block([5, INT64.min, 0, -1])
+    table.write_rows(rows)
+    found = table.read([-1, 77, 5, INT64.max, 5], states=True)
+    assert found.keys.tolist() == [-1, 5, 5]
+    np.testing.assert_array_equal(found.embeddings, rows.embeddings[[3, 0, 0]])
+    np.testing.assert_array_equal(found.states, rows.states[[3, 0, 0]])
+    assert found.history is None
+    assert table.read([]).keys.shape == table.read([9]).keys.shape == (0,)
+    assert table.read([5]).states is None
+    with pytest.raises(ConfigError, match="Keys are whole numbers"):
+        table.read([1.5])
+
+
+def test_histories_are_read_and_written_by_key() -> None:
+    config = tfhybrid.TableConfig(DIM, eviction=tfhybrid.Eviction(unseen_steps=9))
+    table = Table("forgets", config)
+    history = np.array([(2.0, 7, -5), (1.0, 8, 2**40)], native.HISTORY)
+    embeddings = np.ones((2, DIM), np.float32)
+    table.write_rows(RowBlock(np.array([3, 4]), embeddings, None, history))
+    table.write_rows(RowBlock(np.array([5]), embeddings[:1], None))
+    found = table.read([4, 6, 3, 5], states=True)
+    assert found.keys.tolist() == [4, 3, 5]
+    assert found.history.tolist() == [*history[::-1].tolist(), (1.0, 0, native.NO_TIME)]
+    table.remove_keys(np.array([3, 6, 3]))
+    assert table.read([3, 4, 5]).keys.tolist() == [4, 5]
+    with pytest.raises(ConfigError, match=r"and a history \[n\]"):
+        table.write_rows(RowBlock(np.array([5]), embeddings[:1], None, history))

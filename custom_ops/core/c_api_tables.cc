@@ -1,0 +1,296 @@
+// The C interface of tables.
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/c_api.h"
+#include "core/c_api_guard.h"
+#include "core/checkpoint/record_file.h"
+#include "core/checkpoint/table_file.h"
+#include "core/process_store.h"
+#include "core/store/table_digest.h"
+
+namespace tfhybrid {
+namespace {
+
+// As Guarded, for a body that wants the table of that name.
+template <typename Body>
+int WithTable(const char* name, const Body& body) {
+  return Guarded([&]() -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, OpenTableNamed(name));
+    return body(table.get());
+  });
+}
+
+// As WithTable, for a body that wants the writer, held for the call.
+template <typename Body>
+int WithWriter(const char* name, const Body& body) {
+  return WithTable(name, [&](OpenTable* table) -> Status {
+    if (table->writer == nullptr) {
+      return Status::Error(StatusCode::kFailedPrecondition,
+                           "Only the leader (local rank 0) writes ", "table '", name, "'");
+    }
+    TFHYBRID_RETURN_IF_ERROR(WaitUntilDone(*table, table->posted));
+    const std::lock_guard<std::mutex> guard(table->writing);
+    return body(table->writer.get());
+  });
+}
+
+Status CheckLeads(const OpenTable& table) {
+  if (table.writer != nullptr) return Status::Ok();
+  return Status::Error(StatusCode::kFailedPrecondition,
+                       "Only the leader (local rank 0) sees optimizer state and histories");
+}
+
+}  // namespace
+}  // namespace tfhybrid
+
+using tfhybrid::Span;
+using tfhybrid::Status;
+
+int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
+  return tfhybrid::Guarded([&]() -> Status {
+    const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
+    if (store == nullptr) return tfhybrid::OpenTableNamed(config->name).status();
+    const tfhybrid::Initializer initializer = {
+        static_cast<tfhybrid::InitializerKind>(config->initializer), config->initializer_a,
+        config->initializer_b};
+    const tfhybrid_row_policy& policy = config->policy;
+    const tfhybrid::RowPolicy rows = {static_cast<tfhybrid::PolicyKind>(policy.kind),
+                                      policy.admission,
+                                      policy.slices_log2,
+                                      policy.frequent_stay,
+                                      policy.unseen_steps,
+                                      policy.unseen_time,
+                                      policy.half_life,
+                                      policy.min_frequency,
+                                      policy.min_norm,
+                                      policy.max_rows,
+                                      policy.waiting_steps};
+    return store
+        ->OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
+        .status();
+  });
+}
+
+int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_config* config) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    return writer->SetOptimizer({static_cast<tfhybrid::OptimizerKind>(config->kind),
+                                 config->initial_accumulator_value, config->epsilon, config->flags,
+                                 config->beta_1, config->beta_2, config->momentum, config->rho,
+                                 config->l1, config->l2, config->l2_shrinkage, config->beta,
+                                 config->weight_decay, config->penalty_l1, config->penalty_l2});
+  });
+}
+
+int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    const tfhybrid::TableStats found = open->reader->Stats();
+    *stats = {found.rows,
+              found.version,
+              found.chunks,
+              found.index_slots,
+              found.embedding_bytes,
+              found.state_bytes,
+              found.history_bytes,
+              found.index_bytes,
+              found.bytes,
+              found.evicted,
+              open->keys,
+              open->distinct_keys};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_count_nan(const char* table, int64_t* rows) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    TFHYBRID_ASSIGN_OR_RETURN(*rows, open->reader->CountNanRows());
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_digest(const char* table, uint64_t* digest) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    TFHYBRID_ASSIGN_OR_RETURN(*digest, tfhybrid::TableDigest(open));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
+                          float* embeddings) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
+  });
+}
+
+int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
+                             float* embeddings, float* states, void* histories) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
+    if (states == nullptr && histories == nullptr) return Status::Ok();
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
+    const std::lock_guard<std::mutex> guard(open->writing);
+    if (states != nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(open->writer->ReadState(first, count, states));
+    }
+    if (histories == nullptr) return Status::Ok();
+    return open->writer->ReadHistory(first, count, static_cast<tfhybrid::RowHistory*>(histories));
+  });
+}
+
+int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* keys, uint8_t* found,
+                             float* embeddings, float* states, void* histories) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    const Span<const int64_t> wanted(keys, count);
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    TFHYBRID_RETURN_IF_ERROR(open->reader->FindKeys(wanted, found));
+    TFHYBRID_RETURN_IF_ERROR(open->reader->Lookup(wanted, embeddings));
+    if (states == nullptr && histories == nullptr) return Status::Ok();
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
+    const std::lock_guard<std::mutex> guard(open->writing);
+    open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
+                              const float* embeddings, const float* states, const void* histories) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
+                             static_cast<const tfhybrid::RowHistory*>(histories),
+                             tfhybrid::RunInline);
+  });
+}
+
+int tfhybrid_table_remove_keys(const char* table, int64_t count, const int64_t* keys) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    return writer->RemoveKeys(Span<const int64_t>(keys, count));
+  });
+}
+
+int tfhybrid_table_clear(const char* table) {
+  return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
+}
+
+int tfhybrid_table_reserve(const char* table, int64_t rows) {
+  return tfhybrid::WithWriter(table,
+                              [&](tfhybrid::TableWriter* writer) { return writer->Reserve(rows); });
+}
+
+int tfhybrid_table_load_records(const char* table, const char* path,
+                                const tfhybrid_record_schema* schema, int64_t* rows) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        *rows, tfhybrid::LoadRecordFile(path,
+                                        {schema->header_bytes, schema->record_bytes,
+                                         schema->key_offset, schema->embedding_offset},
+                                        writer));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_set_version(const char* table, uint64_t version) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    if (open->writer != nullptr) {
+      const std::lock_guard<std::mutex> guard(open->writing);
+      open->writer->PublishVersion(version);
+    }
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, version));
+    open->posted = version;
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_decay(const char* table, double* decay) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+    *decay = open->reader->decay();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_set_decay(const char* table, double decay) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    if (!(decay > 0.0 && decay <= 1.0) || writer->rows() != 0) {
+      return Status::Error(tfhybrid::StatusCode::kInvalidArgument,
+                           "The decay of an empty table lies above 0, up to 1. Received: ", decay,
+                           " for ", writer->rows(), " rows");
+    }
+    writer->SetInitialDecay(decay);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_set_event_time(const char* table, int64_t time) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+    writer->SetEventTime(time);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_track_changes(const char* table) {
+  return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) {
+    writer->TrackChanges();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_table* frozen) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
+                              writer->Freeze(only_changed != 0));
+    *frozen = {
+        made->table_rows(),    static_cast<int64_t>(made->version()),        made->parts(),
+        made->whole() ? 1 : 0, static_cast<int64_t>(made->removed().size()), made->event_time(),
+        made->decay()};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
+                              tfhybrid_table_file* file) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    std::shared_ptr<tfhybrid::FrozenTable> frozen;
+    {
+      // For a moment only: updates go on while the file is written.
+      const std::lock_guard<std::mutex> guard(open->writing);
+      if (open->writer != nullptr) frozen = open->writer->frozen();
+    }
+    if (frozen == nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
+                           "' is not frozen");
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(const tfhybrid::TableFile made,
+                              path == nullptr ? tfhybrid::DescribeTableFile(frozen.get(), part)
+                                              : tfhybrid::WriteTableFile(frozen.get(), part, path));
+    *file = {made.rows, made.bytes, made.digest, made.crc};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_removed_keys(const char* table, int64_t* keys) {
+  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+    if (writer->frozen() == nullptr) {
+      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
+                           "' is not frozen");
+    }
+    const std::vector<int64_t>& removed = writer->frozen()->removed();
+    std::copy(removed.begin(), removed.end(), keys);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_thaw(const char* table) {
+  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+    const std::lock_guard<std::mutex> guard(open->writing);
+    if (open->writer != nullptr) open->writer->Thaw();
+    return Status::Ok();
+  });
+}

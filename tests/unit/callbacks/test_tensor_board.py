@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.errors import ConfigError
+from tfhybrid.store.native import PHASES
+
+pytestmark = pytest.mark.usefixtures("job")
+
+STEPS, EVERY = 10, 4
+
+
+def read(directory: Path) -> dict[str, dict[int, float]]:
+    """Returns what was written by tag and step."""
+    found: dict[str, dict[int, float]] = {}
+    for path in directory.iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            for value in event.summary.value:
+                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
+    return found
+
+
+@pytest.fixture
+def written(tmp_path) -> dict[str, dict[int, float]]:
+    """Each step has three keys, one of them twice: step `s` has `s`, `s + 1` and 1000."""
+    config = tfhybrid.TableConfig(
+        2, admission=2, eviction=tfhybrid.Eviction(unseen_steps=3, every=1)
+    )
+    layer = tfhybrid.layers.Embedding(config, name="item")
+    inputs = keras.Input((4,), dtype="int64")
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs))))
+    model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
+    steps = np.arange(STEPS)
+    keys = np.stack([steps, steps + 1, steps + 1, np.full(STEPS, 1000)], axis=1)
+    board = tfhybrid.callbacks.TensorBoard(tmp_path, every=EVERY, norm_quantiles=(0.5, 1))
+    model.fit(
+        keys, np.ones(STEPS), batch_size=1, shuffle=False, epochs=1, verbose=0, callbacks=[board]
+    )
+    written = read(tmp_path)
+    (block,) = layer.table.blocks()
+    norms = np.linalg.norm(block.embeddings, axis=1)
+    assert written["item/norm/1"][STEPS] == pytest.approx(norms.max())
+    assert written["item/norm/0.5"][STEPS] == pytest.approx(np.median(norms))
+    return written
+
+
+def test_tables_are_written_every_so_many_steps_and_at_the_end_of_an_epoch(written) -> None:
+    assert list(written["item/rows"]) == [4, 8, 10]
+    # Key k is admitted in step k (its second), and goes three steps after: four rows remain.
+    assert written["item/rows"] == {4: 4, 8: 4, 10: 4}
+    assert written["item/waiting_keys"] == {4: 2, 8: 2, 10: 2}
+    assert written["item/new_keys"] == {4: 4 / 4, 8: 1, 10: 1}
+    assert written["item/evicted_keys"] == {4: 0, 8: 1, 10: 1}
+    assert set(written["item/unique_ratio"].values()) == {0.75}
+    assert all(written["item/bytes"][step] > 0 for step in (4, 8, 10))
+
+
+def test_phases_are_written_in_milliseconds_of_a_step(written) -> None:
+    assert {tag.removeprefix("phase_ms/") for tag in written if "phase_ms" in tag} == set(PHASES)
+    for phase in ("lookup", "sum", "post", "plan", "apply", "settle"):
+        assert all(0 < ms < 1e4 for ms in written[f"phase_ms/{phase}"].values()), phase
+    assert set(written["phase_ms/exchange"].values()) == {0}
+
+
+def test_it_wants_a_number_of_steps(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"at least 1\. Received: every=0"):
+        tfhybrid.callbacks.TensorBoard(tmp_path, every=0)

@@ -1,0 +1,127 @@
+"""What the tables and the phases of a step tell, for TensorBoard."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.errors import ConfigError
+from tfhybrid.metrics import phase_times
+from tfhybrid.store import TableStats
+
+
+class TensorBoard(keras.callbacks.Callback):
+    """Writes statistics of tables and times of phases, beside what Keras's own `TensorBoard` does.
+
+    Rank 0 writes what it knows: tables are the same on every host, unique ratio and times are its
+    own. Under `TABLE/`: `rows`, `bytes`, `waiting_keys`, by step `new_keys` and `evicted_keys`, and
+    `unique_ratio`: how many different keys a step had, of all. Under `TABLE/norm/`, at the end of
+    an epoch, quantiles of the embeddings' norms. Under `phase_ms/` milliseconds per step:
+
+    | | |
+    | --- | --- |
+    | `wait` | an op waits until the updates before it are applied |
+    | `lookup` | embeddings are read |
+    | `sum` | the rank's gradients are summed by key |
+    | `post` | and posted |
+    | `collect` | the leader waits for the ranks of its host |
+    | `exchange` | hosts exchange what their leaders merged |
+    | `plan` | the leader merges the keys of all, and makes room |
+    | `apply` | makes rows, updates them, and settles |
+    | `settle` | counts waiting keys, and evicts |
+
+    Phases of different threads overlap, and lookups of evaluation count too.
+
+    Args:
+        log_dir: Where to write; TensorBoard reads it.
+        every: In how many steps to write once.
+        norm_quantiles: Which quantiles of norms, from 0 to 1; of a million rows at most.
+
+    Raises:
+        ConfigError: `every` is no number of steps.
+
+    Example:
+
+    ```python
+    model.fit(dataset, callbacks=[tfhybrid.callbacks.TensorBoard("logs/")])
+    ```
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        *,
+        every: int = 100,
+        norm_quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    ) -> None:
+        super().__init__()
+        if not isinstance(every, int) or every < 1:
+            raise ConfigError(f"every is a number of steps, at least 1. Received: every={every!r}")
+        self._log_dir = os.fspath(log_dir)
+        self._every = every
+        self._quantiles = tuple(norm_quantiles)
+        self._begun_at = 0  # the step when it has written last
+        self._times: dict[str, float] = {}
+        self._writer: Any = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Begins to write, on rank 0."""
+        if distributed.rank() == 0:
+            self._writer = tf.summary.create_file_writer(self._log_dir)
+            self._begin()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes every so many steps."""
+        if self._writer is not None and self._step() - self._begun_at >= self._every:
+            self._write(())
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes, quantiles of norms too."""
+        if self._writer is not None:
+            self._write(self._quantiles)
+            self._writer.flush()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Ends to write."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _begin(self) -> None:
+        self._begun_at = self._step()
+        self._times = phase_times()
+
+    def _step(self) -> int:
+        return int(self.model.optimizer.iterations)
+
+    def _write(self, quantiles: Sequence[float]) -> None:
+        steps = max(1, self._step() - self._begun_at)
+        found: dict[str, float] = {}
+        for name, table in tables_of(self.model).items():
+            found |= _of_table(name, table.stats(norm_quantiles=quantiles), steps)
+        for phase, seconds in phase_times().items():
+            found[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
+        with self._writer.as_default(step=self._step()):
+            for tag, value in found.items():
+                if not math.isnan(value):
+                    tf.summary.scalar(tag, value)
+        self._begin()
+
+
+def _of_table(name: str, stats: TableStats, steps: int) -> dict[str, float]:
+    return {
+        f"{name}/rows": stats.rows,
+        f"{name}/bytes": stats.bytes + stats.waiting_bytes,
+        f"{name}/waiting_keys": stats.waiting,
+        f"{name}/new_keys": stats.new_rows / steps,
+        f"{name}/evicted_keys": stats.evicted_rows / steps,
+        f"{name}/unique_ratio": stats.unique_ratio,
+        **{f"{name}/norm/{q}": norm for q, norm in stats.norm_quantiles.items()},
+    }
