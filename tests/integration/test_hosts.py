@@ -49,6 +49,6 @@ def test_a_limited_link_is_slow_and_counts_what_crosses_it() -> None:
 
 def test_every_way_between_hosts_gives_the_same_bits_and_the_reference(hosts) -> None:
     job = "tests/integration/jobs/exchange.py"
-    cases = ("sgd:mean", "clipped:frequency")
+    cases = ("sgd:mean", "clipped:frequency", "forgetting")
     output = hosts.horovodrun({"h1": 2, "h2": 2}, job, *cases, timeout=500)
     assert output.count("exact on this rank") == 4

@@ -35,7 +35,7 @@ EXACTNESS = "tests/parallel/test_exactness.py"
 @pytest.mark.parametrize(
     ("ranks", "tests"),
     [
-        (3, [EXACTNESS, "tests/parallel/test_bags.py"]),
+        (3, [EXACTNESS, "tests/parallel/test_bags.py", "tests/parallel/test_forgetting.py"]),
         (4, [EXACTNESS, "-k", "training_equals_the_reference or decay_and_penalties"]),
     ],
     ids=["3", "4"],

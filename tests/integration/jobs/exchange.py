@@ -1,8 +1,9 @@
 """Every way in which gradients travel, on several hosts: the same bits, and those of the reference.
 
-exchange.py [OPTIMIZER:REDUCTION ...]
+exchange.py [OPTIMIZER:REDUCTION | forgetting ...]
 
 OPTIMIZER is one of the click model's, or "clipped": AdamW with penalties and one norm of all.
+"forgetting" trains tables with admission and eviction.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import keras
 import tfhybrid
 from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
+from tests.reference.forgetting_job import ForgettingJob
 from tfhybrid import distributed
 from tfhybrid.store import current_job
 
@@ -60,8 +62,30 @@ def train(optimizer: str, reduction: str, sync: str | None, wire_dtype: str = "f
     return by_leader[0], differences
 
 
+def forget(sync: str | None) -> dict[str, list[int]]:
+    """Returns the digests of tables that forget, equal on all hosts, rows in the same order."""
+    tfhybrid.init()
+    job = ForgettingJob(sync=sync)
+    job.train(1, 3 * STEPS)
+    found = None
+    if current_job().is_leader:
+        rows = {
+            cell: [block.keys.tolist() for block in table.blocks()]
+            for cell, table in job.tables.items()
+        }
+        found = (job.digests(), rows)
+    by_leader = [its for its in distributed.allgather_object(found) if its]
+    assert by_leader == len(by_leader) * by_leader[:1]
+    tfhybrid.shutdown()
+    keras.utils.clear_session()
+    return by_leader[0][0]
+
+
 def main(cases: list[str]) -> None:
     for case in cases:
+        if case == "forgetting":
+            assert len({str(forget(sync)) for sync in SYNCS}) == 1
+            continue
         optimizer, reduction = case.split(":")
         digests = {}
         for sync in SYNCS:
