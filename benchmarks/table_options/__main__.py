@@ -52,28 +52,31 @@ def make_operations(name: str, rows: int) -> dict[str, turns.Operation]:
     return operations
 
 
-def take_turn(operation: turns.Operation, keys: list[tf.Tensor]) -> float:
-    """Returns the median milliseconds of a call; the first does not count."""
+def take_turn(operation: turns.Operation, keys: list[tf.Tensor]) -> list[float]:
+    """Returns the milliseconds of each call; the first does not count."""
     times = []
     for batch in keys:
         start = time.perf_counter()
         operation(batch).numpy()
         times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times[1:])
+    return times[1:]
 
 
-def measure(rows: int, rounds: int, calls: int) -> dict[str, dict[str, float]]:
-    """Returns the median milliseconds of each operation and variant."""
-    sides = {name: make_operations(name, rows) for name in VARIANTS}
-    medians: dict[str, dict[str, float]] = {}
+def measure(
+    rows: int, rounds: int, calls: int, variants: list[str]
+) -> dict[str, dict[str, list[float]]]:
+    """Returns the milliseconds of all calls of each operation and variant."""
+    sides = {name: make_operations(name, rows) for name in variants}
+    found: dict[str, dict[str, list[float]]] = {}
     for operation in ("lookup", "update"):
-        times: dict[str, list[float]] = {name: [] for name in sides}
+        found[operation] = {name: [] for name in sides}
         for first in range(0, rounds * (calls + 1), calls + 1):
             keys = [workload.keys("update", rows, first + call) for call in range(calls + 1)]
             for name, operations in sides.items():
-                times[name].append(take_turn(operations[operation], [*map(tf.constant, keys)]))
-        medians[operation] = {name: statistics.median(found) for name, found in times.items()}
-    return medians
+                found[operation][name] += take_turn(
+                    operations[operation], [*map(tf.constant, keys)]
+                )
+    return found
 
 
 def main() -> None:
@@ -81,16 +84,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.table_options")
     for name, default in (("rows", 2_000_000), ("rounds", 10), ("calls", 10)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS])
     arguments = parser.parse_args()
     tfhybrid.init()
-    medians = measure(**vars(arguments))
-    table = Table("operation", "variant", "ms", "/ plain", box=box.SIMPLE)
-    for operation, of_variant in medians.items():
-        for name, median in of_variant.items():
-            ratio = median / of_variant["plain"]
-            table.add_row(operation, name, f"{median:.2f}", f"{ratio:.2f}")
+    found = measure(**vars(arguments))
+    table = Table("operation", "variant", "ms", "/ first", "p99 ms", box=box.SIMPLE)
+    summary: dict[str, dict[str, dict[str, float]]] = {}
+    for operation, of_variant in found.items():
+        first = statistics.median(next(iter(of_variant.values())))
+        for name, times in of_variant.items():
+            median, p99 = statistics.median(times), statistics.quantiles(times, n=100)[98]
+            summary.setdefault(operation, {})[name] = {"median": median, "p99": p99}
+            table.add_row(operation, name, f"{median:.2f}", f"{median / first:.2f}", f"{p99:.2f}")
     Console().print(table)
-    launch.write_result("table_options", {"setting": vars(arguments), "milliseconds": medians})
+    launch.write_result("table_options", {"setting": vars(arguments), "milliseconds": summary})
 
 
 if __name__ == "__main__":

@@ -173,7 +173,8 @@ TEST_F(CApiTest, OnlyTheLeaderWrites) {
     ExpectCode(refused, tfhybrid_table_clear("item"));
     ExpectCode(refused, tfhybrid_table_set_optimizer("item", &kAdagrad));
     int64_t keys[2];
-    ExpectCode(StatusCode::kOk, tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr, nullptr));
+    ExpectCode(StatusCode::kOk,
+               tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr, nullptr));
     ExpectCode(refused, tfhybrid_table_read_rows("item", 0, 2, keys, found, found, nullptr));
     tfhybrid_store_close(0);
   };

@@ -94,9 +94,9 @@ Result<Content> Read(FrozenTable* table, int64_t part) {
   const std::string header = Header(*table, rows);
   const auto length = static_cast<uint64_t>(header.size());
   const auto start = static_cast<int64_t>(sizeof(length) + header.size());
-  const int64_t row_bytes = static_cast<int64_t>(
-      sizeof(int64_t) + static_cast<size_t>(dim + state) * sizeof(float) +
-      (table->has_history() ? sizeof(RowHistory) : 0));
+  const int64_t row_bytes =
+      static_cast<int64_t>(sizeof(int64_t) + static_cast<size_t>(dim + state) * sizeof(float) +
+                           (table->has_history() ? sizeof(RowHistory) : 0));
   const int64_t bytes = start + rows * row_bytes;
   Content content = {std::make_unique<HugeBuffer>(bytes), {rows, bytes, 0, 0}};
   char* const data = content.buffer->data();

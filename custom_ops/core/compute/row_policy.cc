@@ -33,24 +33,25 @@ bool HasRule(const RowPolicy& policy) {
 }
 
 Status ValidatePolicy(const RowPolicy& policy) {
-  const bool numbers = policy.kind <= PolicyKind::kWaiting && policy.slices_log2 <= kMaxSlicesLog2 && policy.admission <= kMaxAdmission &&
-                       policy.unseen_steps >= 0 && policy.unseen_steps < kMaxSteps &&
-                       policy.waiting_steps >= 0 && policy.waiting_steps < kMaxSteps &&
-                       policy.unseen_time >= 0 && policy.half_life >= 0 &&
-                       IsRate(policy.min_frequency) && IsRate(policy.min_norm) &&
-                       policy.max_rows >= 0;
-  const bool whole = policy.kind != PolicyKind::kNone || (policy.admission <= 1 && !HasRule(policy));
+  const bool numbers =
+      policy.kind <= PolicyKind::kWaiting && policy.slices_log2 <= kMaxSlicesLog2 &&
+      policy.admission <= kMaxAdmission && policy.unseen_steps >= 0 &&
+      policy.unseen_steps < kMaxSteps && policy.waiting_steps >= 0 &&
+      policy.waiting_steps < kMaxSteps && policy.unseen_time >= 0 && policy.half_life >= 0 &&
+      IsRate(policy.min_frequency) && IsRate(policy.min_norm) && policy.max_rows >= 0;
+  const bool whole =
+      policy.kind != PolicyKind::kNone || (policy.admission <= 1 && !HasRule(policy));
   if (numbers && whole) return Status::Ok();
-  return Status::Error(StatusCode::kInvalidArgument,
-                       "A policy of rows has up to 2^20 slices, admission after at most 2^20 "
-                       "updates, fewer than 2^31 steps, nothing negative, and a history. Received: "
-                       "slices_log2=",
-                       policy.slices_log2, ", admission=", policy.admission,
-                       ", unseen_steps=", policy.unseen_steps,
-                       ", waiting_steps=", policy.waiting_steps, ", unseen_time=", policy.unseen_time, ", half_life=", policy.half_life,
-                       ", min_frequency=", policy.min_frequency, ", min_norm=", policy.min_norm,
-                       ", max_rows=", policy.max_rows, ", kind=",
-                       static_cast<uint32_t>(policy.kind));
+  return Status::Error(
+      StatusCode::kInvalidArgument,
+      "A policy of rows has up to 2^20 slices, admission after at most 2^20 "
+      "updates, fewer than 2^31 steps, nothing negative, and a history. Received: "
+      "slices_log2=",
+      policy.slices_log2, ", admission=", policy.admission, ", unseen_steps=", policy.unseen_steps,
+      ", waiting_steps=", policy.waiting_steps, ", unseen_time=", policy.unseen_time,
+      ", half_life=", policy.half_life, ", min_frequency=", policy.min_frequency,
+      ", min_norm=", policy.min_norm, ", max_rows=", policy.max_rows,
+      ", kind=", static_cast<uint32_t>(policy.kind));
 }
 
 float Frequency(const RowPolicy& policy, const RowHistory& history, const Moment& now) {
@@ -106,9 +107,9 @@ int64_t FindSurplus(const RowPolicy& policy, const Moment& now, std::vector<Slic
   const auto before = [&](const SliceRow& a, const SliceRow& b) { return order(a) < order(b); };
   std::nth_element(rows->begin(), rows->begin() + (count - share), rows->end(), before);
   // Keys of the update itself are the last of the recent; of the frequent they may be the first.
-  const auto stay = std::stable_partition(
-      rows->begin(), rows->begin() + (count - share),
-      [&](const SliceRow& row) { return Age(row.history, now) != 0; });
+  const auto stay =
+      std::stable_partition(rows->begin(), rows->begin() + (count - share),
+                            [&](const SliceRow& row) { return Age(row.history, now) != 0; });
   return stay - rows->begin();
 }
 

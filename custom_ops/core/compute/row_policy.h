@@ -36,9 +36,9 @@ struct RowPolicy {
   uint32_t slices_log2 = 0;    // each key is examined once in 2^slices_log2 updates
   uint32_t frequent_stay = 0;  // of a slice that is too full: not 0 if the frequent keys stay
   // Evicted is a key that
-  int64_t unseen_steps = 0;    // was not updated for so many steps
-  int64_t unseen_time = 0;     // or for so much event time
-  int64_t half_life = 0;       // or has a frequency, which halves at each multiple of so many steps,
+  int64_t unseen_steps = 0;  // was not updated for so many steps
+  int64_t unseen_time = 0;   // or for so much event time
+  int64_t half_life = 0;     // or has a frequency, which halves at each multiple of so many steps,
   double min_frequency = 0.0;  // below this
   double min_norm = 0.0;       // or an embedding with a norm below this
   int64_t max_rows = 0;        // or is one too many: slices share this number evenly
@@ -54,8 +54,8 @@ bool HasRule(const RowPolicy& policy);
 
 // What is known of a row's past; a part of it, as its optimizer state is.
 struct RowHistory {
-  float frequency = 0.0f;  // updates, those before each multiple of the half-life worth half
-  uint32_t last_step = 0;  // the last update, modulo 2^32
+  float frequency = 0.0f;       // updates, those before each multiple of the half-life worth half
+  uint32_t last_step = 0;       // the last update, modulo 2^32
   int64_t last_time = kNoTime;  // event time then
 };
 static_assert(sizeof(RowHistory) == 16);

@@ -15,7 +15,8 @@
 //      before the key (acquire).
 //   2. Between a key's home bucket and its own every bucket is full, of taken and freed slots. So
 //      a probe ends at the first bucket whose last slot is empty.
-//   3. At most 3/4 of the slots are taken or freed. So there is an empty slot, and every probe ends.
+//   3. At most 3/4 of the slots are taken or freed. So there is an empty slot, and every probe
+//   ends.
 //   4. A row is complete, and counted by TableCounters::rows, before its number appears here
 //      (TableWriter::AddRows).
 // A writer killed between the two stores of (1) leaves a free slot with a stray key: harmless, the

@@ -148,7 +148,8 @@ Status TableWriter::CompleteIndex() {
   }
   for (const int64_t row : missing) {
     const RowLocator::Place place = locator_.Locate(row);
-    index_freed_ += index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
+    index_freed_ +=
+        index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
     TFHYBRID_FAULT_POINT();
   }
   return Status::Ok();

@@ -112,11 +112,10 @@ Status TableWriter::AddHistory(int64_t number, Chunk* chunk) const {
   const int64_t rows = locator_.ChunkRows(number);
   TFHYBRID_ASSIGN_OR_RETURN(
       chunk->history,
-      CreateSegment(
-          paths_.History(number),
-          {SegmentKind::kHistory, table()->header.token, static_cast<uint64_t>(number)},
-          StateChunkBytes(rows, kHistoryFloats),
-          "table '" + name() + "', histories of " + std::to_string(rows) + " rows"));
+      CreateSegment(paths_.History(number),
+                    {SegmentKind::kHistory, table()->header.token, static_cast<uint64_t>(number)},
+                    StateChunkBytes(rows, kHistoryFloats),
+                    "table '" + name() + "', histories of " + std::to_string(rows) + " rows"));
   auto* header = reinterpret_cast<ChunkSegment*>(chunk->history.mutable_data());
   header->rows = static_cast<uint64_t>(rows);
   header->row_floats = static_cast<uint64_t>(kHistoryFloats);
@@ -225,8 +224,7 @@ void TableWriter::GrowAhead(int64_t created) {
   const int64_t capacity = locator_.Capacity(chunks);
   const int64_t last_chunk = locator_.ChunkRows(chunks - 1);
   const bool chunk_soon = capacity - rows() < std::max(last_chunk / 4, 2 * created);
-  const bool index_soon =
-      rows() + index_freed_ + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
+  const bool index_soon = rows() + index_freed_ + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
   try {
     if (chunk_soon && !next_chunk_.valid() &&
         RowChunkBytes(locator_.ChunkRows(chunks), dim()) >= kWorthAThread) {

@@ -1,4 +1,5 @@
-// Admission and eviction. How waiting keys are counted, and how a table loses rows: the rules find them, and the last row takes the place of each.
+// Admission and eviction. How waiting keys are counted, and how a table loses rows: the rules find
+// them, and the last row takes the place of each.
 #include <algorithm>
 #include <cassert>
 #include <cstring>

@@ -103,8 +103,8 @@ class TableUpdate {
   float Scale(uint32_t count) const;
 
   UpdateJournal journal_;
-  int64_t samples_ = 0;  // of the batches of all ranks
-  bool skip_ = false;    // whether a rank's gradients are not finite
+  int64_t samples_ = 0;        // of the batches of all ranks
+  bool skip_ = false;          // whether a rank's gradients are not finite
   std::vector<Start> starts_;  // by table
   std::vector<Unit> units_;
   std::vector<RowUpdate> row_updates_;  // by table

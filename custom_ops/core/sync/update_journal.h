@@ -143,7 +143,8 @@ class JournalLane {
     TFHYBRID_FAULT_POINT();
     CopyFloats(copy_ + row.dim, row.state_floats, row.state);
     if (row.history != nullptr) {
-      std::memcpy(static_cast<void*>(row.history), copy_ + row.dim + row.state_floats, sizeof(RowHistory));
+      std::memcpy(static_cast<void*>(row.history), copy_ + row.dim + row.state_floats,
+                  sizeof(RowHistory));
     }
   }
 

@@ -79,10 +79,10 @@ class PolicyModel {
   double Frequency(const Past& past, const Moment& now) const {
     double sum = 0.0;
     for (const uint64_t step : past.steps) {
-      const uint64_t halvings =
-          policy_.half_life == 0 ? 0
-                                 : now.step / static_cast<uint64_t>(policy_.half_life) -
-                                       step / static_cast<uint64_t>(policy_.half_life);
+      const uint64_t halvings = policy_.half_life == 0
+                                    ? 0
+                                    : now.step / static_cast<uint64_t>(policy_.half_life) -
+                                          step / static_cast<uint64_t>(policy_.half_life);
       sum += std::pow(0.5, static_cast<double>(halvings));
     }
     return sum;

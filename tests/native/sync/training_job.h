@@ -195,8 +195,7 @@ inline std::string PolicyDifference(const TableWriter& writer, const TrainingMod
   if (writer.waiting() == nullptr) return difference;
   // Without a half-life, as those of the model that wait are of one step each.
   PolicyModel plain{RowPolicy()};
-  difference +=
-      HistoryDifference(*writer.waiting(), plain, policy.waiting(), model.now(), false);
+  difference += HistoryDifference(*writer.waiting(), plain, policy.waiting(), model.now(), false);
   if (writer.waiting()->version() != model.version()) difference += "version of the waiting; ";
   return difference;
 }
