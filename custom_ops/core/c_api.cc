@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -12,6 +13,8 @@
 
 #include "core/c_api_guard.h"
 #include "core/process_store.h"
+#include "core/store/segment.h"
+#include "core/store/store_report.h"
 #include "core/sync/recovery.h"
 #include "core/sync/roll_forward.h"
 #include "core/util/crc32c.h"
@@ -39,6 +42,31 @@ int WithKept(const Body& body) {
     if (kept != nullptr) return body(store, kept.get());
     return Status::Error(StatusCode::kNotFound, "This rank keeps no state");
   });
+}
+
+// As tfhybrid_report_stores() says.
+std::string TextOf(const std::vector<StoreReport>& stores) {
+  std::ostringstream text;
+  for (const StoreReport& store : stores) {
+    text << "store\t" << PercentEncode(store.job) << '\t' << PercentEncode(store.directory) << '\t'
+         << store.bytes << '\t' << PercentEncode(store.problem) << '\n';
+    for (const RankReport& rank : store.ranks) {
+      text << "rank\t" << rank.local_rank << '\t' << static_cast<int>(rank.state.state) << '\t'
+           << PercentEncode(rank.state.description) << '\n';
+    }
+    for (const TableReport& table : store.tables) {
+      const TableStats& stats = table.stats;
+      text << "table\t" << PercentEncode(table.name) << '\t' << PercentEncode(table.problem) << '\t'
+           << table.dim << '\t' << static_cast<uint32_t>(table.optimizer);
+      for (const int64_t number : {stats.rows, stats.version, stats.chunks, stats.index_slots,
+                                   stats.embedding_bytes, stats.state_bytes, stats.history_bytes,
+                                   stats.index_bytes, stats.bytes, stats.evicted}) {
+        text << '\t' << number;
+      }
+      text << '\n';
+    }
+  }
+  return text.str();
 }
 
 }  // namespace
@@ -85,6 +113,22 @@ int tfhybrid_store_recover(const char* shm_directory, const char* job, const cha
         tfhybrid::RecoverStore({shm_directory, job, 0, description, 0}, tfhybrid::RunInline));
     *token = store->token();
     tfhybrid::SetProcessStore(std::move(store));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_report_stores(const char* shm_directory, const char** report) {
+  return tfhybrid::Guarded([&]() -> Status {
+    static std::string text;
+    text = tfhybrid::TextOf(tfhybrid::ReportStores(shm_directory));
+    *report = text.c_str();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_remove_store(const char* shm_directory, const char* job, int64_t* bytes) {
+  return tfhybrid::Guarded([&]() -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(*bytes, tfhybrid::RemoveStore(shm_directory, job));
     return Status::Ok();
   });
 }

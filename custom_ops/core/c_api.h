@@ -107,6 +107,15 @@ TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* j
                                         const char** reclaimed);
 /* `leave`: not 0 to leave the store behind for a job that is started again. */
 TFHYBRID_EXPORT void tfhybrid_store_close(int leave);
+/* The stores of this user on this host, of whatever jobs, in lines of fields with tabs between
+   them; texts are %-encoded. It stays valid until the next call. store  JOB  DIRECTORY  BYTES
+   PROBLEM rank   LOCAL_RANK  STATE (tfhybrid::HolderState)  DESCRIPTION table  NAME  PROBLEM  DIM
+   OPTIMIZER (tfhybrid::OptimizerKind)  and tfhybrid_table_stats, in order, up to `evicted` Ranks
+   and tables follow their store. */
+TFHYBRID_EXPORT int tfhybrid_report_stores(const char* shm_directory, const char** report);
+/* Removes the store of a job whose processes are all dead. */
+TFHYBRID_EXPORT int tfhybrid_remove_store(const char* shm_directory, const char* job,
+                                          int64_t* bytes);
 /* What became of a rank of this host: `*state` is a tfhybrid::HolderState, `*description` what the
    rank says of itself, valid until the calling thread's next call. */
 TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, const char** description);

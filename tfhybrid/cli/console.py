@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -51,6 +52,20 @@ def show_json(value: Any) -> None:
 def show_error(message: str) -> None:
     """Writes an error as one line on standard error."""
     _errors.print(Text.assemble(("Error: ", "bold red"), plain(message)), soft_wrap=True)
+
+
+@contextmanager
+def live() -> Iterator[Callable[[Table], None]]:
+    """Shows a table that changes: in place on a terminal, elsewhere one after the other.
+
+    Yields:
+        A function that is called with the table as it is now.
+    """
+    if not _output.is_terminal:
+        yield _output.print
+        return
+    with Live(console=_output, auto_refresh=False) as screen:
+        yield lambda table: screen.update(table, refresh=True)
 
 
 @contextmanager

@@ -8,8 +8,9 @@ import typer
 from typer.core import TyperGroup
 
 from tfhybrid._version import __version__
-from tfhybrid.cli import checkpoint
+from tfhybrid.cli import checkpoint, store
 from tfhybrid.cli.console import show_error
+from tfhybrid.cli.top import top
 from tfhybrid.errors import TfhybridError
 
 
@@ -30,6 +31,8 @@ app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
 app.add_typer(checkpoint.app, name="checkpoint")
+app.add_typer(store.app, name="store")
+app.command()(top)
 
 
 def _show_version(wanted: bool) -> None:

@@ -9,6 +9,7 @@ import ctypes
 import enum
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -263,6 +264,21 @@ def recover_store(directory: str, job: str, description: str) -> int:
         ctypes.byref(token),
     )
     return token.value
+
+
+def report_stores(directory: str) -> list[list[str]]:
+    """Returns what `tfhybrid_report_stores` says: lines of fields, decoded."""
+    report = ctypes.c_char_p()
+    call("report_stores", directory.encode(), ctypes.byref(report))
+    lines = (report.value or b"").decode(errors="replace").split("\n")[:-1]
+    return [[unquote(field) for field in line.split("\t")] for line in lines]
+
+
+def remove_store(directory: str, job: str) -> int:
+    """Removes the store of a dead job; returns its bytes."""
+    size = ctypes.c_int64()
+    call("remove_store", directory.encode(), job.encode(), ctypes.byref(size))
+    return size.value
 
 
 def store_versions() -> dict[str, int]:

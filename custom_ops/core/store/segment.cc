@@ -10,24 +10,6 @@
 namespace tfhybrid {
 namespace {
 
-// File names keep letters, digits, '-', '_' and what is not ASCII; any other byte becomes %XX.
-std::string Encode(const std::string& name) {
-  std::string encoded;
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool kept = byte >= 0x80 || (byte >= '0' && byte <= '9') ||
-                      ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') || c == '-' || c == '_';
-    if (kept) {
-      encoded += c;
-    } else {
-      char escaped[4];
-      std::snprintf(escaped, sizeof(escaped), "%%%02X", byte);
-      encoded += escaped;
-    }
-  }
-  return encoded;
-}
-
 Status Damaged(const std::string& path, const char* what, uint64_t wanted, uint64_t received) {
   return Status::Error(StatusCode::kDataLoss, path, " is damaged: wanted ", what, " ", wanted,
                        ". Received: ", received);
@@ -63,8 +45,25 @@ Status CheckSegment(const std::string& path, const SegmentIdentity& identity, in
 
 }  // namespace
 
+std::string PercentEncode(const std::string& name) {
+  std::string encoded;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool kept = byte >= 0x80 || (byte >= '0' && byte <= '9') ||
+                      ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z') || c == '-' || c == '_';
+    if (kept) {
+      encoded += c;
+    } else {
+      char escaped[4];
+      std::snprintf(escaped, sizeof(escaped), "%%%02X", byte);
+      encoded += escaped;
+    }
+  }
+  return encoded;
+}
+
 TablePaths::TablePaths(const std::string& directory, const std::string& table_name)
-    : prefix_(directory + "/" + Encode(table_name)) {}
+    : prefix_(directory + "/" + PercentEncode(table_name)) {}
 
 uint32_t SegmentCrc(const SegmentHeader& header, const void* constants, int64_t constants_bytes) {
   SegmentHeader copy = header;

@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/store/store_files.h"
 #include "core/util/hash.h"
 
 namespace tfhybrid {
@@ -21,14 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr int kAttachPollMs = 2;
 constexpr int kMaxJobName = 64;
-
-std::string Prefix(const std::string& shm_directory) {
-  return (fs::path(shm_directory) / ("tfhybrid-" + std::to_string(geteuid()))).string();
-}
-
-std::string LockPath(const std::string& directory, int local_rank) {
-  return directory + "/rank-" + std::to_string(local_rank);
-}
 
 Status CheckJob(const std::string& job) {
   const bool legal = !job.empty() && job.size() <= kMaxJobName &&
@@ -40,46 +33,13 @@ Status CheckJob(const std::string& job) {
                        " letters, digits, '.', '_' or '-'. Received: '", job, "'");
 }
 
-// The descriptions of the living processes of a store, "; " between them; empty if all are dead.
-std::string LivingProcesses(const std::string& directory) {
-  std::string living;
-  std::error_code error;
-  fs::directory_iterator entries(directory, error);
-  // In doubt they live: the stores of the dead are removed. By number: a category of errors that
-  // another library brings along is not equal to ours.
-  if (error && error.value() != ENOENT) return error.message();
-  for (const auto& entry : entries) {
-    const std::string path = entry.path().string();
-    if (entry.path().filename().string().rfind("rank-", 0) != 0 || !IsAlive(path)) continue;
-    living += (living.empty() ? "" : "; ") + DescribeHolder(path);
-  }
-  return living;
-}
-
-int64_t BytesIn(const std::string& directory) {
-  int64_t bytes = 0;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
-    bytes += static_cast<int64_t>(entry.file_size(ignored));
-  }
-  return bytes;
-}
-
 // Removes every store of this user whose processes are all dead. REQUIRES: the HostMutex is held.
 void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* reclaimed) {
-  const std::string prefix = Prefix(shm_directory) + "-";
-  std::vector<std::string> dead;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(shm_directory, ignored)) {
-    const std::string path = entry.path().string();
-    struct stat info;
-    const bool ours = path.rfind(prefix, 0) == 0 && lstat(path.c_str(), &info) == 0 &&
-                      S_ISDIR(info.st_mode) && info.st_uid == geteuid();
-    if (ours && LivingProcesses(path).empty()) dead.push_back(path);
-  }
-  for (const std::string& path : dead) {
+  for (const std::string& path : StoreDirectories(shm_directory)) {
+    if (!LivingProcesses(path).empty()) continue;
     const int64_t bytes = BytesIn(path);
-    const std::string holder = DescribeHolder(LockPath(path, 0));
+    const std::string holder = DescribeHolder(RankPath(path, 0));
     fs::remove_all(path, ignored);
     reclaimed->push_back(path + ": " + std::to_string(bytes) + " bytes left by " + holder);
   }
@@ -148,10 +108,10 @@ void OpenTable::SetPosted(uint64_t version) {
 Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
                                              std::vector<std::string>* reclaimed) {
   TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
-  const HostMutex mutex(Prefix(config.shm_directory) + ".lock");
+  const HostMutex mutex(StorePrefix(config.shm_directory) + ".lock");
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
   ReclaimDead(config.shm_directory, reclaimed);
-  const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
+  const std::string directory = StorePrefix(config.shm_directory) + "-" + config.job;
   if (mkdir(directory.c_str(), 0700) != 0) {
     if (errno != EEXIST) {
       return Status::Error(StatusCode::kSystem, "Cannot create ", directory, ": ",
@@ -164,7 +124,7 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
                          config.shm_directory);
   }
   TFHYBRID_ASSIGN_OR_RETURN(LivenessLock alive,
-                            LivenessLock::Acquire(LockPath(directory, 0), config.description));
+                            LivenessLock::Acquire(RankPath(directory, 0), config.description));
   // Under a temporary name until it is complete: to a new leader no store is better than half of
   // one.
   const std::string temporary = directory + "/store.new";
@@ -191,9 +151,9 @@ Result<std::unique_ptr<Store>> Store::TakeOver(const StoreConfig& config) {
 // Becomes the leader of a dead store. The mutex is held no longer: once this process has its lock
 // nobody takes the store for dead, and ~Store() wants the mutex.
 Result<std::unique_ptr<Store>> Store::Claim(const StoreConfig& config) {
-  const HostMutex mutex(Prefix(config.shm_directory) + ".lock");
+  const HostMutex mutex(StorePrefix(config.shm_directory) + ".lock");
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
-  const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
+  const std::string directory = StorePrefix(config.shm_directory) + "-" + config.job;
   const std::string living = LivingProcesses(directory);
   if (!living.empty()) {
     return Status::Error(StatusCode::kAlreadyExists, "Job '", config.job, "' still runs: ", living);
@@ -207,7 +167,7 @@ Result<std::unique_ptr<Store>> Store::Claim(const StoreConfig& config) {
                             OpenSegment(directory + "/store", {SegmentKind::kStore, taken.token, 0},
                                         sizeof(SegmentHeader)));
   TFHYBRID_ASSIGN_OR_RETURN(LivenessLock alive,
-                            LivenessLock::Acquire(LockPath(directory, 0), config.description));
+                            LivenessLock::Acquire(RankPath(directory, 0), config.description));
   return std::unique_ptr<Store>(new Store(taken, directory, std::move(alive), std::move(segment)));
 }
 
@@ -248,9 +208,9 @@ Status Store::AttachTables() {
 Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
   TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
   // Between finding the store and being counted among its processes nobody may take it for dead.
-  const HostMutex mutex(Prefix(config.shm_directory) + ".lock");
+  const HostMutex mutex(StorePrefix(config.shm_directory) + ".lock");
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
-  const std::string directory = Prefix(config.shm_directory) + "-" + config.job;
+  const std::string directory = StorePrefix(config.shm_directory) + "-" + config.job;
   Result<MappedFile> segment = OpenSegment(
       directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(SegmentHeader));
   if (!segment.ok()) {
@@ -263,7 +223,7 @@ Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
   }
   TFHYBRID_ASSIGN_OR_RETURN(
       LivenessLock alive,
-      LivenessLock::Acquire(LockPath(directory, config.local_rank), config.description));
+      LivenessLock::Acquire(RankPath(directory, config.local_rank), config.description));
   return std::unique_ptr<Store>(new Store(config, directory, std::move(alive), segment.Take()));
 }
 
@@ -275,7 +235,7 @@ Store::Store(const StoreConfig& config, std::string directory, LivenessLock aliv
       segment_(std::move(segment)) {}
 
 Store::~Store() {
-  const HostMutex mutex(Prefix(config_.shm_directory) + ".lock");
+  const HostMutex mutex(StorePrefix(config_.shm_directory) + ".lock");
   alive_.Leave();
   std::error_code ignored;
   if (!left_behind_ && mutex.status().ok() && LivingProcesses(directory_).empty()) {
@@ -392,7 +352,7 @@ Result<std::unique_ptr<TableReader>> Store::WaitForTable(const TableConfig& conf
 }
 
 Status Store::CheckRank(int local_rank) const {
-  const std::string path = LockPath(directory_, local_rank);
+  const std::string path = RankPath(directory_, local_rank);
   if (local_rank == config_.local_rank || IsAlive(path)) return Status::Ok();
   return Status::Error(
       StatusCode::kPeerDied, local_rank == 0 ? "The leader of this host " : "A rank of this host ",
@@ -401,7 +361,7 @@ Status Store::CheckRank(int local_rank) const {
 }
 
 RankState Store::StateOf(int local_rank) const {
-  const std::string path = LockPath(directory_, local_rank);
+  const std::string path = RankPath(directory_, local_rank);
   return {StateOfHolder(path), DescribeHolder(path)};
 }
 

@@ -1,0 +1,130 @@
+"""`tfhybrid store`: the tables in this host's memory, of jobs that live and of jobs that died."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+from rich.filesize import decimal
+
+from tfhybrid.cli.console import plain, show, show_json, show_table
+from tfhybrid.config import shm_directory
+from tfhybrid.errors import StoreError
+from tfhybrid.store import native
+from tfhybrid.store.report import StoreReport, report_stores
+
+app = typer.Typer(no_args_is_help=True)
+
+ShmDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--shm-dir", help="Where stores are kept; by default $TFHYBRID_SHM_DIR or /dev/shm."
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+]
+Job = Annotated[str, typer.Argument(help="Name of the job, as `tfhybrid store list` shows it.")]
+
+
+@app.callback()
+def store() -> None:
+    """Look at the tables in this host's memory, and remove what dead jobs left."""
+
+
+@app.command("list")
+def list_(shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
+    """Show this user's stores: their jobs, processes, rows and bytes."""
+    stores = report_stores(shm_dir or shm_directory())
+    if as_json:
+        show_json([as_dict(each) for each in stores])
+        return
+    if not stores:
+        show(f"No stores of this user in {shm_dir or shm_directory()}")
+        return
+    rows = [
+        [
+            each.job,
+            state_text(each),
+            f"{len(each.tables)}",
+            f"{sum(table.rows for table in each.tables):,}",
+            decimal(each.bytes),
+            "; ".join(rank.description for rank in each.ranks) or each.problem,
+        ]
+        for each in stores
+    ]
+    columns = ["job", "state", "tables", "rows", "bytes", "processes"]
+    show_table(columns, rows, text=["job", "state", "processes"])
+
+
+@app.command("show")
+def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
+    """Show a job's tables and ranks on this host."""
+    found = find(job, shm_dir)
+    if as_json:
+        show_json(as_dict(found))
+        return
+    show(plain(f"{found.job} in {found.directory}: {state_text(found)}", "bold"))
+    for rank in found.ranks:
+        show(plain(f"local rank {rank.local_rank}: {rank.state.name.lower()}, {rank.description}"))
+    if found.problem:
+        show(plain(found.problem))
+    show_tables(found)
+
+
+@app.command()
+def remove(job: Job, shm_dir: ShmDirectory = None) -> None:
+    """Remove the store of a job whose processes are all dead, and give its memory back."""
+    size = native.remove_store(shm_dir or shm_directory(), job)
+    show(plain(f"Removed the store of {job}: {decimal(size)}"))
+
+
+def find(job: str, shm_dir: str | None) -> StoreReport:
+    """Returns the store of a job.
+
+    Raises:
+        StoreError: There is none.
+    """
+    directory = shm_dir or shm_directory()
+    stores = report_stores(directory)
+    for each in stores:
+        if each.job == job:
+            return each
+    raise StoreError(
+        f"{directory} has stores of the jobs {[each.job for each in stores]}. Received: {job!r}"
+    )
+
+
+def show_tables(found: StoreReport) -> None:
+    """Writes a line per table."""
+    rows = [
+        [
+            table.name,
+            f"{table.rows:,}",
+            f"{table.version:,}",
+            f"{table.dim}",
+            table.problem or table.optimizer,
+            f"{table.evicted:,}",
+            *map(decimal, (table.embedding_bytes, table.state_bytes, table.index_bytes)),
+            decimal(table.bytes),
+        ]
+        for table in found.tables
+    ]
+    columns = ["table", "rows", "version", "dim", "optimizer", "evicted"]
+    columns += ["embeddings", "state", "index", "in all"]
+    show_table(columns, rows, text=["table", "optimizer"])
+
+
+def state_text(found: StoreReport) -> str:
+    """Returns whether a job runs, in a word."""
+    return "running" if found.living else "dead"
+
+
+def as_dict(found: StoreReport) -> dict[str, Any]:
+    """Returns a report as JSON has it."""
+    report = dataclasses.asdict(found) | {"living": found.living}
+    report["ranks"] = [
+        dataclasses.asdict(rank) | {"state": rank.state.name.lower()} for rank in found.ranks
+    ]
+    return report

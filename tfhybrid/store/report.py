@@ -1,0 +1,93 @@
+"""The stores of a host as somebody sees them who belongs to none of their jobs.
+
+Neither TensorFlow nor Horovod is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from tfhybrid.store import native
+from tfhybrid.store.native import OptimizerKind, RankState
+
+
+@dataclasses.dataclass(frozen=True)
+class RankReport:
+    """A rank of this host: what became of its process, and what it says of itself."""
+
+    local_rank: int
+    state: RankState
+    description: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TableReport:
+    """A table. Bytes are as reserved in shared memory; `evicted` counts since the job began.
+
+    Where `problem` is not empty, the rest is not known.
+    """
+
+    name: str
+    problem: str
+    dim: int
+    optimizer: str
+    rows: int
+    version: int
+    chunks: int
+    index_slots: int
+    embedding_bytes: int
+    state_bytes: int
+    history_bytes: int
+    index_bytes: int
+    bytes: int
+    evicted: int
+
+
+@dataclasses.dataclass
+class StoreReport:
+    """A job's store. Where `problem` is not empty, its tables are not known."""
+
+    job: str
+    directory: str
+    bytes: int
+    problem: str
+    ranks: list[RankReport] = dataclasses.field(default_factory=list)
+    tables: list[TableReport] = dataclasses.field(default_factory=list)
+
+    @property
+    def living(self) -> bool:
+        """Whether a process of the job lives."""
+        return any(rank.state is RankState.LIVING for rank in self.ranks)
+
+
+def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
+    """Returns this user's stores in a directory, living and dead, by name.
+
+    Args:
+        directory: Where stores are kept, as `config.shm_directory` says for this process.
+
+    Example:
+
+    >>> report_stores("/nowhere")
+    []
+    """
+    stores: list[StoreReport] = []
+    for kind, *fields in native.report_stores(os.fspath(directory)):
+        if kind == "store":
+            job, path, size, problem = fields
+            stores.append(StoreReport(job, path, int(size), problem))
+        elif kind == "rank":
+            rank, state, description = fields
+            report = RankReport(int(rank), RankState(int(state)), description.split("\n")[0])
+            stores[-1].ranks.append(report)
+        else:
+            stores[-1].tables.append(_table(fields))
+    return stores
+
+
+def _table(fields: list[str]) -> TableReport:
+    name, problem, dim, optimizer, *numbers = fields
+    kind = int(optimizer)
+    title = OptimizerKind(kind).name.lower() if kind in list(OptimizerKind) else "none"
+    return TableReport(name, problem, int(dim), title, *map(int, numbers))
