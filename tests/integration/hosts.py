@@ -67,6 +67,11 @@ class Hosts:
         """The address of this machine, as hosts see it."""
         return f"10.77.{self._net}.254"
 
+    @property
+    def key(self) -> Path:
+        """The key by which hosts let ssh in."""
+        return self._folder / "key"
+
     def enter(self, name: str) -> list[str]:
         """Returns what goes in front of a command to run it on a host."""
         target = str(self._sshds[name].pid)
@@ -113,7 +118,7 @@ class Hosts:
         horovodrun = [
             str(python.with_name("horovodrun")),
             *("--gloo", "--network-interface", interface, "-np", str(sum(slots.values()))),
-            *("--ssh-identity-file", str(self._folder / "key"), "-H", where),
+            *("--ssh-identity-file", str(self.key), "-H", where),
         ]
         return subprocess.Popen(
             [*self.enter(self.names[0]), *horovodrun, str(python), *command],

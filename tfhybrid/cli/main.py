@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from tfhybrid._version import __version__
 from tfhybrid.cli import checkpoint, store
 from tfhybrid.cli.console import show_error
+from tfhybrid.cli.doctor import doctor
 from tfhybrid.cli.top import top
 from tfhybrid.errors import TfhybridError
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(store.app, name="store")
+app.command()(doctor)
 app.command()(top)
 
 

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tfhybrid.cli import findings
+from tfhybrid.cli.findings import Level
+from tfhybrid.cli.main import app
+
+DOCTOR = [sys.executable, "-m", "tfhybrid.cli", "doctor"]
+
+
+def test_this_machine_is_looked_at_and_nothing_is_wrong() -> None:
+    """It trains in the tests beside this one."""
+    run = subprocess.run([*DOCTOR, "--json"], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+    (found,) = json.loads(run.stdout).values()
+    by_subject = {finding["what"]: finding for finding in found}
+    subjects = {"tfhybrid", "TensorFlow", "Horovod", "huge pages", "memory limit", "logind"}
+    assert subjects | {"limits", "processors", "network", "GPUs"} < set(by_subject)
+    assert "gloo" in by_subject["Horovod"]["found"]
+    for finding in found:
+        assert finding["level"] != "error"
+        assert bool(finding["mend"]) == (finding["level"] != "good"), finding
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
+def test_dockers_default_of_64_mb_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    script = f"mount -t tmpfs -o size=64m tmpfs {tmp_path} && exec {' '.join(DOCTOR)} --json"
+    run = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script],
+        env={**os.environ, "TFHYBRID_SHM_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    (store,) = [f for f in json.loads(run.stdout)["this host"] if f["what"] == f"store {tmp_path}"]
+    assert store["level"] == "error"
+    assert "tmpfs, 67.1 MB" in store["found"]
+    assert "docker run --shm-size" in store["mend"]
+
+
+def test_a_store_that_cannot_be_is_an_error() -> None:
+    found = findings.shared_memory("/nowhere")
+    assert (found.level, found.found) == (Level.ERROR, "cannot be written")
+    assert "TFHYBRID_SHM_DIR" in found.mend
+
+
+@pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])
+def test_hosts_that_are_none_are_refused(hosts: str) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--hosts", hosts])
+    assert result.exit_code == 1
+    assert f"--hosts is host1:4,host2:4. Received: {hosts!r}" in " ".join(result.output.split())

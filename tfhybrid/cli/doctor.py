@@ -1,0 +1,138 @@
+"""`tfhybrid doctor`: what is wrong with this machine, or a job's hosts, and how to mend it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tfhybrid.cli.console import plain, show, show_json
+from tfhybrid.cli.findings import Finding, Level, find_all
+from tfhybrid.errors import ConfigError
+
+_SECONDS = 300
+_STYLES = {
+    Level.GOOD: "green",
+    Level.NOTE: "blue",
+    Level.WARNING: "yellow",
+    Level.ERROR: "bold red",
+}
+# What must be the same on all hosts of a job.
+_SAME = ("tfhybrid", "TensorFlow", "Horovod")
+
+
+def doctor(
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="Look at these hosts too, over ssh, as horovodrun -H names them: host1:4,host2:4."
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option("--ssh-identity-file", help="Key for ssh, as of horovodrun.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--ssh-port", help="Port of the hosts' sshd, as of horovodrun.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+    ] = False,
+) -> None:
+    """Look for what would make a job fail or slow, and say how to mend it.
+
+    Exit status 1 if something would. On other hosts the same Python runs, in the same place.
+    """
+    by_host: dict[str, list[Finding]] = {}
+    if hosts is None:
+        by_host["this host"] = _look(shown=not as_json)
+    else:
+        names = _names(hosts)
+        options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+        options += [*(["-i", identity] if identity else []), *(["-p", str(port)] if port else [])]
+        with ThreadPoolExecutor(len(names)) as threads:
+            found = threads.map(partial(_look_at, options), names)
+            by_host = dict(zip(names, found, strict=True))
+        by_host["all hosts"] = _compare(by_host)
+        for host, findings in by_host.items():
+            if not as_json and findings:
+                show(plain(host, "bold"))
+                for finding in findings:
+                    _show(finding)
+    if as_json:
+        show_json({host: [*map(dataclasses.asdict, all_)] for host, all_ in by_host.items()})
+    if any(finding.level is Level.ERROR for all_ in by_host.values() for finding in all_):
+        raise typer.Exit(1)
+
+
+def _look(*, shown: bool) -> list[Finding]:
+    findings = []
+    for finding in find_all():
+        findings.append(finding)
+        if shown:
+            _show(finding)
+    return findings
+
+
+def _show(finding: Finding) -> None:
+    line = Text.assemble(
+        (f"{finding.level.value:8}", _STYLES[finding.level]),
+        plain(f"{finding.what}: {finding.found}"),
+    )
+    show(line)
+    if finding.mend:
+        show(plain(f"{'':8}{finding.mend}", "dim"))
+
+
+def _names(hosts: str) -> list[str]:
+    names = [part.split(":")[0].strip() for part in hosts.split(",")]
+    if not all(names) or any(name.startswith("-") for name in names):
+        raise ConfigError(f"--hosts is host1:4,host2:4. Received: {hosts!r}")
+    return names
+
+
+def _look_at(options: list[str], host: str) -> list[Finding]:
+    """Has the doctor look at a host, with the same Python."""
+    command = shlex.join([sys.executable, "-m", "tfhybrid.cli", "doctor", "--json"])
+    ssh = ["ssh", *options, host, command]
+    try:
+        run = subprocess.run(ssh, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        (found,) = json.loads(run.stdout).values()
+        return [_finding(each) for each in found]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [Finding("ssh", str(error), Level.ERROR, f"ssh {host} must work without a password")]
+    except (ValueError, TypeError, KeyError):
+        said = (run.stderr.strip() or run.stdout.strip() or "nothing").splitlines()[-1]
+        if run.returncode == 255:
+            mend = f"ssh {host} must work without a password"
+        else:
+            mend = f"install tfhybrid there as here: {sys.executable} -m pip install tfhybrid"
+        return [Finding("tfhybrid", said, Level.ERROR, mend)]
+
+
+def _finding(fields: dict[str, Any]) -> Finding:
+    return Finding(fields["what"], fields["found"], Level(fields["level"]), fields["mend"])
+
+
+def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
+    """Returns what differs between hosts and must not."""
+    differing = []
+    for what in _SAME:
+        found = {
+            host: finding.found
+            for host, findings in by_host.items()
+            for finding in findings
+            if finding.what == what and finding.level is not Level.ERROR
+        }
+        if len(set(found.values())) > 1:
+            text = "; ".join(f"{host}: {value}" for host, value in found.items())
+            mend = "install the same on all hosts"
+            differing.append(Finding(what, f"differs: {text}", Level.ERROR, mend))
+    return differing

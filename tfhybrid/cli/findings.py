@@ -1,0 +1,274 @@
+"""What can be known of a machine before a job fails on it; each finding says how to mend it.
+
+Every function looks at one thing, and returns what it found. Neither TensorFlow nor Horovod is
+imported into this process: a broken one would take the doctor along.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from rich.filesize import decimal
+
+from tfhybrid._version import __version__
+from tfhybrid.config import shm_directory
+from tfhybrid.store import native
+
+_SECONDS = 120  # that TensorFlow may take to be imported
+# Docker gives a container 64 MB, which no table survives.
+_LEAST_SHM = 1 << 30
+_LEAST_FILES = 4096
+_LEAST_MAPS = 65530  # Linux's default
+_BUILD = Path(native.__file__).parents[1] / "ops" / "_build_info.json"
+_HOROVOD = """
+import json, horovod.tensorflow as hvd
+built = [n for n in ("gloo", "mpi", "nccl") if getattr(hvd, f"{n}_built")()]
+print(json.dumps(built))
+"""
+_ABI = "from tfhybrid.ops._abi import check_build; check_build()"
+
+
+class Level(enum.StrEnum):
+    """How bad a finding is."""
+
+    GOOD = "good"
+    NOTE = "note"  # worth knowing
+    WARNING = "warning"  # some jobs will fail, or be slow
+    ERROR = "error"  # no job will run
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What was looked at, what was found, and how to mend it; nothing to mend where it is good."""
+
+    what: str
+    found: str
+    level: Level = Level.GOOD
+    mend: str = ""
+
+
+def find_all() -> Iterator[Finding]:
+    """Looks at everything, and yields what it finds as it finds it."""
+    for check in CHECKS:
+        yield check()
+
+
+def versions() -> Finding:
+    """Python and tfhybrid."""
+    return Finding("tfhybrid", f"{__version__}, Python {platform.python_version()}")
+
+
+def tensorflow() -> Finding:
+    """Whether the ops fit the TensorFlow that is installed."""
+    installed = _installed("tensorflow") or _installed("tensorflow-cpu")
+    built = json.loads(_BUILD.read_text())["tensorflow"] if _BUILD.exists() else None
+    found = f"{installed}, ops built for {built}"
+    if installed is None:
+        return Finding(
+            "TensorFlow", "not installed", Level.ERROR, f"pip install tensorflow=={built}"
+        )
+    problem = _problem_of(_ABI)
+    if problem is None:
+        return Finding("TensorFlow", found)
+    mend = "pip install --force-reinstall --no-deps tfhybrid, which builds the ops anew"
+    return Finding("TensorFlow", f"{found}: {problem}", Level.ERROR, mend)
+
+
+def horovod() -> Finding:
+    """Whether Horovod loads, and what it was built with."""
+    version = _installed("horovod")
+    if version is None:
+        mend = "HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 pip install horovod"
+        return Finding("Horovod", "not installed", Level.ERROR, mend)
+    run = _python(_HOROVOD)
+    if run.returncode != 0:
+        mend = "HOROVOD_WITH_TENSORFLOW=1 pip install --no-cache-dir --force-reinstall horovod"
+        return Finding("Horovod", f"{version}: {_last_line(run.stderr)}", Level.ERROR, mend)
+    built = json.loads(run.stdout.splitlines()[-1])
+    found = f"{version}, built with {', '.join(built) or 'nothing'}"
+    if "gloo" in built:
+        return Finding("Horovod", found)
+    mend = "HOROVOD_WITH_GLOO=1 pip install --no-cache-dir --force-reinstall horovod"
+    return Finding("Horovod", found, Level.WARNING, f"horovodrun --gloo wants it: {mend}")
+
+
+def shared_memory(directory: str | None = None) -> Finding:
+    """Whether tables have room, and lie in memory."""
+    path = directory or shm_directory()
+    what = f"store {path}"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return Finding(
+            what, "cannot be written", Level.ERROR, "TFHYBRID_SHM_DIR names a tmpfs that can"
+        )
+    kind, size = _file_system(path), shutil.disk_usage(path)
+    free = native.available_bytes(path)
+    found = f"{kind}, {decimal(size.total)}, {decimal(free)} of it free for tables"
+    if kind not in ("tmpfs", "hugetlbfs"):
+        mend = "TFHYBRID_SHM_DIR names a tmpfs: elsewhere tables are written to a disk"
+        return Finding(what, found, Level.WARNING, mend)
+    if size.total < _LEAST_SHM:
+        mend = "docker run --shm-size=16g, or mount -o remount,size=16g /dev/shm; in Kubernetes an "
+        return Finding(what, found, Level.ERROR, f"{mend}emptyDir with medium: Memory there")
+    return Finding(what, found)
+
+
+def huge_pages() -> Finding:
+    """Whether a large table's pages are large."""
+    path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    setting = _chosen(path.read_text()) if path.exists() else "unknown"
+    kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+    found = f"{setting} for shared memory, Linux {platform.release()}"
+    if kernel >= (6, 1) or setting in ("always", "within_size", "advise", "force"):
+        return Finding("huge pages", found)
+    mend = f"echo advise > {path}: lookups of tables beyond some GB then miss the TLB less"
+    return Finding("huge pages", found, Level.NOTE, mend)
+
+
+def memory_limit() -> Finding:
+    """The memory that this container may use, the shared memory in it included."""
+    for path in (
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ):
+        text = Path(path).read_text().strip() if Path(path).exists() else "max"
+        if text.isdigit() and int(text) < 1 << 60:
+            return Finding("memory limit", f"{decimal(int(text))}, of {path}; tables count")
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Finding("memory limit", f"none; the machine has {decimal(total)}")
+
+
+def remove_ipc(directory: str = "/etc/systemd") -> Finding:
+    """Whether logind removes a user's shared memory when he logs out."""
+    if os.geteuid() < 1000 or not Path("/run/systemd/seats").exists():
+        return Finding("logind", "does not remove this user's shared memory")
+    files = [Path(directory) / "logind.conf", *Path(directory).glob("logind.conf.d/*.conf")]
+    text = "\n".join(file.read_text() for file in files if file.exists())
+    if re.findall(r"^\s*RemoveIPC\s*=\s*(\S+)", text, re.MULTILINE)[-1:] == ["no"]:
+        return Finding("logind", "RemoveIPC=no")
+    mend = "RemoveIPC=no in /etc/systemd/logind.conf, or loginctl enable-linger"
+    found = "RemoveIPC=yes: tables vanish when the user's last session ends"
+    return Finding("logind", found, Level.WARNING, mend)
+
+
+def limits() -> Finding:
+    """Limits that large tables and many ranks meet."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    path = Path("/proc/sys/vm/max_map_count")
+    maps = int(path.read_text()) if path.exists() else _LEAST_MAPS
+    found = f"{files} open files, {maps} mappings"
+    if files < _LEAST_FILES:
+        mend = f"ulimit -n {_LEAST_FILES}: each chunk of a table is a file"
+        return Finding("limits", found, Level.WARNING, mend)
+    if maps < _LEAST_MAPS:
+        return Finding("limits", found, Level.WARNING, f"sysctl vm.max_map_count={_LEAST_MAPS}")
+    return Finding("limits", found)
+
+
+def processors() -> Finding:
+    """Cores and NUMA nodes."""
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    cores = len(os.sched_getaffinity(0))
+    return Finding("processors", f"{cores} cores for this process, {nodes} NUMA node(s)")
+
+
+def interfaces() -> Finding:
+    """Network interfaces by which hosts can reach each other, and the name of this one."""
+    links = []
+    for _, name in socket.if_nameindex():
+        folder = Path("/sys/class/net") / name
+        state = (folder / "operstate").read_text().strip() if folder.exists() else "unknown"
+        if name != "lo" and state in ("up", "unknown"):
+            links.append(f"{name}{_speed(folder / 'speed')}")
+    host = socket.gethostname()
+    found = f"{', '.join(links) or 'none but lo'}; this host is {host}"
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        mend = f"a line for {host} in /etc/hosts: horovodrun looks it up"
+        return Finding("network", f"{found}, which does not resolve", Level.WARNING, mend)
+    return Finding("network", found)
+
+
+def gpus() -> Finding:
+    """GPUs, by what NVIDIA's tool says."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding("GPUs", "none (no nvidia-smi)", Level.NOTE, "tables are for CPUs anyway")
+    run = _run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    found = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
+    level = Level.NOTE if run.returncode == 0 else Level.WARNING
+    return Finding("GPUs", found, level, "tfhybrid was never run on a GPU")
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    *(versions, tensorflow, horovod, shared_memory, huge_pages, memory_limit, remove_ipc),
+    *(limits, processors, interfaces, gpus),
+)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    return _run([sys.executable, "-c", code])
+
+
+def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_SECONDS} s")
+
+
+def _problem_of(code: str) -> str | None:
+    run = _python(code)
+    return None if run.returncode == 0 else _last_line(run.stderr)
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no message")
+
+
+def _file_system(path: str) -> str:
+    """Returns the kind of the file system that a path lies on."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    real = os.path.realpath(path)
+    points = [(point, kind) for _, point, kind, *_ in mounts]
+    around = [
+        each for each in points if real == each[0] or real.startswith(each[0].rstrip("/") + "/")
+    ]
+    return max(around, key=lambda each: len(each[0]), default=("", "unknown"))[1]
+
+
+def _chosen(text: str) -> str:
+    """Returns the word in brackets of `always [advise] never`."""
+    found = re.search(r"\[(\w+)\]", text)
+    return found[1] if found else text.strip()
+
+
+def _speed(path: Path) -> str:
+    try:
+        speed = int(path.read_text())
+    except (OSError, ValueError):  # a virtual link has none
+        return ""
+    return f" ({speed} Mbit/s)" if speed > 0 else ""
