@@ -70,6 +70,15 @@ class DictTable:
             accumulator += gradient * gradient
             embedding -= RATE * gradient / np.sqrt(accumulator + EPSILON)
 
+    def remove(self, keys: list[int]) -> None:
+        """From the last row to the first; the last of all takes the place of each."""
+        order = list(self.rows)
+        for number in sorted({order.index(key) for key in keys if key in order}, reverse=True):
+            last = order.pop()
+            if number < len(order):
+                order[number] = last
+        self.rows = {key: self.rows[key] for key in order}
+
     def digest(self) -> int:
         """`custom_ops/core/store/table_digest.cc`."""
         total = 0
@@ -130,6 +139,25 @@ class TableAgainstDict(RuleBasedStateMachine):
     def lookup(self, keys: list[int]) -> None:
         found = self.table.lookup(np.array(keys, np.int64))
         np.testing.assert_array_equal(found, self.model.lookup(keys))
+
+    @rule(keys=BATCHES)
+    def read(self, keys: list[int]) -> None:
+        found = self.table.read(np.array(keys, np.int64), states=True)
+        assert found.keys.tolist() == [key for key in keys if key in self.model.rows]
+        for key, row in zip(found.keys.tolist(), _rows([found]), strict=True):
+            np.testing.assert_array_equal(row, self.model.rows[key])
+
+    @rule(keys=BATCHES)
+    def remove(self, keys: list[int]) -> None:
+        self.table.remove_keys(np.array(keys, np.int64))
+        self.model.remove(keys)
+
+    @rule(share=st.floats(0, 1), seed=SEEDS)
+    def remove_many(self, share: float, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        keys = [key for key in self.model.rows if random.random() < share]
+        self.table.remove_keys(np.array(keys, np.int64))
+        self.model.remove(keys)
 
     @rule()
     def clear(self) -> None:
