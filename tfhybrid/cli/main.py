@@ -11,6 +11,7 @@ from tfhybrid._version import __version__
 from tfhybrid.cli import checkpoint, store
 from tfhybrid.cli.console import show_error
 from tfhybrid.cli.doctor import doctor
+from tfhybrid.cli.plan import plan
 from tfhybrid.cli.top import top
 from tfhybrid.errors import TfhybridError
 
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(store.app, name="store")
 app.command()(doctor)
+app.command()(plan)
 app.command()(top)
 
 

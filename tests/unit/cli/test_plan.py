@@ -1,0 +1,100 @@
+"""What is planned, beside tables that are trained and saved."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from typer.testing import CliRunner, Result
+
+import tfhybrid
+from tfhybrid import checkpoint
+from tfhybrid.cli.main import app
+from tfhybrid.cli.step_traffic import distinct_keys, traffic_of
+from tfhybrid.cli.table_memory import TableShape, bytes_of
+
+STEP_ROWS = 20_000
+
+
+def run(*arguments: str, status: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize(
+    ("rows", "dim", "optimizer", "floats", "history"),
+    [
+        (300_000, 16, "adagrad", 16, False),
+        (100_000, 1, "sgd", 0, False),
+        (200_000, 8, "adam", 16, True),
+        (45_000, 64, "adagrad", 64, True),
+    ],
+)
+def test_memory_and_checkpoint_are_those_of_a_trained_table(
+    tmp_path, rows, dim, optimizer, floats, history
+) -> None:
+    eviction = tfhybrid.Eviction(unseen_steps=10**9) if history else None
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(dim, eviction=eviction), name="item")
+    inputs = keras.Input((1,), dtype="int64")
+    model = keras.Model(inputs, keras.layers.Flatten()(layer(inputs)))
+    model.compile(tfhybrid.DistributedOptimizer(optimizer), "mse")
+    model.optimizer.build(model.trainable_variables)
+    for first in range(0, rows, STEP_ROWS):
+        keys = np.arange(first, min(rows, first + STEP_ROWS))
+        gradient = tf.IndexedSlices(tf.ones([len(keys), dim]), tf.constant(keys))
+        model.optimizer.apply([gradient], layer.trainable_variables)
+    planned = bytes_of(TableShape(rows, dim, floats, history))
+    stats = layer.table.stats()
+    assert (planned.embeddings, planned.state, planned.history) == (
+        stats.embedding_bytes,
+        stats.state_bytes,
+        stats.history_bytes,
+    )
+    assert planned.total == pytest.approx(stats.bytes, rel=0.1)
+    folder = checkpoint.save(model, tmp_path, checkpoint.Position(0, 0))
+    saved = sum(file.stat().st_size for file in folder.glob("item*"))
+    assert planned.checkpoint == pytest.approx(saved, rel=0.01)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.8, 1.2])
+def test_different_keys_are_as_many_as_in_a_sample(exponent) -> None:
+    rows = 200_000
+    weights = np.arange(1, rows + 1) ** -exponent
+    drawn = np.random.default_rng(1).choice(rows, 50_000, p=weights / weights.sum())
+    expected = distinct_keys(rows, len(drawn), exponent)
+    assert expected == pytest.approx(len(np.unique(drawn)), rel=0.02)
+
+
+def test_traffic_grows_with_hosts_and_halves_with_bfloat16() -> None:
+    one, two, six = (traffic_of(10**6, 16, 4096, hosts, 2) for hosts in (1, 2, 6))
+    assert one.host_bytes == 0
+    assert two.host_bytes < six.host_bytes
+    assert one.host_keys == two.host_keys < two.all_keys < six.all_keys
+    narrow = traffic_of(10**6, 16, 4096, 2, 2, gradient_bytes=2)
+    assert narrow.host_bytes / two.host_bytes == pytest.approx((10 + 32) / (10 + 64))
+
+
+def test_what_does_not_fit_ends_with_status_1() -> None:
+    found = json.loads(run("--rows", "20B", "--json", status=1).stdout)
+    assert found["fits_here"] is False
+    assert "DOES NOT FIT HERE" in run("--rows", "20B", status=1).output
+    found = json.loads(run("--rows", "1e5", "--tables", "3", "--ranks", "4", "--json").stdout)
+    assert found["fits_here"] is True
+    assert found["shared_memory"] == 3 * found["of_a_table"]["total"]
+    assert found["plain_horovod"] > found["shared_memory"]
+    assert "fits here" in run("--rows", "10k").stdout
+
+
+@pytest.mark.parametrize("rows", ["", "many", "-5", "nan", "5T", "1e13"])
+def test_rows_that_are_no_number_are_refused(rows) -> None:
+    output = " ".join(run("--rows", rows, status=1).output.split())
+    assert f"--rows is a number such as 50M, below 2^40. Received: {rows!r}" in output
+
+
+def test_an_optimizer_that_there_is_not_is_refused() -> None:
+    assert "Received: 'adamax'" in run("--rows", "1M", "--optimizer", "adamax", status=1).output

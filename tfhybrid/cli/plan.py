@@ -1,0 +1,122 @@
+"""`tfhybrid plan`: whether a job's tables fit, and what a step exchanges, before it is started."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+from rich.filesize import decimal
+
+from tfhybrid.cli.console import plain, show, show_json, show_table
+from tfhybrid.cli.step_traffic import traffic_of
+from tfhybrid.cli.table_memory import TableShape, bytes_of
+from tfhybrid.config import shm_directory
+from tfhybrid.errors import ConfigError
+from tfhybrid.store import native
+
+# Vectors of `dim` floats of a row's optimizer state; of RowAdagrad a single float.
+_STATES = {
+    **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
+    **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
+}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+
+
+def plan(
+    rows: Annotated[str, typer.Option(help="Rows of a table in the end, such as 50M.")],
+    dim: Annotated[int, typer.Option(min=1, max=65536, help="Of an embedding.")] = 16,
+    optimizer: Annotated[str, typer.Option(help=f"Of the tables: {', '.join(_STATES)}.")] = "adam",
+    tables: Annotated[int, typer.Option(min=1, help="Number of such tables.")] = 1,
+    hosts: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks of each host.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch.")] = 4096,
+    keys: Annotated[int, typer.Option(min=1, help="Keys of a sample, in each table.")] = 1,
+    zipf: Annotated[
+        float, typer.Option(min=0, help="The k-th key comes as often as k**-zipf; 0: all alike.")
+    ] = 1.0,
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help='With wire_dtype="bfloat16".')
+    ] = False,
+    history: Annotated[bool, typer.Option("--history", help="With admission or eviction.")] = False,
+    link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+    ] = False,
+) -> None:
+    """Tell what tables take in each host's shared memory and on disk, and what a step exchanges.
+
+    Exit status 1 if they do not fit into this host's shared memory.
+
+    Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
+    """
+    if optimizer not in _STATES:
+        raise ConfigError(f"--optimizer is one of {[*_STATES]}. Received: {optimizer!r}")
+    count = parse_count(rows)
+    floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
+    of_table = bytes_of(TableShape(count, dim, floats, history))
+    traffic = traffic_of(
+        *(count, dim, batch * keys, hosts, ranks),
+        exponent=zipf,
+        gradient_bytes=2 if bfloat16 else 4,
+    )
+    free = native.available_bytes(shm_directory())
+    found: dict[str, Any] = {
+        "tables": tables,
+        "of_a_table": dataclasses.asdict(of_table) | {"total": of_table.total},
+        "shared_memory": tables * of_table.total,
+        "peak": (tables - 1) * of_table.total + of_table.peak,
+        "plain_horovod": ranks * tables * (of_table.embeddings + of_table.state),
+        "checkpoint": tables * of_table.checkpoint,
+        "of_a_step": {
+            **dataclasses.asdict(traffic),
+            "host_bytes": tables * traffic.host_bytes,
+            "link_seconds": tables * traffic.host_bytes * 8 / (link * 1e9),
+        },
+        "free_here": free,
+    }
+    found["fits_here"] = found["peak"] <= free
+    (show_json if as_json else _show)(found)
+    if not found["fits_here"]:
+        raise typer.Exit(1)
+
+
+def parse_count(text: str) -> int:
+    """Returns a number of rows.
+
+    Example:
+
+    >>> parse_count("1.5M")
+    1500000
+    """
+    lower = text.strip().lower().replace("_", "").replace(",", "")
+    unit = lower[-1:] if lower[-1:] in ("k", "m", "g", "b") else ""
+    try:
+        count = float(lower.removesuffix(unit)) * _UNITS[unit]
+        if not 0 <= count < 2**40:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(
+            f"--rows is a number such as 50M, below 2^40. Received: {text!r}"
+        ) from None
+    return round(count)
+
+
+def _show(found: dict[str, Any]) -> None:
+    of_table, step = found["of_a_table"], found["of_a_step"]
+    parts = ["embeddings", "state", "history", "index"]
+    show_table(
+        ["", *parts, "in all"],
+        [["a table", *(decimal(of_table[part]) for part in parts), decimal(of_table["total"])]],
+        text=[""],
+    )
+    fits = "fits here" if found["fits_here"] else "DOES NOT FIT HERE"
+    show(f"shared memory of each host  {decimal(found['shared_memory'])}")
+    peak, free = decimal(found["peak"]), decimal(found["free_here"])
+    show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
+    show(f"a copy per rank would take  {decimal(found['plain_horovod'])}")
+    show(f"a checkpoint                {decimal(found['checkpoint'])}")
+    keys = f"{step['rank_keys']:,.0f} of a rank, {step['host_keys']:,.0f} of a host, "
+    show(f"different keys of a step    {keys}{step['all_keys']:,.0f} of all, in each table")
+    received = f"{decimal(round(step['host_bytes']))}, {1e3 * step['link_seconds']:.2f} ms"
+    show(f"come to a host in a step    {received} on its link")

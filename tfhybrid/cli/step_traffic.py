@@ -1,0 +1,81 @@
+"""How many different keys a step has, and what they bring to a host; docs/several_hosts.md.
+
+Keys are drawn from a Zipf distribution over the rows of a table, as those of logs nearly are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+_GROUPS = 2000  # of ranks in the distribution; each counts as if its keys were alike
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """Of one step and one table.
+
+    Args:
+        rank_keys: Different keys of a rank.
+        host_keys: Of a host.
+        all_keys: Of all hosts.
+        host_bytes: That come to a host from the others, by the leaner way.
+    """
+
+    rank_keys: float
+    host_keys: float
+    all_keys: float
+    host_bytes: float
+
+
+def distinct_keys(rows: int, draws: float, exponent: float) -> float:
+    """Returns how many different keys `draws` draws are expected to have.
+
+    Args:
+        rows: Keys that there are.
+        draws: Their number.
+        exponent: The k-th most frequent key comes in proportion to `k ** -exponent`; 0 is uniform.
+
+    Example:
+
+    >>> round(distinct_keys(10, 1000, 0.0))
+    10
+    """
+    edges = np.unique(np.geomspace(1, rows + 1, _GROUPS).astype(np.int64))
+    first, end = edges[:-1], edges[1:]
+    count = end - first
+    weight = ((first + end - 1) / 2.0) ** -exponent
+    chance = weight / (weight * count).sum()
+    # log1p keeps what a chance of 1e-9 is.
+    return float((count * -np.expm1(draws * np.log1p(-np.minimum(chance, 1 - 1e-12)))).sum())
+
+
+def traffic_of(
+    rows: int,
+    dim: int,
+    keys_of_rank: int,
+    hosts: int,
+    ranks: int,
+    *,
+    exponent: float = 1.0,
+    gradient_bytes: int = 4,
+) -> Traffic:
+    """Returns what a step exchanges for a table.
+
+    Args:
+        rows: Of the table.
+        dim: Of an embedding.
+        keys_of_rank: Keys that a rank looks up in a step.
+        hosts: Number of hosts.
+        ranks: Of each host.
+        exponent: As of `distinct_keys`.
+        gradient_bytes: Of one number of a gradient on the wire: 4, or 2 for bfloat16.
+    """
+    rank, host, union = (
+        distinct_keys(rows, keys_of_rank * times, exponent) for times in (1, ranks, hosts * ranks)
+    )
+    message = 8 + 2 + gradient_bytes * dim
+    gathered = (hosts - 1) * host * message
+    reduced = (hosts - 1) / hosts * (host + union) * message
+    return Traffic(rank, host, union, min(gathered, reduced))

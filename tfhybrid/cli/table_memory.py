@@ -1,0 +1,119 @@
+"""What a table takes in shared memory and on disk, by the arithmetic of the store's layout.
+
+docs/store_format.md has the layout; a test compares this with tables that were trained.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tfhybrid.store import native
+
+_PAGE, _LINE = 4096, 64
+_FIRST_CHUNK_LOG2 = 6
+_MAX_CHUNK_BYTES = 64 << 20
+_SLOT_BYTES, _FIRST_SLOTS = 16, 128
+# An index of less is made within a step, when it is needed.
+_WORTH_A_THREAD = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class TableShape:
+    """What a table's bytes follow from.
+
+    Args:
+        rows: That it has in the end.
+        dim: Of an embedding.
+        state_floats: Of a row's optimizer state.
+        history: Whether rows are admitted or evicted.
+    """
+
+    rows: int
+    dim: int
+    state_floats: int
+    history: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class TableBytes:
+    """Bytes of a table.
+
+    `peak` is the most while it grows: with the index before the last beside it, and the next chunk.
+    `checkpoint` is that of its rows on disk.
+    """
+
+    embeddings: int
+    state: int
+    history: int
+    index: int
+    peak: int
+    checkpoint: int
+
+    @property
+    def total(self) -> int:
+        """What the table takes once it has its rows, as `Table.stats().bytes`."""
+        return _PAGE + self.embeddings + self.state + self.history + self.index
+
+
+def bytes_of(table: TableShape) -> TableBytes:
+    """Returns what a table takes.
+
+    Example:
+
+    >>> bytes_of(TableShape(rows=1_000_000, dim=16, state_floats=16)).total
+    203526208
+    """
+    chunks = _chunks(table)
+    history_floats = native.HISTORY.itemsize // 4 if table.history else 0
+    embeddings = sum(_row_chunk_bytes(rows, table.dim) for rows in chunks)
+    state = sum(_chunk_bytes(rows, table.state_floats) for rows in chunks)
+    history = sum(_chunk_bytes(rows, history_floats) for rows in chunks)
+    slots = _slots(table.rows)
+    index = _whole(_LINE + slots * _SLOT_BYTES, _PAGE)
+    row_bytes = 8 + 4 * (table.dim + table.state_floats + history_floats)
+    total = _PAGE + embeddings + state + history + index
+    ahead = _next_chunk_rows(table, len(chunks)) * row_bytes
+    return TableBytes(
+        embeddings, state, history, index, total + index // 2 + ahead, table.rows * row_bytes
+    )
+
+
+def _chunk_log2(dim: int) -> int:
+    row_bytes = max(8 + 4 * dim, 8 * dim)
+    log2 = _FIRST_CHUNK_LOG2
+    while row_bytes << (log2 + 1) <= _MAX_CHUNK_BYTES:
+        log2 += 1
+    return log2
+
+
+def _chunks(table: TableShape) -> list[int]:
+    """Returns the rows of each chunk."""
+    chunks = [1 << _FIRST_CHUNK_LOG2]
+    while sum(chunks) < table.rows:
+        chunks.append(_next_chunk_rows(table, len(chunks)))
+    return chunks
+
+
+def _next_chunk_rows(table: TableShape, chunks: int) -> int:
+    return 1 << min(_FIRST_CHUNK_LOG2 + chunks - 1, _chunk_log2(table.dim))
+
+
+def _slots(rows: int) -> int:
+    slots = _FIRST_SLOTS
+    while rows > slots - slots // 4:
+        slots *= 2
+    # The next one is made ahead, and adopted when it is ready.
+    ahead = 2 * slots * _SLOT_BYTES >= _WORTH_A_THREAD and rows > (slots - slots // 4) // 4 * 3
+    return 2 * slots if ahead else slots
+
+
+def _row_chunk_bytes(rows: int, dim: int) -> int:
+    return _whole(_whole(_PAGE + 8 * rows, _LINE) + 4 * rows * dim, _PAGE)
+
+
+def _chunk_bytes(rows: int, floats: int) -> int:
+    return _whole(_PAGE + 4 * rows * floats, _PAGE) if floats else 0
+
+
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
