@@ -65,5 +65,5 @@ def test_a_host_without_the_package_or_that_is_not_there_is_named(
     assert status == 1
     assert "tfhybrid" in found["h2"]["tfhybrid"]["found"]
     assert "install tfhybrid there as here" in found["h2"]["tfhybrid"]["mend"]
-    assert "ssh nowhere must work without a password" in found["nowhere"]["tfhybrid"]["mend"]
+    assert "ssh nowhere must work without a password" in found["nowhere"]["ssh"]["mend"]
     assert found["h1"]["TensorFlow"]["level"] == "good"

@@ -19,6 +19,7 @@ from tfhybrid.cli.findings import Finding, Level, find_all
 from tfhybrid.errors import ConfigError
 
 _SECONDS = 300
+_WANTS_SSH = "ssh {} must work without a password"
 _STYLES = {
     Level.GOOD: "green",
     Level.NOTE: "blue",
@@ -56,6 +57,7 @@ def doctor(
     else:
         names = _names(hosts)
         options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+        options += ["-o", "StrictHostKeyChecking=no"]  # as horovodrun does
         options += [*(["-i", identity] if identity else []), *(["-p", str(port)] if port else [])]
         with ThreadPoolExecutor(len(names)) as threads:
             found = threads.map(partial(_look_at, options), names)
@@ -107,13 +109,12 @@ def _look_at(options: list[str], host: str) -> list[Finding]:
         (found,) = json.loads(run.stdout).values()
         return [_finding(each) for each in found]
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [Finding("ssh", str(error), Level.ERROR, f"ssh {host} must work without a password")]
+        return [Finding("ssh", str(error), Level.ERROR, _WANTS_SSH.format(host))]
     except (ValueError, TypeError, KeyError):
         said = (run.stderr.strip() or run.stdout.strip() or "nothing").splitlines()[-1]
-        if run.returncode == 255:
-            mend = f"ssh {host} must work without a password"
-        else:
-            mend = f"install tfhybrid there as here: {sys.executable} -m pip install tfhybrid"
+        if run.returncode == 255:  # ssh's own
+            return [Finding("ssh", said, Level.ERROR, _WANTS_SSH.format(host))]
+        mend = f"install tfhybrid there as here: {sys.executable} -m pip install tfhybrid"
         return [Finding("tfhybrid", said, Level.ERROR, mend)]
 
 
