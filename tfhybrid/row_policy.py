@@ -154,6 +154,8 @@ _RULES = ("unseen_steps", "unseen_time", "min_frequency", "min_norm", "max_rows"
 
 def native_policy(admission: Admission | None, eviction: Eviction | None) -> dict[str, Any]:
     """Returns the fields of `native.RowPolicyStruct`, those that are not 0."""
+    if admission is not None and admission.updates == 1:
+        admission = None
     if admission is None and eviction is None:
         return {}
     fields: dict[str, Any] = {"kind": 1}

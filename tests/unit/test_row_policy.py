@@ -71,7 +71,7 @@ def test_admission_that_makes_no_sense_is_refused(arguments, message):
 
 def test_a_config_wants_these_two():
     assert TableConfig(4, admission=3).admission == Admission(3)
-    assert TableConfig(4).policy == {}
+    assert TableConfig(4).policy == TableConfig(4, admission=1).policy == {}
     with pytest.raises(ConfigError, match=r"admission is a tfhybrid\.Admission.*Received.*'often'"):
         TableConfig(4, admission="often")
     with pytest.raises(ConfigError, match=r"eviction is a tfhybrid\.Eviction.*Received.*=1000"):
