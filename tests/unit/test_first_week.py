@@ -1,0 +1,112 @@
+"""What a new user does wrong in the first week, and the sentence that helps.
+
+Elsewhere: another TensorFlow than the ops were built for (test_abi.py), a small /dev/shm
+(cli/test_doctor.py, ../integration/test_full_store.py), two jobs of one name and what a killed job
+leaves (../integration/test_killed_ranks.py), a host that does not resolve or lacks the package
+(../integration/test_doctor.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.errors import ConfigError, NotInitializedError
+
+KEYS = np.arange(4)
+LABELS = np.ones(4)
+
+
+def said(error: pytest.ExceptionInfo) -> str:
+    """Returns what a person reads, without the colours of the terminal."""
+    return re.sub(r"\x1b\[\d+m", "", str(error.value))
+
+
+def two_towers(*, use: tuple[str, ...] = ("user", "item")) -> tuple[keras.Model, dict]:
+    configs = dict.fromkeys(["user", "item"], tfhybrid.TableConfig(4))
+    layer = tfhybrid.layers.EmbeddingCollection(configs)
+    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in configs}
+    embedded = layer(inputs)
+    flat = [keras.layers.Flatten()(embedded[name]) for name in use]
+    x = keras.layers.Concatenate()(flat) if len(flat) > 1 else flat[0]
+    model = keras.Model(inputs, keras.layers.Dense(1)(x))
+    model.compile(tfhybrid.DistributedOptimizer("adam"), "mse")
+    return model, layer.tables
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name="item").build(),
+        lambda: tfhybrid.DistributedOptimizer("adam"),
+    ],
+    ids=["layer", "optimizer"],
+)
+def test_init_was_forgotten(use: Callable[[], object]) -> None:
+    with pytest.raises(NotInitializedError, match=r"^Call tfhybrid\.init\(\) first: it starts"):
+        use()
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("keys", [[1.5, 2.0], ["shoe", "hat"]], ids=["floats", "strings"])
+def test_keys_are_of_another_type(keys: list[object]) -> None:
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name="item")
+    with pytest.raises(ConfigError) as error:
+        layer(tf.constant(keys))
+    assert "Keys of feature 'item' are int64 or int32: give its Input dtype='int64', and make " in (
+        said(error)
+    )
+    assert "tfhybrid.data.string_keys. Received: " in said(error)
+
+
+@pytest.mark.usefixtures("job")
+def test_a_feature_is_missing_in_a_call_and_in_the_data() -> None:
+    configs = dict.fromkeys(["user", "item"], tfhybrid.TableConfig(4))
+    layer = tfhybrid.layers.EmbeddingCollection(configs, prefix="called_")
+    with pytest.raises(ConfigError) as error:
+        layer({"user": KEYS})
+    wanted = "wants the features ['user', 'item']; ['item'] are missing. Received: ['user']"
+    assert wanted in said(error)
+    model, tables = two_towers()
+    with pytest.raises(ValueError, match='Missing data for input "item"'):
+        model.fit({"user": KEYS}, LABELS, verbose=0)
+    assert tables["user"].version == 0
+
+
+@pytest.mark.usefixtures("job")
+def test_the_name_of_an_optimizer_is_misspelt() -> None:
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(4, optimizer="adagrd"), name="item")
+    layer.build()
+    with pytest.raises(ConfigError, match=r"one of \['adagrad', .*\]\. Received: 'adagrd'"):
+        tfhybrid.DistributedOptimizer("adam").build(layer.trainable_variables)
+
+
+@pytest.mark.usefixtures("job")
+def test_a_model_without_a_table_trains() -> None:
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
+    before = model.get_weights()[0]
+    model.fit(np.ones((4, 3)), LABELS, verbose=0)
+    assert (model.get_weights()[0] != before).all()
+
+
+@pytest.mark.usefixtures("job")
+def test_a_table_that_nothing_depends_on_gets_no_rows() -> None:
+    model, tables = two_towers(use=("user",))
+    model.fit({"user": KEYS, "item": KEYS}, LABELS, verbose=0)
+    assert (tables["user"].rows, tables["user"].version) == (4, 1)
+    assert model.evaluate({"user": KEYS, "item": KEYS}, LABELS, verbose=0) >= 0
+
+
+@pytest.mark.usefixtures("job")
+def test_one_table_name_is_given_twice() -> None:
+    tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name="item").build()
+    with pytest.raises(tfhybrid.errors.NameTakenError, match=r"'item'.*unique within a job"):
+        tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name="item").build()
