@@ -82,7 +82,7 @@ def test_columns_neighbours_and_seeds_do_not_depend_on_each_other(keys) -> None:
         ("random_uniform", initializers.Uniform()),
         ("random_normal", initializers.Normal()),
     ],
-    ids=repr,
+    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
 )
 def test_those_of_keras_are_taken(of_keras, ours) -> None:
     assert tfhybrid.TableConfig(DIM, of_keras).initializer == ours
