@@ -19,6 +19,7 @@ _MOST_EVERY = 1024
 _SLICE_ROWS = 64
 _MAX_STEPS = 2**31 - 1
 _MAX_EVERY = 2**20
+_ROWS = 1  # tfhybrid::PolicyKind::kRows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +159,7 @@ def native_policy(admission: Admission | None, eviction: Eviction | None) -> dic
         admission = None
     if admission is None and eviction is None:
         return {}
-    fields: dict[str, Any] = {"kind": 1}
+    fields: dict[str, Any] = {"kind": _ROWS}
     slices = _every_of_steps(admission.forget_after) if admission is not None else _MOST_EVERY
     if eviction is not None:
         slices = eviction.slices

@@ -1,10 +1,11 @@
 // TfhybridSumGradients: the gradient of TfhybridLookup: what it means for each table.
 #include <algorithm>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/compute/gradient_sum.h"
-#include "core/process_store.h"
 #include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -70,7 +71,8 @@ table_of: The table of each feature, 0 to T - 1.
 class SumGradientsOp : public tensorflow::OpKernel {
  public:
   explicit SumGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("tables", &tables_));
+    std::vector<std::string> names;
+    OP_REQUIRES_OK(context, context->GetAttr("tables", &names));
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
     OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
@@ -79,8 +81,9 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("N", &features));
     OP_REQUIRES_OK(context, context->GetAttr("T", &tables));
     table_dims_.resize(static_cast<size_t>(tables));
-    OP_REQUIRES(context, tables_.size() == table_dims_.size(),
+    OP_REQUIRES(context, names.size() == table_dims_.size(),
                 tensorflow::errors::InvalidArgument("tables has T names"));
+    tables_.SetNames(std::move(names));
     OP_REQUIRES(
         context, dims_.size() == static_cast<size_t>(features) && dims_.size() == table_of_.size(),
         tensorflow::errors::InvalidArgument("dims and table_of have one entry per feature"));
@@ -122,11 +125,10 @@ class SumGradientsOp : public tensorflow::OpKernel {
 
  private:
   // For the tables' statistics.
-  void Count(const std::vector<std::vector<KeyGradients>>& parts) const {
-    const std::shared_ptr<Store> store = ProcessStore();
-    for (size_t t = 0; store != nullptr && t < parts.size(); ++t) {
-      const std::shared_ptr<OpenTable> table = store->Find(tables_[t]);
-      if (table == nullptr) continue;
+  void Count(const std::vector<std::vector<KeyGradients>>& parts) {
+    const Result<OpenTables> tables = tables_.Get(table_dims_);
+    for (size_t t = 0; tables.ok() && t < parts.size(); ++t) {
+      OpenTable* const table = tables.value()[t].get();
       for (const KeyGradients& part : parts[t]) table->keys += part.keys.size();
       table->distinct_keys += sums_[t].keys().size();
     }
@@ -182,7 +184,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
     return tensorflow::OkStatus();
   }
 
-  std::vector<std::string> tables_;
+  NamedTables tables_;
   std::vector<int64_t> dims_;
   std::vector<int64_t> table_of_;
   std::vector<int64_t> table_dims_;

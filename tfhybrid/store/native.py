@@ -111,14 +111,6 @@ NO_TIME = -(2**63)
 WAITING_SUFFIX = "~waiting"
 
 
-class PolicyKind(enum.IntEnum):
-    """`tfhybrid::PolicyKind`."""
-
-    NONE = 0
-    ROWS = 1
-    WAITING = 2
-
-
 class RowPolicyStruct(ctypes.Structure):
     """`tfhybrid_row_policy`."""
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/util/hash.h"
+
 namespace tfhybrid {
 namespace {
 

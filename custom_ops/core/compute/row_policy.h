@@ -15,7 +15,6 @@
 #include <limits>
 #include <vector>
 
-#include "core/util/hash.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -65,11 +64,6 @@ struct Moment {
   uint64_t step = 0;  // the version that an update leads to
   int64_t time = kNoTime;
 };
-
-// The slice that a key lies in.
-inline uint64_t SliceOf(int64_t key, uint32_t slices_log2) {
-  return Mix64(static_cast<uint64_t>(key)) & ((uint64_t{1} << slices_log2) - 1);
-}
 
 // Steps since a row was updated.
 inline uint32_t Age(const RowHistory& history, const Moment& now) {

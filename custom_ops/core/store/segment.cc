@@ -65,6 +65,14 @@ std::string PercentEncode(const std::string& name) {
 TablePaths::TablePaths(const std::string& directory, const std::string& table_name)
     : prefix_(directory + "/" + PercentEncode(table_name)) {}
 
+bool TablePaths::RemoveChunk(int64_t chunk) const {
+  bool removed = false;
+  for (const std::string& path : {Rows(chunk), State(chunk), History(chunk)}) {
+    removed |= unlink(path.c_str()) == 0;
+  }
+  return removed;
+}
+
 uint32_t SegmentCrc(const SegmentHeader& header, const void* constants, int64_t constants_bytes) {
   SegmentHeader copy = header;
   copy.crc = 0;
@@ -160,6 +168,24 @@ Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows,
     return Damaged(path, "floats in a row", static_cast<uint64_t>(row_floats), chunk->row_floats);
   }
   return Status::Ok();
+}
+
+Result<MappedFile> CreateChunk(const std::string& path, const SegmentIdentity& identity,
+                               const ChunkShape& shape, const std::string& purpose) {
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
+                            CreateSegment(path, identity, shape.Bytes(identity.kind), purpose));
+  auto* header = reinterpret_cast<ChunkSegment*>(file.mutable_data());
+  header->rows = static_cast<uint64_t>(shape.rows);
+  header->row_floats = static_cast<uint64_t>(shape.row_floats);
+  return file;
+}
+
+Result<MappedFile> OpenChunkWritable(const std::string& path, const SegmentIdentity& identity,
+                                     const ChunkShape& shape) {
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
+                            OpenSegmentWritable(path, identity, shape.Bytes(identity.kind)));
+  TFHYBRID_RETURN_IF_ERROR(CheckChunk(path, file, shape.rows, shape.row_floats));
+  return file;
 }
 
 }  // namespace tfhybrid

@@ -35,6 +35,8 @@ class TablePaths {
   std::string Rows(int64_t chunk) const { return prefix_ + ".rows." + std::to_string(chunk); }
   std::string State(int64_t chunk) const { return prefix_ + ".state." + std::to_string(chunk); }
   std::string History(int64_t chunk) const { return prefix_ + ".history." + std::to_string(chunk); }
+  // Removes all files of a chunk; returns whether there was one.
+  bool RemoveChunk(int64_t chunk) const;
 
  private:
   std::string prefix_;
@@ -74,12 +76,28 @@ int64_t IndexBytes(int64_t slots);
 Status CheckIndex(const std::string& path, const MappedFile& file);
 Span<IndexSlot> SlotsOf(const MappedFile& file);
 
-// Row chunks: keys, then embeddings. Sizes are of whole pages.
+// Chunks of rows: keys, then embeddings; or so many floats of state or history each. Sizes are of
+// whole pages.
 int64_t EmbeddingsOffset(int64_t rows);
 int64_t RowChunkBytes(int64_t rows, int64_t dim);
 int64_t StateChunkBytes(int64_t rows, int64_t row_floats);
 Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows,
                   int64_t row_floats);
+
+// What a chunk holds, and how much of it.
+struct ChunkShape {
+  int64_t rows;
+  int64_t row_floats;
+  int64_t Bytes(SegmentKind kind) const {
+    return kind == SegmentKind::kRows ? RowChunkBytes(rows, row_floats)
+                                      : StateChunkBytes(rows, row_floats);
+  }
+};
+Result<MappedFile> CreateChunk(const std::string& path, const SegmentIdentity& identity,
+                               const ChunkShape& shape, const std::string& purpose);
+// For the writer that takes over from a dead one.
+Result<MappedFile> OpenChunkWritable(const std::string& path, const SegmentIdentity& identity,
+                                     const ChunkShape& shape);
 
 }  // namespace tfhybrid
 

@@ -36,7 +36,8 @@ Status CheckJob(const std::string& job) {
 // Removes every store of this user whose processes are all dead. REQUIRES: the HostMutex is held.
 void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* reclaimed) {
   std::error_code ignored;
-  for (const std::string& path : StoreDirectories(shm_directory)) {
+  for (const std::string& job : StoredJobs(shm_directory)) {
+    const std::string path = StoreDirectory(shm_directory, job);
     if (!LivingProcesses(path).empty()) continue;
     const int64_t bytes = BytesIn(path);
     const std::string holder = DescribeHolder(RankPath(path, 0));
@@ -108,10 +109,10 @@ void OpenTable::SetPosted(uint64_t version) {
 Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
                                              std::vector<std::string>* reclaimed) {
   TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
-  const HostMutex mutex(StorePrefix(config.shm_directory) + ".lock");
+  const HostMutex mutex(HostMutexPath(config.shm_directory));
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
   ReclaimDead(config.shm_directory, reclaimed);
-  const std::string directory = StorePrefix(config.shm_directory) + "-" + config.job;
+  const std::string directory = StoreDirectory(config.shm_directory, config.job);
   if (mkdir(directory.c_str(), 0700) != 0) {
     if (errno != EEXIST) {
       return Status::Error(StatusCode::kSystem, "Cannot create ", directory, ": ",
@@ -151,9 +152,9 @@ Result<std::unique_ptr<Store>> Store::TakeOver(const StoreConfig& config) {
 // Becomes the leader of a dead store. The mutex is held no longer: once this process has its lock
 // nobody takes the store for dead, and ~Store() wants the mutex.
 Result<std::unique_ptr<Store>> Store::Claim(const StoreConfig& config) {
-  const HostMutex mutex(StorePrefix(config.shm_directory) + ".lock");
+  const HostMutex mutex(HostMutexPath(config.shm_directory));
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
-  const std::string directory = StorePrefix(config.shm_directory) + "-" + config.job;
+  const std::string directory = StoreDirectory(config.shm_directory, config.job);
   const std::string living = LivingProcesses(directory);
   if (!living.empty()) {
     return Status::Error(StatusCode::kAlreadyExists, "Job '", config.job, "' still runs: ", living);
@@ -208,9 +209,9 @@ Status Store::AttachTables() {
 Result<std::unique_ptr<Store>> Store::Attach(const StoreConfig& config) {
   TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
   // Between finding the store and being counted among its processes nobody may take it for dead.
-  const HostMutex mutex(StorePrefix(config.shm_directory) + ".lock");
+  const HostMutex mutex(HostMutexPath(config.shm_directory));
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
-  const std::string directory = StorePrefix(config.shm_directory) + "-" + config.job;
+  const std::string directory = StoreDirectory(config.shm_directory, config.job);
   Result<MappedFile> segment = OpenSegment(
       directory + "/store", {SegmentKind::kStore, config.token, 0}, sizeof(SegmentHeader));
   if (!segment.ok()) {
@@ -235,7 +236,7 @@ Store::Store(const StoreConfig& config, std::string directory, LivenessLock aliv
       segment_(std::move(segment)) {}
 
 Store::~Store() {
-  const HostMutex mutex(StorePrefix(config_.shm_directory) + ".lock");
+  const HostMutex mutex(HostMutexPath(config_.shm_directory));
   alive_.Leave();
   std::error_code ignored;
   if (!left_behind_ && mutex.status().ok() && LivingProcesses(directory_).empty()) {

@@ -14,27 +14,39 @@ namespace tfhybrid {
 
 namespace fs = std::filesystem;
 
-std::string StorePrefix(const std::string& shm_directory) {
+namespace {
+
+std::string Prefix(const std::string& shm_directory) {
   return (fs::path(shm_directory) / ("tfhybrid-" + std::to_string(geteuid()))).string();
+}
+
+}  // namespace
+
+std::string StoreDirectory(const std::string& shm_directory, const std::string& job) {
+  return Prefix(shm_directory) + "-" + job;
+}
+
+std::string HostMutexPath(const std::string& shm_directory) {
+  return Prefix(shm_directory) + ".lock";
 }
 
 std::string RankPath(const std::string& directory, int local_rank) {
   return directory + "/rank-" + std::to_string(local_rank);
 }
 
-std::vector<std::string> StoreDirectories(const std::string& shm_directory) {
-  const std::string prefix = StorePrefix(shm_directory) + "-";
-  std::vector<std::string> found;
+std::vector<std::string> StoredJobs(const std::string& shm_directory) {
+  const std::string prefix = StoreDirectory(shm_directory, "");
+  std::vector<std::string> jobs;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(shm_directory, ignored)) {
     const std::string path = entry.path().string();
     struct stat info;
     const bool ours = path.rfind(prefix, 0) == 0 && lstat(path.c_str(), &info) == 0 &&
                       S_ISDIR(info.st_mode) && info.st_uid == geteuid();
-    if (ours) found.push_back(path);
+    if (ours) jobs.push_back(path.substr(prefix.size()));
   }
-  std::sort(found.begin(), found.end());
-  return found;
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
 }
 
 // The descriptions of the living processes of a store, "; " between them; empty if all are dead.

@@ -8,12 +8,14 @@
 
 namespace tfhybrid {
 
-// What all paths of this user begin with; a store's directory is this, '-' and the job's name.
-std::string StorePrefix(const std::string& shm_directory);
+// Of this user's stores.
+std::string StoreDirectory(const std::string& shm_directory, const std::string& job);
+// The file of the HostMutex under which they are created, attached and removed.
+std::string HostMutexPath(const std::string& shm_directory);
 std::string RankPath(const std::string& directory, int local_rank);
 
-// The directories of this user's stores, sorted.
-std::vector<std::string> StoreDirectories(const std::string& shm_directory);
+// The jobs that have a store, sorted.
+std::vector<std::string> StoredJobs(const std::string& shm_directory);
 
 // The descriptions of the living processes of a store, "; " between them; empty if all are dead.
 std::string LivingProcesses(const std::string& directory);

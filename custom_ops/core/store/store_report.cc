@@ -81,21 +81,20 @@ StoreReport ReportStore(const std::string& directory, const std::string& job) {
 }  // namespace
 
 std::vector<StoreReport> ReportStores(const std::string& shm_directory) {
-  const size_t prefix = StorePrefix(shm_directory).size() + 1;
   std::vector<StoreReport> reports;
-  for (const std::string& directory : StoreDirectories(shm_directory)) {
-    reports.push_back(ReportStore(directory, directory.substr(prefix)));
+  for (const std::string& job : StoredJobs(shm_directory)) {
+    reports.push_back(ReportStore(StoreDirectory(shm_directory, job), job));
   }
   return reports;
 }
 
 Result<int64_t> RemoveStore(const std::string& shm_directory, const std::string& job) {
-  const std::string directory = StorePrefix(shm_directory) + "-" + job;
-  const std::vector<std::string> all = StoreDirectories(shm_directory);
+  const std::string directory = StoreDirectory(shm_directory, job);
+  const std::vector<std::string> all = StoredJobs(shm_directory);
   // Nothing becomes a process of it meanwhile.
-  const HostMutex mutex(StorePrefix(shm_directory) + ".lock");
+  const HostMutex mutex(HostMutexPath(shm_directory));
   TFHYBRID_RETURN_IF_ERROR(mutex.status());
-  if (std::find(all.begin(), all.end(), directory) == all.end()) {
+  if (std::find(all.begin(), all.end(), job) == all.end()) {
     return Status::Error(StatusCode::kNotFound, "There is no store of a job '", job, "' in ",
                          shm_directory);
   }

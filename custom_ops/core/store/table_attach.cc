@@ -54,30 +54,24 @@ Status TableWriter::AttachOptimizer() {
 
 Status TableWriter::AttachChunk(int64_t number) {
   const int64_t rows = locator_.ChunkRows(number);
-  const uint64_t token = table()->header.token;
-  const auto ordinal = static_cast<uint64_t>(number);
   Chunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(
-      chunk.rows, OpenSegmentWritable(paths_.Rows(number), {SegmentKind::kRows, token, ordinal},
-                                      RowChunkBytes(rows, dim())));
-  TFHYBRID_RETURN_IF_ERROR(CheckChunk(paths_.Rows(number), chunk.rows, rows, dim()));
+      chunk.rows, OpenChunkWritable(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
+                                    {rows, dim()}));
   chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
   chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
   if (StateFloats() > 0) {
     TFHYBRID_ASSIGN_OR_RETURN(
         chunk.state,
-        OpenSegmentWritable(paths_.State(number), {SegmentKind::kState, token, ordinal},
-                            StateChunkBytes(rows, StateFloats())));
-    TFHYBRID_RETURN_IF_ERROR(CheckChunk(paths_.State(number), chunk.state, rows, StateFloats()));
+        OpenChunkWritable(paths_.State(number), IdentityOf(SegmentKind::kState, number),
+                          {rows, StateFloats()}));
     chunk.states = reinterpret_cast<float*>(chunk.state.mutable_data() + kPageBytes);
   }
   if (policy().kind != PolicyKind::kNone) {
     TFHYBRID_ASSIGN_OR_RETURN(
         chunk.history,
-        OpenSegmentWritable(paths_.History(number), {SegmentKind::kHistory, token, ordinal},
-                            StateChunkBytes(rows, kHistoryFloats)));
-    TFHYBRID_RETURN_IF_ERROR(
-        CheckChunk(paths_.History(number), chunk.history, rows, kHistoryFloats));
+        OpenChunkWritable(paths_.History(number), IdentityOf(SegmentKind::kHistory, number),
+                          {rows, kHistoryFloats}));
     chunk.histories = reinterpret_cast<RowHistory*>(chunk.history.mutable_data() + kPageBytes);
   }
   chunks_.push_back(std::move(chunk));
@@ -121,11 +115,7 @@ void TableWriter::RemoveUnfinished() const {
   if (StateFloats() == 0) {
     for (int64_t made = 0; unlink(paths_.State(made).c_str()) == 0;) ++made;
   }
-  for (bool removed = true; removed; ++chunk) {
-    removed = unlink(paths_.Rows(chunk).c_str()) == 0;
-    removed |= unlink(paths_.State(chunk).c_str()) == 0;
-    removed |= unlink(paths_.History(chunk).c_str()) == 0;
-  }
+  while (paths_.RemoveChunk(chunk)) ++chunk;
   TFHYBRID_FAULT_POINT();
   const uint64_t generation = table()->counters.index_generation;
   unlink(paths_.Index(generation - 1).c_str());

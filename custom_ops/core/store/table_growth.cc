@@ -69,22 +69,17 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
   const int64_t first = locator_.Capacity(number);
   const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
                               std::to_string(first + rows - 1);
-  const SegmentIdentity identity = {SegmentKind::kRows, table()->header.token,
-                                    static_cast<uint64_t>(number)};
   Chunk chunk = {};
-  TFHYBRID_ASSIGN_OR_RETURN(chunk.rows, CreateSegment(paths_.Rows(number), identity,
-                                                      RowChunkBytes(rows, dim()), purpose));
-  auto* header = reinterpret_cast<ChunkSegment*>(chunk.rows.mutable_data());
-  header->rows = static_cast<uint64_t>(rows);
-  header->row_floats = static_cast<uint64_t>(dim());
+  TFHYBRID_ASSIGN_OR_RETURN(chunk.rows,
+                            CreateChunk(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
+                                        {rows, dim()}, purpose));
   chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
   chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
   TFHYBRID_FAULT_POINT();
   Status added = AddState(number, &chunk);
   if (added.ok()) added = AddHistory(number, &chunk);
   if (!added.ok()) {
-    unlink(paths_.Rows(number).c_str());
-    unlink(paths_.State(number).c_str());
+    paths_.RemoveChunk(number);
     return added;
   }
   return chunk;
@@ -93,16 +88,11 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
 Status TableWriter::AddState(int64_t number, Chunk* chunk) const {
   if (StateFloats() == 0) return Status::Ok();
   const int64_t rows = locator_.ChunkRows(number);
-  const std::string purpose =
-      "table '" + name() + "', optimizer state of " + std::to_string(rows) + " rows";
-  const SegmentIdentity identity = {SegmentKind::kState, table()->header.token,
-                                    static_cast<uint64_t>(number)};
   TFHYBRID_ASSIGN_OR_RETURN(
       chunk->state,
-      CreateSegment(paths_.State(number), identity, StateChunkBytes(rows, StateFloats()), purpose));
-  auto* header = reinterpret_cast<ChunkSegment*>(chunk->state.mutable_data());
-  header->rows = static_cast<uint64_t>(rows);
-  header->row_floats = static_cast<uint64_t>(StateFloats());
+      CreateChunk(paths_.State(number), IdentityOf(SegmentKind::kState, number),
+                  {rows, StateFloats()},
+                  "table '" + name() + "', optimizer state of " + std::to_string(rows) + " rows"));
   chunk->states = reinterpret_cast<float*>(chunk->state.mutable_data() + kPageBytes);
   return Status::Ok();
 }
@@ -112,13 +102,9 @@ Status TableWriter::AddHistory(int64_t number, Chunk* chunk) const {
   const int64_t rows = locator_.ChunkRows(number);
   TFHYBRID_ASSIGN_OR_RETURN(
       chunk->history,
-      CreateSegment(paths_.History(number),
-                    {SegmentKind::kHistory, table()->header.token, static_cast<uint64_t>(number)},
-                    StateChunkBytes(rows, kHistoryFloats),
-                    "table '" + name() + "', histories of " + std::to_string(rows) + " rows"));
-  auto* header = reinterpret_cast<ChunkSegment*>(chunk->history.mutable_data());
-  header->rows = static_cast<uint64_t>(rows);
-  header->row_floats = static_cast<uint64_t>(kHistoryFloats);
+      CreateChunk(paths_.History(number), IdentityOf(SegmentKind::kHistory, number),
+                  {rows, kHistoryFloats},
+                  "table '" + name() + "', histories of " + std::to_string(rows) + " rows"));
   chunk->histories = reinterpret_cast<RowHistory*>(chunk->history.mutable_data() + kPageBytes);
   return Status::Ok();
 }
@@ -256,10 +242,7 @@ void TableWriter::DropIndexAhead() {
 void TableWriter::DropAhead() {
   DropIndexAhead();
   if (!next_chunk_.valid() || !next_chunk_.get().ok()) return;
-  const auto number = static_cast<int64_t>(chunks_.size());
-  unlink(paths_.Rows(number).c_str());
-  unlink(paths_.State(number).c_str());
-  unlink(paths_.History(number).c_str());
+  paths_.RemoveChunk(static_cast<int64_t>(chunks_.size()));
 }
 
 }  // namespace tfhybrid

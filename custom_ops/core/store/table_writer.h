@@ -217,6 +217,9 @@ class TableWriter {
   void RemoveRow(int64_t row);
   void FinishRemoval();
   void CopyRow(int64_t from, int64_t to);
+  SegmentIdentity IdentityOf(SegmentKind kind, int64_t chunk) const {
+    return {kind, table()->header.token, static_cast<uint64_t>(chunk)};
+  }
   // table_growth.cc
   Status AddChunk();
   Result<Chunk> MakeChunk(int64_t number) const;

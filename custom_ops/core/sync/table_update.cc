@@ -29,6 +29,22 @@ std::vector<int64_t> Starts(const Units& units, const Size& size) {
   return starts;
 }
 
+// What `size` says of the units of each table, added up.
+template <typename Units, typename Size>
+std::vector<int64_t> PerTable(const Units& units, size_t tables, const Size& size) {
+  std::vector<int64_t> sums(tables, 0);
+  for (const auto& unit : units) sums[unit.table] += size(unit);
+  return sums;
+}
+
+// Of a unit: the keys that get a row, and those that must wait for one.
+constexpr auto MissingOf = [](const auto& unit) {
+  return static_cast<int64_t>(unit.rows.missing.size());
+};
+constexpr auto WaitingOf = [](const auto& unit) {
+  return static_cast<int64_t>(unit.waiting.size());
+};
+
 }  // namespace
 
 float TableUpdate::Scale(uint32_t count) const {
@@ -65,13 +81,10 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
 }
 
 std::vector<int64_t> TableUpdate::NewRows(size_t tables) const {
-  std::vector<int64_t> made(tables, 0), waiting(tables, 0);
-  for (const Unit& unit : units_) {
-    made[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
-    waiting[unit.table] += static_cast<int64_t>(unit.waiting.size());
-  }
-  for (size_t t = 0; t < tables; ++t) made[t] = std::max(made[t], waiting[t]);
-  return made;
+  std::vector<int64_t> rows = PerTable(units_, tables, MissingOf);
+  const std::vector<int64_t> waiting = PerTable(units_, tables, WaitingOf);
+  for (size_t t = 0; t < tables; ++t) rows[t] = std::max(rows[t], waiting[t]);
+  return rows;
 }
 
 int64_t TableUpdate::Keys() const {
@@ -211,10 +224,7 @@ Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
     unit.first = rows[unit.table];
     rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
   }
-  std::vector<int64_t> waiting(tables.size(), 0);
-  for (const Unit& unit : units_) {
-    waiting[unit.table] += static_cast<int64_t>(unit.waiting.size());
-  }
+  const std::vector<int64_t> waiting = PerTable(units_, tables.size(), WaitingOf);
   for (size_t t = 0; t < tables.size(); ++t) {
     TFHYBRID_RETURN_IF_ERROR(tables[t]->Reserve(rows[t]));
     TableWriter* const waits = tables[t]->waiting();
@@ -225,8 +235,7 @@ Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
 }
 
 void TableUpdate::Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
-  const std::vector<int64_t> starts = Starts(
-      units_, [](const Unit& unit) { return static_cast<int64_t>(unit.rows.missing.size()); });
+  const std::vector<int64_t> starts = Starts(units_, MissingOf);
   if (starts.back() == 0) return;
   parallel_for(starts.back(), kInitialiseCostNs, [&](int64_t begin, int64_t end) {
     ForEachPart(starts, begin, end, [&](size_t u, int64_t first, int64_t last) {
@@ -234,10 +243,7 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
       tables[unit.table]->Initialise(unit.merged.keys(), unit.rows, unit.first, first, last);
     });
   });
-  std::vector<int64_t> added(tables.size(), 0);
-  for (const Unit& unit : units_) {
-    added[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
-  }
+  const std::vector<int64_t> added = PerTable(units_, tables.size(), MissingOf);
   for (size_t t = 0; t < tables.size(); ++t) {
     if (added[t] > 0) tables[t]->AddRows(added[t]);
   }

@@ -17,9 +17,10 @@ constexpr uint64_t kVersion = 3;
 // Two hosts of one job that was killed: the one that is ahead has the update after kVersion.
 class RollForwardTest : public RecoveryTest {
  protected:
-  RollForwardTest() {
-    plan_.hosts = {0, 0, 1};
-    plan_.sync = Sync::kGathered;
+  static TrainingPlan OnTwoHosts(TrainingPlan plan) {
+    plan.hosts = {0, 0, 1};
+    plan.sync = Sync::kGathered;
+    return plan;
   }
 
   // What a leader that dies after `updates` updates leaves in a directory.
@@ -51,50 +52,33 @@ class RollForwardTest : public RecoveryTest {
     EXPECT_EQ("", Difference(*recovered.value(), model, true));
   }
 
-  TrainingPlan plan_ = SmallPlan();
+  // The host that is behind, with what the other sends.
+  void ExpectToCatchUp() const {
+    LeaveBehind(directory_.path(), kVersion);
+    const std::vector<int64_t> sent = UpdatesAt(kVersion + 1);
+    {
+      auto behind = RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
+      ASSERT_OK(behind);
+      ASSERT_OK(RollForward(sent, *behind.value(), RunInline));
+      EXPECT_EQ(kVersion + 1, VersionOf(*behind.value(), plan_));
+      behind.value()->LeaveBehind();
+    }
+    ExpectAhead();
+  }
+
+  TrainingPlan plan_ = OnTwoHosts(SmallPlan());
 };
 
-TEST_F(RollForwardTest, HostThatIsBehindComesToTheSameBits) {
-  LeaveBehind(directory_.path(), kVersion);
-  const std::vector<int64_t> sent = UpdatesAt(kVersion + 1);
-  {
-    auto behind = RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
-    ASSERT_OK(behind);
-    ASSERT_OK(RollForward(sent, *behind.value(), RunInline));
-    EXPECT_EQ(kVersion + 1, VersionOf(*behind.value(), plan_));
-    behind.value()->LeaveBehind();
-  }
-  ExpectAhead();
-}
+TEST_F(RollForwardTest, HostThatIsBehindComesToTheSameBits) { ExpectToCatchUp(); }
 
 TEST_F(RollForwardTest, WithDecayPenaltiesAndClipping) {
-  plan_ = RegularizedPlan();
-  plan_.hosts = {0, 0, 1};
-  plan_.sync = Sync::kGathered;
-  LeaveBehind(directory_.path(), kVersion);
-  const std::vector<int64_t> sent = UpdatesAt(kVersion + 1);
-  {
-    auto behind = RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
-    ASSERT_OK(behind);
-    ASSERT_OK(RollForward(sent, *behind.value(), RunInline));
-    behind.value()->LeaveBehind();
-  }
-  ExpectAhead();
+  plan_ = OnTwoHosts(RegularizedPlan());
+  ExpectToCatchUp();
 }
 
 TEST_F(RollForwardTest, WithAdmissionAndEviction) {
-  plan_ = ForgettingPlan();
-  plan_.hosts = {0, 0, 1};
-  plan_.sync = Sync::kGathered;
-  LeaveBehind(directory_.path(), kVersion);
-  const std::vector<int64_t> sent = UpdatesAt(kVersion + 1);
-  {
-    auto behind = RecoverStore(TrainingStore(directory_.path(), 0), RunInline);
-    ASSERT_OK(behind);
-    ASSERT_OK(RollForward(sent, *behind.value(), RunInline));
-    behind.value()->LeaveBehind();
-  }
-  ExpectAhead();
+  plan_ = OnTwoHosts(ForgettingPlan());
+  ExpectToCatchUp();
 }
 
 TEST_F(RollForwardTest, FirstUpdateOfAll) {
