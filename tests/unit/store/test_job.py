@@ -17,7 +17,7 @@ FOUR = tfhybrid.TableConfig(4)
 
 
 def files_of(job: str) -> list[Path]:
-    return list(Path("/dev/shm").glob(f"*{job}*"))
+    return list(Path(os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm")).glob(f"*{job}*"))
 
 
 @pytest.fixture
@@ -107,19 +107,12 @@ def test_shutdown_twice_does_nothing() -> None:
         current_job()
 
 
-def test_the_store_is_kept_where_the_environment_says(name, tmp_path_factory, monkeypatch) -> None:
-    directory = Path("/dev/shm") / f"tfhybrid-{name}"
-    directory.mkdir()
-    monkeypatch.setenv("TFHYBRID_SHM_DIR", str(directory))
-    try:
-        restart(name)
-        Table("item", FOUR)
-        assert list(directory.iterdir())
-        tfhybrid.shutdown()
-    finally:
-        for file in directory.iterdir():
-            file.unlink()
-        directory.rmdir()
+def test_the_store_is_kept_where_the_environment_says(name, shm_directory, monkeypatch) -> None:
+    monkeypatch.setenv("TFHYBRID_SHM_DIR", str(shm_directory))
+    restart(name)
+    Table("item", FOUR)
+    assert list(shm_directory.iterdir())
+    tfhybrid.shutdown()
 
 
 def test_initial_values_depend_on_seed_and_table() -> None:
