@@ -8,7 +8,10 @@ leaves (../integration/test_killed_ranks.py), a host that does not resolve or la
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import keras
@@ -51,6 +54,17 @@ def two_towers(*, use: tuple[str, ...] = ("user", "item")) -> tuple[keras.Model,
 def test_init_was_forgotten(use: Callable[[], object]) -> None:
     with pytest.raises(NotInitializedError, match=r"^Call tfhybrid\.init\(\) first: it starts"):
         use()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="naming a host needs root")
+def test_this_host_does_not_know_its_own_name() -> None:
+    """Horovod would die of a signal."""
+    script = f"hostname nobody.invalid && {sys.executable} -c 'import tfhybrid; tfhybrid.init()'"
+    run = subprocess.run(
+        ["unshare", "--uts", "bash", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert "a line `127.0.0.1 NAME` in /etc/hosts lets it. Received: 'nobody.invalid'" in run.stderr
 
 
 @pytest.mark.usefixtures("job")

@@ -197,8 +197,8 @@ def interfaces() -> Finding:
     try:
         socket.getaddrinfo(host, None)
     except OSError:
-        mend = f"a line for {host} in /etc/hosts: horovodrun looks it up"
-        return Finding("network", f"{found}, which does not resolve", Level.WARNING, mend)
+        mend = f"a line `127.0.0.1 {host}` in /etc/hosts: Horovod looks it up"
+        return Finding("network", f"{found}, which does not resolve", Level.ERROR, mend)
     return Finding("network", found)
 
 

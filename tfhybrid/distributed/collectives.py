@@ -32,7 +32,19 @@ _leaders: hvd.ProcessSet = hvd.global_process_set
 
 
 def start() -> None:
-    """Starts Horovod, once; without `horovodrun`, as one rank."""
+    """Starts Horovod, once; without `horovodrun`, as one rank.
+
+    Raises:
+        ConfigError: This host's own name does not resolve. Gloo looks it up, and dies of it.
+    """
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        raise ConfigError(
+            "Horovod looks up this host by its own name: a line `127.0.0.1 NAME` in /etc/hosts "
+            f"lets it. Received: {name!r}, {error}"
+        ) from error
     hvd.init()
 
 
