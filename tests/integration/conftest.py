@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,11 @@ from tests.integration import hosts as several
 from tests.integration.hosts import Hosts
 
 JOBS = Path(__file__).parent / "jobs"
+_WHY_NOT = several.missing()
+# On CI a missing tool is a failure, not a skip.
+needs_hosts = pytest.mark.skipif(
+    _WHY_NOT is not None and not os.environ.get("CI"), reason=str(_WHY_NOT)
+)
 
 
 class RunningJob:
@@ -67,12 +71,6 @@ def hosts() -> Iterator[Hosts]:
     """Two hosts."""
     with several.hosts(2) as made:
         yield made
-
-
-@pytest.fixture
-def shm_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-") as directory:
-        yield Path(directory)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.integration import hosts as several
+from tests.integration.conftest import needs_hosts
 from tests.integration.hosts import ROOT, Hosts
 
-REASON = several.missing()
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON)),
+    needs_hosts,
 ]
 
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration import hosts as several
+from tests.integration.conftest import needs_hosts
 from tests.integration.host_job import ENDLESS, HostJob
 from tests.integration.hosts import ROOT, Hosts
 from tfhybrid import __version__
 
-REASON = several.missing()
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON)),
+    needs_hosts,
 ]
 
 TWO_BY_TWO = {"h1": 2, "h2": 2}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
 
 from tests.integration import hosts as several
+from tests.integration.conftest import needs_hosts
 
-REASON = several.missing()
 pytestmark = [
     pytest.mark.timeout(600),
-    # On CI a missing tool is a failure, not a skip.
-    pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON)),
+    needs_hosts,
 ]
 
 

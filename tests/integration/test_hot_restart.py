@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.integration import hosts as several
+from tests.integration.conftest import needs_hosts
 from tests.integration.forked_job import ForkedJobs, forked_jobs
 from tests.integration.restarts import SCRIPT, Restarts, begun_at
 
-REASON = several.missing()
 pytestmark = pytest.mark.timeout(600)
-on_hosts = pytest.mark.skipif(REASON is not None and not os.environ.get("CI"), reason=str(REASON))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +60,7 @@ def test_a_host_killed_again_and_again(alone, shm_directory) -> None:
     assert not list(shm_directory.glob("tfhybrid-*-restarted"))
 
 
-@on_hosts
+@needs_hosts
 def test_hosts_killed_again_and_again(together) -> None:
     killed_again_and_again(together, 3)
 
@@ -83,7 +80,7 @@ def test_another_number_of_ranks_takes_the_checkpoint(alone) -> None:
     assert begun_at(output) > 0
 
 
-@on_hosts
+@needs_hosts
 def test_a_host_that_has_lost_its_memory(together, hosts) -> None:
     together.kill_in_training(0.3, save=5)
     hosts.run("h2", "rm", "-r", "/dev/shm/tfhybrid-0-restarted")
@@ -93,7 +90,7 @@ def test_a_host_that_has_lost_its_memory(together, hosts) -> None:
     assert begun_at(output) > 0
 
 
-@on_hosts
+@needs_hosts
 def test_hosts_one_update_apart_go_on_at_the_later_one(together) -> None:
     _, wanted = together.finish()
     job = together.start(lag=40)
@@ -105,7 +102,7 @@ def test_hosts_one_update_apart_go_on_at_the_later_one(together) -> None:
     assert sorted(digests) == sorted(wanted)
 
 
-@on_hosts
+@needs_hosts
 def test_hosts_in_another_order(together) -> None:
     together.kill_in_training(0.1)
     output = together.start({"h2": 2, "h1": 2}).succeed()
@@ -113,7 +110,7 @@ def test_hosts_in_another_order(together) -> None:
     assert begun_at(output) == 0
 
 
-@on_hosts
+@needs_hosts
 def test_under_horovodrun(hosts, tmp_path) -> None:
     slots = {"h1": 1, "h2": 1}
     arguments = (SCRIPT, str(tmp_path), "60", json.dumps({"die": 20}))

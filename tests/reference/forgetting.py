@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tests.reference import training
+from tests.reference.mix64 import mix64
 from tfhybrid import Eviction
 
 
@@ -104,8 +105,4 @@ class Table(training.Table):
 
 
 def _hash(key: int) -> int:
-    """Mix64 of `custom_ops/core/util/hash.h`."""
-    z = key % 2**64
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-    return z ^ (z >> 31)
+    return mix64(key % 2**64)

@@ -26,6 +26,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import (
@@ -170,6 +172,16 @@ class TableEntry:
         """Bytes of a row in the files: key, embedding and states."""
         floats = self.dim + math.prod(self.state_shape)
         return 8 + 4 * floats + native.HISTORY.itemsize * self.history
+
+    @property
+    def clock(self) -> int:
+        """`event_time` as the core has it."""
+        return native.NO_TIME if self.event_time is None else self.event_time
+
+    def just_updated(self, rows: int) -> np.ndarray:
+        """Returns the histories, `native.HISTORY`, of rows that were made by the last update."""
+        history = np.array((1.0, self.version % 2**32, self.clock), native.HISTORY)
+        return np.full(rows, history)
 
     @property
     def all_files(self) -> list[str]:

@@ -157,8 +157,7 @@ def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[st
 
 def _awaited(table: Table) -> str:
     """Returns the name of the table that a table's keys wait for, or else its own."""
-    is_waiting = isinstance(table, WaitingTable)
-    return table.name.removesuffix(native.WAITING_SUFFIX) if is_waiting else table.name
+    return table.awaited if isinstance(table, WaitingTable) else table.name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,7 +237,7 @@ class _Restoring:
             )
         table.clear()
         table.set_decay(entry.decay)
-        table.set_event_time(native.NO_TIME if entry.event_time is None else entry.event_time)
+        table.set_event_time(entry.clock)
         table.reserve(entry.rows)
         for update in stored.updates(table.name):
             if len(update.evicted):
@@ -264,13 +263,9 @@ def _is_of_waiting(name: str, manifest: Manifest) -> bool:
 
 def _history(block: Rows, entry: TableEntry) -> np.ndarray:
     """Returns histories of rows; where none were saved, as if all had just been updated."""
-    if entry.history:
-        return np.ascontiguousarray(block.history).view(native.HISTORY)[:, 0]
-    history = np.empty(len(block.keys), native.HISTORY)
-    history["frequency"] = 1
-    history["last_step"] = entry.version % 2**32
-    history["last_time"] = native.NO_TIME if entry.event_time is None else entry.event_time
-    return history
+    if not entry.history:
+        return entry.just_updated(len(block.keys))
+    return np.ascontiguousarray(block.history).view(native.HISTORY)[:, 0]
 
 
 def _same_optimizer(table: Table, manifest: Manifest) -> bool:

@@ -25,7 +25,6 @@ from tfhybrid.checkpoint.table_file import (
 )
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError, ConfigError
-from tfhybrid.store import native
 from tfhybrid.store.native import OptimizerKind
 
 # As a table is saved: a block is held in memory while it is written.
@@ -138,9 +137,7 @@ def _fresh_history(entry: TableEntry, rows: int) -> np.ndarray:
     """Returns histories of rows that were updated just now, uint8 `[rows, ...]`."""
     if not entry.history:
         return no_history(rows)
-    time = native.NO_TIME if entry.event_time is None else entry.event_time
-    history = np.array([(1.0, entry.version % 2**32, time)], native.HISTORY)
-    return np.repeat(history.view(np.uint8)[np.newaxis], rows, axis=0)
+    return entry.just_updated(rows)[:, np.newaxis].view(np.uint8)
 
 
 def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, FileEntry]:

@@ -10,6 +10,7 @@ import os
 
 from tfhybrid.store import native
 from tfhybrid.store.native import OptimizerKind, RankState
+from tfhybrid.store.table_stats import TableSize
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,9 +22,9 @@ class RankReport:
     description: str
 
 
-@dataclasses.dataclass(frozen=True)
-class TableReport:
-    """A table. Bytes are as reserved in shared memory; `evicted` counts since the job began.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableReport(TableSize):
+    """A table; `evicted` counts since the job began.
 
     Where `problem` is not empty, the rest is not known.
     """
@@ -32,15 +33,6 @@ class TableReport:
     problem: str
     dim: int
     optimizer: str
-    rows: int
-    version: int
-    chunks: int
-    index_slots: int
-    embedding_bytes: int
-    state_bytes: int
-    history_bytes: int
-    index_bytes: int
-    bytes: int
     evicted: int
 
 
@@ -89,5 +81,10 @@ def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
 def _table(fields: list[str]) -> TableReport:
     name, problem, dim, optimizer, *numbers = fields
     kind = int(optimizer)
-    title = OptimizerKind(kind).name.lower() if kind in list(OptimizerKind) else "none"
-    return TableReport(name, problem, int(dim), title, *map(int, numbers))
+    return TableReport(
+        name=name,
+        problem=problem,
+        dim=int(dim),
+        optimizer=OptimizerKind(kind).name.lower() if kind in list(OptimizerKind) else "none",
+        **dict(zip(native.STATS, map(int, numbers), strict=False)),  # up to `evicted`
+    )

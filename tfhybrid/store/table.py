@@ -19,7 +19,7 @@ from tfhybrid.store.frozen_table import FrozenTable, TableFile
 from tfhybrid.store.job import current_job
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
-from tfhybrid.store.table_stats import TableStats, quantiles_of_norms
+from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms
 
 # How long a rank waits for the leader to create a table; the leader may be loading data first.
 _OPEN_TIMEOUT_MS = 120_000
@@ -128,9 +128,7 @@ class Table:
         """
         struct = self._counters()
         counted = {
-            field.name: getattr(struct, field.name)
-            for field in dataclasses.fields(TableStats)
-            if field.name in native.STATS
+            field.name: getattr(struct, field.name) for field in dataclasses.fields(TableSize)
         }
         nan_rows = ctypes.c_int64()
         if count_nan:
@@ -446,6 +444,7 @@ class WaitingTable(Table):
 
     def __init__(self, table: Table) -> None:
         name = table.name + native.WAITING_SUFFIX
+        self.awaited = table.name
         super().__init__(name, TableConfig(dim=1, initializer="zeros"))
 
     @property

@@ -14,8 +14,8 @@ from tfhybrid.errors import ConfigError
 _BLOCKS, _BLOCK_ROWS = 64, 16384
 
 
-@dataclasses.dataclass(frozen=True)
-class TableStats:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSize:
     """What a table holds, on this host. Bytes are as reserved in shared memory.
 
     Args:
@@ -25,17 +25,9 @@ class TableStats:
         index_slots: Room of the index, in keys.
         embedding_bytes: Keys and embeddings.
         state_bytes: State of the optimizer.
+        history_bytes: What is known of each row's past, where rows are admitted or evicted.
         index_bytes: The index.
         bytes: All of it.
-        history_bytes: What is known of each row's past, where rows are admitted or evicted.
-        waiting: Keys that wait for admission.
-        waiting_bytes: Their counters; not part of `bytes`.
-        new_rows: Rows created since this process last called `stats`.
-        evicted_rows: Rows evicted since then.
-        unique_ratio: Of the keys of this rank's gradients since then, the share that was left when
-            equal ones of a step had been summed; NaN where there were none.
-        nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
-        norm_quantiles: Euclidean norms of embeddings by quantile; NaN in a table without rows.
     """
 
     rows: int
@@ -47,6 +39,23 @@ class TableStats:
     history_bytes: int
     index_bytes: int
     bytes: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableStats(TableSize):
+    """What a table tells of itself; the rest is as of `TableSize`.
+
+    Args:
+        waiting: Keys that wait for admission.
+        waiting_bytes: Their counters; not part of `bytes`.
+        new_rows: Rows created since this process last called `stats`.
+        evicted_rows: Rows evicted since then.
+        unique_ratio: Of the keys of this rank's gradients since then, the share that was left when
+            equal ones of a step had been summed; NaN where there were none.
+        nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
+        norm_quantiles: Euclidean norms of embeddings by quantile; NaN in a table without rows.
+    """
+
     waiting: int
     waiting_bytes: int
     new_rows: int

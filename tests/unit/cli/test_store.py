@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,12 +57,6 @@ class RunningJob:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-
-
-@pytest.fixture
-def shm_directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-") as directory:
-        yield Path(directory)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import tfhybrid
+from tests.reference.mix64 import mix64
 from tfhybrid.store import RowBlock, native
 
 DIM = 3
@@ -29,13 +30,6 @@ KEYS = st.one_of(
 )
 BATCHES = st.lists(KEYS, max_size=12)
 SEEDS = st.integers(0, 2**32 - 1)
-
-
-def mix64(number: int) -> int:
-    """`Mix64` of `custom_ops/core/util/hash.h`."""
-    number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    number = (number ^ (number >> 27)) * 0x94D049BB133111EB % 2**64
-    return number ^ (number >> 31)
 
 
 class DictTable:

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,17 +76,16 @@ class Ranks:
 
 
 @pytest.fixture
-def start() -> Iterator:
+def start(shm_directory: Path) -> Iterator:
     started = []
 
     def start(*options: str) -> Ranks:
-        started.append(Ranks(directory, *options))
+        started.append(Ranks(str(shm_directory), *options))
         return started[-1]
 
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-") as directory:
-        yield start
-        for ranks in started:
-            ranks.stop()
+    yield start
+    for ranks in started:
+        ranks.stop()
 
 
 @pytest.mark.parametrize("options", [[], ["fork"]], ids=["alone", "with-a-child-that-lives-on"])
