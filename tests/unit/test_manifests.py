@@ -1,0 +1,134 @@
+"""The manifests in docker/: what Kubernetes, its MPI operator and Docker Compose would refuse.
+
+No cluster runs here. Pods are held against Kubernetes's own schemas; the operator's fields against
+FIELDS, which was written from its definition of MPIJob, v2beta1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tfhybrid.cli.main import app
+
+DOCKER = Path(__file__).parents[2] / "docker"
+JOB = DOCKER / "kubernetes" / "mpijob.yaml"
+_COUNT = {"type": "integer", "minimum": 0}
+_REPLICA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["template"],
+    "properties": {
+        "replicas": _COUNT,
+        "restartPolicy": {"enum": ["Always", "OnFailure", "Never", "ExitCode"]},
+        "template": {"type": "object"},
+    },
+}
+FIELDS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["mpiReplicaSpecs"],
+    "properties": {
+        "slotsPerWorker": {"type": "integer", "minimum": 1},
+        "sshAuthMountPath": {"type": "string"},
+        "mpiImplementation": {"enum": ["OpenMPI", "Intel", "MPICH"]},
+        "mpiReplicaSpecs": {
+            "type": "object",
+            "additionalProperties": False,
+            "required": ["Launcher", "Worker"],
+            "properties": {"Launcher": _REPLICA, "Worker": _REPLICA},
+        },
+        "runPolicy": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "activeDeadlineSeconds": _COUNT,
+                "backoffLimit": _COUNT,
+                "cleanPodPolicy": {"enum": ["Running", "All", "None"]},
+                "schedulingPolicy": {"type": "object"},
+                "suspend": {"type": "boolean"},
+                "ttlSecondsAfterFinished": _COUNT,
+            },
+        },
+    },
+}
+
+
+@pytest.fixture
+def job() -> dict[str, Any]:
+    return yaml.safe_load(JOB.read_text())
+
+
+@pytest.fixture
+def worker(job: dict[str, Any]) -> dict[str, Any]:
+    return job["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+
+
+def test_the_operator_knows_every_field(job: dict[str, Any]) -> None:
+    assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    jsonschema.validate(job["spec"], FIELDS)
+
+
+@pytest.mark.parametrize("role", ["Launcher", "Worker"])
+@pytest.mark.parametrize("version", ["1.27", "1.34"])
+def test_kubernetes_knows_every_field_of_the_pods(job, role, version) -> None:
+    template = job["spec"]["mpiReplicaSpecs"][role]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **template}
+    kubernetes_validate.validate(pod, version, strict=True)
+    pod["spec"]["containers"][0]["imagePullPolice"] = "Never"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, version, strict=True)
+
+
+def test_ranks_and_names_agree(job: dict[str, Any], worker: dict[str, Any]) -> None:
+    spec = job["spec"]
+    ranks = spec["slotsPerWorker"] * spec["mpiReplicaSpecs"]["Worker"]["replicas"]
+    launcher = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    assert f"horovodrun --gloo -np {ranks} --hostfile $hosts" in launcher["args"][-1]
+    (rule,) = worker["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    labels = rule["labelSelector"]["matchLabels"]
+    assert labels["training.kubeflow.org/job-name"] == job["metadata"]["name"]
+    plan = job["metadata"]["annotations"]["tfhybrid/plan"]
+    assert f"--hosts {spec['mpiReplicaSpecs']['Worker']['replicas']} " in plan
+    assert plan.endswith(f"--ranks {spec['slotsPerWorker']}")
+
+
+def test_the_shared_memory_is_as_large_as_planned(job, worker) -> None:
+    arguments = shlex.split(job["metadata"]["annotations"]["tfhybrid/plan"])
+    planned = json.loads(CliRunner().invoke(app, ["plan", *arguments, "--json"]).stdout)
+    shm = worker["volumes"][0]["emptyDir"]
+    assert shm["medium"] == "Memory"
+    assert worker["containers"][0]["volumeMounts"][0]["mountPath"] == "/dev/shm"
+    room = gibibytes(shm["sizeLimit"])
+    assert planned["peak"] <= room <= 1.5 * planned["peak"]
+    limit = gibibytes(worker["containers"][0]["resources"]["limits"]["memory"])
+    assert limit == room + job["spec"]["slotsPerWorker"] * gibibytes("4Gi")
+
+
+def gibibytes(text: str) -> int:
+    return int(re.fullmatch(r"(\d+)Gi", text)[1]) << 30
+
+
+def test_compose_starts_the_job_on_hosts_that_are_healthy() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    job = services.pop("job")
+    hosts = dict(re.findall(r"(\w+):(\d+)", job["command"]))
+    assert set(hosts) == set(services) == set(job["depends_on"])
+    assert f"-np {sum(map(int, hosts.values()))} " in job["command"]
+    for name, service in services.items():
+        assert (service["hostname"], service["shm_size"]) == (name, "2gb")
+        assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    dockerfile = (DOCKER / "cpu" / "Dockerfile").read_text()
+    assert "HEALTHCHECK" in dockerfile
+    assert all(service["image"] in dockerfile for service in services.values())
