@@ -124,8 +124,12 @@ def containers(tmp_path: Path) -> Iterator[Containers]:
 def test_containers_on_two_hosts_train_together(containers: Containers) -> None:
     for host in containers.hosts:
         containers.wait_until_healthy(host)
-    job = ("horovodrun", "-np", "2", "-H", "h1:1,h2:1", "python", "examples/train_click_model.py")
-    command = containers.command("h1", *job)
+    # A host file as Kubernetes' MPI operator writes it.
+    job = (
+        "printf 'h1 slots=1\\nh2 slots=1\\n' >hostfile && "
+        "exec horovodrun --gloo -np 2 --hostfile hostfile python examples/train_click_model.py"
+    )
+    command = containers.command("h1", "bash", "-c", job)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 rank(s) on 2 host(s)" in done.stderr + done.stdout
