@@ -128,8 +128,13 @@ def _store(url: str) -> Iterator[Any]:
     scheme = url.partition("://")[0]
     if scheme not in tf.io.gfile.get_registered_schemes():
         # TensorFlow itself has gs, ram and a few more; this one registers s3, hdfs, az and others.
-        with contextlib.suppress(ImportError):
+        try:
             importlib.import_module("tensorflow_io")
+        except ImportError as error:
+            raise OSError(
+                f"{url}: TensorFlow alone does not know {scheme}://. tensorflow-io does: "
+                f"pip install 'tfhybrid[io]'. Received: {error}"
+            ) from error
     try:
         yield tf.io.gfile
     except tf.errors.OpError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from pathlib import Path
 
@@ -76,3 +77,9 @@ def test_a_folder_is_removed_with_all_that_is_in_it(directory):
 def test_a_store_that_nobody_knows_is_an_error_that_names_it():
     with pytest.raises(OSError, match="nosuch://bucket/file"):
         RemotePath("nosuch://bucket/file").read_bytes()
+
+
+def test_a_file_system_that_tensorflow_does_not_know_wants_tensorflow_io(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow_io", None)  # as if it were not installed
+    with pytest.raises(OSError, match=r"hosts://bucket/a: .* pip install 'tfhybrid\[io\]'"):
+        storage.location("hosts://bucket/a").is_dir()
