@@ -1,4 +1,4 @@
-"""The image for CPUs, as scripts/image built it: on one host, and on two that are network namespaces.
+"""The image for CPUs, as scripts/image built it: on one host, and on two (network namespaces).
 
 Docker gives a container processes, users and a name of its own as well; none of that is relied on.
 """

@@ -9,6 +9,8 @@ import typer
 from rich.filesize import decimal
 
 from tfhybrid.cli.console import plain, show, show_json, show_table
+from tfhybrid.cli.step_seconds import Work
+from tfhybrid.cli.step_seconds import measure as step_seconds
 from tfhybrid.cli.step_traffic import traffic_of
 from tfhybrid.cli.table_memory import TableShape, bytes_of
 from tfhybrid.config import shm_directory
@@ -20,6 +22,7 @@ _STATES = {
     **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
+_MEASURED_ROWS = 5_000_000  # of a table: more take long to make, and change a step little
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
@@ -40,6 +43,9 @@ def plan(
     ] = False,
     history: Annotated[bool, typer.Option("--history", help="With admission or eviction.")] = False,
     link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the ranks of one host here, and time a step.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
     ] = False,
@@ -47,6 +53,8 @@ def plan(
     """Tell what tables take in each host's shared memory and on disk, and what a step exchanges.
 
     Exit status 1 if they do not fit into this host's shared memory.
+
+    The bytes follow from the store's layout; --measure runs a job without a model on this host.
 
     Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
     """
@@ -76,6 +84,11 @@ def plan(
         "free_here": free,
     }
     found["fits_here"] = found["peak"] <= free
+    if measure:
+        measured = min(count, _MEASURED_ROWS, int(count * free / (2 * found["peak"])))
+        work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
+        found["of_a_step"]["measured_rows"] = measured
+        found["of_a_step"]["table_seconds"] = step_seconds(work, ranks)
     (show_json if as_json else _show)(found)
     if not found["fits_here"]:
         raise typer.Exit(1)
@@ -120,3 +133,8 @@ def _show(found: dict[str, Any]) -> None:
     show(f"different keys of a step    {keys}{step['all_keys']:,.0f} of all, in each table")
     received = f"{decimal(round(step['host_bytes']))}, {1e3 * step['link_seconds']:.2f} ms"
     show(f"come to a host in a step    {received} on its link")
+    if "table_seconds" in step:
+        seconds = (
+            f"{1e3 * step['table_seconds']:.2f} ms with {step['measured_rows']:,} rows of each"
+        )
+        show(f"tables in a step, measured  {seconds}, beside which a model computes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 import keras
 import numpy as np
@@ -21,5 +22,6 @@ where = (tfhybrid.rank(), socket.gethostname(), tfhybrid.local_rank(), os.getcwd
 told = distributed.allgather_object(where)
 if tfhybrid.rank() == 0:
     for rank, host, local_rank, folder in told:
-        print(f"rank {rank} of {tfhybrid.size()} on {host}, its {local_rank}, in {folder}")
+        line = f"rank {rank} of {tfhybrid.size()} on {host}, its {local_rank}, in {folder}"
+        sys.stdout.write(f"{line}\n")
 tfhybrid.shutdown()

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.cli.main import app
+from tfhybrid.cli.step_seconds import draw
 from tfhybrid.cli.step_traffic import distinct_keys, traffic_of
 from tfhybrid.cli.table_memory import TableShape, bytes_of
 
@@ -98,3 +99,21 @@ def test_rows_that_are_no_number_are_refused(rows) -> None:
 
 def test_an_optimizer_that_there_is_not_is_refused() -> None:
     assert "Received: 'adamax'" in run("--rows", "1M", "--optimizer", "adamax", status=1).output
+
+
+@pytest.mark.parametrize("optimizer", ["row_adagrad", "momentum"])
+def test_a_step_is_measured_by_a_job_of_its_own(optimizer, monkeypatch, shm_directory) -> None:
+    monkeypatch.setenv("TFHYBRID_SHM_DIR", str(shm_directory))
+    small = ["--rows", "20k", "--dim", "4", "--tables", "2", "--batch", "64", "--ranks", "2"]
+    found = json.loads(run(*small, "--optimizer", optimizer, "--measure", "--json").stdout)
+    assert found["of_a_step"]["measured_rows"] == 20_000
+    assert found["of_a_step"]["table_seconds"] > 0
+    assert [file.name for file in shm_directory.iterdir() if file.is_dir()] == []
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 1.2])
+def test_drawn_keys_are_those_of_the_planned_traffic(exponent) -> None:
+    drawn = draw(np.random.default_rng(1), 200_000, 50_000, exponent)
+    assert (drawn.min() >= 0, drawn.max() < 200_000) == (True, True)
+    expected = distinct_keys(200_000, len(drawn), exponent)
+    assert expected == pytest.approx(len(np.unique(drawn)), rel=0.05)
