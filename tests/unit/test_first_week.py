@@ -8,6 +8,7 @@ leaves (../integration/test_killed_ranks.py), a host that does not resolve or la
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -54,6 +55,26 @@ def two_towers(*, use: tuple[str, ...] = ("user", "item")) -> tuple[keras.Model,
 def test_init_was_forgotten(use: Callable[[], object]) -> None:
     with pytest.raises(NotInitializedError, match=r"^Call tfhybrid\.init\(\) first: it starts"):
         use()
+
+
+def test_keras_is_too_old(tmp_path) -> None:
+    """tf_keras is Keras 2 by another name."""
+    (tmp_path / "keras").symlink_to(
+        importlib.util.find_spec("tf_keras").submodule_search_locations[0]
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", "import tfhybrid; tfhybrid.init()"],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "tfhybrid builds on Keras 3" in run.stderr
+    assert "Received: Keras 2.16" in run.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="naming a host needs root")

@@ -87,6 +87,18 @@ def tensorflow() -> Finding:
     return Finding("TensorFlow", f"{found}: {problem}", Level.ERROR, mend)
 
 
+def keras() -> Finding:
+    """Whether `import keras` is Keras 3."""
+    version = _installed("keras")
+    if version is None or int(version.partition(".")[0]) < 3:
+        mend = "pip install 'keras>=3'"
+        return Finding("Keras", version or "not installed", Level.ERROR, mend)
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
+        mend = "build models of `keras.layers`; those of tf.keras do not take tables"
+        return Finding("Keras", f"{version}, but tf.keras is Keras 2", Level.NOTE, mend)
+    return Finding("Keras", version)
+
+
 def horovod() -> Finding:
     """Whether Horovod loads, and what it was built with."""
     version = _installed("horovod")
@@ -214,7 +226,7 @@ def gpus() -> Finding:
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
-    *(versions, tensorflow, horovod, shared_memory, huge_pages, memory_limit, remove_ipc),
+    *(versions, tensorflow, keras, horovod, shared_memory, huge_pages, memory_limit, remove_ipc),
     *(limits, processors, interfaces, gpus),
 )
 

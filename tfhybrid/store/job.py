@@ -10,6 +10,7 @@ import os
 import secrets
 import sys
 
+import keras
 import tensorflow as tf
 
 from tfhybrid import distributed
@@ -116,6 +117,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
                 f"{resumes=}. Received: job={job!r}, seed={seed}, resume={resume!r}"
             )
         return
+    _check_keras(keras.__version__)
     distributed.start()
     _set_up_logging()
     _share_devices()
@@ -170,6 +172,14 @@ def _end(*, leave: bool) -> None:
         job.watch.leave()
     native.close_store(leave=leave and job is not None and job.memory is not None)
     atexit.unregister(_exit)
+
+
+def _check_keras(version: str) -> None:
+    if int(version.partition(".")[0]) < 3:
+        raise ConfigError(
+            "tfhybrid builds on Keras 3, beside TensorFlow 2.16 and later: pip install 'keras>=3'. "
+            f"Received: Keras {version}"
+        )
 
 
 def _set_up_logging() -> None:

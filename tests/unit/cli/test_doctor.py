@@ -22,7 +22,15 @@ def test_this_machine_is_looked_at_and_nothing_is_wrong() -> None:
     assert run.returncode == 0, run.stdout
     (found,) = json.loads(run.stdout).values()
     by_subject = {finding["what"]: finding for finding in found}
-    subjects = {"tfhybrid", "TensorFlow", "Horovod", "huge pages", "memory limit", "logind"}
+    subjects = {
+        "tfhybrid",
+        "TensorFlow",
+        "Keras",
+        "Horovod",
+        "huge pages",
+        "memory limit",
+        "logind",
+    }
     assert subjects | {"limits", "processors", "network", "GPUs"} < set(by_subject)
     assert "gloo" in by_subject["Horovod"]["found"]
     for finding in found:
@@ -51,6 +59,14 @@ def test_a_store_that_cannot_be_is_an_error() -> None:
     found = findings.shared_memory("/nowhere")
     assert (found.level, found.found) == (Level.ERROR, "cannot be written")
     assert "TFHYBRID_SHM_DIR" in found.mend
+
+
+def test_the_keras_of_tensorflow_is_told_from_keras(monkeypatch) -> None:
+    assert findings.keras().level == Level.GOOD
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    found = findings.keras()
+    assert found.level == Level.NOTE
+    assert found.found.endswith("but tf.keras is Keras 2")
 
 
 @pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])
