@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tfhybrid.metrics.binary import auc, log_loss
+from tfhybrid.metrics.calibration import calibration, normalized_entropy
 from tfhybrid.metrics.evaluation import evaluate
+from tfhybrid.metrics.grouped import gauc
 from tfhybrid.metrics.phases import phase_times
 
-__all__ = ["auc", "evaluate", "log_loss", "phase_times"]
+__all__ = [
+    "auc",
+    "calibration",
+    "evaluate",
+    "gauc",
+    "log_loss",
+    "normalized_entropy",
+    "phase_times",
+]

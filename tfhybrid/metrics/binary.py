@@ -39,7 +39,7 @@ def auc(
     auc([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])  # 0.75
     ```
     """
-    labels, scores, weights = _samples(labels, scores, weights)
+    labels, scores, weights = checked_samples(labels, scores, weights)
     distinct, group = np.unique(scores, return_inverse=True)
     positives = np.bincount(group, weights * labels, distinct.size)
     negatives = np.bincount(group, weights * (1 - labels), distinct.size)
@@ -76,7 +76,7 @@ def log_loss(
     """
     probabilities = np.asarray(probabilities)
     dtype = probabilities.dtype if probabilities.dtype.kind == "f" else np.dtype(np.float64)
-    labels, probabilities, weights = _samples(labels, probabilities, weights)
+    labels, probabilities, weights = checked_samples(labels, probabilities, weights)
     outside = probabilities[(probabilities < 0) | (probabilities > 1)]
     if outside.size:
         raise DataError(f"Probabilities must be within [0, 1]. Received: {outside[0]}.")
@@ -89,7 +89,7 @@ def log_loss(
     return float(np.average(losses, weights=weights))
 
 
-def _samples(
+def checked_samples(
     labels: npt.ArrayLike, predictions: npt.ArrayLike, weights: npt.ArrayLike | None
 ) -> tuple[Floats, Floats, Floats]:
     """Flattens and checks the three columns."""

@@ -10,7 +10,7 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
 
 from tfhybrid.errors import DataError
-from tfhybrid.metrics import evaluate
+from tfhybrid.metrics import calibration, evaluate, gauc, normalized_entropy
 
 
 @pytest.fixture
@@ -53,6 +53,28 @@ def test_sample_weights_count(identity, logits, labels) -> None:
     scores = evaluate(identity, batches(logits, labels, weights))
     expected = roc_auc_score(labels, logits, sample_weight=weights)
     assert scores["auc"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_users_are_ranked_among_themselves(logits, labels) -> None:
+    inputs = {name: keras.Input((1,), name=name) for name in ("user", "logit")}
+    model = keras.Model(inputs, keras.layers.Identity()(inputs["logit"]))
+    users = np.random.default_rng(3).integers(-(2**62), 2**62, 7)[np.arange(100) % 7]
+    data = tf.data.Dataset.from_tensor_slices(({"user": users, "logit": logits}, labels)).batch(32)
+    scores = evaluate(model, data, group="user")
+    assert scores["gauc"] == pytest.approx(gauc(users, labels, logits), abs=1e-12)
+    probabilities = 1 / (1 + np.exp(-logits.astype(np.float64)))
+    assert scores["calibration"] == pytest.approx(calibration(labels, probabilities), abs=1e-6)
+    expected = normalized_entropy(labels, probabilities)
+    assert scores["normalized_entropy"] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("group", ["item", "logit"])
+def test_a_group_that_is_no_feature_of_keys_is_refused(logits, labels, group) -> None:
+    inputs = {"logit": keras.Input((1,), name="logit")}
+    model = keras.Model(inputs, keras.layers.Identity()(inputs["logit"]))
+    data = tf.data.Dataset.from_tensor_slices(({"logit": logits}, labels)).batch(32)
+    with pytest.raises(DataError, match=rf"one integer key per sample. Received: group='{group}'"):
+        evaluate(model, data, group=group)
 
 
 def test_steps_bound_an_endless_dataset(identity, logits, labels) -> None:
