@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from tfhybrid.models.dcn import dcn
 from tfhybrid.models.dcnv2 import dcnv2
 from tfhybrid.models.deepfm import deepfm
+from tfhybrid.models.dlrm import dlrm
+from tfhybrid.models.dnn import dnn
+from tfhybrid.models.fm import fm
+from tfhybrid.models.lr import lr
+from tfhybrid.models.wide_deep import wide_deep
+from tfhybrid.models.xdeepfm import xdeepfm
 
-__all__ = ["dcnv2", "deepfm"]
+__all__ = ["dcn", "dcnv2", "deepfm", "dlrm", "dnn", "fm", "lr", "wide_deep", "xdeepfm"]

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from tfhybrid.config import TableConfig
-from tfhybrid.layers import EmbeddingCollection
+from tfhybrid.models.fields import flat, look_up
 from tfhybrid.models.tower import tower
 
 
@@ -50,12 +50,8 @@ def dcnv2(
     )
     ```
     """
-    inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
-    rows = EmbeddingCollection(dict.fromkeys(features, table))(inputs)
-    fields = ops.concatenate([rows[feature] for feature in features], axis=1)
-    embeddings = keras.layers.Flatten(name="embeddings")(fields)
-
-    crossed = embeddings
+    inputs, fields = look_up(features, table)
+    embeddings = crossed = flat(fields)
     for index in range(1, crosses + 1):
         weighted = keras.layers.Dense(embeddings.shape[-1], name=f"cross_{index}")(crossed)
         crossed = embeddings * weighted + crossed

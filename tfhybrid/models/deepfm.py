@@ -6,14 +6,12 @@ Prediction", IJCAI 2017.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import keras
-from keras import ops
 
 from tfhybrid.config import TableConfig
-from tfhybrid.layers import EmbeddingCollection
+from tfhybrid.models.fields import flat, look_up_with_weights, pairwise_interactions
 from tfhybrid.models.tower import tower
 
 
@@ -52,34 +50,9 @@ def deepfm(
     )
     ```
     """
-    inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
-    # The first-order weight is one more column of the embedding's row: one lookup, one index
-    # entry and one gradient per key serve both, where a table of its own would double them.
-    row = dataclasses.replace(table, dim=table.dim + 1)
-    rows = EmbeddingCollection(dict.fromkeys(features, row))(inputs)
-    fields = ops.concatenate([rows[feature] for feature in features], axis=1)
-    embeddings, first_order = fields[..., :-1], fields[..., -1]
-
-    deep = tower(
-        keras.layers.Flatten(name="embeddings")(embeddings),
-        hidden=hidden,
-        dropout=dropout,
-        batch_norm=batch_norm,
-    )
+    inputs, embeddings, first_order = look_up_with_weights(features, table)
+    deep = tower(flat(embeddings), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     logits = (
-        keras.layers.Dense(1, name="deep")(deep)
-        + ops.sum(first_order, axis=1, keepdims=True)
-        + _pairwise_interactions(embeddings)
+        keras.layers.Dense(1, name="deep")(deep) + first_order + pairwise_interactions(embeddings)
     )
     return keras.Model(inputs, logits, name=name)
-
-
-def _pairwise_interactions(embeddings: keras.KerasTensor) -> keras.KerasTensor:
-    """Sums the inner products of all pairs of fields: `[batch, fields, dim]` -> `[batch, 1]`.
-
-    The sum over pairs is half of (square of the sum - sum of the squares), which is linear in the
-    number of fields.
-    """
-    square_of_sum = ops.square(ops.sum(embeddings, axis=1))
-    sum_of_squares = ops.sum(ops.square(embeddings), axis=1)
-    return 0.5 * ops.sum(square_of_sum - sum_of_squares, axis=1, keepdims=True)

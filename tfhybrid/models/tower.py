@@ -1,4 +1,4 @@
-"""The multilayer perceptron that DeepFM and DCN-V2 have in common."""
+"""The multilayer perceptron that deep models have in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeepFM and DCN-V2 against their formulas, and as models that learn."""
+"""Models against the formulas of their papers, and as models that learn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
-from tfhybrid.models import dcnv2, deepfm
+from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, dnn, fm, lr, wide_deep, xdeepfm
 
 FEATURES = ("user", "item", "hour")
 TABLE = tfhybrid.TableConfig(dim=4, initializer=tfhybrid.initializers.Uniform(-0.5, 0.5))
@@ -61,6 +61,15 @@ def test_deepfm_is_first_order_plus_all_pairs(keys) -> None:
     np.testing.assert_allclose(model(keys)[:, 0], first_order.sum(axis=1) + pairs, atol=1e-5)
 
 
+def test_a_factorization_machine_is_first_order_plus_all_pairs(keys) -> None:
+    model = fm(FEATURES, table=TABLE)
+    model.get_layer("bias").set_weights([np.array([0.25])])
+    factors, first_order = np.split(fields_of(model, keys), [TABLE.dim], axis=2)
+    square = factors.sum(axis=1) ** 2 - (factors**2).sum(axis=1)
+    expected = 0.25 + first_order.sum(axis=(1, 2)) + square.sum(axis=1) / 2
+    np.testing.assert_allclose(model(keys)[:, 0], expected, atol=1e-5)
+
+
 def test_deepfm_keeps_first_order_weights_in_the_embeddings_rows(keys) -> None:
     model = deepfm(FEATURES, table=TABLE, hidden=())
     assert set(embedding_layer(model).tables) == set(FEATURES)
@@ -79,10 +88,85 @@ def test_a_cross_layer_multiplies_the_embeddings(keys) -> None:
     np.testing.assert_allclose(model(keys), crossed @ kernel[: x.shape[1]] + bias, atol=1e-5)
 
 
-@pytest.mark.parametrize("build", [deepfm, dcnv2])
+def test_logistic_regression_is_a_sum_of_weights(keys) -> None:
+    model = lr(FEATURES, table=TABLE)
+    model.get_layer("bias").set_weights([np.array([0.5])])
+    np.testing.assert_allclose(model(keys), 0.5 + fields_of(model, keys).sum(axis=1), atol=1e-6)
+
+
+def test_wide_and_deep_is_first_order_beside_the_network_of_dnn(keys) -> None:
+    wide = wide_deep(FEATURES, table=TABLE, hidden=(8,))
+    fields = fields_of(wide, keys)
+    deep = network(wide, fields[..., :-1].reshape(32, -1), "deep")
+    np.testing.assert_allclose(wide(keys), deep + fields[..., -1].sum(1, keepdims=True), atol=1e-5)
+    tfhybrid.shutdown()
+    tfhybrid.init()
+    plain = dnn(FEATURES, table=TABLE, hidden=(8,))
+    expected = network(plain, fields_of(plain, keys).reshape(32, -1), "logits")
+    np.testing.assert_allclose(plain(keys), expected, atol=1e-5)
+
+
+def network(model: keras.Model, x: np.ndarray, last: str) -> np.ndarray:
+    """A tower of one layer, and the layer after it."""
+    kernel, bias = model.get_layer("dense_1").get_weights()
+    end, end_bias = model.get_layer(last).get_weights()
+    return np.maximum(x @ kernel + bias, 0) @ end + end_bias
+
+
+def test_a_cross_of_rank_one_scales_the_embeddings(keys) -> None:
+    model = dcn(FEATURES, table=TABLE, crosses=2, hidden=(8,))
+    x = crossed = fields_of(model, keys).reshape(32, -1)
+    for index in (1, 2):
+        (weight,) = model.get_layer(f"cross_{index}").get_weights()
+        bias = np.arange(x.shape[1]) / 10
+        model.get_layer(f"cross_bias_{index}").set_weights([bias])
+        crossed = x * (crossed @ weight) + bias + crossed
+    kernel, dense_bias = model.get_layer("dense_1").get_weights()
+    both = np.concatenate([crossed, np.maximum(x @ kernel + dense_bias, 0)], axis=1)
+    kernel, bias = model.get_layer("logits").get_weights()
+    np.testing.assert_allclose(model(keys), both @ kernel + bias, atol=1e-5)
+
+
+def test_compressed_interactions_are_weighted_products_of_fields(keys) -> None:
+    model = xdeepfm(FEATURES, table=TABLE, interactions=(5, 3), hidden=(8,))
+    fields = fields_of(model, keys)
+    x, first_order = fields[..., :-1], fields[..., -1]
+    maps, pooled = x, []
+    for index, units in ((1, 5), (2, 3)):
+        (weight,) = model.get_layer(f"interaction_{index}").get_weights()
+        weight = weight.reshape(maps.shape[1], len(FEATURES), units)
+        maps = np.einsum("bhd,bmd,hmu->bud", maps, x, weight)
+        pooled.append(maps.sum(axis=2))
+    kernel, bias = model.get_layer("dense_1").get_weights()
+    deep = np.maximum(x.reshape(32, -1) @ kernel + bias, 0)
+    kernel, bias = model.get_layer("logits").get_weights()
+    expected = np.concatenate([*pooled, deep], axis=1) @ kernel + bias
+    expected += first_order.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(model(keys), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dense", [{}, {"age": 1, "prices": 3}], ids=["categories", "dense"])
+def test_dlrm_reads_products_of_all_pairs(keys, dense) -> None:
+    model = dlrm(FEATURES, table=TABLE, dense=dense, bottom=(6,), hidden=(8,))
+    columns = {name: np.random.default_rng(1).normal(size=(32, n)) for name, n in dense.items()}
+    fields = fields_of(model, keys)
+    read = fields.reshape(32, -1)
+    if dense:
+        read = np.concatenate([*columns.values()], axis=1)
+        for index in (1, 2):
+            kernel, bias = model.get_layer(f"bottom_{index}").get_weights()
+            read = np.maximum(read @ kernel + bias, 0)
+        fields = np.concatenate([read[:, None], fields], axis=1)
+    pairs = itertools.combinations(range(fields.shape[1]), 2)
+    products = [(fields[:, one] * fields[:, other]).sum(axis=1) for one, other in pairs]
+    expected = network(model, np.concatenate([read, np.stack(products, 1)], axis=1), "logits")
+    np.testing.assert_allclose(model({**keys, **columns}), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("build", [dcn, dcnv2, deepfm, dlrm, dnn, fm, wide_deep, xdeepfm])
 def test_it_learns_an_interaction(build, keys) -> None:
     labels = ((keys["user"] + keys["item"]) % 2).astype(np.float32)
-    model = build(FEATURES, table=TABLE, hidden=(32,))
+    model = build(FEATURES, table=TABLE, **({} if build is fm else {"hidden": (32,)}))
     model.compile(
         optimizer=tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.02)),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),

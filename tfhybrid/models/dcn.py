@@ -1,0 +1,57 @@
+"""Deep & Cross Network: crosses of rank one beside a deep network.
+
+Wang, Fu, Fu and Wang, "Deep & Cross Network for Ad Click Predictions", ADKDD 2017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from tfhybrid.config import TableConfig
+from tfhybrid.models.fields import Bias, flat, look_up
+from tfhybrid.models.tower import tower
+
+
+def dcn(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    crosses: int = 3,
+    hidden: Sequence[int] = (400, 400, 400),
+    dropout: float = 0.0,
+    batch_norm: bool = False,
+    name: str = "dcn",
+) -> keras.Model:
+    """Builds the Deep & Cross Network over one-valued categorical features.
+
+    Args:
+        features: Names of the features, in the order in which the network reads them. Each gets a
+            table of that name.
+        table: Recipe of the embeddings.
+        crosses: Number of cross layers; a stack of `n` reaches interactions of order `n + 1`.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalises its activations.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.dcn(["user", "item"], table=tfhybrid.TableConfig(dim=10))
+    ```
+    """
+    inputs, fields = look_up(features, table)
+    embeddings = crossed = flat(fields)
+    for index in range(1, crosses + 1):
+        weight = keras.layers.Dense(1, use_bias=False, name=f"cross_{index}")(crossed)
+        crossed = Bias(name=f"cross_bias_{index}")(embeddings * weight + crossed)
+    deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    logits = keras.layers.Dense(1, name="logits")(ops.concatenate([crossed, deep], axis=1))
+    return keras.Model(inputs, logits, name=name)

@@ -1,0 +1,82 @@
+"""DLRM: inner products of all pairs of embeddings, and a network over them.
+
+Naumov and others, "Deep Learning Recommendation Model for Personalization and Recommendation
+Systems", arXiv:1906.00091, 2019.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfhybrid.config import TableConfig
+from tfhybrid.models.fields import flat, look_up
+from tfhybrid.models.tower import tower
+
+
+def dlrm(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    dense: Mapping[str, int] = MappingProxyType({}),
+    bottom: Sequence[int] = (64,),
+    hidden: Sequence[int] = (400, 400, 400),
+    dropout: float = 0.0,
+    batch_norm: bool = False,
+    name: str = "dlrm",
+) -> keras.Model:
+    """Builds DLRM over one-valued categorical features and dense columns.
+
+    The network reads the products beside what the bottom layers make of the dense columns, as in
+    the paper; where there are none, beside the embeddings themselves.
+
+    Args:
+        features: Names of the features, in the order in which the network reads them. Each gets a
+            table of that name.
+        table: Recipe of the embeddings.
+        dense: Width of each dense column, float `[batch, width]`, by its name; none by default.
+        bottom: Units of the layers over the dense columns, before the one of `table.dim`.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalises its activations.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1], column: float [batch, width]}` to
+        logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.dlrm(["user", "item"], table=tfhybrid.TableConfig(dim=10))
+    ```
+    """
+    inputs, fields = look_up(features, table)
+    read = [flat(fields)]
+    if dense:
+        columns = {column: keras.Input((width,), name=column) for column, width in dense.items()}
+        inputs |= columns
+        described = _described(list(columns.values()), (*bottom, table.dim))
+        fields = ops.concatenate([described[:, None], fields], axis=1)
+        read = [described]
+    count = fields.shape[1]
+    products = ops.reshape(ops.einsum("bid,bjd->bij", fields, fields), (-1, count * count))
+    rows, columns_of = np.triu_indices(count, 1)
+    pairs = ops.take(products, rows * count + columns_of, axis=1)
+    both = ops.concatenate([*read, pairs], axis=1)
+    top = tower(both, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    return keras.Model(inputs, keras.layers.Dense(1, name="logits")(top), name=name)
+
+
+def _described(columns: list[keras.KerasTensor], units: Sequence[int]) -> keras.KerasTensor:
+    """Reads dense columns into one more field, `[batch, units[-1]]`."""
+    outputs = ops.concatenate(columns, axis=1) if len(columns) > 1 else columns[0]
+    for index, width in enumerate(units, start=1):
+        layer = keras.layers.Dense(width, activation="relu", name=f"bottom_{index}")
+        outputs = layer(outputs)
+    return outputs

@@ -1,0 +1,49 @@
+"""A deep network over embeddings.
+
+Covington, Adams and Sargin, "Deep Neural Networks for YouTube Recommendations", RecSys 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+from tfhybrid.config import TableConfig
+from tfhybrid.models.fields import flat, look_up
+from tfhybrid.models.tower import tower
+
+
+def dnn(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    hidden: Sequence[int] = (400, 400, 400),
+    dropout: float = 0.0,
+    batch_norm: bool = False,
+    name: str = "dnn",
+) -> keras.Model:
+    """Builds a deep network over one-valued categorical features.
+
+    Args:
+        features: Names of the features, in the order in which the network reads them. Each gets a
+            table of that name.
+        table: Recipe of the embeddings.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalises its activations.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.dnn(["user", "item"], table=tfhybrid.TableConfig(dim=10))
+    ```
+    """
+    inputs, fields = look_up(features, table)
+    deep = tower(flat(fields), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    return keras.Model(inputs, keras.layers.Dense(1, name="logits")(deep), name=name)

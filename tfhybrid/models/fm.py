@@ -1,0 +1,42 @@
+"""Factorization machine: a weight for each key, and the inner products of all pairs of keys.
+
+Rendle, "Factorization Machines", ICDM 2010.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+from tfhybrid.config import TableConfig
+from tfhybrid.models.fields import Bias, look_up_with_weights, pairwise_interactions
+
+
+def fm(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    name: str = "fm",
+) -> keras.Model:
+    """Builds a factorization machine over one-valued categorical features.
+
+    Args:
+        features: Names of the features. Each gets a table of that name, with rows of
+            `table.dim + 1` values: the embedding and the first-order weight.
+        table: Recipe of the embeddings; `table.dim` is the size of the factors.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.fm(["user", "item"], table=tfhybrid.TableConfig(dim=10))
+    ```
+    """
+    inputs, embeddings, first_order = look_up_with_weights(features, table)
+    logits = Bias(name="bias")(first_order + pairwise_interactions(embeddings))
+    return keras.Model(inputs, logits, name=name)

@@ -1,0 +1,44 @@
+"""Logistic regression: a weight for each key.
+
+Richardson, Dominowska and Ragno, "Predicting Clicks: Estimating the Click-Through Rate for New
+Ads", WWW 2007.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import keras
+from keras import ops
+
+from tfhybrid.config import TableConfig
+from tfhybrid.models.fields import Bias, look_up
+
+
+def lr(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    name: str = "lr",
+) -> keras.Model:
+    """Builds logistic regression over one-valued categorical features.
+
+    Args:
+        features: Names of the features. Each gets a table of that name, with rows of one value.
+        table: Recipe of the weights; its `dim` does not count.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.lr(["user", "item"], table=tfhybrid.TableConfig(dim=1))
+    ```
+    """
+    inputs, weights = look_up(features, dataclasses.replace(table, dim=1))
+    logits = Bias(name="bias")(ops.sum(weights, axis=1))
+    return keras.Model(inputs, logits, name=name)

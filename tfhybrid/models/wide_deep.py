@@ -1,0 +1,50 @@
+"""Wide & Deep: logistic regression beside a deep network.
+
+Cheng and others, "Wide & Deep Learning for Recommender Systems", DLRS 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+from tfhybrid.config import TableConfig
+from tfhybrid.models.fields import flat, look_up_with_weights
+from tfhybrid.models.tower import tower
+
+
+def wide_deep(
+    features: Sequence[str],
+    *,
+    table: TableConfig,
+    hidden: Sequence[int] = (400, 400, 400),
+    dropout: float = 0.0,
+    batch_norm: bool = False,
+    name: str = "wide_deep",
+) -> keras.Model:
+    """Builds Wide & Deep over one-valued categorical features.
+
+    Args:
+        features: Names of the features. Each gets a table of that name, with rows of
+            `table.dim + 1` values: the embedding and the first-order weight.
+        table: Recipe of the embeddings.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalises its activations.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.wide_deep(["user", "item"], table=tfhybrid.TableConfig(dim=10))
+    ```
+    """
+    inputs, fields, first_order = look_up_with_weights(features, table)
+    deep = tower(flat(fields), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    logits = keras.layers.Dense(1, name="deep")(deep) + first_order
+    return keras.Model(inputs, logits, name=name)
