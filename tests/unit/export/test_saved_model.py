@@ -14,7 +14,7 @@ import tfhybrid
 from tests.reference import click_model
 from tfhybrid import export
 from tfhybrid.errors import ConfigError, ExportError
-from tfhybrid.models import dcnv2, deepfm
+from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, fm, xdeepfm
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -66,6 +66,10 @@ def assert_same(folder: Path, model: keras.Model, inputs: Mapping[str, np.ndarra
 BUILDERS: dict[str, Callable[[], keras.Model]] = {
     "deepfm": lambda: deepfm(FEATURES, table=TABLE, hidden=(16, 8), dropout=0.3, batch_norm=True),
     "dcnv2": lambda: dcnv2(FEATURES, table=TABLE, crosses=2, hidden=(16,)),
+    "dcn": lambda: dcn(FEATURES, table=TABLE, crosses=2, hidden=(16,)),
+    "dlrm": lambda: dlrm(FEATURES, table=TABLE, hidden=(16,)),
+    "fm": lambda: fm(FEATURES, table=TABLE),
+    "xdeepfm": lambda: xdeepfm(FEATURES, table=TABLE, interactions=(4,), hidden=(16,)),
 }
 
 
