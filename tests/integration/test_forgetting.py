@@ -38,5 +38,7 @@ def runs(tmp_path_factory) -> tuple[dict[int, dict], dict[int, dict]]:
 def test_resumed_from_memory(cell, runs) -> None:
     resumed, whole = runs
     for rank in (0, 1):
-        assert (resumed[rank]["begin"], whole[rank]["begin"]) == (DIE + 1, 1)
+        # Whether the leader came to the last update before it was killed is left to chance.
+        assert resumed[rank]["begin"] in (DIE, DIE + 1)
+        assert whole[rank]["begin"] == 1
         assert resumed[rank]["digests"][cell] == whole[rank]["digests"][cell]
