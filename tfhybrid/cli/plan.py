@@ -85,7 +85,8 @@ def plan(
     }
     found["fits_here"] = found["peak"] <= free
     if measure:
-        measured = min(count, _MEASURED_ROWS, int(count * free / (2 * found["peak"])))
+        fitting = int(count * free / (2 * found["peak"]))
+        measured = max(1, min(count, _MEASURED_ROWS, fitting))
         work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
         found["of_a_step"]["measured_rows"] = measured
         found["of_a_step"]["table_seconds"] = step_seconds(work, ranks)

@@ -70,22 +70,20 @@ def measure(work: Work, ranks: int) -> float:
     return float(json.loads(told[0].partition(":")[2])["step_seconds"])
 
 
-def draw(rng: np.random.Generator, rows: int, count: int, exponent: float) -> np.ndarray:
-    """Returns `count` keys below `rows`, of a Zipf distribution; by the inverse of its integral.
+def draw(
+    rng: np.random.Generator, rows: int, shape: int | tuple[int, ...], exponent: float
+) -> np.ndarray:
+    """Returns keys below `rows`: the k-th in proportion to `k ** -exponent`, as the plan counts.
+
+    Not by `data.IdSpace`, whose law is smoothed: it has other numbers of different keys.
 
     Example:
 
     >>> int(draw(np.random.default_rng(1), 10, 1000, 1.2).max())
     9
     """
-    uniform = rng.random(count)
-    first, end = 0.5, rows + 0.5  # the k-th key stands for what is around k
-    if exponent == 1:
-        ranked = first * (end / first) ** uniform
-    else:
-        power = 1 - exponent
-        ranked = (first**power + (end**power - first**power) * uniform) ** (1 / power)
-    return np.clip(np.rint(ranked).astype(np.int64) - 1, 0, rows - 1)
+    reached = np.cumsum(np.arange(1, rows + 1) ** -exponent)
+    return np.searchsorted(reached, rng.random(shape) * reached[-1])
 
 
 def run(work: Work) -> float:
@@ -105,10 +103,8 @@ def run(work: Work) -> float:
     layer.build(dict.fromkeys(names, (work.keys,)))
     optimizer.build(layer.trainable_variables)
     _fill(layer, work.rows)
-    drawn = [
-        {name: tf.constant(draw(rng, work.rows, work.keys, work.exponent)) for name in names}
-        for _ in range(_BATCHES)
-    ]
+    batches = draw(rng, work.rows, (_BATCHES, work.tables, work.keys), work.exponent)
+    drawn = [dict(zip(names, map(tf.constant, batch), strict=True)) for batch in batches]
 
     def train(keys: dict[str, tf.Tensor]) -> None:
         with tf.GradientTape() as tape:
