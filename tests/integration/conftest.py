@@ -17,11 +17,14 @@ from tests.integration import hosts as several
 from tests.integration.hosts import Hosts
 
 JOBS = Path(__file__).parent / "jobs"
-_WHY_NOT = several.missing()
-# On CI a missing tool is a failure, not a skip.
-needs_hosts = pytest.mark.skipif(
-    _WHY_NOT is not None and not os.environ.get("CI"), reason=str(_WHY_NOT)
-)
+
+
+def needs(why_not: str | None) -> pytest.MarkDecorator:
+    """Skips a test that cannot run here; on CI a missing tool is a failure."""
+    return pytest.mark.skipif(why_not is not None and not os.environ.get("CI"), reason=str(why_not))
+
+
+needs_hosts = needs(several.missing())
 
 
 class RunningJob:

@@ -18,6 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Of a user whose environment is active: he finds `tfhybrid` and `horovodrun`.
+ACTIVE = {
+    **os.environ,
+    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    "PYTHONPATH": str(ROOT),
+}
 SSHD = "/usr/sbin/sshd"
 _STARTED_SECONDS = 20
 _OWN_MOUNTS = ("unshare", "--mount", "--uts", "bash", "-c")

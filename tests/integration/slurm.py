@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -99,9 +98,7 @@ class Cluster:
 
     @property
     def _environment(self) -> dict[str, str]:
-        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        own = {"PATH": path, "PYTHONPATH": str(several.ROOT)}
-        return {**os.environ, **own, "SLURM_CONF": str(self._folder / "slurm.conf")}
+        return {**several.ACTIVE, "SLURM_CONF": str(self._folder / "slurm.conf")}
 
     def _start_munge(self) -> None:
         key, socket = self._folder / "munge.key", self._folder / "munge.socket"

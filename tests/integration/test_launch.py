@@ -14,28 +14,19 @@ from pathlib import Path
 import pytest
 
 from tests.integration import slurm
-from tests.integration.conftest import JOBS, needs_hosts
-from tests.integration.hosts import ROOT, Hosts
+from tests.integration.conftest import JOBS, needs, needs_hosts
+from tests.integration.hosts import ACTIVE, ROOT, Hosts
 from tests.integration.slurm import Cluster
 
 LAUNCH = ROOT / "scripts" / "launch"
 JOB = (sys.executable, str(JOBS / "whereabouts.py"))
-# `tfhybrid` and `horovodrun` are found as by a user whose environment is active.
-ENVIRONMENT = {
-    **os.environ,
-    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    "PYTHONPATH": str(ROOT),
-}
-_NO_SLURM = slurm.missing()
-needs_slurm = pytest.mark.skipif(
-    _NO_SLURM is not None and not os.environ.get("CI"), reason=str(_NO_SLURM)
-)
+needs_slurm = needs(slurm.missing())
 pytestmark = pytest.mark.timeout(600)
 
 
 def launch(*command: str, enter: list[str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*(enter or []), *command], env=ENVIRONMENT, capture_output=True, text=True, check=False
+        [*(enter or []), *command], env=ACTIVE, capture_output=True, text=True, check=False
     )
 
 
