@@ -21,6 +21,9 @@ from __future__ import annotations
 class TfhybridError(Exception):
     """Base of every exception that tfhybrid raises on purpose."""
 
+    # By which AutoGraph knows that it can raise the error once more: Keras 2 traces through it.
+    __init__ = Exception.__init__
+
 
 class ConfigError(TfhybridError, ValueError):
     """An argument or a combination of settings that can never work."""

@@ -7,12 +7,14 @@ import json
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import tfhybrid
+from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint, distributed
+from tfhybrid._keras import state_of
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.checkpoint.saving import Snapshot
@@ -31,7 +33,7 @@ def job():
     tfhybrid.init()
     yield
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def start(
     embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(features, table))(inputs)
     flat = keras.layers.Concatenate()([keras.layers.Flatten()(e) for e in embedded.values()])
     hidden = keras.layers.Dense(8, activation="relu")(keras.layers.BatchNormalization()(flat))
-    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dropout(0.3)(hidden)))
+    model = keras.Model(inputs, keras.layers.Dense(1)(dropout(0.3)(hidden)))
     model.compile(
         tfhybrid.DistributedOptimizer(dense_optimizer(0.01)),
         keras.losses.BinaryCrossentropy(from_logits=True),
@@ -92,7 +94,7 @@ def fit(model: keras.Model, epochs: int, position=START, callbacks=()) -> None:
 
 def state(model: keras.Model) -> tuple[list[int], list[np.ndarray]]:
     tables = [table.digest() for table in checkpoint.dense.tables_of(model).values()]
-    variables = [*model.variables, *model.optimizer.variables]
+    variables = [*model.variables, *state_of(model.optimizer)]
     dense = [np.asarray(v) for v in variables if not isinstance(v, tfhybrid.layers.TableProxy)]
     return tables, dense
 

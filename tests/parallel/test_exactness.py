@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model, training
@@ -122,7 +122,9 @@ def test_frequency_divides_by_the_number_of_ranks_that_have_the_key() -> None:
     mine = tf.constant([ord(letter) for letter in ranks[tfhybrid.rank()]])
     with tf.GradientTape() as tape:
         value = tf.reduce_sum(layer(mine)) * (tfhybrid.rank() + 1)
-    optimizer.apply(tape.gradient(value, layer.trainable_variables), layer.trainable_variables)
+    optimizer.apply_gradients(
+        zip(tape.gradient(value, layer.trainable_variables), layer.trainable_variables, strict=True)
+    )
 
     divisors = [sum(letter in rank for rank in ranks) for letter in "efghi"]
     if tfhybrid.size() == 3:

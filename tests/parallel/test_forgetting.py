@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference.forgetting_job import CELLS, ForgettingJob
@@ -30,7 +30,7 @@ every_cell = pytest.mark.parametrize("cell", CELLS)
 def job() -> Iterator[None]:
     yield
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
 
 
 def start(**options) -> ForgettingJob:

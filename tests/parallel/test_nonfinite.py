@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tests.parallel.test_exactness import assert_exact, assert_replicas_equal
@@ -33,7 +33,7 @@ def step_of(model: keras.Model, optimizer: keras.optimizers.Optimizer):
             else g * of_dense
             for g in tape.gradient(value, model.trainable_variables)
         ]
-        optimizer.apply(gradients, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
     return step
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tests.parallel.test_exactness import TOLERANCES, assert_exact, assert_replicas_equal, loss

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import training

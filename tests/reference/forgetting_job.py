@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model, forgetting, training

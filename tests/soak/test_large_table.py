@@ -16,10 +16,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tfhybrid import checkpoint
@@ -82,7 +82,9 @@ class Training:
         @tf.function(autograph=False)
         def step(keys: tf.Tensor) -> None:
             slices = tf.IndexedSlices(gradients[: tf.size(keys)], keys)
-            self.model.optimizer.apply([slices], self.model.trainable_variables)
+            self.model.optimizer.apply_gradients(
+                zip([slices], self.model.trainable_variables, strict=True)
+            )
 
         self._step = step
 

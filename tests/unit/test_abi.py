@@ -17,10 +17,10 @@ def test_the_built_package_fits_the_installed_tensorflow():
 
 def test_another_release_is_refused_with_the_way_to_rebuild(tmp_path: Path):
     record = json.loads((Path(_abi.__file__).parent / "_build_info.json").read_text())
-    record["tensorflow"] = "2.15.1"
+    record["tensorflow"] = "2.14.0"
     (tmp_path / "_build_info.json").write_text(json.dumps(record))
 
-    with pytest.raises(ImportError, match=r"compiled for TensorFlow 2\.15\.1") as error:
+    with pytest.raises(ImportError, match=r"compiled for TensorFlow 2\.14\.0") as error:
         _abi.check_build(tmp_path)
     assert f"Received: TensorFlow {tf.__version__}" in str(error.value)
     assert "pip install --force-reinstall --no-deps ." in str(error.value)

@@ -32,7 +32,7 @@ ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
 # The Python package from bottom to top: a part may import those beside and below it.
 # The last is the facade.
 PYTHON_LEVELS = [
-    {"errors", "_version", "_lazy"},
+    {"errors", "_version", "_lazy", "_keras"},
     {"config", "initializers", "row_policy"},
     {"ops"},
     {"distributed", "store"},

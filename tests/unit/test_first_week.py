@@ -8,19 +8,19 @@ leaves (../integration/test_killed_ranks.py), a host that does not resolve or la
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
+from tests.reference.keras_versions import needs_keras_3
 from tfhybrid.errors import ConfigError, NotInitializedError
 
 KEYS = np.arange(4)
@@ -57,24 +57,25 @@ def test_init_was_forgotten(use: Callable[[], object]) -> None:
         use()
 
 
-def test_keras_is_too_old(tmp_path) -> None:
-    """tf_keras is Keras 2 by another name."""
-    (tmp_path / "keras").symlink_to(
-        importlib.util.find_spec("tf_keras").submodule_search_locations[0]
-    )
+@needs_keras_3
+def test_an_optimizer_of_the_other_keras() -> None:
+    """With TF_USE_LEGACY_KERAS=1 `tf.keras` is Keras 2, whatever `import keras` is."""
     run = subprocess.run(
-        [sys.executable, "-c", "import tfhybrid; tfhybrid.init()"],
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-        },
+        [
+            sys.executable,
+            "-c",
+            "import keras, tfhybrid\n"
+            "tfhybrid.init()\n"
+            "tfhybrid.DistributedOptimizer(keras.optimizers.SGD())",
+        ],
+        env={**os.environ, "TF_USE_LEGACY_KERAS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert run.returncode == 1
-    assert "tfhybrid builds on Keras 3" in run.stderr
-    assert "Received: Keras 2.16" in run.stderr
+    assert "wants one of tf.keras.optimizers, here of Keras 2.16.0, or its name" in run.stderr
+    assert "Received: keras.src.optimizers.sgd.SGD" in run.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="naming a host needs root")

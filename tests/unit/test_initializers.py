@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import scipy.stats
+from tensorflow import keras
 
 import tfhybrid
 from tfhybrid import initializers

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
+import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._keras import state_of
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.layers import TableProxy
 
@@ -45,9 +46,9 @@ class BroadcastVariables(Joined):
         weights = [
             weight
             for weight in self.model.variables
-            if not isinstance(weight, TableProxy) and keras.backend.is_float_dtype(weight.dtype)
+            if not isinstance(weight, TableProxy) and tf.as_dtype(weight.dtype).is_floating
         ]
-        variables = [*weights, *self.model.optimizer.variables]
+        variables = [*weights, *state_of(self.model.optimizer)]
         mine = [np.asarray(variable) for variable in variables]
         values = distributed.broadcast_object(mine, self.root)
         for variable, value in zip(variables, values, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
+from tensorflow import keras
 
 
 class Joined(keras.callbacks.Callback):

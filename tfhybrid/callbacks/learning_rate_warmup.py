@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 from tfhybrid import distributed
@@ -46,7 +47,7 @@ class LearningRateWarmup(Joined):
         """Looks at the optimizer."""
         super().on_train_begin(logs)
         rate = self.model.optimizer.get_config()["learning_rate"]
-        if not isinstance(rate, float):
+        if not isinstance(rate, numbers.Real):
             raise ConfigError(
                 "LearningRateWarmup sets the rate, and a schedule's cannot be set: give the "
                 f"schedule a warm-up of its own. Received: {rate}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
+from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import UnsupportedError
 
@@ -84,9 +85,9 @@ class MetricAverage(Joined):
 
 
 def _leaves(metrics: list[keras.metrics.Metric]) -> list[keras.metrics.Metric]:
-    """Returns the metrics, those of `compile(metrics=...)` taken out of their container."""
+    """Returns the metrics, those of `compile(metrics=...)` taken out of Keras 3's container."""
     leaves = []
     for metric in metrics:
-        inner = getattr(metric, "metrics", None)
+        inner = getattr(metric, "metrics", None) if IS_KERAS_3 else None
         leaves += [metric] if inner is None else _leaves(inner)
     return leaves

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint.dense import tables_of

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
+import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid._keras import state_of
 from tfhybrid.checkpoint import random_state
 from tfhybrid.errors import CheckpointError
 from tfhybrid.layers import TableProxy
@@ -29,7 +31,7 @@ def saved_tables_of(model: keras.Model) -> dict[str, Table]:
 
 def variables_of(model: keras.Model) -> list[Any]:
     """Returns all variables but tables, in an order that follows from how the model is built."""
-    return [*_common(model), *model.optimizer.variables, *_own(model)]
+    return [*_common(model), *state_of(model.optimizer), *_own(model)]
 
 
 def gather(model: keras.Model) -> dict[str, np.ndarray]:
@@ -41,7 +43,7 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
     """
     arrays = {
         **_named("weights", _common(model)),
-        **_named("optimizer", model.optimizer.variables),
+        **_named("optimizer", state_of(model.optimizer)),
     }
     own = {**_named("own", _own(model)), **random_state.gather()}
     for rank, values in enumerate(distributed.allgather_object(own)):
@@ -68,7 +70,7 @@ def assign(
     rank = distributed.rank() if same_ranks else 0
     pairs = [
         *_matched("weights", _common(model), arrays),
-        *(_matched("optimizer", model.optimizer.variables, arrays) if optimizer else ()),
+        *(_matched("optimizer", state_of(model.optimizer), arrays) if optimizer else ()),
         *_matched(f"rank/{rank}/own", _own(model), arrays),
     ]
     if same_ranks:
@@ -94,7 +96,7 @@ def _matched(
     group: str, variables: list[Any], arrays: dict[str, np.ndarray]
 ) -> list[tuple[Any, np.ndarray]]:
     saved = sorted(name for name in arrays if name.startswith(f"{group}/"))
-    wanted = [(tuple(variable.shape), str(variable.dtype)) for variable in variables]
+    wanted = [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in variables]
     found = [(arrays[name].shape, str(arrays[name].dtype)) for name in saved]
     if wanted != found:
         raise CheckpointError(

@@ -13,11 +13,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, random_state
 from tfhybrid.checkpoint.manifest import Position
@@ -96,7 +97,7 @@ class Keeper:
         """
         state = [tf.convert_to_tensor(variable) for variable in self._variables()]
         step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
-        return table_ops.keep_state([proxy.ref for proxy in proxies], step, state)
+        return table_ops.keep_state([proxy.table_ref for proxy in proxies], step, state)
 
     def _begin(self, position: Position) -> None:
         self.note(position)
@@ -128,8 +129,7 @@ def resume(model: keras.Model, *, whole: bool) -> Position | None:
     memory = current_job().memory
     if memory is None or memory.settled:
         return None
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    model.optimizer.build(model.trainable_variables)
     # Now, because a checkpoint brings its own learning rate.
     memory.configuration = _configuration(model, memory.tables)
     keeper = Keeper(model, memory.configuration)
@@ -248,7 +248,7 @@ def _configuration(model: keras.Model, tables: Iterable[Table]) -> dict[str, Any
     configuration = {
         "the version of tfhybrid": __version__,
         "the version of TensorFlow": tf.__version__,
-        "the version of Keras": keras.__version__,
+        "the version of Keras": KERAS_VERSION,
         "the host of each rank": job.hosts,
         "the rank": distributed.rank(),
         "the seed": job.seed,
@@ -265,7 +265,7 @@ def _configuration(model: keras.Model, tables: Iterable[Table]) -> dict[str, Any
         "the tables' optimizer": update.configuration(),
         "backward_passes_per_step": model.optimizer.distributed_step.micro_batches.passes,
         **{
-            f"dense variable {number}": [list(variable.shape), str(variable.dtype)]
+            f"dense variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]
             for number, variable in enumerate(variables)
         },
     }

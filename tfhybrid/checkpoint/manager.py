@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 
-import keras
+from tensorflow import keras
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import Base, Position

@@ -8,10 +8,10 @@ import os
 from collections.abc import Collection
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
+from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint import dense, hot_restart, storage
@@ -123,8 +123,7 @@ def _restore_files(
     if step is None and not known:
         return Restored(Position(0, 0), None)
     folder = newest(path, known, step)
-    if not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
+    model.optimizer.build(model.trainable_variables)
     restoring = _Restoring(folder, model, _chosen_tables(model, tables), weights)
     try:
         stored = distributed.together(lambda: restoring.check(all_tables=tables is None))

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import safetensors.numpy
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid._version import __version__

@@ -88,15 +88,18 @@ def tensorflow() -> Finding:
 
 
 def keras() -> Finding:
-    """Whether `import keras` is Keras 3."""
+    """Which Keras `tf.keras` is."""
     version = _installed("keras")
-    if version is None or int(version.partition(".")[0]) < 3:
-        mend = "pip install 'keras>=3'"
-        return Finding("Keras", version or "not installed", Level.ERROR, mend)
-    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
-        mend = "build models of `keras.layers`; those of tf.keras do not take tables"
-        return Finding("Keras", f"{version}, but tf.keras is Keras 2", Level.NOTE, mend)
-    return Finding("Keras", version)
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() not in ("1", "true"):
+        mend = "" if version else "pip install keras"
+        level = Level.GOOD if version else Level.ERROR
+        return Finding("Keras", version or "not installed", level, mend)
+    legacy = _installed("tf_keras")
+    if legacy is None:
+        mend = "pip install tf_keras, of TensorFlow's release"
+        return Finding("Keras", "TF_USE_LEGACY_KERAS=1 without tf_keras", Level.ERROR, mend)
+    mend = "build models and optimizers of tf.keras, not of `import keras`"
+    return Finding("Keras", f"{legacy} as tf.keras, beside {version}", Level.NOTE, mend)
 
 
 def horovod() -> Finding:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import keras
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint import storage

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid.errors import ConfigError, ExportError
 from tfhybrid.export.stock_table import StockTable
@@ -87,7 +87,9 @@ def _as_leaf(name: str, leaf: Any, named: Mapping[str, tf.Tensor]) -> Any:
 def _is(leaf: Any, kind: str) -> bool:
     """Whether an input, a Keras tensor or a specification, is ragged or sparse."""
     specs = {"ragged": tf.RaggedTensorSpec, "sparse": tf.SparseTensorSpec}
-    return isinstance(leaf, specs[kind]) or bool(getattr(leaf, kind, False))
+    # A tensor of Keras 2 has a specification, one of Keras 3 tells by itself.
+    spec = getattr(leaf, "type_spec", leaf)
+    return isinstance(spec, specs[kind]) or bool(getattr(leaf, kind, False))
 
 
 class ServingModel(tf.Module):

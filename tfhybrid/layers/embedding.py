@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
 from tfhybrid.store import Table
 
 
-@keras.saving.register_keras_serializable(package="tfhybrid")
+@keras.utils.register_keras_serializable(package="tfhybrid")
 class Embedding(EmbeddingCollection):
     """Turns keys into embeddings, as `keras.layers.Embedding`, without a vocabulary size.
 

@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-import keras
 import tensorflow as tf
+from tensorflow import keras
 
+from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.layers import feature_inputs, table_lookup
@@ -17,7 +18,7 @@ from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
 from tfhybrid.store import Table, current_job
 
 
-@keras.saving.register_keras_serializable(package="tfhybrid")
+@keras.utils.register_keras_serializable(package="tfhybrid")
 class EmbeddingCollection(keras.layers.Layer):
     """Turns the keys of many features into embeddings, one table per feature.
 
@@ -104,9 +105,10 @@ class EmbeddingCollection(keras.layers.Layer):
         for name, config in self._recipes.items():
             if name not in self._opened:
                 self._opened[name] = Table(self._prefix + name, config)
-            self._proxies[name] = TableProxy(self._opened[name])
-            # Keras leaves variables that are made after `trainable=False` was given trainable.
-            self._proxies[name].trainable = self.trainable and config.trainable
+            self._proxies[name] = TableProxy(self._opened[name], trainable=config.trainable)
+            if IS_KERAS_3 and not self.trainable:
+                # It leaves variables that are made after `trainable=False` was given trainable.
+                self._proxies[name].trainable = False
         self.built = True
 
     def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid.store import native
+
+
+class _Clock:
+    """Holds a variable that is no weight of the layer: tables keep the time that counts."""
+
+    def __init__(self) -> None:
+        with tf.init_scope():
+            self.latest = tf.Variable(native.NO_TIME, trainable=False, dtype=tf.int64)
 
 
 class EventClock(keras.layers.Layer):
@@ -36,14 +44,12 @@ class EventClock(keras.layers.Layer):
 
     def __init__(self, *, name: str | None = None, **options: Any) -> None:
         super().__init__(name=name, **options)
-        # Not a weight: tables keep the time that counts.
-        with tf.init_scope():
-            self._latest = tf.Variable(native.NO_TIME, trainable=False, dtype=tf.int64)
+        self._clock = _Clock()
 
     @property
     def latest(self) -> tf.Tensor:
         """The latest event time, int64; the least int64 before the first."""
-        return self._latest.read_value()
+        return self._clock.latest.read_value()
 
     def advance(self, time: int | tf.Tensor) -> None:
         """Notes that events of a time were seen.
@@ -52,7 +58,7 @@ class EventClock(keras.layers.Layer):
             time: int64, of any shape; in the unit of `Eviction(unseen_time=...)`.
         """
         newest = tf.reduce_max(tf.cast(time, tf.int64))
-        self._latest.assign(tf.maximum(self._latest, newest))
+        self._clock.latest.assign(tf.maximum(self._clock.latest, newest))
 
     def call(self, inputs: Any, event_time: tf.Tensor, training: bool | None = None) -> Any:
         """Passes `inputs` on.
@@ -65,12 +71,12 @@ class EventClock(keras.layers.Layer):
         if not training:
             return inputs
         self.advance(event_time)
-        return keras.tree.map_structure(tf.identity, inputs)
+        return tf.nest.map_structure(tf.identity, inputs)
 
     def compute_output_spec(
         self, inputs: Any, event_time: Any, training: bool | None = None
     ) -> Any:
         """Returns what describes the inputs."""
-        return keras.tree.map_structure(
+        return tf.nest.map_structure(
             lambda tensor: keras.KerasTensor(tensor.shape, tensor.dtype), inputs
         )

@@ -73,8 +73,8 @@ def lookup(
 
 def _ref(proxy: TableProxy) -> table_ops.TableRef:
     # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
-    tf.convert_to_tensor(proxy.value)
-    return proxy.ref
+    tf.convert_to_tensor(proxy)
+    return proxy.table_ref
 
 
 def _one_row_a_sample(embedding: tf.Tensor) -> tf.Tensor:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import keras
 import numpy as np
+import tensorflow as tf
+from tensorflow import keras
 
+from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.errors import UnsupportedError
 from tfhybrid.ops.table_ops import TableRef
 from tfhybrid.store import Table
 
+# The variables of Keras 2 are those of TensorFlow, which has a name for their class only as the
+# base of a public one.
+_Variable: Any = keras.Variable if IS_KERAS_3 else tf.experimental.dtensor.DVariable.__base__
 
-class TableProxy(keras.Variable):
+
+class TableProxy(_Variable):
     """An empty trainable variable, `[0, dim]`: the handle by which a table takes part in Keras.
 
     Gradients of a lookup reach the optimizer as the `tf.IndexedSlices` of this variable, TensorFlow
@@ -22,21 +28,23 @@ class TableProxy(keras.Variable):
 
     Args:
         table: The table that it stands for.
+        trainable: Whether it is ever trained.
     """
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, *, trainable: bool) -> None:
         # A cast copy, as mixed precision would make on reading, has no handle and no gradient.
+        options = {"autocast": False} if IS_KERAS_3 else {}
         super().__init__(
-            np.zeros((0, table.dim), np.float32), name=table.name, trainable=True, autocast=False
+            np.zeros((0, table.dim), np.float32), name=table.name, trainable=trainable, **options
         )
         self.table = table
 
     @property
-    def ref(self) -> TableRef:
+    def table_ref(self) -> TableRef:
         """The table as ops name it."""
         return TableRef(self.table.name, self.table.dim, self.handle)
 
-    def assign(self, value: Any) -> NoReturn:
+    def assign(self, value: Any, *options: Any, **named: Any) -> NoReturn:
         """Refuses `set_weights`, `load_weights` and `EarlyStopping(restore_best_weights=True)`."""
         raise self._refuse("set")
 
@@ -46,16 +54,24 @@ class TableProxy(keras.Variable):
 
     @property
     def overwrite_with_gradient(self) -> NoReturn:
-        """Refuses a plain Keras optimizer, which asks this before it updates a variable."""
-        raise UnsupportedError(
-            f"The rows of table '{self.table.name}' lie in shared memory, where a Keras optimizer "
-            "does not reach them. Compile with tfhybrid.DistributedOptimizer(optimizer), on one "
-            "rank too."
-        )
+        """Refuses an optimizer of Keras 3, which asks this before it updates a variable."""
+        raise self._refuse_optimizer()
+
+    @property
+    def _distributed_container(self) -> NoReturn:
+        """Refuses an optimizer of Keras 2, which asks this before it makes room for a variable."""
+        raise self._refuse_optimizer()
 
     def _serialize_to_tensors(self) -> NoReturn:
         """Refuses `model.export` and `tf.saved_model.save`; of TensorFlow's Trackable protocol."""
         raise self._refuse("saved")
+
+    def _refuse_optimizer(self) -> UnsupportedError:
+        return UnsupportedError(
+            f"The rows of table '{self.table.name}' lie in shared memory, where a Keras optimizer "
+            "does not reach them. Compile with tfhybrid.DistributedOptimizer(optimizer), on one "
+            "rank too."
+        )
 
     def _refuse(self, verb: str) -> UnsupportedError:
         return UnsupportedError(

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.errors import DataError

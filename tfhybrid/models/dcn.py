@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
-from keras import ops
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Bias, flat, look_up
+from tfhybrid.models.fields import Bias, flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -53,5 +52,5 @@ def dcn(
         weight = keras.layers.Dense(1, use_bias=False, name=f"cross_{index}")(crossed)
         crossed = Bias(name=f"cross_bias_{index}")(embeddings * weight + crossed)
     deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
-    logits = keras.layers.Dense(1, name="logits")(ops.concatenate([crossed, deep], axis=1))
+    logits = keras.layers.Dense(1, name="logits")(side_by_side([crossed, deep]))
     return keras.Model(inputs, logits, name=name)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
-from keras import ops
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import flat, look_up
+from tfhybrid.models.fields import flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -56,5 +55,5 @@ def dcnv2(
         weighted = keras.layers.Dense(embeddings.shape[-1], name=f"cross_{index}")(crossed)
         crossed = embeddings * weighted + crossed
     deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=False)
-    logits = keras.layers.Dense(1, name="logits")(ops.concatenate([crossed, deep], axis=1))
+    logits = keras.layers.Dense(1, name="logits")(side_by_side([crossed, deep]))
     return keras.Model(inputs, logits, name=name)

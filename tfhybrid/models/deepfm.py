@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import flat, look_up_with_weights, pairwise_interactions
+from tfhybrid.models.fields import PairwiseInteractions, flat, look_up_with_weights
 from tfhybrid.models.tower import tower
 
 
@@ -52,7 +52,6 @@ def deepfm(
     """
     inputs, embeddings, first_order = look_up_with_weights(features, table)
     deep = tower(flat(embeddings), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
-    logits = (
-        keras.layers.Dense(1, name="deep")(deep) + first_order + pairwise_interactions(embeddings)
-    )
+    pairs = PairwiseInteractions()(embeddings)
+    logits = keras.layers.Dense(1, name="deep")(deep) + first_order + pairs
     return keras.Model(inputs, logits, name=name)

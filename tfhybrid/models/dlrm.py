@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
-import keras
 import numpy as np
-from keras import ops
+import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import flat, look_up
+from tfhybrid.models.fields import flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -62,21 +63,29 @@ def dlrm(
         columns = {column: keras.Input((width,), name=column) for column, width in dense.items()}
         inputs |= columns
         described = _described(list(columns.values()), (*bottom, table.dim))
-        fields = ops.concatenate([described[:, None], fields], axis=1)
+        fields = side_by_side([described[:, None], fields])
         read = [described]
-    count = fields.shape[1]
-    products = ops.reshape(ops.einsum("bid,bjd->bij", fields, fields), (-1, count * count))
-    rows, columns_of = np.triu_indices(count, 1)
-    pairs = ops.take(products, rows * count + columns_of, axis=1)
-    both = ops.concatenate([*read, pairs], axis=1)
-    top = tower(both, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    pairs = PairProducts(name="pairs")(fields)
+    top = tower(side_by_side([*read, pairs]), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     return keras.Model(inputs, keras.layers.Dense(1, name="logits")(top), name=name)
 
 
 def _described(columns: list[keras.KerasTensor], units: Sequence[int]) -> keras.KerasTensor:
     """Reads dense columns into one more field, `[batch, units[-1]]`."""
-    outputs = ops.concatenate(columns, axis=1) if len(columns) > 1 else columns[0]
+    outputs = side_by_side(columns)
     for index, width in enumerate(units, start=1):
         layer = keras.layers.Dense(width, activation="relu", name=f"bottom_{index}")
         outputs = layer(outputs)
     return outputs
+
+
+@keras.utils.register_keras_serializable(package="tfhybrid")
+class PairProducts(keras.layers.Layer):
+    """Inner products of all pairs of fields: `[batch, fields, dim]` -> `[batch, pairs]`."""
+
+    def call(self, inputs: Any) -> Any:
+        """Multiplies."""
+        count = inputs.shape[1]
+        products = tf.reshape(tf.matmul(inputs, inputs, transpose_b=True), (-1, count * count))
+        first, second = np.triu_indices(count, 1)
+        return tf.gather(products, first * count + second, axis=1)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Bias, look_up_with_weights, pairwise_interactions
+from tfhybrid.models.fields import Bias, PairwiseInteractions, look_up_with_weights
 
 
 def fm(
@@ -38,5 +38,5 @@ def fm(
     ```
     """
     inputs, embeddings, first_order = look_up_with_weights(features, table)
-    logits = Bias(name="bias")(first_order + pairwise_interactions(embeddings))
+    logits = Bias(name="bias")(first_order + PairwiseInteractions()(embeddings))
     return keras.Model(inputs, logits, name=name)

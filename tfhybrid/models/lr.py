@@ -9,11 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import keras
-from keras import ops
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Bias, look_up
+from tfhybrid.models.fields import Bias, Sum, look_up
 
 
 def lr(
@@ -40,5 +39,5 @@ def lr(
     ```
     """
     inputs, weights = look_up(features, dataclasses.replace(table, dim=1))
-    logits = Bias(name="bias")(ops.sum(weights, axis=1))
+    logits = Bias(name="bias")(Sum()(weights))
     return keras.Model(inputs, logits, name=name)

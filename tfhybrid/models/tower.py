@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
+from tensorflow import keras
 
 
 def tower(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import keras
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
 from tfhybrid.models.fields import flat, look_up_with_weights

@@ -7,12 +7,13 @@ for Recommender Systems", KDD 2018.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-import keras
-from keras import ops
+import tensorflow as tf
+from tensorflow import keras
 
 from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import flat, look_up_with_weights
+from tfhybrid.models.fields import Sum, flat, look_up_with_weights, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -53,13 +54,25 @@ def xdeepfm(
     deep = tower(flat(fields), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     maps, pooled = fields, []
     for index, units in enumerate(interactions, start=1):
-        products = ops.einsum("bhd,bmd->bdhm", maps, fields)
-        products = keras.layers.Reshape((table.dim, -1))(products)
+        products = Products(name=f"products_{index}")([maps, fields])
         compressed = keras.layers.Dense(units, use_bias=False, name=f"interaction_{index}")(
             products
         )
-        pooled.append(ops.sum(compressed, axis=1))
-        maps = ops.transpose(compressed, (0, 2, 1))
-    both = ops.concatenate([*pooled, deep], axis=1)
-    logits = keras.layers.Dense(1, name="logits")(both) + first_order
+        pooled.append(Sum()(compressed))
+        maps = keras.layers.Permute((2, 1))(compressed)
+    logits = keras.layers.Dense(1, name="logits")(side_by_side([*pooled, deep])) + first_order
     return keras.Model(inputs, logits, name=name)
+
+
+@keras.utils.register_keras_serializable(package="tfhybrid")
+class Products(keras.layers.Layer):
+    """Multiplies each map with each field, dim by dim.
+
+    `[batch, maps, dim]` and `[batch, fields, dim]` -> `[batch, dim, maps * fields]`.
+    """
+
+    def call(self, inputs: Any) -> Any:
+        """Multiplies."""
+        maps, fields = inputs
+        products = tf.einsum("bhd,bmd->bdhm", maps, fields)
+        return tf.reshape(products, (-1, maps.shape[2], maps.shape[1] * fields.shape[1]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import keras
+from tensorflow import keras
 
 
 class Clipping(NamedTuple):

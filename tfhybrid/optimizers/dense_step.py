@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._keras import path_of
 
 
 class DenseStep(NamedTuple):
@@ -66,6 +67,6 @@ def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> 
     if not gradients:
         return tf.constant("")
     finite = tf.stack([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
-    names = tf.constant([f"variable '{variable.path}'" for variable in variables])
+    names = tf.constant([f"variable '{path_of(variable)}'" for variable in variables])
     first = tf.argmin(tf.cast(finite, tf.int32))
     return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))

@@ -80,6 +80,11 @@ class DistributedStep:
         self._reduce_without_samples: Any = None
         self._use_without_samples: Any = None
 
+    @property
+    def built(self) -> bool:
+        """Whether it knows what is trained."""
+        return self._trained is not None
+
     def build(self, trained: Trained) -> None:
         """Takes what the optimizer was built for: what ranks exchange if nothing else is known."""
         self.micro_batches.build(trained.variables)
@@ -123,7 +128,7 @@ class DistributedStep:
 
     def join(self) -> None:
         """Takes part in the steps of others, without samples, until all ranks have come here."""
-        if self._trained is None:
+        if not self.built:
             if distributed.size() == 1:
                 return
             raise ConfigError(
@@ -321,7 +326,7 @@ def _raise(proxies: Sequence[TableProxy]) -> None:
         tf.debugging.Assert(False, ["A gradient is not finite on one of the ranks"])
         return
     # The next lookup gets the failure of an update, its text included.
-    table_ops.lookup([proxies[0].ref], [FeatureKeys(tf.zeros([0], tf.int64))])
+    table_ops.lookup([proxies[0].table_ref], [FeatureKeys(tf.zeros([0], tf.int64))])
 
 
 def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:

@@ -22,7 +22,7 @@ class MicroBatches:
         self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._samples = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._found = tf.Variable("", dtype=tf.string, trainable=False)
-        self._sums: dict[str, tf.Variable] = {}
+        self._sums: dict[int, tf.Variable] = {}
 
     @property
     def pending(self) -> bool:
@@ -33,7 +33,7 @@ class MicroBatches:
         """Makes room for the gradients of dense variables."""
         if self.passes > 1:
             self._sums = {
-                variable.path: tf.Variable(tf.zeros(variable.shape, variable.dtype), False)
+                id(variable): tf.Variable(tf.zeros(variable.shape, variable.dtype), False)
                 for variable in variables
             }
 
@@ -59,7 +59,7 @@ class MicroBatches:
         # wait for a gradient would run, and count a micro-batch that never was.
         with tf.control_dependencies([*gradients, samples, found]):
             for variable, gradient in zip(variables, gradients, strict=True):
-                self._sums[variable.path].assign_add(gradient)
+                self._sums[id(variable)].assign_add(gradient)
             self._samples.assign_add(samples)
             self._found.assign(tf.where(tf.equal(self._found, ""), found, self._found))
             return tf.equal(self._count.assign_add(1), self.passes)
@@ -73,7 +73,7 @@ class MicroBatches:
 
         Samples are those of a mean micro-batch: the weight of the summed gradients.
         """
-        sums = [self._sums[variable.path] for variable in variables]
+        sums = [self._sums[id(variable)] for variable in variables]
         count = tf.maximum(self._count.read_value(), 1)
         samples = tf.cast(tf.round(self._samples / count), tf.int64)
         taken = [tf.identity(total) for total in sums], samples, tf.identity(self._found)

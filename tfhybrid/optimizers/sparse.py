@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import ClassVar, TypeAlias
 
-import keras
+from tensorflow import keras
 
 from tfhybrid.errors import ConfigError
 from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind

@@ -124,7 +124,7 @@ class SparseUpdate:
         job = current_job()
         sync = {"shared_memory": "mailboxes", "allgather": "gathered"}.get(self.sync, "exchanged")
         return UpdateRef(
-            tables=tuple(proxy.ref for proxy in proxies),
+            tables=tuple(proxy.table_ref for proxy in proxies),
             update=self.name,
             sync=sync,
             hosts=job.hosts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import keras
+from tensorflow import keras
 
 from tfhybrid.errors import UnsupportedError
 from tfhybrid.optimizers.sparse import SGD, Adagrad, Adam, Ftrl, RMSprop, SparseOptimizer
@@ -43,7 +43,7 @@ def _twin_of(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer | None:
             return SGD(None, optimizer.momentum, optimizer.nesterov and optimizer.momentum > 0)
         case keras.optimizers.Adagrad():
             return Adagrad(None, optimizer.initial_accumulator_value, optimizer.epsilon)
-        case keras.optimizers.Adam():
+        case keras.optimizers.Adam() | keras.optimizers.AdamW():
             moments = optimizer.beta_1, optimizer.beta_2, optimizer.epsilon
             return Adam(None, *moments, optimizer.amsgrad)
         case keras.optimizers.RMSprop():

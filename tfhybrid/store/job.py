@@ -10,10 +10,10 @@ import os
 import secrets
 import sys
 
-import keras
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
@@ -117,7 +117,6 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
                 f"{resumes=}. Received: job={job!r}, seed={seed}, resume={resume!r}"
             )
         return
-    _check_keras(keras.__version__)
     distributed.start()
     _set_up_logging()
     _share_devices()
@@ -136,7 +135,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
     atexit.register(_exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
-        "%.1f GB free, seed %d, TensorFlow %s, Horovod %s",
+        "%.1f GB free, seed %d, TensorFlow %s, Keras %s, Horovod %s",
         __version__,
         name,
         len(hosts),
@@ -145,6 +144,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         native.available_bytes(shm_directory()) / 1e9,
         seed,
         tf.__version__,
+        KERAS_VERSION,
         distributed.horovod_version(),
     )
     if memory is not None:
@@ -172,14 +172,6 @@ def _end(*, leave: bool) -> None:
         job.watch.leave()
     native.close_store(leave=leave and job is not None and job.memory is not None)
     atexit.unregister(_exit)
-
-
-def _check_keras(version: str) -> None:
-    if int(version.partition(".")[0]) < 3:
-        raise ConfigError(
-            "tfhybrid builds on Keras 3, beside TensorFlow 2.16 and later: pip install 'keras>=3'. "
-            f"Received: Keras {version}"
-        )
 
 
 def _set_up_logging() -> None:

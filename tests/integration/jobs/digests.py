@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 
-import keras
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model

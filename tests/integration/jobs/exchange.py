@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-import keras
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model
@@ -58,7 +58,7 @@ def train(optimizer: str, reduction: str, sync: str | None, wire_dtype: str = "f
     assert [its["user"][0] for its in by_leader] == hosts * [STEPS], by_leader
     assert by_leader == hosts * by_leader[:1], by_leader
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
     return by_leader[0], differences
 
 
@@ -77,7 +77,7 @@ def forget(sync: str | None) -> dict[str, list[int]]:
     by_leader = [its for its in distributed.allgather_object(found) if its]
     assert by_leader == len(by_leader) * by_leader[:1]
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
     return by_leader[0][0]
 
 

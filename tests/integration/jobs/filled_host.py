@@ -6,9 +6,9 @@ import socket
 import sys
 import time
 
-import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 
@@ -22,7 +22,9 @@ layer(tf.zeros([1], tf.int64))
 def step(keys: tf.Tensor) -> None:
     with tf.GradientTape() as tape:
         value = tf.reduce_sum(layer(keys))
-    optimizer.apply(tape.gradient(value, layer.trainable_variables), layer.trainable_variables)
+    optimizer.apply_gradients(
+        zip(tape.gradient(value, layer.trainable_variables), layer.trainable_variables, strict=True)
+    )
 
 
 random = np.random.default_rng(tfhybrid.rank())

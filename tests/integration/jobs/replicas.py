@@ -10,9 +10,9 @@ import socket
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model

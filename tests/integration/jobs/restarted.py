@@ -17,10 +17,12 @@ import sys
 import threading
 import time
 
-import keras
+import numpy as np
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model
+from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
 from tfhybrid.store import current_job
 
@@ -37,7 +39,7 @@ def model_with_everything() -> keras.Model:
     """The click model with what else a rank has of its own: statistics and random generators."""
     model = click_model.keras_model()
     x = keras.layers.BatchNormalization()(model.layers[-2].output)
-    x = keras.layers.Dropout(0.2, seed=3)(x)
+    x = dropout(0.2, seed=3)(x)
     x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(5))(x)
     return keras.Model(model.inputs, x)
 
@@ -90,5 +92,5 @@ tables = checkpoint.dense.tables_of(model)
 digests = {name: f"{table.digest():016x}" for name, table in tables.items()}
 own = hashlib.sha256()
 for variable in checkpoint.dense.variables_of(model):
-    own.update(keras.ops.convert_to_numpy(variable).tobytes())
+    own.update(np.asarray(variable).tobytes())
 say(f"digests rank={tfhybrid.rank()} {json.dumps(digests | {'own': own.hexdigest()[:16]})}")

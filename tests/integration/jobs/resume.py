@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import keras
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model
@@ -44,7 +44,7 @@ def run(directory: Path, optimizer: str, stages: list[int]) -> None:
     compare(model, trainer, optimizer, "trained on")
     checkpoint.save(model, directory, checkpoint.Position(len(stages), 0))
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
 
 
 def compare(model: keras.Model, trainer, optimizer: str, when: str) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model

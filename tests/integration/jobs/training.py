@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 
-import keras
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model

@@ -6,8 +6,8 @@ import os
 import socket
 import sys
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 import tfhybrid
 from tfhybrid import distributed

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import sys
 
-import keras
 import numpy as np
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model

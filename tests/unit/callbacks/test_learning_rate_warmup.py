@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import tfhybrid
 from tfhybrid.errors import ConfigError

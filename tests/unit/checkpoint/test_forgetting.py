@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 from typer.testing import CliRunner
 
 import tfhybrid
@@ -25,7 +25,7 @@ EVICTING = {"eviction": tfhybrid.Eviction(unseen_steps=3, every=1)}
 def ended():
     yield
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
 
 
 def start(**options) -> tuple[keras.Model, tfhybrid.store.Table]:

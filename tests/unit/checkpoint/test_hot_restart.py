@@ -7,13 +7,14 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model
+from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint import Position, hot_restart
 from tfhybrid.errors import ConfigError, StoreError
@@ -39,11 +40,11 @@ class Run:
         units: int = 4,
         passes: int = 1,
     ) -> None:
-        keras.utils.clear_session()
+        keras.backend.clear_session()
         tfhybrid.init(name, seed=seed, resume="memory")
         base = click_model.keras_model(optimizer=table_optimizer)
         x = keras.layers.BatchNormalization()(base.layers[-2].output)
-        x = keras.layers.Dropout(0.2, seed=3)(x)
+        x = dropout(0.2, seed=3)(x)
         x = keras.layers.Dense(units, kernel_initializer=keras.initializers.GlorotUniform(5))(x)
         x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(6))(x)
         self.model = keras.Model(base.inputs, x)
@@ -231,7 +232,7 @@ def test_a_step_that_was_asked_for_is_not_taken_from_memory(start, tmp_path, cap
     crash()
     assert start().position == (0, 5)
     crash()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
     tfhybrid.init(f"hot-restart-{next(_names)}", resume="memory")
     model = click_model.keras_model()
     model.compile(tfhybrid.DistributedOptimizer("adam"), "mse")
@@ -257,7 +258,9 @@ def test_two_optimizers_are_not_kept(start, caplog) -> None:
     optimizer = tfhybrid.DistributedOptimizer("sgd")
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(tf.constant([[1]])))
-    optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
+    optimizer.apply_gradients(
+        zip(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables, strict=True)
+    )
     checkpoint.keep_position(run.model, Position(0, 1))
     run.train(1, 2)
     crash()

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tensorflow import keras
 from typer.testing import CliRunner, Result
 
 import tfhybrid
@@ -74,7 +74,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model.fit(keys, labels, batch_size=64, epochs=epochs, verbose=0)
         checkpoint.save(model, directory, checkpoint.Position(epochs, 0))
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
     return directory
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import tfhybrid
 from tests.unit.cli.conftest import DIM, SEED, new_model
@@ -29,7 +29,7 @@ def trained(tmp_path_factory) -> tuple[Path, dict[str, np.ndarray]]:
     tables = checkpoint.dense.tables_of(model)
     embeddings = {name: table.lookup(np.arange(-40, 45)) for name, table in tables.items()}
     tfhybrid.shutdown()
-    keras.utils.clear_session()
+    keras.backend.clear_session()
     return directory, embeddings
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.reference.keras_versions import needs_keras_3
 from tfhybrid.cli import findings
 from tfhybrid.cli.findings import Level
 from tfhybrid.cli.main import app
@@ -61,12 +62,13 @@ def test_a_store_that_cannot_be_is_an_error() -> None:
     assert "TFHYBRID_SHM_DIR" in found.mend
 
 
+@needs_keras_3
 def test_the_keras_of_tensorflow_is_told_from_keras(monkeypatch) -> None:
     assert findings.keras().level == Level.GOOD
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     found = findings.keras()
     assert found.level == Level.NOTE
-    assert found.found.endswith("but tf.keras is Keras 2")
+    assert found.found.startswith("2.16.0 as tf.keras, beside 3.")
 
 
 @pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import zipfile
 
-import keras
 import numpy as np
 import pyarrow.parquet
 import pytest
+from tensorflow import keras
 
 import tfhybrid
 from tests.unit.cli.conftest import DIM, SEED, new_model, rewrite, rows_of
@@ -154,7 +154,7 @@ def test_an_imported_checkpoint_is_restored(run, newest, tmp_path, vectors, tabl
             np.testing.assert_array_equal(restored.lookup(file["keys"]), file["embeddings"])
     finally:
         tfhybrid.shutdown()
-        keras.utils.clear_session()
+        keras.backend.clear_session()
     assert block.keys.tolist() == [*before.keys, NEW_KEY]
     others = np.delete(np.arange(len(before.keys)), 4)
     np.testing.assert_array_equal(block.embeddings[others], before.embeddings[others])

@@ -4,10 +4,10 @@ import dataclasses
 import datetime
 import json
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from tensorflow import keras
 
 import tfhybrid
 from tests.unit.cli.conftest import DIM, SEED, rewrite, rows_of

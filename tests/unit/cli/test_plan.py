@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 from typer.testing import CliRunner, Result
 
 import tfhybrid
@@ -48,7 +48,7 @@ def test_memory_and_checkpoint_are_those_of_a_trained_table(
     for first in range(0, rows, STEP_ROWS):
         keys = np.arange(first, min(rows, first + STEP_ROWS))
         gradient = tf.IndexedSlices(tf.ones([len(keys), dim]), tf.constant(keys))
-        model.optimizer.apply([gradient], layer.trainable_variables)
+        model.optimizer.apply_gradients(zip([gradient], layer.trainable_variables, strict=True))
     planned = bytes_of(TableShape(rows, dim, floats, history))
     stats = layer.table.stats()
     assert (planned.embeddings, planned.state, planned.history) == (

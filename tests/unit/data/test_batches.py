@@ -3,12 +3,12 @@ from __future__ import annotations
 import itertools
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorflow import keras
 
 from tfhybrid.data import Batches, Clicks, Position, Shard
 from tfhybrid.errors import ConfigError

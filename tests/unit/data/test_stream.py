@@ -5,11 +5,11 @@ import itertools
 import logging
 import threading
 
-import keras
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensorflow import keras
 
 import tfhybrid
 from tfhybrid.data import (

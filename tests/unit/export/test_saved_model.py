@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model
@@ -102,11 +102,15 @@ def test_extreme_keys_are_trained_and_served(tmp_path) -> None:
     assert_same(export.saved_model(model, tmp_path), model, extremes)
 
 
+class RowSum(keras.layers.Layer):
+    def call(self, inputs):
+        return tf.reduce_sum(inputs, axis=1, keepdims=True)
+
+
 def test_unseen_keys_read_zeros_on_request(tmp_path) -> None:
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in FEATURES}
     layer = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(FEATURES, TABLE), concatenate=True)
-    summed = keras.ops.sum(layer(inputs), axis=1, keepdims=True)
-    model = trained(keras.Model(inputs, summed), keys_of(64))
+    model = trained(keras.Model(inputs, RowSum()(layer(inputs))), keys_of(64))
     unseen = {name: np.full((2, 1), 10_000) for name in FEATURES}
     assert_same(export.saved_model(model, tmp_path), model, unseen)
     zeros = export.saved_model(model, tmp_path, unseen="zeros")
@@ -150,7 +154,7 @@ def test_a_length_that_is_known_only_when_served(tmp_path) -> None:
     keys = keras.Input((None,), dtype="int64", name="history")
     rows = tfhybrid.layers.Embedding(TABLE, name="history_table")(keys)
     model = trained(
-        keras.Model(keys, keras.layers.Dense(1)(keras.ops.mean(rows, axis=1))),
+        keras.Model(keys, keras.layers.Dense(1)(keras.layers.Flatten()(RowSum()(rows)))),
         {"history": np.random.default_rng(0).integers(0, 9, (16, 3))},
     )
     folder = export.saved_model(model, tmp_path)
@@ -172,9 +176,8 @@ def test_inputs_in_a_list_are_served_by_name(tmp_path) -> None:
     keys = keras.Input((1,), dtype="int64", name="user")
     price = keras.Input((1,), name="price")
     rows = keras.layers.Flatten()(tfhybrid.layers.Embedding(TABLE, name="user_table")(keys))
-    model = keras.Model(
-        [price, keys], keras.layers.Dense(1)(keras.ops.concatenate([rows, price], axis=1))
-    )
+    both = keras.layers.Concatenate()([rows, price])
+    model = keras.Model([price, keys], keras.layers.Dense(1)(both))
     inputs = {"user": np.array([[3], [4]]), "price": np.array([[0.5], [2.0]], np.float32)}
     served = serve(export.saved_model(model, tmp_path), inputs)["output_0"]
     expected = model.predict([inputs["price"], inputs["user"]], verbose=0)
@@ -192,12 +195,13 @@ class TwoTowers(keras.Model):
     def build(self, input_shape):
         self.rows.build()
         self.normalize.build((None, TABLE.dim))
+        self.built = True
 
     def call(self, inputs, training=False):
         rows = self.rows(inputs)
-        user, item = (keras.ops.mean(rows[name], axis=1) for name in ("user", "item"))
+        user, item = (tf.reduce_mean(rows[name], axis=1) for name in ("user", "item"))
         user = self.normalize(user, training=training)
-        return keras.ops.sum(user * item, axis=1, keepdims=True)
+        return tf.reduce_sum(user * item, axis=1, keepdims=True)
 
 
 def test_a_subclassed_model(tmp_path) -> None:
@@ -269,7 +273,8 @@ def test_layers_with_vocabularies_of_their_own(tmp_path) -> None:
     known = keras.layers.StringLookup(vocabulary=["Oslo", "Rome"], output_mode="one_hot")(city)
     rows = keras.layers.Flatten()(tfhybrid.layers.Embedding(TABLE, name="user_table")(keys))
     inputs = {"city": city, "user": keys}
-    model = keras.Model(inputs, keras.layers.Dense(1)(keras.ops.concatenate([rows, known], axis=1)))
+    both = keras.layers.Concatenate()([rows, known])
+    model = keras.Model(inputs, keras.layers.Dense(1)(both))
     folder = export.saved_model(model, tmp_path)
     values = {"city": tf.constant([["Rome"], ["Bonn"]]), "user": tf.constant([[1], [2]], tf.int64)}
     served = tf.saved_model.load(str(folder)).signatures["serving_default"](**values)["output_0"]
@@ -278,9 +283,9 @@ def test_layers_with_vocabularies_of_their_own(tmp_path) -> None:
 
 @pytest.fixture
 def policy() -> Iterator[None]:
-    keras.config.set_dtype_policy("mixed_bfloat16")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
     yield
-    keras.config.set_dtype_policy("float32")
+    keras.mixed_precision.set_global_policy("float32")
 
 
 @pytest.mark.usefixtures("policy")

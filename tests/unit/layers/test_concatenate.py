@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 
@@ -65,7 +65,7 @@ def test_training_is_that_of_tensors_apart_bit_for_bit() -> None:
                     output = tf.concat(parts, axis=1)
                 loss = tf.reduce_sum(output * weights)
             variables = layer.trainable_variables
-            gradients = tape.gradient(loss, [variable.value for variable in variables])
+            gradients = tape.gradient(loss, variables)
             optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return {name: table.lookup(np.arange(-1, 10)) for name, table in layer.tables.items()}
 

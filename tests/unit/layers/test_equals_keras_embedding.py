@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
+from tensorflow import keras
 
 import tfhybrid
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from sklearn.metrics import log_loss as sklearn_log_loss
 from sklearn.metrics import roc_auc_score
+from tensorflow import keras
 
 from tfhybrid.errors import DataError
 from tfhybrid.metrics import calibration, evaluate, gauc, normalized_entropy

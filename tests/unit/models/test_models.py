@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, dnn, fm, lr, wide_deep, xdeepfm

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
+from tests.reference.keras_versions import needs_keras_3, variable
 from tfhybrid.errors import ConfigError, NotInitializedError, StoreError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -40,9 +41,11 @@ def test_it_stays_of_its_class_and_keeps_its_options() -> None:
 @pytest.mark.parametrize(
     ("option", "instead"),
     [
-        ({"gradient_accumulation_steps": 2}, "backward_passes_per_step"),
+        pytest.param(
+            {"gradient_accumulation_steps": 2}, "backward_passes_per_step", marks=needs_keras_3
+        ),
         ({"use_ema": True}, "leave the tables out"),
-        ({"loss_scale_factor": 8.0}, "mixed_bfloat16"),
+        pytest.param({"loss_scale_factor": 8.0}, "mixed_bfloat16", marks=needs_keras_3),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -52,7 +55,7 @@ def test_options_that_leave_tables_out_are_refused(option, instead) -> None:
 
 
 def test_loss_scaling_is_refused() -> None:
-    scaled = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    scaled = keras.mixed_precision.LossScaleOptimizer(keras.optimizers.SGD())
     with pytest.raises(UnsupportedError, match="mixed_bfloat16"):
         tfhybrid.DistributedOptimizer(scaled)
 
@@ -66,7 +69,7 @@ def test_an_optimizer_is_wrapped_once_and_new() -> None:
     with pytest.raises(ConfigError, match="wraps it once"):
         tfhybrid.DistributedOptimizer(tfhybrid.DistributedOptimizer("sgd"))
     used = keras.optimizers.SGD()
-    used.build([keras.Variable([1.0])])
+    used.apply_gradients([(tf.zeros(1), variable([1.0]))])
     with pytest.raises(ConfigError, match="was not used yet"):
         tfhybrid.DistributedOptimizer(used)
 
@@ -137,10 +140,10 @@ def test_a_gradient_may_be_scaled_but_not_densified() -> None:
         value = tf.reduce_sum(layer(tf.constant([3])))
     (slices,) = tape.gradient(value, layer.trainable_variables)
     scaled = tf.IndexedSlices(slices.values * 0.5, slices.indices, slices.dense_shape)
-    optimizer.apply([scaled], layer.trainable_variables)
+    optimizer.apply_gradients(zip([scaled], layer.trainable_variables, strict=True))
     assert layer.table.lookup([3]) == -0.5
     with pytest.raises(UnsupportedError, match=r"table 'item' is the tf\.IndexedSlices"):
-        optimizer.apply([tf.zeros((0, 1))], layer.trainable_variables)
+        optimizer.apply_gradients(zip([tf.zeros((0, 1))], layer.trainable_variables, strict=True))
 
 
 def test_a_table_without_gradient_stays_as_it_is() -> None:
@@ -149,7 +152,9 @@ def test_a_table_without_gradient_stays_as_it_is() -> None:
         layer.build()
     variables = [layer.trainable_variables[0] for layer in layers]
     gradient = tf.IndexedSlices(tf.ones((1, 1)), [1])
-    tfhybrid.DistributedOptimizer("sgd").apply([gradient, None], variables)
+    tfhybrid.DistributedOptimizer("sgd").apply_gradients(
+        zip([gradient, None], variables, strict=True)
+    )
     assert [layer.table.stats().version for layer in layers] == [1, 0]
 
 
@@ -162,7 +167,7 @@ def test_an_eager_step_reaches_the_tables_of_the_running_job() -> None:
         layer.build()
         optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0))
         gradient = tf.IndexedSlices(tf.ones((1, 1)), [3])
-        optimizer.apply([gradient], layer.trainable_variables)
+        optimizer.apply_gradients(zip([gradient], layer.trainable_variables, strict=True))
         assert layer.table.lookup([3]) == -1.0
         assert layer(tf.constant([3])) == -1.0
 
@@ -181,7 +186,7 @@ def test_keys_are_summed_once_only(lookups: int) -> None:
             loss = tf.add_n([tf.reduce_sum(layer(keys)) for _ in range(lookups)])
         gradients = tape.gradient(loss, layer.trainable_variables)
         scaled = [tf.IndexedSlices(2.0 * g.values, g.indices, g.dense_shape) for g in gradients]
-        optimizer.apply(scaled, layer.trainable_variables)
+        optimizer.apply_gradients(zip(scaled, layer.trainable_variables, strict=True))
 
     keys = tf.constant([5, 7, 5])
     before = layer(keys).numpy()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model, training
+from tests.reference.keras_versions import needs_keras_3
 from tfhybrid.errors import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -93,11 +94,11 @@ def test_evaluation_leaves_tables_as_they_are() -> None:
 @pytest.fixture
 def policy() -> Iterator[None]:
     yield
-    keras.config.set_dtype_policy("float32")
+    keras.mixed_precision.set_global_policy("float32")
 
 
 def test_mixed_bfloat16_trains_tables_in_float32(policy) -> None:
-    keras.config.set_dtype_policy("mixed_bfloat16")
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
     model = compiled_model()
     assert click_model.collection(model).compute_dtype == "bfloat16"
     history = fit(model, epochs=5).history["loss"]
@@ -106,11 +107,12 @@ def test_mixed_bfloat16_trains_tables_in_float32(policy) -> None:
 
 
 def test_mixed_float16_is_refused(policy) -> None:
-    keras.config.set_dtype_policy("mixed_float16")
+    keras.mixed_precision.set_global_policy("mixed_float16")
     with pytest.raises(UnsupportedError, match="mixed_bfloat16"):
         compiled_model()
 
 
+@needs_keras_3
 def test_jit_compile_is_declined_and_trains() -> None:
     with pytest.warns(UserWarning, match="Proceeding with `jit_compile=False`"):
         model = compiled_model(jit_compile=True)
@@ -136,11 +138,11 @@ REFUSED_CALLBACKS = {
     "restore_best_weights": lambda path: keras.callbacks.EarlyStopping(
         monitor="loss", restore_best_weights=True
     ),
-    "checkpoint": lambda path: keras.callbacks.ModelCheckpoint(path / "model.keras"),
+    "checkpoint": lambda path: keras.callbacks.ModelCheckpoint(str(path / "model.keras")),
     "checkpoint_weights": lambda path: keras.callbacks.ModelCheckpoint(
-        path / "model.weights.h5", save_weights_only=True
+        str(path / "model.weights.h5"), save_weights_only=True
     ),
-    "backup": lambda path: keras.callbacks.BackupAndRestore(path),
+    "backup": lambda path: keras.callbacks.BackupAndRestore(str(path)),
 }
 
 
@@ -152,7 +154,7 @@ def test_callbacks_that_would_leave_tables_out_are_refused(callback, tmp_path) -
 
 REFUSED_CALLS = {
     "get_weights": lambda model, path: model.get_weights(),
-    "export": lambda model, path: model.export(path / "1", verbose=False),
+    "export": lambda model, path: model.export(path / "1"),
     "set_weights": lambda model, path: model.set_weights(
         [np.zeros(weight.shape) for weight in model.weights]
     ),

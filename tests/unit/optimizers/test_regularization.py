@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
+from tests.reference.keras_versions import variable
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -34,9 +35,9 @@ class Pair:
         self.layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(3, **config), name="item")
         self.layer.build()
         self.rows_before = self.layer.table.lookup(KEYS)
-        self.rows = keras.Variable(self.rows_before)
+        self.rows = variable(self.rows_before)
         self.dense, self.keras_dense = (
-            keras.Variable(np.linspace(-1, 1, 5, dtype=np.float32)) for _ in range(2)
+            variable(np.linspace(-1, 1, 5, dtype=np.float32)) for _ in range(2)
         )
         self.ours = tfhybrid.DistributedOptimizer(optimizer())
         self.keras = optimizer()
@@ -49,12 +50,13 @@ class Pair:
         halves = random.normal(size=(2 * count, 3)).astype(np.float32)
         dense = tf.constant(random.normal(size=5), tf.float32)
         twice = tf.IndexedSlices(tf.constant(halves), tf.constant(np.tile(KEYS[touched], 2)))
-        self.ours.apply([twice, dense], [*self.layer.trainable_variables, self.dense])
+        self.ours.apply_gradients(
+            zip([twice, dense], [*self.layer.trainable_variables, self.dense], strict=True)
+        )
         whole = np.zeros((len(KEYS), 3), np.float32)
         whole[touched] = halves[:count] + halves[count:]
-        self.keras.apply(
-            [tf.constant(whole + self._penalty(touched)), dense], [self.rows, self.keras_dense]
-        )
+        penalized = tf.constant(whole + self._penalty(touched))
+        self.keras.apply_gradients([(penalized, self.rows), (dense, self.keras_dense)])
 
     def _penalty(self, touched: np.ndarray) -> np.ndarray:
         penalty = np.zeros((len(KEYS), 3), np.float32)
@@ -123,9 +125,13 @@ def test_a_table_decays_by_its_own_optimizer() -> None:
     layer.build()
     optimizer = tfhybrid.DistributedOptimizer("adam")
     gradient = tf.IndexedSlices(tf.constant([[-2.0, 2.0]]), [3])
-    optimizer.apply([gradient], layer.trainable_variables)
-    optimizer.apply(
-        [tf.IndexedSlices(tf.zeros((0, 2)), tf.zeros(0, tf.int64))], layer.trainable_variables
+    optimizer.apply_gradients(zip([gradient], layer.trainable_variables, strict=True))
+    optimizer.apply_gradients(
+        zip(
+            [tf.IndexedSlices(tf.zeros((0, 2)), tf.zeros(0, tf.int64))],
+            layer.trainable_variables,
+            strict=True,
+        )
     )
     np.testing.assert_allclose(layer.table.lookup([3]), [[0.75, -0.75]], rtol=1e-6)
 
@@ -195,15 +201,19 @@ def test_each_table_is_clipped_by_its_own_norm() -> None:
         "large": tf.IndexedSlices(tf.constant([[30.0], [40.0]]), [1, 2]),
     }
     variables = layer.trainable_variables
-    optimizer.apply([slices[variable.table.name] for variable in variables], variables)
+    optimizer.apply_gradients(
+        zip([slices[variable.table.name] for variable in variables], variables, strict=True)
+    )
     for name in slices:
         np.testing.assert_allclose(layer.tables[name].lookup([1, 2]), [[-3.0], [-4.0]], rtol=1e-6)
 
 
 def test_global_clipping_without_tables() -> None:
-    variables = [keras.Variable(np.float32([3.0, 0.0])), keras.Variable(np.float32(0.0))]
+    variables = [variable(np.float32([3.0, 0.0])), variable(np.float32(0.0))]
     optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(1.0, global_clipnorm=5.0))
-    optimizer.apply([tf.constant([6.0, 0.0]), tf.constant(8.0)], variables)
+    optimizer.apply_gradients(
+        zip([tf.constant([6.0, 0.0]), tf.constant(8.0)], variables, strict=True)
+    )
     np.testing.assert_allclose(variables[0], [0.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(variables[1], -4.0, rtol=1e-6)
 
@@ -214,12 +224,14 @@ def test_clipping_is_of_the_sum_of_micro_batches() -> None:
     optimizer = tfhybrid.DistributedOptimizer(
         keras.optimizers.SGD(1.0, global_clipnorm=5.0), backward_passes_per_step=2
     )
-    dense = keras.Variable(np.float32(0.0))
+    dense = variable(np.float32(0.0))
 
     @tf.function
     def step(gradient, dense_gradient):
         slices = tf.IndexedSlices(tf.reshape(gradient, [1, 1]), tf.constant([1], tf.int64))
-        optimizer.apply([slices, dense_gradient], [*layer.trainable_variables, dense])
+        optimizer.apply_gradients(
+            zip([slices, dense_gradient], [*layer.trainable_variables, dense], strict=True)
+        )
 
     step(tf.constant(60.0), tf.constant(50.0))
     step(tf.constant(-30.0), tf.constant(-10.0))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 import tfhybrid
+from tests.reference.keras_versions import variable
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -70,14 +71,16 @@ def built_layer(**config) -> tfhybrid.layers.Embedding:
 @pytest.mark.parametrize(("optimizer", "setting"), SETTINGS)
 def test_touched_rows_equal_those_of_keras(optimizer, setting) -> None:
     layer = built_layer()
-    rows = keras.Variable(layer.table.lookup(KEYS))
+    rows = variable(layer.table.lookup(KEYS))
     keras_optimizer = NAMESAKES[optimizer][setting]()
     ours = tfhybrid.DistributedOptimizer(NAMESAKES[optimizer][setting]())
     random = np.random.default_rng(1)
     for step in range(1, 101):
         gradient = tf.constant(random.normal(size=rows.shape), tf.float32)
-        ours.apply([tf.IndexedSlices(gradient, KEYS)], layer.trainable_variables)
-        keras_optimizer.apply([gradient], [rows])
+        ours.apply_gradients(
+            zip([tf.IndexedSlices(gradient, KEYS)], layer.trainable_variables, strict=True)
+        )
+        keras_optimizer.apply_gradients(zip([gradient], [rows], strict=True))
         if step in (1, 10, 100):
             np.testing.assert_allclose(layer.table.lookup(KEYS), rows.numpy(), atol=1e-6, rtol=2e-6)
 
@@ -92,7 +95,13 @@ def test_row_adagrad_keeps_one_number_per_row(accumulator) -> None:
     random = np.random.default_rng(1)
     for _ in range(100):
         gradient = random.normal(size=rows.shape).astype(np.float32)
-        ours.apply([tf.IndexedSlices(tf.constant(gradient), KEYS)], layer.trainable_variables)
+        ours.apply_gradients(
+            zip(
+                [tf.IndexedSlices(tf.constant(gradient), KEYS)],
+                layer.trainable_variables,
+                strict=True,
+            )
+        )
         state += (gradient.astype(np.float64) ** 2).mean(axis=1)
         rows -= 0.05 * gradient / (np.sqrt(state)[:, np.newaxis] + 1e-7)
     np.testing.assert_allclose(layer.table.lookup(KEYS), rows, atol=1e-6, rtol=2e-6)
@@ -106,7 +115,7 @@ def test_gradients_of_equal_keys_are_summed_first() -> None:
     layer = built_layer(initializer="zeros")
     optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(1.0, 0.0, 0.0))
     twice = tf.IndexedSlices(tf.constant([[1.0, 2.0, -3.0]] * 2), tf.constant([5, 5]))
-    optimizer.apply([twice], layer.trainable_variables)
+    optimizer.apply_gradients(zip([twice], layer.trainable_variables, strict=True))
     np.testing.assert_allclose(layer.table.lookup([5]), [[-1.0, -1.0, 1.0]], rtol=1e-6)
 
 
@@ -114,9 +123,13 @@ def test_adam_leaves_rows_alone_that_a_step_does_not_touch() -> None:
     layer = built_layer()
     optimizer = tfhybrid.DistributedOptimizer("adam")
     gradient = tf.ones((1, 3))
-    optimizer.apply([tf.IndexedSlices(gradient, [1])], layer.trainable_variables)
+    optimizer.apply_gradients(
+        zip([tf.IndexedSlices(gradient, [1])], layer.trainable_variables, strict=True)
+    )
     before = layer.table.lookup([1])
-    optimizer.apply([tf.IndexedSlices(gradient, [2])], layer.trainable_variables)
+    optimizer.apply_gradients(
+        zip([tf.IndexedSlices(gradient, [2])], layer.trainable_variables, strict=True)
+    )
     np.testing.assert_array_equal(layer.table.lookup([1]), before)
 
 
@@ -127,7 +140,13 @@ def rates(layer, optimizer, steps: int, between=lambda step: None) -> list[float
     def train():
         with tf.GradientTape() as tape:
             value = tf.reduce_sum(layer(tf.constant([7])))
-        optimizer.apply(tape.gradient(value, layer.trainable_variables), layer.trainable_variables)
+        optimizer.apply_gradients(
+            zip(
+                tape.gradient(value, layer.trainable_variables),
+                layer.trainable_variables,
+                strict=True,
+            )
+        )
 
     positions = [0.0]
     for step in range(steps):

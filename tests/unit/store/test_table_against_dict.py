@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import keras
 import numpy as np
 import tensorflow as tf
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tensorflow import keras
 
 import tfhybrid
 from tests.reference.mix64 import mix64
@@ -116,7 +116,7 @@ class TableAgainstDict(RuleBasedStateMachine):
         random = np.random.default_rng(seed)
         gradients = random.normal(size=(len(keys), DIM)).astype(np.float32)
         slices = tf.IndexedSlices(tf.constant(gradients), tf.constant(keys, tf.int64))
-        self.optimizer.apply([slices], self.proxies)
+        self.optimizer.apply_gradients(zip([slices], self.proxies, strict=True))
         self.model.update(keys, gradients)
         self.updates += 1
 

@@ -1,0 +1,185 @@
+"""What stands in front of a Keras optimizer's class, so that its step spans all ranks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from tfhybrid._keras import schedule_of
+from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.layers import TableProxy
+from tfhybrid.optimizers import sparse
+from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
+from tfhybrid.optimizers.sparse_update import checked_gradients
+from tfhybrid.optimizers.twin import twin
+from tfhybrid.store import current_job
+
+_log = logging.getLogger("tfhybrid.optimizers")
+
+
+def _check_settled() -> None:
+    memory = current_job().memory
+    if memory is not None and not memory.settled:
+        raise ConfigError(
+            "A job with init(resume='memory') calls tfhybrid.checkpoint.restore(model, directory) "
+            "before its first step: there it is chosen whether its tables come from memory."
+        )
+
+
+# For the type checker alone: what stands behind the mixin.
+_KerasOptimizer: Any = keras.optimizers.Optimizer if TYPE_CHECKING else object
+
+
+class Distributed(_KerasOptimizer):
+    """What `DistributedOptimizer` puts in front of a Keras optimizer class, of either Keras.
+
+    Keras sees the dense variables alone; `build` and `step` split what they are given.
+    """
+
+    def start_distributed(self, step: DistributedStep) -> None:
+        """Takes what belongs to all ranks together."""
+        # In one plain object: Keras would take variables among attributes for its own.
+        self.distributed_step = step
+        self.sparse_update = step.sparse_update
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Builds the dense state for dense variables and gives the tables their optimizer."""
+        if keras.mixed_precision.global_policy().name == "mixed_float16":
+            raise UnsupportedError(
+                "mixed_float16 scales the loss in a way that would scatter sparse gradients and "
+                "branch on each rank alone. Use the policy 'mixed_bfloat16'."
+            )
+        if self.distributed_step.built:
+            return
+        # Not an attribute of this object: Keras would take the variables for the optimizer's own.
+        self.sparse_update.variables = list(variables)
+        proxies = [v for v in variables if isinstance(v, TableProxy)]
+        for proxy in proxies:
+            own = proxy.table.config.optimizer
+            self.sparse_update.add_table(proxy, twin(self) if own is None else sparse.get(own))
+        dense = [v for v in variables if not isinstance(v, TableProxy)]
+        super().build(dense)
+        self.distributed_step.build(self._trained(proxies, dense))
+        memory = current_job().memory
+        if memory is not None and proxies:
+            memory.count_optimizer()
+        _log.info(
+            "%d table(s), %d dense variable(s); sparse gradients through %s, reduced by %s",
+            len(proxies),
+            len(dense),
+            self.sparse_update.sync.replace("_", " "),
+            self.sparse_update.reduction,
+        )
+
+    def step(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        """Averages and applies dense gradients, gathers and applies sparse ones."""
+        if not self.distributed_step.built:
+            with tf.init_scope():
+                self.build(variables)
+        _check_settled()
+        pairs = [
+            (gradient, variable)
+            for gradient, variable in zip(gradients, variables, strict=True)
+            if gradient is not None
+        ]
+        proxies = [variable for _, variable in pairs if isinstance(variable, TableProxy)]
+        sparse_gradients = checked_gradients(
+            proxies, [gradient for gradient, v in pairs if isinstance(v, TableProxy)]
+        )
+        dense_pairs = [(g, v) for g, v in pairs if not isinstance(v, TableProxy)]
+        self.distributed_step.run(
+            self._trained(proxies, [variable for _, variable in dense_pairs]),
+            sparse_gradients,
+            [tf.convert_to_tensor(gradient) for gradient, _ in dense_pairs],
+        )
+
+    def join(self) -> None:
+        """Takes part in the steps of other ranks, without samples, until all have come here.
+
+        For training loops of one's own, once this rank's data has ended; every rank must call it.
+        `fit` does at its end, and the callbacks of tfhybrid do before what they do together. The
+        model is not run meanwhile, and ranks without samples weigh nothing.
+
+        Example:
+
+        ```python
+        for batch in my_share:  # of any length
+            train_step(batch)
+        optimizer.join()
+        ```
+        """
+        self.distributed_step.join()
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Joins the other ranks; `fit` calls it when this rank's epochs are over."""
+        self.join()
+        super().finalize_variable_values(var_list)
+
+    def apply_dense(self, gradients: list[tf.Tensor], variables: Sequence[Any]) -> None:
+        """Applies reduced gradients to dense variables, as Keras does, and counts the step."""
+        raise NotImplementedError
+
+    def rate(self) -> tf.Tensor:
+        """Returns the learning rate of the step that is to come."""
+        raise NotImplementedError
+
+    def _trained(self, proxies: Sequence[TableProxy], variables: Sequence[Any]) -> Trained:
+        def apply_dense(gradients: list[tf.Tensor]) -> None:
+            if variables:
+                self.apply_dense(gradients, variables)
+            else:
+                self.iterations.assign_add(1)
+
+        return Trained(
+            proxies,
+            variables,
+            rates=lambda: self.sparse_update.learning_rates(
+                proxies, self.rate, tf.convert_to_tensor(self.iterations)
+            ),
+            apply_dense=apply_dense,
+            count=lambda: self.iterations.assign_add(1),
+        )
+
+
+class OfKeras3(Distributed):
+    """Of Keras 3, where `fit`, `apply_gradients` and loops of one's own call `apply`."""
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Does a step over all ranks."""
+        known = self.sparse_update.variables
+        self.step(grads, known if trainable_variables is None else trainable_variables)
+
+    def apply_dense(self, gradients: list[tf.Tensor], variables: Sequence[Any]) -> None:
+        """Does Keras's own step."""
+        super().apply(gradients, list(variables))
+
+    def rate(self) -> tf.Tensor:
+        """Returns the rate; a schedule's for this step."""
+        return self.learning_rate
+
+
+class OfKeras2(Distributed):
+    """Of Keras 2, where `fit` and loops of one's own call `apply_gradients`."""
+
+    # What it traces has no conditions for AutoGraph, which would look at every line of it.
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None, **options: Any
+    ) -> Any:
+        """Does a step over all ranks; returns the number of steps, as Keras does."""
+        pairs = list(grads_and_vars)
+        self.step([gradient for gradient, _ in pairs], [variable for _, variable in pairs])
+        return self.iterations
+
+    def apply_dense(self, gradients: list[tf.Tensor], variables: Sequence[Any]) -> None:
+        """Does Keras's own step."""
+        super().apply_gradients(zip(gradients, variables, strict=True))
+
+    def rate(self) -> tf.Tensor:
+        """Returns the rate; of a schedule this step's: `learning_rate` is that of the last."""
+        schedule = schedule_of(self)
+        return self.learning_rate if schedule is None else schedule(self.iterations)
