@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfhybrid.models.dcn import dcn
 from tfhybrid.models.dcnv2 import dcnv2
 from tfhybrid.models.deepfm import deepfm
+from tfhybrid.models.din import din
 from tfhybrid.models.dlrm import dlrm
 from tfhybrid.models.dnn import dnn
 from tfhybrid.models.fm import fm
@@ -12,4 +13,4 @@ from tfhybrid.models.lr import lr
 from tfhybrid.models.wide_deep import wide_deep
 from tfhybrid.models.xdeepfm import xdeepfm
 
-__all__ = ["dcn", "dcnv2", "deepfm", "dlrm", "dnn", "fm", "lr", "wide_deep", "xdeepfm"]
+__all__ = ["dcn", "dcnv2", "deepfm", "din", "dlrm", "dnn", "fm", "lr", "wide_deep", "xdeepfm"]

@@ -1,0 +1,140 @@
+"""Deep Interest Network: what a user did before counts by its relation to the candidate.
+
+Zhou, Song, Zhu, Ma, Yan, Dai, Zhu, Jin, Li and Gai, "Deep Interest Network for Click-Through Rate
+Prediction", KDD 2018.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from tfhybrid.config import TableConfig
+from tfhybrid.errors import ConfigError
+from tfhybrid.layers import EmbeddingCollection
+from tfhybrid.models.fields import flat, side_by_side
+from tfhybrid.models.tower import tower
+
+
+def din(
+    features: Sequence[str],
+    *,
+    behaviours: Mapping[str, str],
+    table: TableConfig,
+    max_length: int | None = None,
+    attention: Sequence[int] = (80, 40),
+    hidden: Sequence[int] = (200, 80),
+    dropout: float = 0.0,
+    batch_norm: bool = False,
+    name: str = "din",
+) -> keras.Model:
+    """Builds the Deep Interest Network over one-valued features and sequences of behaviours.
+
+    Sequences are ragged: nothing is padded, and a sample without behaviours reads zeros. As in the
+    paper the weights of a sequence are not normalised, so that many related behaviours count for
+    more than one. The towers have ReLU where the paper has Dice.
+
+    Args:
+        features: Names of the one-valued features, in the order in which the network reads them.
+            Each gets a table of that name.
+        behaviours: Sequences by name, each with the feature whose candidate it is held against, and
+            whose table it reads: `{"clicked_items": "item"}`.
+        table: Recipe of the embeddings.
+        max_length: Of longer sequences so many keys count, the last ones. Defaults to all.
+        attention: Units of the layers that weigh a behaviour, before the one that gives the weight.
+        hidden: Units of the deep network's layers.
+        dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalises its activations.
+        name: Name of the model.
+
+    Returns:
+        A functional model from `{feature: int64 [batch, 1], sequence: int64 tf.RaggedTensor [batch,
+        (length)]}` to logits, float `[batch, 1]`;
+        train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
+
+    Raises:
+        ConfigError: A sequence is held against no feature, or has the name of one.
+
+    Example:
+
+    ```python
+    model = tfhybrid.models.din(
+        ["user", "item"],
+        behaviours={"clicked_items": "item"},
+        table=tfhybrid.TableConfig(dim=16),
+        max_length=50,
+    )
+    ```
+    """
+    if set(behaviours) & set(features) or not set(behaviours.values()) <= set(features):
+        raise ConfigError(
+            "behaviours has names of their own, each with the feature it is held against. "
+            f"Received: behaviours={dict(behaviours)}, features={list(features)}"
+        )
+    inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
+    for sequence in behaviours:
+        inputs[sequence] = keras.Input((None,), dtype="int64", ragged=True, name=sequence)
+    rows = _rows_of(features, behaviours, table, max_length)(inputs)
+    read = [flat(side_by_side([rows[feature] for feature in features]))]
+    for sequence, feature in behaviours.items():
+        interest = Interest(attention, name=f"interest_{sequence}")
+        read.append(interest([rows[sequence], keras.layers.Flatten()(rows[feature])]))
+    deep = tower(side_by_side(read), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+    return keras.Model(inputs, keras.layers.Dense(1, name="logits")(deep), name=name)
+
+
+def _rows_of(
+    features: Sequence[str],
+    behaviours: Mapping[str, str],
+    table: TableConfig,
+    max_length: int | None,
+) -> EmbeddingCollection:
+    cut = dataclasses.replace(table, max_length=max_length, keep="last")
+    shared: dict[str, list[str]] = {feature: [feature] for feature in behaviours.values()}
+    for sequence, feature in behaviours.items():
+        shared[feature].append(sequence)
+    configs = dict.fromkeys(features, table) | dict.fromkeys(behaviours, cut)
+    return EmbeddingCollection(configs, shared=shared)
+
+
+@keras.utils.register_keras_serializable(package="tfhybrid")
+class Interest(keras.layers.Layer):
+    """Sums the embeddings of a sequence, each weighed by a network that sees the candidate too.
+
+    From float `[batch, (length), dim]`, ragged, and candidates `[batch, dim]` to `[batch, dim]`.
+
+    Args:
+        units: Of the network's layers, before the one that gives the weight.
+        **options: Of `keras.layers.Layer`.
+    """
+
+    def __init__(self, units: Sequence[int], **options: Any) -> None:
+        super().__init__(**options)
+        self._weigh = [keras.layers.Dense(width, activation="sigmoid") for width in units]
+        self._weigh.append(keras.layers.Dense(1))
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the network: it reads behaviour, candidate, their difference and product."""
+        width = 4 * input_shape[1][-1]
+        for layer in self._weigh:
+            layer.build((None, width))
+            width = layer.units
+        self.built = True
+
+    def call(self, inputs: Any) -> Any:
+        """Weighs and sums."""
+        sequence, candidates = inputs
+        rows, samples = sequence.flat_values, sequence.value_rowids()
+        candidate = tf.gather(candidates, samples)
+        weight = tf.concat([rows, candidate, rows - candidate, rows * candidate], axis=1)
+        for layer in self._weigh:
+            weight = layer(weight)
+        return tf.math.unsorted_segment_sum(weight * rows, samples, tf.shape(candidates)[0])
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Returns what describes the sums: Keras 3 does not trace ragged tensors."""
+        return keras.KerasTensor(inputs[1].shape, self.compute_dtype)
