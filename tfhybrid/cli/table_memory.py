@@ -61,7 +61,7 @@ def bytes_of(table: TableShape) -> TableBytes:
     Example:
 
     >>> bytes_of(TableShape(rows=1_000_000, dim=16, state_floats=16)).total
-    203526208
+    176304128
     """
     chunks = _chunks(table)
     history_floats = native.HISTORY.itemsize // 4 if table.history else 0

@@ -1,19 +1,35 @@
-"""Training data: readers, batches of a table in memory, streams of files, a generated click log."""
+"""Training data: formats of files, batches of a table and of files, streams, a generated log.
 
-from tfhybrid.data.archives import (
-    data_directory,
-    open_criteo_head,
-    open_frappe,
-    open_movielens_stream,
-    unpacked,
-)
-from tfhybrid.data.batches import Batches, Position
-from tfhybrid.data.clicks import Clicks
-from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
-from tfhybrid.data.readers import MISSING_KEY, read_criteo, read_csv, read_libfm
-from tfhybrid.data.sharding import Shard
-from tfhybrid.data.stream import END_MARKER, DirectoryStream, StreamPosition
-from tfhybrid.data.string_keys import string_keys
+Its names are imported when they are first used: the command line reads formats without TensorFlow.
+"""
+
+from typing import TYPE_CHECKING
+
+from tfhybrid._lazy import lazy
+
+if TYPE_CHECKING:
+    from tfhybrid.data.archives import (
+        data_directory,
+        open_criteo_head,
+        open_frappe,
+        open_movielens_stream,
+        unpacked,
+    )
+    from tfhybrid.data.batches import Batches
+    from tfhybrid.data.clicks import Clicks
+    from tfhybrid.data.file_batches import FileBatches
+    from tfhybrid.data.formats.criteo import Criteo
+    from tfhybrid.data.formats.csv import Csv
+    from tfhybrid.data.formats.format import MISSING_KEY, Format, Unit
+    from tfhybrid.data.formats.libfm import Libfm
+    from tfhybrid.data.formats.parquet import Parquet
+    from tfhybrid.data.formats.tfrecord import TFRecord
+    from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
+    from tfhybrid.data.ragged import Ragged
+    from tfhybrid.data.resumable import Position
+    from tfhybrid.data.sharding import Shard
+    from tfhybrid.data.stream import END_MARKER, DirectoryStream, StreamPosition
+    from tfhybrid.data.strings import string_keys
 
 __all__ = [
     "END_MARKER",
@@ -22,18 +38,56 @@ __all__ = [
     "BestAuc",
     "ClickLog",
     "Clicks",
+    "Criteo",
+    "Csv",
     "DirectoryStream",
+    "FileBatches",
+    "Format",
     "IdSpace",
+    "Libfm",
+    "Parquet",
     "Position",
+    "Ragged",
     "Shard",
     "StreamPosition",
+    "TFRecord",
+    "Unit",
     "data_directory",
     "open_criteo_head",
     "open_frappe",
     "open_movielens_stream",
-    "read_criteo",
-    "read_csv",
-    "read_libfm",
     "string_keys",
     "unpacked",
 ]
+
+_SOURCES = {
+    "END_MARKER": "stream",
+    "MISSING_KEY": "formats.format",
+    "Batches": "batches",
+    "BestAuc": "generator",
+    "ClickLog": "generator",
+    "Clicks": "clicks",
+    "Criteo": "formats.criteo",
+    "Csv": "formats.csv",
+    "DirectoryStream": "stream",
+    "FileBatches": "file_batches",
+    "Format": "formats.format",
+    "IdSpace": "generator",
+    "Libfm": "formats.libfm",
+    "Parquet": "formats.parquet",
+    "Position": "resumable",
+    "Ragged": "ragged",
+    "Shard": "sharding",
+    "StreamPosition": "stream",
+    "TFRecord": "formats.tfrecord",
+    "Unit": "formats.format",
+    "data_directory": "archives",
+    "open_criteo_head": "archives",
+    "open_frappe": "archives",
+    "open_movielens_stream": "archives",
+    "string_keys": "strings",
+    "unpacked": "archives",
+}
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__, __dir__ = lazy(__name__, _SOURCES)

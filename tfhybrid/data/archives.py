@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 
 from tfhybrid.data.clicks import Clicks
-from tfhybrid.data.readers import read_criteo, read_csv
+from tfhybrid.data.formats.criteo import Criteo
+from tfhybrid.data.formats.csv import Csv
 from tfhybrid.errors import DataError
 
 FRAPPE_FEATURES = (
@@ -74,8 +75,7 @@ def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
     """Returns Frappe_x1's samples for training, validation and test."""
     directory = unpacked("frappe_x1")
     train, valid, test = (
-        read_csv(directory / f"{part}.csv", features=FRAPPE_FEATURES)
-        for part in ("train", "valid", "test")
+        Csv(FRAPPE_FEATURES).read(directory / f"{part}.csv") for part in ("train", "valid", "test")
     )
     return train, valid, test
 
@@ -83,16 +83,14 @@ def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
 def open_movielens_stream() -> Clicks:
     """Returns MovieLens's ratings in order of time: user, movie, and whether it got 4 or more."""
     path = unpacked("movielens-stream") / "ratings_by_time.csv"
-    return read_csv(path, features=("user", "movie"), label="rating", positive=4.0)
+    return Csv(("user", "movie"), label="rating", positive=4.0).read(path)
 
 
 def open_criteo_head(*, bucketize: bool = False) -> Clicks:
     """Returns the first rows of Criteo's training file."""
     directory = unpacked("criteo-head8000")
     parts = ("train", "dev", "test")
-    return Clicks.concatenate(
-        [read_criteo(directory / f"{part}.tsv", bucketize=bucketize) for part in parts]
-    )
+    return Clicks.concatenate([Criteo(bucketize).read(directory / f"{part}.tsv") for part in parts])
 
 
 def _unpack(archive: Path, target: Path) -> None:

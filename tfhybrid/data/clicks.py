@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfhybrid.data.ragged import Ragged
 from tfhybrid.data.sharding import Shard
 from tfhybrid.errors import ConfigError
 
@@ -16,7 +17,8 @@ class Clicks:
     """Samples of a click model, column by column.
 
     Args:
-        features: The keys of each feature: int64 `[n]`, or `[n, length]` for several keys a sample.
+        features: The keys of each feature: int64 `[n]`, `[n, length]` for as many keys in every
+            sample, or `Ragged`.
         label: float32 `[n]`, 1 for a click and 0 for none.
         dense: Numeric columns: float32 `[n]` or `[n, width]`. Defaults to none.
 
@@ -33,7 +35,7 @@ class Clicks:
     array([9, 7])
     """
 
-    features: dict[str, np.ndarray]
+    features: dict[str, np.ndarray | Ragged]
     label: np.ndarray
     dense: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
@@ -68,15 +70,30 @@ class Clicks:
         """Returns the samples of all tables, which have the same columns, one after another."""
         first = tables[0]
         return Clicks(
-            {name: np.concatenate([t.features[name] for t in tables]) for name in first.features},
+            {name: _joined([t.features[name] for t in tables]) for name in first.features},
             np.concatenate([t.label for t in tables]),
             {name: np.concatenate([t.dense[name] for t in tables]) for name in first.dense},
         )
 
 
+def _joined(columns: list[np.ndarray | Ragged]) -> np.ndarray | Ragged:
+    ragged = [column for column in columns if isinstance(column, Ragged)]
+    return Ragged.concatenate(ragged) if ragged else np.concatenate(columns)  # type: ignore[arg-type]
+
+
 def _check_column(
-    name: str, column: np.ndarray, dtype: type[np.generic], ranks: tuple[int, ...], length: int
+    name: str,
+    column: np.ndarray | Ragged,
+    dtype: type[np.generic],
+    ranks: tuple[int, ...],
+    length: int,
 ) -> None:
+    if isinstance(column, Ragged):
+        if len(column) != length:
+            raise ConfigError(
+                f"Column {name!r} must have n = {length} samples. Received: {len(column)}."
+            )
+        return
     if column.dtype != dtype or column.ndim not in ranks or len(column) != length:
         shapes = " or ".join(["[n]", "[n, length]"][rank - 1] for rank in ranks)
         raise ConfigError(

@@ -10,11 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tfhybrid.data.clicks import Clicks
-from tfhybrid.data.elements import dataset_of, element
+from tfhybrid.data.elements import Element, dataset_of, element
 from tfhybrid.data.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError, DataError
 
@@ -59,7 +58,7 @@ class DirectoryStream:
 
     Args:
         directory: Where files appear.
-        read: Reads a file, for example `functools.partial(read_csv, features=["user", "item"])`.
+        read: Reads a file, for example `Csv(["user", "item"]).read`.
         batch_size: Samples per rank and step.
         pattern: What names of files match.
         poll_seconds: Time between looks at the directory.
@@ -137,7 +136,7 @@ class DirectoryStream:
             raise DataError(f"Wanted files {self._pattern}. Received: none in {self._directory}.")
         example = self._read(self._directory / first).take(slice(0, 0))
 
-        def elements() -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        def elements() -> Iterator[Element]:
             return (element(example if batch is None else batch) for batch in self._poll(start))
 
         # A generator that blocks cannot be cancelled by TensorFlow, so it yields an empty element

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
 import threading
@@ -14,16 +13,16 @@ from tensorflow import keras
 import tfhybrid
 from tfhybrid.data import (
     END_MARKER,
+    Csv,
     DirectoryStream,
     Shard,
     StreamPosition,
-    read_csv,
     unpacked,
 )
 from tfhybrid.errors import ConfigError, DataError
 
-read_users = functools.partial(read_csv, features=["user"])
-read_ratings = functools.partial(read_csv, features=["user", "movie"], label="rating", positive=4.0)
+read_users = Csv(["user"]).read
+read_ratings = Csv(["user", "movie"], label="rating", positive=4.0).read
 
 
 def publish(directory, name, lines):

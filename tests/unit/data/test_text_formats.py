@@ -9,14 +9,16 @@ import pytest
 
 from tfhybrid.data import (
     MISSING_KEY,
+    Criteo,
+    Csv,
+    Libfm,
     open_criteo_head,
     open_frappe,
     open_movielens_stream,
-    read_criteo,
-    read_csv,
-    read_libfm,
+    string_keys,
     unpacked,
 )
+from tfhybrid.data.formats import text
 from tfhybrid.errors import DataError
 
 FRAPPE = "label,user,item\n1,266,1244\n0,138,1296\n"
@@ -33,7 +35,7 @@ def criteo_line(label="1", number="3", category="68fd1e64", fields=26):
 
 
 def test_csv_reads_the_wanted_columns_in_the_wanted_order(tmp_path):
-    clicks = read_csv(written(tmp_path, FRAPPE), features=["item", "user"])
+    clicks = Csv(["item", "user"]).read(written(tmp_path, FRAPPE))
 
     assert list(clicks.features) == ["item", "user"]
     assert clicks.features["item"].tolist() == [1244, 1296]
@@ -44,26 +46,26 @@ def test_csv_keeps_keys_of_every_extreme(tmp_path):
     keys = [0, -1, 2**63 - 1, -(2**63), 2**53 + 1]
     text = "label,user\n" + "".join(f"0,{key}\n" for key in keys)
 
-    assert read_csv(written(tmp_path, text), features=["user"]).features["user"].tolist() == keys
+    assert Csv(["user"]).read(written(tmp_path, text)).features["user"].tolist() == keys
 
 
 def test_csv_takes_windows_line_ends_and_compression(tmp_path):
     path = tmp_path / "file.csv.gz"
     path.write_bytes(gzip.compress(FRAPPE.replace("\n", "\r\n").encode()))
 
-    assert read_csv(path, features=["user"]).features["user"].tolist() == [266, 138]
+    assert Csv(["user"]).read(path).features["user"].tolist() == [266, 138]
 
 
 def test_csv_passes_over_quoted_commas(tmp_path):
     path = written(tmp_path, 'label,title,user\n1,"Good, the Bad, the",5\n')
 
-    assert read_csv(path, features=["user"]).features["user"].tolist() == [5]
+    assert Csv(["user"]).read(path).features["user"].tolist() == [5]
 
 
 def test_csv_turns_ratings_into_labels(tmp_path):
     path = written(tmp_path, "user,rating\n1,3.5\n2,4\n3,4.5\n")
 
-    clicks = read_csv(path, features=["user"], label="rating", positive=4.0)
+    clicks = Csv(["user"], label="rating", positive=4.0).read(path)
     assert clicks.label.tolist() == [0, 1, 1]
 
 
@@ -86,18 +88,18 @@ def test_csv_turns_ratings_into_labels(tmp_path):
 )
 def test_malformed_csv_names_file_and_line(tmp_path, text, message):
     with pytest.raises(DataError, match=rf"file\.txt.*{message}"):
-        read_csv(written(tmp_path, text), features=["user", "item"])
+        Csv(["user", "item"]).read(written(tmp_path, text))
 
 
 def test_a_bad_line_far_into_a_file_is_named(tmp_path):
     lines = ["label,user\n", *["0,1\n"] * 600_000, "0,?\n"]
 
     with pytest.raises(DataError, match=r"line 600002: .*'\?'"):
-        read_csv(written(tmp_path, "".join(lines)), features=["user"])
+        Csv(["user"]).read(written(tmp_path, "".join(lines)))
 
 
 def test_libfm_names_the_entries_of_a_line(tmp_path):
-    clicks = read_libfm(written(tmp_path, "1 451:1 -7:1\n-1 12:1 8:1\n"), features=["user", "item"])
+    clicks = Libfm(["user", "item"]).read(written(tmp_path, "1 451:1 -7:1\n-1 12:1 8:1\n"))
 
     assert clicks.features["user"].tolist() == [451, 12]
     assert clicks.features["item"].tolist() == [-7, 8]
@@ -118,13 +120,13 @@ def test_malformed_libfm_names_file_and_line(tmp_path, line, message):
     path = written(tmp_path, f"1 451:1 7:1\n{line}\n")
 
     with pytest.raises(DataError, match=rf"file\.txt, line 2: .*{message}"):
-        read_libfm(path, features=["user", "item"])
+        Libfm(["user", "item"]).read(path)
 
 
 def test_criteo_reads_hex_ids_exactly_and_marks_empty_fields(tmp_path):
     text = criteo_line() + criteo_line("0", "", "") + criteo_line(number="-2", category="ffffffff")
 
-    clicks = read_criteo(written(tmp_path, text))
+    clicks = Criteo().read(written(tmp_path, text))
 
     assert clicks.label.tolist() == [1, 0, 1]
     for i in range(1, 27):
@@ -137,7 +139,7 @@ def test_criteo_buckets_tell_empty_fields_apart(tmp_path):
     numbers = ["", "-1", "0", "1", "2", "3", "100"]
     text = "".join(criteo_line(number=number) for number in numbers)
 
-    clicks = read_criteo(written(tmp_path, text), bucketize=True)
+    clicks = Criteo(bucketize=True).read(written(tmp_path, text))
 
     assert not clicks.dense
     assert clicks.features["I1"].tolist() == [MISSING_KEY, 0, 0, 1, 2, 3, 23]
@@ -157,7 +159,7 @@ def test_malformed_criteo_names_file_and_line(tmp_path, line, message):
     path = written(tmp_path, criteo_line() + line)
 
     with pytest.raises(DataError, match=rf"file\.txt, line 2: .*{message}"):
-        read_criteo(path)
+        Criteo().read(path)
 
 
 def test_criteo_head_equals_a_plain_parse_of_it(real_data):
@@ -198,3 +200,52 @@ def test_movielens_stream_is_whole_and_in_order(real_data):
     assert clicks.features["user"].tolist() == [int(row["user"]) for row in rows]
     assert clicks.features["movie"].tolist() == [int(row["movie"]) for row in rows]
     assert clicks.label.tolist() == [float(row["rating"]) >= 4 for row in rows]
+
+
+def test_csv_reads_strings_and_numbers_and_fills_what_is_missing(tmp_path):
+    text = "label,user,city,price\n1,7,Ulm,1.5\n0,,,\n"
+    ratings = Csv(["user"], strings=["city"], dense=["price"], missing_key=-1, missing_value=0.0)
+
+    clicks = ratings.read(written(tmp_path, text))
+
+    assert clicks.features["user"].tolist() == [7, -1]
+    assert clicks.features["city"].tolist() == [int(string_keys(["Ulm"])[0]), -1]
+    assert clicks.dense["price"].tolist() == [1.5, 0]
+
+
+def test_csv_says_how_to_take_what_is_missing(tmp_path):
+    path = written(tmp_path, "label,user,price\n1,7,1.5\n0,,\n")
+
+    with pytest.raises(DataError, match=r"line 3: wanted a key \(missing_key= would stand"):
+        Csv(["user"], dense=["price"], missing_value=0.0).read(path)
+    with pytest.raises(DataError, match=r"line 3: wanted a number \(missing_value= would stand"):
+        Csv(["user"], dense=["price"], missing_key=-1).read(path)
+
+
+def test_a_file_of_any_size_is_cut_at_the_ends_of_lines(tmp_path, monkeypatch):
+    lines = [f"{i % 2},{i},{'x' * (i % 7)}\n" for i in range(200)]
+    path = written(tmp_path, "label,user,note\n" + "".join(lines)[:-1])
+    whole = Csv(["user"]).read(path)
+    for size in (1, 5, 64, 1000):
+        monkeypatch.setattr(text, "UNIT_BYTES", size)
+        units = Csv(["user"]).units(path)
+        assert sum(unit.rows for unit in units) == 200
+        assert units[-1].end == path.stat().st_size
+        assert [unit.begin for unit in units[1:]] == [unit.end for unit in units[:-1]]
+        parts = Csv(["user"]).read(path)
+        assert parts.features["user"].tolist() == whole.features["user"].tolist()
+
+
+@pytest.mark.parametrize("size", [8, 1 << 24])
+def test_a_bad_line_is_named_in_whichever_unit_it_is(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(text, "UNIT_BYTES", size)
+    path = written(tmp_path, FRAPPE + "0,1,2\n" * 50 + "0,?,2\n" + "0,1,2\n" * 50)
+    with pytest.raises(DataError, match=r"file\.txt, line 54: .*'\?'"):
+        Csv(["user", "item"]).read(path)
+    path.write_text(FRAPPE + "0,1,2\n" * 50 + "7,1,2\n")
+    with pytest.raises(DataError, match=r"file\.txt, line 54: wanted a label"):
+        Csv(["user", "item"]).read(path)
+
+
+def test_a_file_with_a_header_alone_has_no_samples(tmp_path):
+    assert len(Csv(["user"]).read(written(tmp_path, "label,user\n"))) == 0

@@ -1,0 +1,161 @@
+"""Files become Parquet that holds the same samples."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+from typer.testing import CliRunner
+
+from tfhybrid.cli import app
+from tfhybrid.data import Criteo, Csv, Libfm, Parquet, TFRecord
+from tfhybrid.data.formats import text
+
+CSV = "label,user,city,price\n1,7,Ulm,1.5\n0,,Ulm,\n1,-9,Bonn,2.5\n"
+
+
+def run(*arguments, status=0):
+    result = CliRunner().invoke(app, ["data", "convert", *map(str, arguments)])
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+@pytest.fixture
+def csv_file(tmp_path):
+    path = tmp_path / "day.csv.gz"
+    path.write_bytes(gzip.compress(CSV.encode()))
+    return path
+
+
+CSV_OPTIONS = (
+    *("--format", "csv", "--features", "user", "--strings", "city", "--dense", "price"),
+    *("--missing-key=-1", "--missing-value=0"),
+)
+
+
+def expect_equal(clicks, other):
+    assert clicks.label.tolist() == other.label.tolist()
+    for columns, others in ((clicks.features, other.features), (clicks.dense, other.dense)):
+        found = {name: column.tolist() for name, column in columns.items()}
+        assert found == {name: column.tolist() for name, column in others.items()}
+
+
+def test_csv(csv_file, tmp_path):
+    out = tmp_path / "out"
+    said = run(csv_file, "--output", out, *CSV_OPTIONS)
+    assert "out: 3 samples in 1 file(s)" in said.replace("\n", "")
+    wanted = Csv(["user"], strings=["city"], dense=["price"], missing_key=-1, missing_value=0.0)
+    found = Parquet(["user", "city"], dense=["price"]).read(out / "day.parquet")
+    expect_equal(found, wanted.read(csv_file))
+    assert [path.name for path in out.iterdir()] == ["day.parquet"]
+
+
+def test_text_in_many_units_and_several_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "UNIT_BYTES", 64)
+    lines = [f"{i % 2} {i}:1 {i * i}:1\n" for i in range(100)]
+    sources = [tmp_path / "a.libfm", tmp_path / "b.libfm"]
+    for source in sources:
+        source.write_text("".join(lines))
+    run(*sources, "--output", tmp_path, "--format", "libfm", "--features", "u,v")
+    for source in sources:
+        expect_equal(
+            Parquet(["u", "v"]).read(source.with_suffix(".parquet")), Libfm(["u", "v"]).read(source)
+        )
+
+
+def test_criteo(tmp_path):
+    source = tmp_path / "day_0.txt"
+    line = "\t".join(["1", *["3"] * 13, *["68fd1e64"] * 25, ""])
+    source.write_text(f"{line}\n{line}\n")
+    run(source, "--output", tmp_path, "--format", "criteo", "--bucketize")
+    wanted = Criteo(bucketize=True).read(source)
+    expect_equal(Parquet([*wanted.features]).read(tmp_path / "day_0.parquet"), wanted)
+
+
+def test_tfrecord_with_lists(tmp_path):
+    source = tmp_path / "part.tfrecord"
+    with tf.io.TFRecordWriter(str(source)) as writer:
+        for tags in ([1, 2], [], [3]):
+            ints = {"label": [1], "tags": tags}
+            lists = {name: tf.train.Int64List(value=values) for name, values in ints.items()}
+            feature = {name: tf.train.Feature(int64_list=each) for name, each in lists.items()}
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+    run(
+        source,
+        "--output",
+        tmp_path,
+        "--format",
+        "tfrecord",
+        "--features",
+        "label",
+        "--lists",
+        "tags",
+    )
+    found = Parquet(["tags"]).read(tmp_path / "part.parquet")
+    expect_equal(found, TFRecord([], lists=["tags"]).read(source))
+
+
+def test_fixed_lists_and_row_groups_stay(tmp_path):
+    source = tmp_path / "in" / "part.parquet"
+    source.parent.mkdir()
+    keys = pyarrow.FixedSizeListArray.from_arrays(np.arange(140_000), 2)
+    pyarrow.parquet.write_table(pyarrow.table({"label": [0.0] * 70_000, "pair": keys}), source)
+    run(source, "--output", tmp_path, "--format", "parquet", "--features", "pair")
+    target = tmp_path / "part.parquet"
+    assert pyarrow.parquet.ParquetFile(target).num_row_groups == 2
+    expect_equal(Parquet(["pair"]).read(target), Parquet(["pair"]).read(source))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--format", "excel"), "--format is one of csv, libfm, .* Received: excel"),
+        (("--format", "csv"), "Files of csv need --features. Received: none"),
+        (
+            ("--format", "libfm", "--features", "u", "--missing-key", "1", "--dense", "p"),
+            "Files of libfm have no such option. Received: --dense, --missing-key",
+        ),
+        (("--format", "csv", "--features", "user"), "day.csv.gz, line 3: wanted the columns"),
+    ],
+)
+def test_what_cannot_be_converted_is_said_and_nothing_is_left(csv_file, tmp_path, options, message):
+    said = run(csv_file, "--output", tmp_path / "out", *options, status=1)
+    assert re.search(message, said), said
+    assert not [*tmp_path.glob("out/*")]
+
+
+def test_files_that_are_there_stay_unless_told_otherwise(csv_file, tmp_path):
+    target = tmp_path / "day.parquet"
+    target.write_text("mine")
+    arguments = (csv_file, "--output", tmp_path, *CSV_OPTIONS)
+    assert "is there already; --replace replaces it" in run(*arguments, status=1)
+    assert target.read_text() == "mine"
+    run(*arguments, "--replace")
+    assert len(Parquet(["user"]).read(target)) == 3
+
+
+def test_two_files_of_one_name_are_refused(csv_file, tmp_path):
+    twin = tmp_path / "day.csv"
+    twin.write_text(CSV)
+    said = run(csv_file, twin, "--output", tmp_path / "out", *CSV_OPTIONS, status=1)
+    assert "Two files would be written to" in said
+
+
+def test_text_needs_no_tensorflow(tmp_path):
+    source = tmp_path / "a.libfm"
+    source.write_text("1 2:1\n")
+    code = (
+        "import sys; from tfhybrid.cli import app; "
+        f"app(['data', 'convert', {str(source)!r}, '--output', {str(tmp_path)!r}, "
+        "'--format', 'libfm', '--features', 'u'], standalone_mode=False); "
+        "assert not {'tensorflow', 'horovod'} & {*sys.modules}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from tfhybrid.data import Parquet, string_keys
+from tfhybrid.errors import DataError
+
+EXTREMES = [0, -1, 2**63 - 1, -(2**63)]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(row_group_size=None, **columns):
+        path = tmp_path / "part.parquet"
+        rows = len(next(iter(columns.values())))
+        table = pa.table({"label": pa.array([0] * rows), **columns})
+        pa.parquet.write_table(table, path, row_group_size=row_group_size)
+        return path
+
+    return write
+
+
+def keys(path, **options):
+    return Parquet(["user"], **options).read(path).features["user"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.int64(), EXTREMES),
+        (pa.int8(), [-128, 127]),
+        (pa.uint64(), [0, 2**63 - 1]),
+        (pa.float64(), [1.0, 2.0**53]),  # what pandas makes of integers beside a missing one
+        (pa.list_(pa.int64()), [[1, 2], [], [3]]),
+        (pa.large_list(pa.int32()), [[1], [2, 3]]),
+        (pa.list_(pa.int64(), 2), [[1, 2], [3, 4]]),
+    ],
+)
+def test_keys_of_every_type(write, type_, values):
+    assert keys(write(user=pa.array(values, type_))) == values
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.dictionary(pa.int32(), pa.string())])
+def test_strings_have_the_keys_that_a_model_gives_them(write, type_):
+    path = write(user=pa.array(["shoes", "", "shoes"]).cast(type_))
+    assert keys(path) == string_keys(["shoes", "", "shoes"]).numpy().tolist()
+
+
+def test_lists_of_strings(write):
+    path = write(user=pa.array([["a", "b"], [], ["a"]]))
+    a, b = string_keys(["a", "b"]).numpy()
+    assert keys(path) == [[a, b], [], [a]]
+
+
+@pytest.mark.parametrize(
+    ("values", "type_", "found"),
+    [
+        ([1, None, 3], pa.int64(), [1, -7, 3]),
+        ([1.0, None], pa.float64(), [1, -7]),
+        ([[1, None], None, [2]], pa.list_(pa.int64()), [[1, -7], [], [2]]),
+    ],
+)
+def test_missing_keys_get_the_key_that_stands_for_them(write, values, type_, found):
+    assert keys(write(user=pa.array(values, type_)), missing_key=-7) == found
+
+
+def test_missing_strings_too(write):
+    path = write(user=pa.array(["a", None]))
+    assert keys(path, missing_key=-7) == [int(string_keys(["a"])[0]), -7]
+
+
+def test_dense_columns(write):
+    path = write(
+        price=pa.array([1, 2**24]),
+        paid=pa.array([True, False]),
+        image=pa.array([[1.5, 2.5], [3.5, 4.5]], pa.list_(pa.float64(), 2)),
+        age=pa.array([None, float("nan")], pa.float32()),
+    )
+    clicks = Parquet([], dense=["price", "paid", "image", "age"], missing_value=-1.0).read(path)
+    dense = {name: column.tolist() for name, column in clicks.dense.items()}
+    assert dense == {
+        "price": [1, 2**24],
+        "paid": [1, 0],
+        "image": [[1.5, 2.5], [3.5, 4.5]],
+        "age": [-1, -1],
+    }
+    assert {column.dtype for column in clicks.dense.values()} == {np.dtype(np.float32)}
+
+
+def test_row_groups_are_the_units(write):
+    path = write(3, user=pa.array(range(8)))
+    units = Parquet(["user"]).units(path)
+    assert [(unit.first_row, unit.rows) for unit in units] == [(0, 3), (3, 3), (6, 2)]
+    assert Parquet(["user"]).read_unit(units[1]).features["user"].tolist() == [3, 4, 5]
+
+
+def test_a_file_without_rows(write):
+    assert keys(write(user=pa.array([], pa.int64()))) == []
+
+
+def test_ratings_become_labels(tmp_path):
+    path = tmp_path / "ratings.parquet"
+    pa.parquet.write_table(pa.table({"user": [1, 2], "rating": [3.5, 4.0]}), path)
+    clicks = Parquet(["user"], label="rating", positive=4.0).read(path)
+    assert clicks.label.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1, None]), r"column 'user', row 1: wanted a key \(missing_key="),
+        (pa.array([[1], [2, None]]), r"column 'user', row 1: wanted a key \(missing_key="),
+        (pa.array([[1], None], pa.list_(pa.int64(), 1)), "wanted .* lists to be of size=1"),
+        (pa.array([1.5]), "column 'user', row 0: wanted keys that are int64"),
+        (pa.array([2**63], pa.uint64()), "wanted keys that are int64"),
+        (pa.array([b"x"]), "wanted integers or strings as keys. Received: 'binary'"),
+    ],
+)
+def test_what_is_no_key_is_refused_by_its_place(write, column, message):
+    with pytest.raises(DataError, match=rf"part\.parquet.*{message}"):
+        keys(write(user=column))
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.0, None]), r"row 1: wanted a number \(missing_value="),
+        (pa.array([1.0, float("nan")]), "row 1: wanted a number"),
+        (pa.array(["x"]), "wanted numbers. Received: 'string'"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_its_place(write, column, message):
+    with pytest.raises(DataError, match=rf"part\.parquet, column 'price', {message}|{message}"):
+        Parquet([], dense=["price"]).read(write(price=column))
+
+
+def test_other_labels_are_refused_by_their_row(tmp_path):
+    path = tmp_path / "part.parquet"
+    pa.parquet.write_table(pa.table({"label": [0, 1, 2, None]}), path, row_group_size=2)
+    with pytest.raises(DataError, match=r"row 2: wanted a label of \[0, 1\]. Received: 2.0"):
+        Parquet([]).read(path)
+
+
+def test_a_missing_column_is_named(write):
+    with pytest.raises(DataError, match=r"wanted the columns \['item', 'label'\].*no \['item'\]"):
+        Parquet(["item"]).read(write(user=pa.array([1])))
+
+
+def test_what_is_no_parquet_is_refused(tmp_path):
+    path = tmp_path / "part.parquet"
+    path.write_text("label,user\n0,1\n")
+    with pytest.raises(DataError, match=r"part\.parquet: wanted a Parquet file"):
+        Parquet(["user"]).read(path)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+import tensorflow as tf
+
+from tfhybrid.data import TFRecord, string_keys
+from tfhybrid.data.formats import tfrecord
+from tfhybrid.errors import DataError
+
+
+def feature(values):
+    if isinstance(values[0], bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+    if isinstance(values[0], float):
+        return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes an example for each dict of lists; an empty list is a feature that is absent."""
+
+    def write(examples, name="part.tfrecord", compression=""):
+        path = tmp_path / name
+        with tf.io.TFRecordWriter(str(path), compression) as writer:
+            for example in examples:
+                held = {"label": [0]} | example
+                features = {name: feature(values) for name, values in held.items() if values}
+                message = tf.train.Example(features=tf.train.Features(feature=features))
+                writer.write(message.SerializeToString())
+        return path
+
+    return write
+
+
+def test_features_of_every_kind(write):
+    examples = [
+        {"label": [1], "user": [-(2**63)], "city": [b"Ulm"], "tags": [1, 2], "price": [1.5]},
+        {"label": [0], "user": [2**63 - 1], "city": [b""], "tags": [], "price": [2.5]},
+    ]
+    format_ = TFRecord(["user", "city"], lists=["tags"], dense=["price"])
+    clicks = format_.read(write(examples))
+    assert clicks.features["user"].tolist() == [-(2**63), 2**63 - 1]
+    assert clicks.features["city"].tolist() == string_keys(["Ulm", ""]).numpy().tolist()
+    assert clicks.features["tags"].tolist() == [[1, 2], []]
+    assert clicks.dense["price"].tolist() == [1.5, 2.5]
+    assert clicks.label.tolist() == [1, 0]
+
+
+def test_numbers_may_be_integers_and_labels_floats(write):
+    clicks = TFRecord([], dense=["age"]).read(write([{"label": [1.0], "age": [30]}]))
+    assert (clicks.dense["age"].tolist(), clicks.label.tolist()) == ([30], [1])
+
+
+def test_absent_features_get_what_stands_for_them(write):
+    path = write([{"user": [], "age": []}, {"user": [3], "age": [0.5]}])
+    clicks = TFRecord(["user"], dense=["age"], missing_key=-1, missing_value=-2.0).read(path)
+    assert clicks.features["user"].tolist() == [-1, 3]
+    assert clicks.dense["age"].tolist() == [-2, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("name", "compression"), [("part.tfrecord.gz", "GZIP"), ("part.tfrecord", "")]
+)
+def test_units_are_runs_of_records(write, monkeypatch, name, compression):
+    monkeypatch.setattr(tfrecord, "UNIT_RECORDS", 3)
+    path = write([{"user": [i]} for i in range(8)], name, compression)
+    format_ = TFRecord(["user"])
+    units = format_.units(path)
+    assert [(unit.first_row, unit.rows) for unit in units] == [(0, 3), (3, 3), (6, 2)]
+    assert format_.read_unit(units[1]).features["user"].tolist() == [3, 4, 5]
+
+
+def test_a_file_without_records(write):
+    clicks = TFRecord(["user"], lists=["tags"], dense=["age"]).read(write([]))
+    assert len(clicks) == 0
+
+
+@pytest.mark.parametrize(
+    ("example", "message"),
+    [
+        ({"user": []}, "feature 'user', record 1: wanted one value. Received: '0 values'"),
+        ({"user": [1, 2]}, "feature 'user', record 1: wanted one value. Received: '2 values'"),
+        ({"user": [1], "label": [2]}, r"record 1: wanted a label of \[0, 1\]. Received: 2.0"),
+        ({"user": [b"x"]}, "Data types don't match"),
+    ],
+)
+def test_malformed_examples_are_named(write, example, message):
+    with pytest.raises(DataError, match=rf"part\.tfrecord.*{message}"):
+        TFRecord(["user"]).read(write([{"user": [1]}, example]))
+
+
+def test_features_of_another_kind_are_refused(write):
+    path = write([{"user": [0.5], "city": [b"Ulm"]}])
+    with pytest.raises(DataError, match=r"'user': wanted 'integers or strings'|'user'.*floats"):
+        TFRecord(["user"]).read(path)
+    with pytest.raises(DataError, match=r"'city'.*wanted numbers. Received: 'strings'"):
+        TFRecord([], dense=["city"]).read(path)
+
+
+def test_a_file_that_was_cut_off_is_refused(write):
+    path = write([{"user": [i]} for i in range(3)])
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with pytest.raises(DataError, match="ends within record 2"):
+        TFRecord(["user"]).units(path)
+    path.write_bytes(whole + b"abc")
+    with pytest.raises(DataError, match="ends within record 3"):
+        TFRecord(["user"]).units(path)
+
+
+def test_damaged_records_are_refused(write):
+    path = write([{"user": [i]} for i in range(3)])
+    damaged = bytearray(path.read_bytes())
+    damaged[20] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(DataError, match=r"wanted whole records.*corrupted record"):
+        TFRecord(["user"]).read(path)

@@ -1,0 +1,70 @@
+"""Files of samples as Parquet, unit by unit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.formats.format import Format
+from tfhybrid.data.ragged import Ragged
+
+ROW_GROUP = 1 << 16
+
+
+def convert(format_: Format, source: Path, target: Path, advance: Callable[[int], None]) -> int:
+    """Writes the samples of a file as Parquet; the target appears when it is complete.
+
+    `tfhybrid.data.Parquet` with the same names reads the same samples.
+
+    Args:
+        format_: What the source looks like.
+        source: The file.
+        target: The file to write; one that is there is replaced.
+        advance: Is called with the bytes of the source that were done since the last call.
+
+    Returns:
+        Samples written.
+
+    Raises:
+        DataError: A value of the source is malformed.
+    """
+    units = format_.units(source)
+    rows = sum(unit.rows for unit in units)
+    size = source.stat().st_size
+    unfinished = target.with_name(f".{target.name}-{os.getpid()}")
+    writer, done = None, 0
+    try:
+        for unit in units:
+            table = arrow_table(format_.read_unit(unit))
+            writer = writer or pa.parquet.ParquetWriter(unfinished, table.schema)
+            writer.write_table(table, ROW_GROUP)
+            through = size * (unit.first_row + unit.rows) // max(rows, 1)
+            advance(through - done)
+            done = through
+        if writer:
+            writer.close()
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return rows
+
+
+def arrow_table(clicks: Clicks) -> pa.Table:
+    """Returns samples as a table: int64 keys, float32 numbers, `label`, and lists of those."""
+    columns = {**clicks.features, **clicks.dense, "label": clicks.label}
+    return pa.table({name: _arrow(column) for name, column in columns.items()})
+
+
+def _arrow(column: np.ndarray | Ragged) -> Any:
+    if isinstance(column, Ragged):
+        return pa.LargeListArray.from_arrays(column.splits, column.values)
+    if column.ndim == 1:
+        return pa.array(column)
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])

@@ -1,0 +1,169 @@
+"""Batches of files: read a window at a time, sharded by rank, shuffled by seed, resumable."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.formats.format import Format, Unit
+from tfhybrid.data.resumable import ResumableBatches
+from tfhybrid.data.sharding import Shard, Steps
+from tfhybrid.errors import ConfigError, DataError
+
+WINDOW = 1 << 20
+_SCANNERS = 8
+
+
+class FileBatches(ResumableBatches):
+    r"""Batches of one rank, out of files that need not fit into memory.
+
+    An epoch puts the files' units (runs of lines, row groups, runs of records) into an order that
+    follows from (seed, epoch) alone, and cuts their samples into windows. Of a window each rank
+    reads a contiguous part, shuffles it and makes batches of it, while it reads its part of the
+    next window. So a rank holds `2 * window / size` samples; no sample is lost or repeated, and
+    all ranks have the same number of steps.
+
+    Resuming reads the one window that the position lies in and then goes on, on as many ranks as
+    before. On another number of ranks, with the same samples per step in all, a window holds the
+    same samples but cuts them into other batches: begin at a multiple of `steps_per_window`.
+
+    Args:
+        format_: What the files look like, such as `Parquet(["user", "item"])`.
+        files: A path, a pattern such as `"day_*/*.parquet"`, or several. All ranks must see the
+            same files; they are counted when this is made.
+        batch_size: Samples per rank and step.
+        seed: Seed of the shuffle, not negative, the same on every rank.
+        shuffle: Whether to shuffle; else units come in the order of the sorted names.
+        window: Samples of all ranks that are shuffled together. Units much larger than
+            `window / size` are read several times.
+        drop_remainder: Whether to leave out a last batch that is not full; the dataset's batch
+            dimension is static then.
+        shard: Which rank this is, and of how many. Defaults to this Horovod rank.
+
+    Raises:
+        ConfigError: `batch_size`, `seed` or `window` is out of range, or there is no batch for
+            every rank.
+        DataError: There are no such files, or one of them is damaged.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from tfhybrid.data import Csv, FileBatches, Shard
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "day_0.csv")
+    >>> _ = path.write_text("label,user\n" + "".join(f"0,{i}\n" for i in range(10)))
+    >>> batches = FileBatches(
+    ...     Csv(["user"]), path, 2, seed=1, shuffle=False, shard=Shard(rank=1, size=2)
+    ... )
+    >>> [users["user"][:, 0].numpy().tolist() for users, _ in batches.dataset()]
+    [[5, 6], [7, 8], [9]]
+    """
+
+    def __init__(
+        self,
+        format_: Format,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        batch_size: int,
+        *,
+        seed: int,
+        shuffle: bool = True,
+        window: int = WINDOW,
+        drop_remainder: bool = False,
+        shard: Shard | None = None,
+    ) -> None:
+        self._format = format_
+        self._shuffle = shuffle
+        self._units = _units(format_, files)
+        rows = sum(unit.rows for unit in self._units)
+        super().__init__(rows, batch_size, seed, drop_remainder, shard)
+        if window < 1:
+            raise ConfigError(f"window must be at least 1. Received: {window}.")
+        self._steps_per_window = max(window // (batch_size * self._shard.size), 1)
+        self._windows = Steps(rows, batch_size * self._steps_per_window, self._shard.size)
+
+    @property
+    def steps_per_window(self) -> int:
+        """Number of batches that are shuffled together; the last window may have others."""
+        return self._steps_per_window
+
+    def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
+        units = self._ordered(epoch)
+        first = min(step // self._steps_per_window, self._windows.count - 1)
+        step -= first * self._steps_per_window
+        with ThreadPoolExecutor(1, "tfhybrid-reader") as reader:
+            following = reader.submit(self._read_window, epoch, first, units)
+            for window in range(first, self._windows.count):
+                current: Future[Clicks] = following
+                if window + 1 < self._windows.count:
+                    following = reader.submit(self._read_window, epoch, window + 1, units)
+                yield from self._batches_of(window, current.result(), step)
+                step = 0
+
+    def _batches_of(self, window: int, part: Clicks, step: int) -> Iterator[Clicks]:
+        """Yields the batches of this rank's part of a window from a step of it on."""
+        begin, end = self._windows.bounds(window)
+        last = window == self._windows.count - 1
+        steps = Steps(
+            end - begin,
+            self._steps.batch_size,
+            self._shard.size,
+            self._steps.drop_remainder and last,
+        )
+        for index in range(step, steps.count):
+            share = self._shard.part(*steps.bounds(index))
+            row = index * self._steps.batch_size
+            yield part.take(slice(row, row + share.stop - share.start))
+
+    def _read_window(self, epoch: int, window: int, units: list[Unit]) -> Clicks:
+        """Returns this rank's part of a window, shuffled."""
+        bounds = self._shard.part(*self._windows.bounds(window))
+        part = Clicks.concatenate([*self._rows(units, bounds.start, bounds.stop)])
+        if not self._shuffle:
+            return part
+        order = np.random.default_rng([self._seed, epoch, bounds.start]).permutation(len(part))
+        return part.take(order)
+
+    def _rows(self, units: list[Unit], begin: int, end: int) -> Iterator[Clicks]:
+        """Yields the samples `[begin, end)` of units one after another."""
+        first = 0
+        for unit in units:
+            if begin < first + unit.rows and first < end:
+                rows = self._format.read_unit(unit)
+                yield rows.take(slice(max(begin - first, 0), min(end - first, unit.rows)))
+            first += unit.rows
+
+    def _ordered(self, epoch: int) -> list[Unit]:
+        if not self._shuffle:
+            return self._units
+        order = np.random.default_rng([self._seed, epoch]).permutation(len(self._units))
+        return [self._units[i] for i in order]
+
+    def _example(self) -> Clicks:
+        return self._format.read_unit(self._units[0]).take([])
+
+
+def _units(
+    format_: Format, files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+) -> list[Unit]:
+    """Returns the units of all files that hold samples."""
+    given = [files] if isinstance(files, (str, os.PathLike)) else files
+    paths = sorted({Path(found) for each in given for found in _found(each)})
+    with ThreadPoolExecutor(_SCANNERS) as scanners:
+        units = [unit for cut in scanners.map(format_.units, paths) for unit in cut if unit.rows]
+    if not units:
+        raise DataError(f"Wanted samples in {given}. Received: {len(paths)} files without any.")
+    return units
+
+
+def _found(files: str | os.PathLike[str]) -> list[str]:
+    """Returns the files that a path or a pattern names."""
+    if Path(files).exists():
+        return [os.fspath(files)]
+    if not (found := glob.glob(os.fspath(files), recursive=True)):
+        raise DataError(f"Wanted files at {os.fspath(files)!r}. Received: none there.")
+    return found

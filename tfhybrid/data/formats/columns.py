@@ -1,0 +1,140 @@
+"""Columns of Arrow as columns of samples: keys, numbers and labels, and what is missing in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tfhybrid.data.formats.format import malformed
+from tfhybrid.data.ragged import Ragged
+
+Place = Callable[[int], str]
+"""Says where a row of a column is, for an error."""
+
+
+def labels(
+    column: pa.ChunkedArray, place: Place, wanted: Sequence[float], positive: float | None = None
+) -> np.ndarray:
+    """Returns float32 labels.
+
+    Args:
+        column: Numbers or booleans.
+        place: Says where a row is.
+        wanted: The values that it may have where `positive` is None.
+        positive: The label is 1 from this value on, and 0 below.
+
+    Raises:
+        DataError: A label is missing or is none of those wanted.
+    """
+    values = _floats(column.combine_chunks(), place)
+    if positive is not None:
+        _refuse(np.isnan(values), values, place, "a number")
+        return (values >= positive).astype(np.float32)
+    _refuse(~np.isin(values, wanted), values, place, f"a label of {list(wanted)}")
+    return values
+
+
+def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.ndarray | Ragged:
+    """Returns int64 keys; strings are hashed as by `string_keys`, lists become `Ragged`.
+
+    Args:
+        column: Integers, whole floats, strings, or lists of those. A list that is missing is an
+            empty one.
+        place: Says where a row is.
+        missing_key: The key of what is missing. None makes that an error.
+
+    Raises:
+        DataError: A value is missing or is no key.
+    """
+    array = column.combine_chunks()
+    if pa.types.is_fixed_size_list(array.type):
+        _refuse_missing_lists(array, place)
+        of = array.type.list_size
+        values = _flat_keys(array.flatten(), lambda i: place(i // of), missing_key)
+        return values.reshape(-1, of)
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
+        starts = np.cumsum(lengths)
+        values = _flat_keys(
+            array.flatten(),
+            lambda i: place(int(np.searchsorted(starts, i, "right"))),
+            missing_key,
+        )
+        return Ragged.from_lengths(values, lengths)
+    return _flat_keys(array, place, missing_key)
+
+
+def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) -> np.ndarray:
+    """Returns float32 numbers, `[n]`, or `[n, width]` of lists that all have `width`.
+
+    Args:
+        column: Numbers, booleans, or fixed-size lists of those.
+        place: Says where a row is.
+        missing_value: What stands for a value that is missing or NaN. None makes that an error.
+
+    Raises:
+        DataError: A value is missing or is no number.
+    """
+    array, width = column.combine_chunks(), 1
+    fixed = pa.types.is_fixed_size_list(array.type)
+    if fixed:
+        _refuse_missing_lists(array, place)
+        array, width = array.flatten(), array.type.list_size
+    values = _floats(array, place)
+    missing = np.isnan(values)
+    if missing_value is None:
+        wanted = "a number (missing_value= would stand for one that is missing)"
+        _refuse(missing, values, lambda i: place(i // width), wanted)
+    else:
+        values = np.where(missing, np.float32(missing_value), values)
+    return values.reshape(-1, width) if fixed else values
+
+
+def _floats(array: pa.Array, place: Place) -> np.ndarray:
+    """Returns float32 numbers, NaN where one is missing."""
+    try:
+        return pc.cast(array, pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise malformed(place(0), "numbers", str(array.type)) from None
+
+
+def _flat_keys(array: pa.Array, place: Place, missing_key: int | None) -> np.ndarray:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count and missing_key is None:
+        row = pc.index(array.is_null(), True).as_py()
+        raise malformed(place(row), "a key (missing_key= would stand for one missing)", None)
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return _hashed(array, missing_key)
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
+        raise malformed(place(0), "integers or strings as keys", str(array.type))
+    try:
+        whole = pc.cast(array, pa.int64())
+    except pa.ArrowInvalid as error:
+        raise malformed(place(0), "keys that are int64", str(error)) from None
+    return whole.fill_null(missing_key or 0).to_numpy(zero_copy_only=False)
+
+
+def _hashed(array: pa.Array, missing_key: int | None) -> np.ndarray:
+    """Returns the keys of strings; each distinct one is hashed once."""
+    from tfhybrid.data.strings import string_keys  # TensorFlow, which other columns do not need
+
+    encoded = array.dictionary_encode()
+    texts = encoded.dictionary.to_numpy(zero_copy_only=False)
+    hashed = string_keys(texts.astype(object)).numpy() if len(texts) else np.empty(0, np.int64)
+    known = np.append(hashed, np.int64(missing_key or 0))
+    return known[encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
+
+
+def _refuse_missing_lists(array: pa.FixedSizeListArray, place: Place) -> None:
+    if array.null_count:
+        row = pc.index(array.is_null(), True).as_py()
+        raise malformed(place(row), f"a list of {array.type.list_size}", None)
+
+
+def _refuse(odd: np.ndarray, values: np.ndarray, place: Place, wanted: str) -> None:
+    if len(rows := np.flatnonzero(odd)):
+        raise malformed(place(int(rows[0])), wanted, float(values[rows[0]]))

@@ -1,0 +1,73 @@
+"""The format of Criteo's click logs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.formats import columns
+from tfhybrid.data.formats.format import MISSING_KEY, Unit
+from tfhybrid.data.formats.spelled_keys import HEXADECIMAL, spelled_keys
+from tfhybrid.data.formats.text import Layout, Text
+
+NUMBERS = tuple(f"I{i}" for i in range(1, 14))
+CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
+
+
+@dataclasses.dataclass(frozen=True)
+class Criteo(Text):
+    r"""Criteo's training files, tab separated: label, I1 to I13, C1 to C26; perhaps compressed.
+
+    Categories are hexadecimal numbers of up to 8 digits and become the int64 of that value, with
+    no collisions; an empty field becomes `MISSING_KEY`. A number x becomes the dense float
+    log(1 + max(x, 0)), an empty one 0; or, as a feature of its own, a bucket that tells an empty
+    field apart: x itself up to 2, above that 2 + floor(log(x)^2).
+
+    Args:
+        bucketize: Whether the numbers become features rather than dense columns.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "day_0.tsv")
+    >>> _ = path.write_text("\t".join(["1", *["3"] * 13, *["68fd1e64"] * 26]))
+    >>> Criteo().read(path).features["C1"]
+    array([1761418852])
+    """
+
+    bucketize: bool = False
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How the columns are written."""
+        types = {
+            "label": pa.float32(),
+            **dict.fromkeys(NUMBERS, pa.int64()),
+            **dict.fromkeys(CATEGORIES, pa.string()),
+        }
+        return Layout(types, "\t", header=False, quotes=False, empty_is_null=True)
+
+    def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
+        """Returns the samples that a unit's columns hold."""
+        place = functools.partial(self.layout.place, unit)
+        labels = columns.labels(table["label"], place, (0, 1))
+        keys = {name: spelled_keys(table[name], place, HEXADECIMAL) for name in CATEGORIES}
+        numbers = {name: table[name].to_numpy() for name in NUMBERS}
+        if self.bucketize:
+            buckets = {name: _buckets(column) for name, column in numbers.items()}
+            return Clicks({**buckets, **keys}, labels)
+        return Clicks({**keys}, labels, {name: _logarithms(each) for name, each in numbers.items()})
+
+
+def _logarithms(numbers: np.ndarray) -> np.ndarray:
+    return np.log1p(np.maximum(np.nan_to_num(numbers), 0)).astype(np.float32)
+
+
+def _buckets(numbers: np.ndarray) -> np.ndarray:
+    counts = np.maximum(np.nan_to_num(numbers), 0)
+    buckets = np.where(counts > 2, 2 + np.floor(np.log(np.maximum(counts, 1)) ** 2), counts)
+    return np.where(np.isnan(numbers), MISSING_KEY, buckets).astype(np.int64)

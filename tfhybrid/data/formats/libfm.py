@@ -1,0 +1,51 @@
+"""The format of libfm and libsvm, of categorical fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.formats import columns
+from tfhybrid.data.formats.format import Unit
+from tfhybrid.data.formats.spelled_keys import ENTRY, spelled_keys
+from tfhybrid.data.formats.text import Layout, Text
+
+
+@dataclasses.dataclass(frozen=True)
+class Libfm(Text):
+    r"""Files of lines like `1 451:1 4149:1 5041:1`, perhaps compressed (`.gz`, `.bz2`).
+
+    A label of -1 or 0 is read as 0. Every line has as many entries, and each is `key:1`: what
+    libfm and libsvm write of categorical fields.
+
+    Args:
+        features: Names for the fields: the i-th entry of a line is the key of the i-th feature.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "train.libfm")
+    >>> _ = path.write_text("1 451:1 7:1\n-1 12:1 8:1\n")
+    >>> Libfm(["user", "item"]).read(path).features["user"]
+    array([451,  12])
+    """
+
+    features: Sequence[str]
+
+    @functools.cached_property
+    def layout(self) -> Layout:
+        """How the columns are written."""
+        types = {"label": pa.float32(), **dict.fromkeys(self.features, pa.string())}
+        return Layout(types, " ", header=False, quotes=False)
+
+    def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
+        """Returns the samples that a unit's columns hold."""
+        place = functools.partial(self.layout.place, unit)
+        labels = columns.labels(table["label"], place, (-1, 0, 1))
+        keys = {name: spelled_keys(table[name], place, ENTRY) for name in self.features}
+        return Clicks({**keys}, np.maximum(labels, 0))

@@ -1,0 +1,98 @@
+"""Parquet: columns of keys, strings, lists and numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.formats import columns
+from tfhybrid.data.formats.format import Format, Unit
+from tfhybrid.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class Parquet(Format):
+    """Parquet files; of a file only the columns named are read, a row group at a time.
+
+    Args:
+        features: Columns of keys: integers of any width; strings, whose keys are `string_keys` of
+            them; whole floats, which pandas makes of integers where some are missing; lists of
+            those. Lists of a fixed size become `[n, size]`, others `Ragged`; a list that is
+            missing is an empty one.
+        dense: Columns of numbers or booleans, or lists of a fixed size of those.
+        label: Column of the label.
+        positive: The label is 1 where the column is at least this. Defaults to none: the column
+            must hold 0 and 1.
+        missing_key: The key of a missing value. Defaults to none: a missing one is an error.
+        missing_value: The number of a missing value or NaN. Defaults to none, likewise.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> import pyarrow as pa
+    >>> import pyarrow.parquet
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "day_0.parquet")
+    >>> rows = {"label": [1, 0], "user": [7, 8], "tags": [[1, 2], []]}
+    >>> pa.parquet.write_table(pa.table(rows), path)
+    >>> Parquet(["user", "tags"]).read(path).features["tags"].tolist()
+    [[1, 2], []]
+    """
+
+    features: Sequence[str]
+    dense: Sequence[str] = ()
+    label: str = "label"
+    positive: float | None = None
+    missing_key: int | None = None
+    missing_value: float | None = None
+
+    def units(self, path: Path) -> list[Unit]:
+        """Cuts a file into its row groups."""
+        with _opened(path) as file:
+            counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        units: list[Unit] = []
+        rows = 0
+        for i, count in enumerate(counts):
+            units.append(Unit(path, i, i + 1, rows, count))
+            rows += count
+        return units or [Unit(path, 0, 0, 0, 0)]
+
+    def read_unit(self, unit: Unit) -> Clicks:
+        """Returns the samples of row groups."""
+        table = self._table(unit)
+
+        def place(name: str) -> columns.Place:
+            return lambda row: f"{unit.path}, column {name!r}, row {unit.first_row + row}"
+
+        return Clicks(
+            {n: columns.keys(table[n], place(n), self.missing_key) for n in self.features},
+            columns.labels(table[self.label], place(self.label), (0, 1), self.positive),
+            {n: columns.numbers(table[n], place(n), self.missing_value) for n in self.dense},
+        )
+
+    def _table(self, unit: Unit) -> pa.Table:
+        names = [*self.features, *self.dense, self.label]
+        with _opened(unit.path) as file:
+            if absent := set(names) - set(file.schema_arrow.names):
+                raise DataError(
+                    f"{unit.path}: wanted the columns {names}. Received: no {sorted(absent)}, but "
+                    f"{file.schema_arrow.names}."
+                )
+            try:
+                return file.read_row_groups(range(unit.begin, unit.end), names)
+            except (pa.ArrowInvalid, OSError) as error:  # a damaged page, or a null among lists
+                raise DataError(
+                    f"{unit.path}, row groups from {unit.begin} on: wanted {names}. "
+                    f"Received: {error}"
+                ) from error
+
+
+def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
+    try:
+        return pyarrow.parquet.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{path}: wanted a Parquet file. Received: {error}") from error

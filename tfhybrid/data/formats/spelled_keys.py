@@ -1,0 +1,50 @@
+"""Keys that text spells in other ways than as decimal numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tfhybrid.data.formats.columns import Place
+from tfhybrid.data.formats.format import MISSING_KEY, malformed
+
+
+class Spelling(NamedTuple):
+    """How a key is spelled."""
+
+    wanted: str
+    pattern: str
+    parse: Callable[[pa.StringArray], pa.Int64Array]
+
+
+ENTRY = Spelling(
+    "an entry `key:1`",
+    r"^-?\d{1,18}:1$",
+    lambda texts: pc.utf8_slice_codeunits(texts, 0, -2).cast(pa.int64()),
+)
+HEXADECIMAL = Spelling(
+    "up to 8 hexadecimal digits",
+    r"^[0-9A-Fa-f]{1,8}$",
+    lambda texts: pc.binary_join_element_wise("0x", texts, "").cast(pa.int64()),
+)
+
+
+def spelled_keys(column: pa.ChunkedArray, place: Place, spelling: Spelling) -> np.ndarray:
+    """Returns the keys that a column spells, `MISSING_KEY` where a field is empty.
+
+    Each distinct text is looked at once.
+
+    Raises:
+        DataError: A text spells no key.
+    """
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = encoded.dictionary
+    odd = texts.filter(pc.invert(pc.match_substring_regex(texts, spelling.pattern)))
+    if len(odd):
+        raise malformed(place(column.index(odd[0]).as_py()), spelling.wanted, odd[0].as_py())
+    keys = np.append(spelling.parse(texts), MISSING_KEY)
+    return keys[encoded.indices.fill_null(len(texts))]

@@ -1,0 +1,182 @@
+"""TFRecord files of `tf.train.Example`."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.formats.format import Format, Unit, malformed
+from tfhybrid.data.ragged import Ragged
+from tfhybrid.data.strings import string_keys
+from tfhybrid.errors import DataError
+
+UNIT_RECORDS = 1 << 17
+PARSED_AT_ONCE = 4096
+LOOKED_AT_FOR_TYPES = 100
+_COMPRESSION = {".gz": "GZIP", ".zlib": "ZLIB"}
+_TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
+_LENGTH = struct.Struct("<Q")
+_AROUND = 16  # bytes of a record besides its data: its length, and two checksums
+
+
+@dataclasses.dataclass(frozen=True)
+class TFRecord(Format):
+    """TFRecord files of `tf.train.Example`s, perhaps compressed (`.gz`, `.zlib`).
+
+    Args:
+        features: Features of one integer, or of one string, whose key is `string_keys` of it.
+        lists: Features of any number of integers or strings; they become `Ragged`.
+        dense: Features of one number.
+        label: Feature of the label, an integer or a float.
+        positive: The label is 1 where the feature is at least this. Defaults to none: it must be
+            0 or 1.
+        missing_key: The key of a feature that an example has not. Defaults to none: an error.
+        missing_value: The number of one that it has not. Defaults to none, likewise.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> import tensorflow as tf
+    >>> path = str(pathlib.Path(tempfile.mkdtemp(), "day_0.tfrecord"))
+    >>> def integers(*values):
+    ...     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+    >>> example = tf.train.Example(
+    ...     features=tf.train.Features(feature={"label": integers(1), "tags": integers(5, 6)})
+    ... )
+    >>> with tf.io.TFRecordWriter(path) as writer:
+    ...     writer.write(example.SerializeToString())
+    >>> TFRecord([], lists=["tags"]).read(path).features["tags"].tolist()
+    [[5, 6]]
+    """
+
+    features: Sequence[str]
+    lists: Sequence[str] = ()
+    dense: Sequence[str] = ()
+    label: str = "label"
+    positive: float | None = None
+    missing_key: int | None = None
+    missing_value: float | None = None
+
+    def units(self, path: Path) -> list[Unit]:
+        """Cuts a file into runs of records."""
+        count = _count_inside(path) if path.suffix in _COMPRESSION else _count(path)
+        begins = range(0, max(count, 1), UNIT_RECORDS)
+        ends = (min(begin + UNIT_RECORDS, count) for begin in begins)
+        pairs = zip(begins, ends, strict=True)
+        return [Unit(path, begin, end, begin, end - begin) for begin, end in pairs]
+
+    def read_unit(self, unit: Unit) -> Clicks:
+        """Returns the samples of a run of records."""
+        try:
+            columns = {name: tf.io.RaggedFeature(t) for name, t in self._types(unit.path).items()}
+            records = _records(unit.path).skip(unit.begin).take(unit.rows)
+            parsed = records.batch(PARSED_AT_ONCE).map(
+                lambda serialized: tf.io.parse_example(serialized, columns),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
+            parts = list(parsed)
+        except tf.errors.OpError as error:
+            raise DataError(
+                f"{unit.path}, records {unit.begin} to {unit.end}: wanted whole records, each a "
+                f"tf.train.Example. Received: {error.message}"
+            ) from error
+        return self._clicks(unit, {name: _joined(parts, name) for name in columns})
+
+    def _clicks(self, unit: Unit, columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> Clicks:
+        def one(name: str, missing: Any) -> np.ndarray:
+            """Returns a value for each record."""
+            values, lengths = columns[name]
+            wanted = "one value" if missing is None else "one value or none"
+            odd = np.flatnonzero((lengths != 1) & ((lengths != 0) | (missing is None)))
+            if len(odd):
+                place = f"{unit.path}, feature {name!r}, record {unit.first_row + odd[0]}"
+                raise malformed(place, wanted, f"{lengths[odd[0]]} values")
+            filled = np.full(len(lengths), missing or 0, values.dtype)
+            filled[lengths == 1] = values
+            return filled
+
+        features: dict[str, np.ndarray | Ragged] = {}
+        for name in self.features:
+            features[name] = one(name, self.missing_key).astype(np.int64)
+        for name in self.lists:
+            features[name] = Ragged.from_lengths(*columns[name])
+        dense = {name: one(name, self.missing_value).astype(np.float32) for name in self.dense}
+        return Clicks(features, self._labels(unit, one(self.label, None)), dense)
+
+    def _labels(self, unit: Unit, values: np.ndarray) -> np.ndarray:
+        if self.positive is not None:
+            return (values >= self.positive).astype(np.float32)
+        if len(odd := np.flatnonzero(~np.isin(values, (0, 1)))):
+            place = f"{unit.path}, feature {self.label!r}, record {unit.first_row + odd[0]}"
+            raise malformed(place, "a label of [0, 1]", float(values[odd[0]]))
+        return values.astype(np.float32)
+
+    def _types(self, path: Path) -> dict[str, tf.DType]:
+        """Returns the type of each feature, as the first examples of a file that have it say."""
+        numbers = dict.fromkeys((*self.dense, self.label), tf.float32)
+        types = dict.fromkeys((*self.features, *self.lists), tf.int64) | numbers
+        unknown = set(types)
+        for record in _records(path).take(LOOKED_AT_FOR_TYPES):
+            if not unknown:
+                break
+            found = tf.train.Example.FromString(record.numpy()).features.feature
+            for name in [name for name in unknown if name in found]:
+                if kind := found[name].WhichOneof("kind"):
+                    types[name] = _TYPES[kind]
+                    unknown.remove(name)
+        for name in (*self.dense, self.label):
+            if types[name] == tf.string:
+                raise malformed(f"{path}, feature {name!r}", "numbers", "strings")
+        for name in (*self.features, *self.lists):
+            if types[name] == tf.float32:
+                raise malformed(f"{path}, feature {name!r}", "integers or strings", "floats")
+        return types
+
+
+def _joined(parts: list[dict[str, tf.RaggedTensor]], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the values of a feature, strings as keys, and how many of them each record has."""
+    columns = [part[name] for part in parts]
+    if not columns:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    values = [column.values for column in columns]
+    if values[0].dtype == tf.string:
+        values = [string_keys(each) for each in values]
+    lengths = [column.row_lengths().numpy() for column in columns]
+    return np.concatenate([each.numpy() for each in values]), np.concatenate(lengths)
+
+
+def _records(path: Path) -> tf.data.TFRecordDataset:
+    return tf.data.TFRecordDataset(str(path), _COMPRESSION.get(path.suffix, ""), 1 << 20)
+
+
+def _count(path: Path) -> int:
+    """Returns the number of records, by their lengths alone."""
+    count = position = 0
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while position < size:
+            header = file.read(_LENGTH.size)
+            position += _AROUND + _LENGTH.unpack(header)[0] if len(header) == 8 else size + 1
+            count += 1
+            file.seek(position)
+    if position != size:
+        raise DataError(
+            f"{path}: wanted whole records. Received: a file of {size} bytes that ends within "
+            f"record {count - 1}."
+        )
+    return count
+
+
+def _count_inside(path: Path) -> int:
+    """Returns the number of records of a compressed file."""
+    try:
+        return int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
+    except tf.errors.OpError as error:
+        raise DataError(f"{path}: wanted whole records. Received: {error.message}") from error

@@ -1,0 +1,123 @@
+"""What the batches of a table in memory and of files have in common: positions, and the dataset."""
+
+from __future__ import annotations
+
+import abc
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.elements import dataset_of, element
+from tfhybrid.data.sharding import Shard, Steps
+from tfhybrid.errors import ConfigError
+
+
+class Position(NamedTuple):
+    """A place in the training data: `step` batches of epoch `epoch` have been used."""
+
+    epoch: int = 0
+    step: int = 0
+
+
+class ResumableBatches(abc.ABC):
+    """Batches of one rank that can be gone through from any position on.
+
+    Args:
+        samples: Number of samples in an epoch, those of all ranks.
+        batch_size: Samples per rank and step.
+        seed: Seed of the shuffle, not negative.
+        drop_remainder: Whether to leave out a last batch that is not full.
+        shard: Which rank this is, and of how many.
+
+    Raises:
+        ConfigError: `batch_size` or `seed` is out of range, or there is no batch for every rank.
+    """
+
+    def __init__(
+        self, samples: int, batch_size: int, seed: int, drop_remainder: bool, shard: Shard | None
+    ) -> None:
+        self._seed = seed
+        self._shard = shard or Shard.of_this_process()
+        self._steps = Steps(samples, batch_size, self._shard.size, drop_remainder)
+        if seed < 0:
+            raise ConfigError(f"seed must not be negative. Received: {seed}.")
+        if self._steps.count == 0:
+            raise ConfigError(
+                f"An epoch needs a batch for each of {self._shard.size} ranks. Received: "
+                f"{samples} samples for batches of {batch_size}, {drop_remainder=}."
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches in an epoch, the same on every rank."""
+        return self._steps.count
+
+    def position(self, steps: int) -> Position:
+        """Returns where training stands after this many steps from the start of epoch 0."""
+        return Position(*divmod(steps, self.steps_per_epoch))
+
+    def batches(self, epoch: int = 0, step: int = 0, epochs: int | None = 1) -> Iterator[Clicks]:
+        """Yields what `dataset` does, as tables."""
+        self._check_position(epoch, step)
+        passes = itertools.count(epoch) if epochs is None else range(epoch, epoch + epochs)
+        for current in passes:
+            yield from self._epoch(current, step if current == epoch else 0)
+
+    def dataset(self, epoch: int = 0, step: int = 0, epochs: int | None = 1) -> tf.data.Dataset:
+        """Returns the batches from a position on: always the same ones, however often it is read.
+
+        Each epoch of an endless dataset is shuffled anew. Keras's `fit` starts a dataset of one
+        epoch again for each of its own, so give it the endless one:
+
+        ```python
+        model.fit(batches.dataset(epochs=None), epochs=3, steps_per_epoch=batches.steps_per_epoch)
+        model.evaluate(validation.dataset())
+        ```
+
+        To resume at `Position(1, 20)`: `fit(batches.dataset(1, 20), initial_epoch=1, epochs=2)`
+        finishes the broken epoch, then `fit(batches.dataset(2, epochs=None), initial_epoch=2,
+        epochs=3, steps_per_epoch=...)` goes on.
+
+        Args:
+            epoch: Epoch of the first batch.
+            step: Step of the first batch within its epoch.
+            epochs: Number of epochs, the first one counted even if only its rest is left. `None`
+                for no end.
+
+        Returns:
+            Elements `({name: [batch, length]}, label [batch, 1])`: int64 keys of each feature,
+            float32 values of each dense column, float32 labels. A `Ragged` feature is a
+            `tf.RaggedTensor` `[batch, None]`.
+
+        Raises:
+            ConfigError: There is no such position.
+        """
+        self._check_position(epoch, step)
+        static = self._steps.batch_size if self._steps.drop_remainder else None
+        batches = dataset_of(
+            lambda: map(element, self.batches(epoch, step, epochs)), self._example(), static
+        )
+        cardinality = (
+            tf.data.INFINITE_CARDINALITY if epochs is None else epochs * self.steps_per_epoch - step
+        )
+        return batches.apply(tf.data.experimental.assert_cardinality(cardinality)).prefetch(
+            tf.data.AUTOTUNE
+        )
+
+    @abc.abstractmethod
+    def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
+        """Yields the batches of an epoch from a step on."""
+
+    @abc.abstractmethod
+    def _example(self) -> Clicks:
+        """Returns a table with the columns of every batch; of its samples none are used."""
+
+    def _check_position(self, epoch: int, step: int) -> None:
+        if epoch < 0 or not 0 <= step < self.steps_per_epoch:
+            raise ConfigError(
+                f"A position needs epoch >= 0 and step in [0, {self.steps_per_epoch}). "
+                f"Received: epoch {epoch}, step {step}."
+            )
