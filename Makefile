@@ -1,10 +1,11 @@
 # The commands of a checkout; each does the set-up that it needs.
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check docs bench clean
 
 help:
 	@echo "make demo    train DeepFM on two ranks of this machine"
 	@echo "make test    native, unit and two-rank tests"
 	@echo "make check   formatting, linting, types, architecture"
+	@echo "make docs    the documentation as a site, in build/site"
 	@echo "make bench   a first look at the speed in five minutes; scripts/bench NAME for more"
 	@echo "make clean   remove what was built here (.venv and the cached Horovod wheel stay)"
 
@@ -16,6 +17,9 @@ test:
 
 check:
 	@scripts/check
+
+docs:
+	@scripts/docs
 
 bench:
 	@scripts/bench

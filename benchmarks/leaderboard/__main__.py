@@ -1,0 +1,76 @@
+"""The models on Frappe_x1 beside their published AUC and log loss.
+
+    python -m benchmarks.leaderboard [--ranks 2] [--seeds 3] [--models LR FM ...]
+
+Valid and test are the rows of the public benchmark; train has all its positives, and negatives
+drawn anew by its rule. Recipes were chosen on the validation split alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import launch
+from benchmarks.leaderboard.recipes import RECIPES
+
+TOLERANCE = 0.001
+
+
+def main() -> None:
+    """Trains every model with every seed, prints means beside what was published, keeps all."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.leaderboard", description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... of each model")
+    parser.add_argument("--models", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument("--name", default="leaderboard", help="name of the result file")
+    arguments = parser.parse_args()
+    console = Console(highlight=False)
+    runs: list[dict[str, object]] = []
+    for model in arguments.models:
+        for seed in range(arguments.seeds):
+            options = ["--model", model, "--seed", str(seed)]
+            run = launch.run_side(
+                "benchmarks.leaderboard.train", options, arguments.ranks, timeout=3600
+            )
+            runs.append(run)
+            console.print(
+                f"{model}, seed {seed}: test AUC {run['auc']:.4f}, validation "
+                f"{run['valid_auc']:.4f}, {run['epochs']} epochs"
+            )
+    console.print(table_of(runs, arguments.ranks))
+    launch.write_result(arguments.name, {"ranks": arguments.ranks, "runs": runs})
+
+
+def table_of(runs: list[dict[str, object]], ranks: int) -> Table:
+    """Builds a row per model: the means of its seeds beside what was published."""
+    table = Table(title=f"Frappe_x1 on {ranks} ranks: test scores, means of the seeds")
+    table.add_column("model")
+    for heading in ("AUC", "published", "difference", "log loss", "published", "seeds", "epochs"):
+        table.add_column(heading, justify="right")
+    for model in dict.fromkeys(str(run["side"]) for run in runs):
+        same = [run for run in runs if run["side"] == model]
+        auc, log_loss, epochs = (
+            statistics.mean(float(run[score]) for run in same)  # type: ignore[arg-type]
+            for score in ("auc", "log_loss", "epochs")
+        )
+        published = RECIPES[model].published
+        difference = auc - published.auc
+        table.add_row(
+            model,
+            f"{auc:.4f}",
+            f"{published.auc:.4f}",
+            f"[{'green' if difference >= -TOLERANCE else 'red'}]{difference:+.4f}[/]",
+            f"{log_loss:.4f}",
+            f"{published.log_loss:.4f}",
+            str(len(same)),
+            f"{epochs:.0f}",
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Every block of Python in the documentation runs, page by page, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "benchmarks/README.md"])
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+# The README's block is an example, which tests/unit/test_readme.py runs.
+WITH_CODE = [page for page in PAGES[:-1] if BLOCK.search(page.read_text()) and page.parent != ROOT]
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+
+# What a reader has by the time that a page shows code.
+IMPORTS = """
+import keras
+import numpy as np
+
+import tfhybrid
+
+def dataset_of(user="user", item="item"):
+    log = tfhybrid.data.ClickLog({user: 1000, item: 200}, seed=1)
+    return tfhybrid.data.Batches(log.clicks(0, 2048), 512, seed=1, shard=tfhybrid.data.Shard(0, 1))
+"""
+JOB = "tfhybrid.init()\n"
+DATA = "dataset = dataset_of().dataset()\n"
+MODEL = """
+def compiled(*features):
+    model = tfhybrid.models.lr(
+        features,
+        table=tfhybrid.TableConfig(dim=4, optimizer=tfhybrid.optimizers.Adagrad(0.05)),
+    )
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adam(1e-3))
+    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
+    return model
+
+"""
+FILES = """
+import pathlib
+import pyarrow as pa
+import pyarrow.parquet
+
+lines = "".join(f"{i % 2},{i},{i % 7}\\n" for i in range(5000))
+pathlib.Path("clicks").mkdir()
+for file in ("train.csv", "clicks/0001.csv"):
+    pathlib.Path(file).write_text("label,user,item\\n" + lines)
+pathlib.Path("clicks/_END").touch()
+columns = {"label": [0, 1] * 2500, "user": range(5000), "item": [None, *range(4999)]}
+pa.parquet.write_table(pa.table(columns), "clicks/day_1.parquet")
+"""
+READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
+BEFORE = {
+    "quick_start": "",
+    "keras": IMPORTS + JOB + DATA,
+    "hot_restart": IMPORTS + DATA + MODEL,
+    "data": READY + FILES,
+    # Its own layers take the names.
+    "how_to": IMPORTS
+    + JOB
+    + MODEL
+    + 'model = compiled("u", "i")\ndataset = dataset_of("u", "i").dataset()\n',
+}
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_its_code_runs(page, tmp_path):
+    blocks = BLOCK.findall(page.read_text())
+    script = tmp_path / "page.py"
+    script.write_text("\n".join([BEFORE.get(page.stem, READY), *blocks]))
+    run = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_its_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
