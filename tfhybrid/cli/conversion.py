@@ -18,13 +18,13 @@ from tfhybrid.data.ragged import Ragged
 ROW_GROUP = 1 << 16
 
 
-def convert(format_: Format, source: Path, target: Path, advance: Callable[[int], None]) -> int:
+def convert(file_format: Format, source: Path, target: Path, advance: Callable[[int], None]) -> int:
     """Writes the samples of a file as Parquet; the target appears when it is complete.
 
     `tfhybrid.data.Parquet` with the same names reads the same samples.
 
     Args:
-        format_: What the source looks like.
+        file_format: What the source looks like.
         source: The file.
         target: The file to write; one that is there is replaced.
         advance: Is called with the bytes of the source that were done since the last call.
@@ -35,14 +35,14 @@ def convert(format_: Format, source: Path, target: Path, advance: Callable[[int]
     Raises:
         DataError: A value of the source is malformed.
     """
-    units = format_.units(source)
+    units = file_format.units(source)
     rows = sum(unit.rows for unit in units)
     size = source.stat().st_size
     unfinished = target.with_name(f".{target.name}-{os.getpid()}")
     writer, done = None, 0
     try:
         for unit in units:
-            table = arrow_table(format_.read_unit(unit))
+            table = arrow_table(file_format.read_unit(unit))
             writer = writer or pa.parquet.ParquetWriter(unfinished, table.schema)
             writer.write_table(table, ROW_GROUP)
             through = size * (unit.first_row + unit.rows) // max(rows, 1)

@@ -34,7 +34,7 @@ class FileBatches(ResumableBatches):
     same samples but cuts them into other batches: begin at a multiple of `steps_per_window`.
 
     Args:
-        format_: What the files look like, such as `Parquet(["user", "item"])`.
+        file_format: What the files look like, such as `Parquet(["user", "item"])`.
         files: A path, a pattern such as `"day_*/*.parquet"`, or several. All ranks must see the
             same files; they are counted when this is made.
         batch_size: Samples per rank and step.
@@ -66,7 +66,7 @@ class FileBatches(ResumableBatches):
 
     def __init__(
         self,
-        format_: Format,
+        file_format: Format,
         files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         batch_size: int,
         *,
@@ -76,9 +76,9 @@ class FileBatches(ResumableBatches):
         drop_remainder: bool = False,
         shard: Shard | None = None,
     ) -> None:
-        self._format = format_
+        self._format = file_format
         self._shuffle = shuffle
-        self._units = _units(format_, files)
+        self._units = _units(file_format, files)
         rows = sum(unit.rows for unit in self._units)
         super().__init__(rows, batch_size, seed, drop_remainder, shard)
         if window < 1:
@@ -148,13 +148,15 @@ class FileBatches(ResumableBatches):
 
 
 def _units(
-    format_: Format, files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+    file_format: Format, files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ) -> list[Unit]:
     """Returns the units of all files that hold samples."""
     given = [files] if isinstance(files, (str, os.PathLike)) else files
     paths = sorted({Path(found) for each in given for found in _found(each)})
     with ThreadPoolExecutor(_SCANNERS) as scanners:
-        units = [unit for cut in scanners.map(format_.units, paths) for unit in cut if unit.rows]
+        units = [
+            unit for cut in scanners.map(file_format.units, paths) for unit in cut if unit.rows
+        ]
     if not units:
         raise DataError(f"Wanted samples in {given}. Received: {len(paths)} files without any.")
     return units

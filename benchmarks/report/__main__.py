@@ -1,0 +1,80 @@
+"""One page of all results with charts, docs/benchmarks.md; --run measures them anew first.
+
+python -m benchmarks.report
+python -m benchmarks.report --run                 # everything: some hours
+python -m benchmarks.report --run step lookup
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.launch import RESULTS, ROOT
+from benchmarks.report.charts import CHARTS, Chart
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+FIGURES = ROOT / "docs" / "figures"
+INTRODUCTION = """# Benchmarks
+
+Written by `scripts/bench report` from the numbers in `benchmarks/results/`; with `--run` it
+measures all of them anew. How each is measured, and more of them:
+[benchmarks/README.md](../benchmarks/README.md). All sides of a chart were measured in one run.
+"""
+
+
+def main() -> None:
+    """Runs what is asked for, then draws every result there is."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.report", description=__doc__)
+    parser.add_argument("--run", nargs="*", choices=CHARTS, help="all of them without a name")
+    arguments = parser.parse_args()
+    console = Console(highlight=False)
+    names = [] if arguments.run is None else arguments.run or list(CHARTS)
+    failed = [name for name in names if not measured(name, console)]
+    for *_, figure, chart in charts():
+        chart.save(figure)
+    PAGE.write_text(page())
+    console.print(f"written: {PAGE.relative_to(ROOT)}")
+    if failed:
+        sys.exit(f"These failed, and the page has what they measured before: {', '.join(failed)}")
+
+
+def measured(name: str, console: Console) -> bool:
+    """Runs a benchmark; says whether it ended well."""
+    console.rule(name)
+    command = [sys.executable, "-m", f"benchmarks.{name}"]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+
+
+def charts() -> Iterator[tuple[str, dict[str, object], Path, Chart]]:
+    """Yields every chart, with the benchmark that it is of, its result, and its figure."""
+    for name, charts_of in CHARTS.items():
+        path = RESULTS / f"{name}.json"
+        if path.exists():
+            result = json.loads(path.read_text())
+            for number, chart in enumerate(charts_of(result)):
+                figure = FIGURES / f"benchmark-{name}{f'-{number}' if number else ''}.svg"
+                yield name, result, figure, chart
+
+
+def page() -> str:
+    """Returns the text of the page."""
+    parts = [INTRODUCTION]
+    for name, result, figure, chart in charts():
+        machine = result["machine"]
+        parts.append(
+            f"## {chart.title}\n\n![{chart.title}](figures/{figure.name})\n\n{chart.meaning}\n\n"
+            f"`scripts/bench {name}`, {result['date']}: {machine['processor']}, "
+            f"{machine['cores']} cores, {machine['memory_gib']} GiB, Linux {machine['kernel']}.\n"
+        )
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""The page of benchmarks says what the results say."""
+
+from __future__ import annotations
+
+from benchmarks.report import __main__ as report
+
+
+def test_the_page_is_that_of_the_results():
+    assert report.PAGE.read_text() == report.page()
+
+
+def test_every_chart_has_its_figure_and_a_side_of_ours():
+    drawn = [*report.charts()]
+    assert len({figure for *_, figure, _ in drawn}) == len(drawn) > 8
+    for *_, figure, chart in drawn:
+        assert figure.exists()
+        assert any(side.startswith("tfhybrid") for side in chart.bars)
