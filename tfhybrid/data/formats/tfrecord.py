@@ -75,19 +75,30 @@ class TFRecord(Format):
     def read_unit(self, unit: Unit) -> Clicks:
         """Returns the samples of a run of records."""
         try:
-            columns = {name: tf.io.RaggedFeature(t) for name, t in self._types(unit.path).items()}
-            records = _records(unit.path).skip(unit.begin).take(unit.rows)
-            parsed = records.batch(PARSED_AT_ONCE).map(
-                lambda serialized: tf.io.parse_example(serialized, columns),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-            parts = list(parsed)
+            types = self._types(unit.path)
+            try:
+                return self._clicks(unit, _parsed(unit, self._columns(types)))
+            except tf.errors.InvalidArgumentError:
+                # Once more, four times slower, in a way that shows which record is to blame.
+                columns = {name: tf.io.RaggedFeature(type_) for name, type_ in types.items()}
+                return self._clicks(unit, _parsed(unit, columns))
         except tf.errors.OpError as error:
             raise DataError(
                 f"{unit.path}, records {unit.begin} to {unit.end}: wanted whole records, each a "
                 f"tf.train.Example. Received: {error.message}"
             ) from error
-        return self._clicks(unit, {name: _joined(parts, name) for name in columns})
+
+    def _columns(self, types: dict[str, tf.DType]) -> dict[str, Any]:
+        """Returns how each feature is parsed: of any length only where it has to be."""
+        columns: dict[str, Any] = {}
+        for name, type_ in types.items():
+            missing = self.missing_key if name in self.features else self.missing_value
+            if name in self.lists or (type_ == tf.string and missing is not None):
+                columns[name] = tf.io.RaggedFeature(type_)
+            else:
+                default = None if name == self.label else missing
+                columns[name] = tf.io.FixedLenFeature([], type_, default)
+        return columns
 
     def _clicks(self, unit: Unit, columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> Clicks:
         def one(name: str, missing: Any) -> np.ndarray:
@@ -140,16 +151,29 @@ class TFRecord(Format):
         return types
 
 
-def _joined(parts: list[dict[str, tf.RaggedTensor]], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the values of a feature, strings as keys, and how many of them each record has."""
-    columns = [part[name] for part in parts]
-    if not columns:
+def _parsed(unit: Unit, columns: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns the values of each feature, strings as keys, and how many each record has."""
+    records = _records(unit.path).skip(unit.begin).take(unit.rows).batch(PARSED_AT_ONCE)
+    parts = list(
+        records.map(
+            lambda serialized: tf.io.parse_example(serialized, columns),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+    )
+    return {name: _joined([part[name] for part in parts]) for name in columns}
+
+
+def _joined(parts: list[tf.RaggedTensor | tf.Tensor]) -> tuple[np.ndarray, np.ndarray]:
+    if not parts:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    values = [column.values for column in columns]
+    ragged = isinstance(parts[0], tf.RaggedTensor)
+    values = [part.values if ragged else part for part in parts]
     if values[0].dtype == tf.string:
         values = [string_keys(each) for each in values]
-    lengths = [column.row_lengths().numpy() for column in columns]
-    return np.concatenate([each.numpy() for each in values]), np.concatenate(lengths)
+    joined = np.concatenate([each.numpy() for each in values])
+    if not ragged:
+        return joined, np.ones(len(joined), np.int64)
+    return joined, np.concatenate([part.row_lengths().numpy() for part in parts])
 
 
 def _records(path: Path) -> tf.data.TFRecordDataset:
