@@ -146,12 +146,29 @@ def table_stats(model: keras.Model) -> dict[str, Any]:
 
 
 class Judge(keras.callbacks.Callback):
-    """Scores the validation set after each epoch, and the test set whenever that was the best."""
+    """Scores the validation set after each epoch, and the test set whenever that was the best.
 
-    def __init__(self, splits: Splits, patience: int) -> None:
+    Args:
+        splits: The samples.
+        patience: Epochs without a better validation AUC after which training ends.
+        slowdown: Factor of the Keras optimizer's learning rate after each of those epochs.
+        min_delta: What a better AUC is better by, at least.
+
+    Attributes:
+        test: Scores of the test set at the epoch with the best validation AUC.
+        curve: A point per epoch.
+        seconds: Of each epoch, validation left out.
+    """
+
+    def __init__(
+        self, splits: Splits, patience: int, slowdown: float = 1.0, min_delta: float = 0.0
+    ) -> None:
         super().__init__()
         self._splits = splits
         self._patience = patience
+        self._slowdown = slowdown
+        self._min_delta = min_delta
+        self._best_auc = 0.0
         self._best_epoch = -1
         self.test: dict[str, float] = {}
         self.curve: list[Point] = []
@@ -165,9 +182,12 @@ class Judge(keras.callbacks.Callback):
         """Takes the epoch's point of the curve; all ranks decide alike, as their AUCs are equal."""
         self.seconds.append(time.perf_counter() - self._started)
         valid_auc = self._score(self._splits.valid)["auc"]
-        if valid_auc > max((point.valid_auc for point in self.curve), default=0.0):
-            self._best_epoch = epoch
+        if valid_auc > self._best_auc + self._min_delta:
+            self._best_auc, self._best_epoch = valid_auc, epoch
             self.test = self._score(self._splits.test)
+        elif self._slowdown != 1:
+            rate = self.model.optimizer.learning_rate
+            rate.assign(rate * self._slowdown)
         self.curve.append(Point(int(self.model.optimizer.iterations), logs["loss"], valid_auc))
         logs["valid_auc"] = valid_auc
         self.model.stop_training = epoch - self._best_epoch >= self._patience

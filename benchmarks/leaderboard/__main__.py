@@ -9,6 +9,7 @@ drawn anew by its rule. Recipes were chosen on the validation split alone.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 
 from rich.console import Console
@@ -25,11 +26,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.leaderboard", description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... of each model")
-    parser.add_argument("--models", nargs="+", choices=RECIPES, default=list(RECIPES))
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        choices=RECIPES,
+        default=list(RECIPES),
+        help="the others keep the results they have",
+    )
     parser.add_argument("--name", default="leaderboard", help="name of the result file")
     arguments = parser.parse_args()
     console = Console(highlight=False)
-    runs: list[dict[str, object]] = []
+    runs = others(arguments.name, arguments.models, arguments.ranks)
     for model in arguments.models:
         for seed in range(arguments.seeds):
             options = ["--model", model, "--seed", str(seed)]
@@ -41,8 +48,23 @@ def main() -> None:
                 f"{model}, seed {seed}: test AUC {run['auc']:.4f}, validation "
                 f"{run['valid_auc']:.4f}, {run['epochs']} epochs"
             )
+    runs.sort(key=lambda run: list(RECIPES).index(str(run["side"])))
     console.print(table_of(runs, arguments.ranks))
-    launch.write_result(arguments.name, {"ranks": arguments.ranks, "runs": runs})
+    measured = {str(run["side"]) for run in runs}
+    published = {
+        model: recipe.published._asdict() for model, recipe in RECIPES.items() if model in measured
+    }
+    result = {"ranks": arguments.ranks, "published": published, "runs": runs}
+    launch.write_result(arguments.name, result)
+
+
+def others(name: str, models: list[str], ranks: int) -> list[dict[str, object]]:
+    """Returns what an earlier result holds of other models on as many ranks."""
+    path = launch.RESULTS / f"{name}.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {"ranks": ranks, "runs": []}
+    if earlier["ranks"] != ranks:
+        return []
+    return [run for run in earlier["runs"] if run["side"] not in models]
 
 
 def table_of(runs: list[dict[str, object]], ranks: int) -> Table:

@@ -181,14 +181,12 @@ def _export(result: dict[str, Any]) -> list[Chart]:
 
 
 def _leaderboard(result: dict[str, Any]) -> list[Chart]:
-    from benchmarks.leaderboard.recipes import RECIPES
-
     bars = {}
-    for model, recipe in RECIPES.items():
-        aucs = [run["auc"] for run in result["runs"] if run["side"] == model]
-        if aucs:
-            bars[f"{model}, published"] = recipe.published.auc
-            bars[f"tfhybrid {model}"] = statistics.mean(aucs)
+    for model, published in result["published"].items():
+        bars[f"{model}, published"] = published["auc"]
+        bars[f"tfhybrid {model}"] = statistics.mean(
+            run["auc"] for run in result["runs"] if run["side"] == model
+        )
     return [
         Chart(
             f"Test AUC on Frappe_x1, {result['ranks']} ranks (more is better)",

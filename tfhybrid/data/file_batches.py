@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import glob
 import os
 from collections.abc import Iterator, Sequence
@@ -144,7 +145,11 @@ class FileBatches(ResumableBatches):
         return [self._units[i] for i in order]
 
     def _example(self) -> Clicks:
-        return self._format.read_unit(self._units[0]).take([])
+        return self._columns
+
+    @functools.cached_property
+    def _columns(self) -> Clicks:
+        return self._format.head(self._units[0]).take([])
 
 
 def _units(

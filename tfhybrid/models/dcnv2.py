@@ -22,6 +22,7 @@ def dcnv2(
     crosses: int = 3,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
+    batch_norm: bool = False,
     name: str = "dcnv2",
 ) -> keras.Model:
     """Builds DCN-V2, in its parallel form, over one-valued categorical features.
@@ -33,6 +34,7 @@ def dcnv2(
         crosses: Number of cross layers; a stack of `n` reaches interactions of order `n + 1`.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
+        batch_norm: Whether the deep network normalises its activations.
         name: Name of the model.
 
     Returns:
@@ -54,6 +56,6 @@ def dcnv2(
     for index in range(1, crosses + 1):
         weighted = keras.layers.Dense(embeddings.shape[-1], name=f"cross_{index}")(crossed)
         crossed = embeddings * weighted + crossed
-    deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=False)
+    deep = tower(embeddings, hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     logits = keras.layers.Dense(1, name="logits")(side_by_side([crossed, deep]))
     return keras.Model(inputs, logits, name=name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import ClassVar, TypeAlias
 
 from tensorflow import keras
@@ -11,7 +12,38 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 
 Regularizer: TypeAlias = keras.regularizers.Regularizer
-LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
+
+
+@dataclasses.dataclass(frozen=True)
+class RateFactor:
+    """A table's learning rate as a multiple of the Keras optimizer's.
+
+    Tables often want another rate than dense weights. With a factor, whatever sets the Keras
+    optimizer's rate (a schedule, `ReduceLROnPlateau`, a checkpoint) sets the table's too.
+
+    Args:
+        factor: What the rate is multiplied by, above 0.
+
+    Raises:
+        ConfigError: The factor is not above 0, or not finite.
+
+    Example:
+
+    ```python
+    table = tfhybrid.TableConfig(
+        dim=16, optimizer=tfhybrid.optimizers.Adagrad(tfhybrid.optimizers.RateFactor(10))
+    )
+    ```
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < math.inf:
+            raise ConfigError(f"RateFactor wants a finite factor > 0. Received: {self.factor}.")
+
+
+LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule | RateFactor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +51,9 @@ class SparseOptimizer:
     """Base of the optimizers of tables.
 
     Args:
-        learning_rate: A number, or a Keras schedule over the optimizer's iterations. `None` follows
-            the learning rate of the Keras optimizer that `DistributedOptimizer` wraps.
+        learning_rate: A number, a Keras schedule over the optimizer's iterations, or a
+            `RateFactor`. `None` follows the learning rate of the Keras optimizer that
+            `DistributedOptimizer` wraps.
         weight_decay: At every step all embeddings shrink by `learning_rate * weight_decay` of
             themselves, apart from what gradients do to them (Loshchilov and Hutter, 2019): rows
             that no step touches too, and keys that have no row yet. A step costs nothing more for

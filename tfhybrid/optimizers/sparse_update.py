@@ -14,7 +14,7 @@ from tfhybrid.ops import table_ops
 from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import Exchange
-from tfhybrid.optimizers.sparse import SparseOptimizer
+from tfhybrid.optimizers.sparse import RateFactor, SparseOptimizer
 from tfhybrid.store import current_job, native
 
 if TYPE_CHECKING:
@@ -169,6 +169,8 @@ class SparseUpdate:
         own = self._optimizers[proxy.table.name].learning_rate
         if own is None:
             return tf.cast(keras_rate(), tf.float32)
+        if isinstance(own, RateFactor):
+            return tf.cast(keras_rate(), tf.float32) * own.factor
         rate = own(iterations) if callable(own) else own
         return tf.cast(rate, tf.float32) * self.rate_scale
 

@@ -176,8 +176,9 @@ def test_it_learns_an_interaction(build, keys) -> None:
     assert tfhybrid.metrics.evaluate(model, [(keys, labels)])["auc"] > 0.99
 
 
-def test_options_of_the_tower_reach_the_model() -> None:
-    model = deepfm(FEATURES, table=TABLE, hidden=(8, 4), dropout=0.5, batch_norm=True, name="mine")
+@pytest.mark.parametrize("build", [dcn, dcnv2, deepfm, dlrm, dnn, wide_deep, xdeepfm])
+def test_options_of_the_tower_reach_the_model(build) -> None:
+    model = build(FEATURES, table=TABLE, hidden=(8, 4), dropout=0.5, batch_norm=True, name="mine")
     names = {layer.name for layer in model.layers}
     assert {"dense_2", "dropout_2", "batch_norm_2"} <= names
     assert model.name == "mine"

@@ -182,6 +182,22 @@ def test_a_table_follows_the_rate_of_keras_when_it_changes() -> None:
     assert rates(layer, optimizer, 3, between=halve) == [1.0, 0.5, 0.25]
 
 
+@pytest.mark.parametrize(
+    ("keras_rate", "expected"), [(HALVING, [4.0, 2.0, 1.0]), (0.5, [2.0, 2.0, 2.0])]
+)
+def test_a_table_has_a_multiple_of_the_rate_of_keras(keras_rate, expected) -> None:
+    factor = tfhybrid.optimizers.RateFactor(4)
+    layer = built_layer(initializer="zeros", optimizer=tfhybrid.optimizers.SGD(factor))
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(keras_rate))
+    assert rates(layer, optimizer, 3) == expected
+
+
+@pytest.mark.parametrize("factor", [0, -1.0, float("nan"), float("inf")])
+def test_a_factor_that_is_none_is_refused(factor) -> None:
+    with pytest.raises(ConfigError, match=f"Received: {factor}"):
+        tfhybrid.optimizers.RateFactor(factor)
+
+
 def test_optimizers_have_names() -> None:
     assert tfhybrid.optimizers.get("Adam") == tfhybrid.optimizers.Adam()
     with pytest.raises(ConfigError, match="'adagrda'"):

@@ -55,6 +55,13 @@ class Format(abc.ABC):
             DataError: A value is malformed; file, place, what was wanted and what came are named.
         """
 
+    def head(self, unit: Unit) -> Clicks:
+        """Returns a unit's first samples, one at least, which show what columns there are.
+
+        Reads the whole unit, unless a format knows better.
+        """
+        return self.read_unit(unit)
+
     def read(self, path: str | os.PathLike[str]) -> Clicks:
         """Returns the samples of a whole file, in its order.
 
