@@ -1,4 +1,4 @@
-"""DLRM: inner products of all pairs of embeddings, and a network over them.
+"""DLRM: inner products of all pairs of embeddings, or the embeddings, and a network over them.
 
 Naumov and others, "Deep Learning Recommendation Model for Personalization and Recommendation
 Systems", arXiv:1906.00091, 2019.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.config import TableConfig
+from tfhybrid.errors import ConfigError
 from tfhybrid.models.fields import flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
@@ -25,6 +26,7 @@ def dlrm(
     table: TableConfig,
     dense: Mapping[str, int] = MappingProxyType({}),
     bottom: Sequence[int] = (64,),
+    interaction: Literal["dot", "cat"] = "dot",
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
@@ -32,8 +34,9 @@ def dlrm(
 ) -> keras.Model:
     """Builds DLRM over one-valued categorical features and dense columns.
 
-    The network reads the products beside what the bottom layers make of the dense columns, as in
-    the paper; where there are none, beside the embeddings themselves.
+    The network reads the interaction beside what the bottom layers make of the dense columns, as
+    in the paper; products alone say little, so without dense columns it reads them beside the
+    embeddings.
 
     Args:
         features: Names of the features, in the order in which the network reads them. Each gets a
@@ -41,6 +44,8 @@ def dlrm(
         table: Recipe of the embeddings.
         dense: Width of each dense column, float `[batch, width]`, by its name; none by default.
         bottom: Units of the layers over the dense columns, before the one of `table.dim`.
+        interaction: `"dot"` for the products of all pairs, `"cat"` for the embeddings side by side;
+            the authors' program has both.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
         batch_norm: Whether the deep network normalises its activations.
@@ -51,22 +56,29 @@ def dlrm(
         logits, float `[batch, 1]`;
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
+    Raises:
+        ConfigError: There is no such interaction.
+
     Example:
 
     ```python
     model = tfhybrid.models.dlrm(["user", "item"], table=tfhybrid.TableConfig(dim=10))
     ```
     """
+    if interaction not in ("dot", "cat"):
+        raise ConfigError(f"DLRM's interaction is 'dot' or 'cat'. Received: {interaction!r}.")
     inputs, fields = look_up(features, table)
-    read = [flat(fields)]
+    described = []
     if dense:
         columns = {column: keras.Input((width,), name=column) for column, width in dense.items()}
         inputs |= columns
-        described = _described(list(columns.values()), (*bottom, table.dim))
-        fields = side_by_side([described[:, None], fields])
-        read = [described]
-    pairs = PairProducts(name="pairs")(fields)
-    top = tower(side_by_side([*read, pairs]), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
+        described = [_described(list(columns.values()), (*bottom, table.dim))]
+        fields = side_by_side([described[0][:, None], fields])
+    if interaction == "cat":
+        read = [flat(fields)]
+    else:
+        read = [*(described or [flat(fields)]), PairProducts(name="pairs")(fields)]
+    top = tower(side_by_side(read), hidden=hidden, dropout=dropout, batch_norm=batch_norm)
     return keras.Model(inputs, keras.layers.Dense(1, name="logits")(top), name=name)
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tfhybrid.errors import ConfigError
 from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, dnn, fm, lr, wide_deep, xdeepfm
 
 FEATURES = ("user", "item", "hour")
@@ -145,9 +146,12 @@ def test_compressed_interactions_are_weighted_products_of_fields(keys) -> None:
     np.testing.assert_allclose(model(keys), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("interaction", ["dot", "cat"])
 @pytest.mark.parametrize("dense", [{}, {"age": 1, "prices": 3}], ids=["categories", "dense"])
-def test_dlrm_reads_products_of_all_pairs(keys, dense) -> None:
-    model = dlrm(FEATURES, table=TABLE, dense=dense, bottom=(6,), hidden=(8,))
+def test_dlrm_reads_products_of_all_pairs_or_the_fields(keys, dense, interaction) -> None:
+    model = dlrm(
+        FEATURES, table=TABLE, dense=dense, bottom=(6,), interaction=interaction, hidden=(8,)
+    )
     columns = {name: np.random.default_rng(1).normal(size=(32, n)) for name, n in dense.items()}
     fields = fields_of(model, keys)
     read = fields.reshape(32, -1)
@@ -159,8 +163,16 @@ def test_dlrm_reads_products_of_all_pairs(keys, dense) -> None:
         fields = np.concatenate([read[:, None], fields], axis=1)
     pairs = itertools.combinations(range(fields.shape[1]), 2)
     products = [(fields[:, one] * fields[:, other]).sum(axis=1) for one, other in pairs]
-    expected = network(model, np.concatenate([read, np.stack(products, 1)], axis=1), "logits")
+    read = np.concatenate([read, np.stack(products, 1)], axis=1)
+    if interaction == "cat":
+        read = fields.reshape(32, -1)
+    expected = network(model, read, "logits")
     np.testing.assert_allclose(model({**keys, **columns}), expected, atol=1e-5)
+
+
+def test_dlrm_knows_two_interactions() -> None:
+    with pytest.raises(ConfigError, match="Received: 'sum'"):
+        dlrm(FEATURES, table=TABLE, interaction="sum")
 
 
 @pytest.mark.parametrize("build", [dcn, dcnv2, deepfm, dlrm, dnn, fm, wide_deep, xdeepfm])
