@@ -33,8 +33,11 @@ def tower(
     for index, units in enumerate(hidden, start=1):
         outputs = keras.layers.Dense(units, name=f"dense_{index}")(outputs)
         if batch_norm:
-            # Keras's default momentum, 0.99, lags hundreds of steps behind: whole epochs here.
-            normalize = keras.layers.BatchNormalization(momentum=0.9, name=f"batch_norm_{index}")
+            # Keras's default momentum, 0.99, lags hundreds of steps behind: whole epochs here. Its
+            # default epsilon, 1e-3, would hide what penalized, thus small, embeddings say.
+            normalize = keras.layers.BatchNormalization(
+                momentum=0.9, epsilon=1e-5, name=f"batch_norm_{index}"
+            )
             outputs = normalize(outputs)
         outputs = keras.layers.ReLU(name=f"relu_{index}")(outputs)
         if dropout:
