@@ -81,6 +81,10 @@ class TableConfig:
             its learning rate.
         regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or the name of one: a penalty of the
             embeddings of each step's keys, each key once. The loss that Keras shows is without it.
+        lazy: Whether a step updates the rows of its own keys alone. If not, it updates every row,
+            the others by a gradient of zero: moments decay and penalties shrink them, exactly as
+            Keras does with a dense variable. For tables whose rows are not many more than a step's
+            keys; not with `admission` or `eviction`.
         admission: When a key gets a row: an `Admission`, or the number of updates in which it must
             occur. `None` gives it one in its first.
         eviction: Which rows are removed: an `Eviction`, or `None` for none.
@@ -98,7 +102,8 @@ class TableConfig:
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
-            initializer, `combiner` or `keep` is unknown, or `admission` or `eviction` is none.
+            initializer, `combiner` or `keep` is unknown, or `admission` or `eviction` is none, or
+            is beside `lazy=False`.
 
     Example:
 
@@ -111,6 +116,7 @@ class TableConfig:
     initializer: Any = "uniform"
     optimizer: SparseOptimizer | str | None = None
     regularizer: Regularizer | str | None = None
+    lazy: bool = True
     admission: Admission | int | None = None
     eviction: Eviction | None = None
     expected_rows: int | None = None
@@ -155,6 +161,11 @@ class TableConfig:
         if not isinstance(self.eviction, Eviction | None):
             raise ConfigError(
                 f"eviction is a tfhybrid.Eviction. Received: eviction={self.eviction!r}"
+            )
+        if not self.lazy and self.policy:
+            raise ConfigError(
+                "lazy=False wants a table whose rows are neither admitted nor evicted. "
+                f"Received: admission={self.admission!r}, eviction={self.eviction!r}"
             )
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))

@@ -51,7 +51,7 @@ class Recipe:
         rate = tfhybrid.optimizers.RateFactor(self.table_factor)
         table = tfhybrid.TableConfig(
             dim=10,
-            initializer=tfhybrid.initializers.Normal(1e-4),
+            initializer=tfhybrid.initializers.Normal(stddev=1e-4),
             optimizer=tfhybrid.optimizers.Adam(rate, epsilon=self.table_epsilon),
             regularizer=keras.regularizers.L2(self.l2),
         )

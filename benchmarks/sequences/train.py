@@ -28,7 +28,7 @@ DIM = 16
 # A small epsilon would let lazy Adam move a rare key as far as a frequent one.
 TABLE = tfhybrid.TableConfig(
     dim=DIM,
-    initializer=tfhybrid.initializers.Normal(0.01),
+    initializer=tfhybrid.initializers.Normal(stddev=0.01),
     optimizer=tfhybrid.optimizers.Adam(0.02, epsilon=1e-3),
 )
 

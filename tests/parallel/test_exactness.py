@@ -234,10 +234,11 @@ def test_clipping_is_of_what_all_ranks_bring(kind, reduction) -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "global_norm"])
-def test_decay_and_penalties_come_once_per_step(kind) -> None:
+@pytest.mark.parametrize("lazy", [True, False], ids=["lazy", "every_row"])
+def test_decay_and_penalties_come_once_per_step(kind, lazy) -> None:
     """Whatever the number of ranks that have a key; rows that no step touches decay too."""
     steps = click_model.batches(STEPS, tfhybrid.size())
-    model, trainer, make = click_model.regularized(clipping=kind and (kind, 0.1))
+    model, trainer, make = click_model.regularized(lazy, clipping=kind and (kind, 0.1))
     model.compile(tfhybrid.DistributedOptimizer(make()), loss())
     fit(model, steps)
     for ranks in steps:

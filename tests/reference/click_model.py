@@ -27,16 +27,21 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
 }
 
 
-def keras_model(seed: int = 0, optimizer=None, regularizer=None, **options) -> keras.Model:
+def keras_model(
+    seed: int = 0, optimizer=None, regularizer=None, lazy: bool = True, **options
+) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
 
     Args:
         seed: Of the dense weights.
         optimizer: Of the tables, where it is not the twin of the model's.
         regularizer: Of the tables.
+        lazy: Likewise.
         **options: Of the `EmbeddingCollection`.
     """
-    user, item = (tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer) for dim in DIMS.values())
+    user, item = (
+        tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer, lazy) for dim in DIMS.values()
+    )
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options
     )
@@ -92,19 +97,20 @@ def reference(
     )
 
 
-def regularized(**options) -> tuple[keras.Model, training.Trainer, Callable]:
+def regularized(lazy: bool = True, **options) -> tuple[keras.Model, training.Trainer, Callable]:
     """Returns a model with penalties, its reference, and what makes an AdamW of either.
 
     Args:
+        lazy: Of the tables.
         **options: Of `training.Trainer`; `clipping` is by global norm.
     """
     penalties, rate, weight_decay = (0.01, 0.05), 0.001, 2.0
     clipping = options.get("clipping")
-    model = keras_model(regularizer=keras.regularizers.L1L2(*penalties))
+    model = keras_model(regularizer=keras.regularizers.L1L2(*penalties), lazy=lazy)
     trainer = reference(
         model,
         training.Adam(rate),
-        table_options={"weight_decay": weight_decay, "penalties": penalties},
+        table_options={"weight_decay": weight_decay, "penalties": penalties, "lazy": lazy},
         weight_decay=weight_decay,
         **options,
     )

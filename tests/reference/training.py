@@ -141,6 +141,7 @@ class Table:
         weight_decay: At every step all weights, those of keys without a row too, lose this times
             the learning rate of themselves.
         penalties: L1 and L2 of the rows of each step.
+        lazy: Whether a step updates the rows of its keys alone.
     """
 
     def __init__(
@@ -152,11 +153,13 @@ class Table:
         *,
         weight_decay: float = 0.0,
         penalties: tuple[float, float] = (0.0, 0.0),
+        lazy: bool = True,
     ) -> None:
         self.dim = config.dim
         self.step = 0
         self._weight_decay = weight_decay
         self._penalties = penalties
+        self._lazy = lazy
         self._decay = 1.0  # of initial values
         self.rows: dict[int, np.ndarray] = {}
         self._states: dict[int, np.ndarray] = {}
@@ -174,6 +177,8 @@ class Table:
     def penalized(self, gradients: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Returns the reduced gradient of each key with that of the penalties."""
         l1, l2 = self._penalties
+        if not self._lazy:
+            gradients = {key: np.zeros(self.dim) for key in self.rows} | dict(gradients)
         rows = {key: self.lookup(np.array(key)) for key in gradients}
         return {
             key: gradient + l1 * np.sign(rows[key]) + 2 * l2 * rows[key]

@@ -21,7 +21,7 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
 from tfhybrid.checkpoint.table_file import Rows
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table, WaitingTable, current_job, native
-from tfhybrid.store.native import optimizer_settings
+from tfhybrid.store.native import OptimizerFlag, optimizer_settings
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -277,6 +277,6 @@ def _same_optimizer(table: Table, manifest: Manifest) -> bool:
     return same_kind and entry.state_shape == table.state_shape and _flags(entry) == _flags(table)
 
 
-def _flags(holder: TableEntry | Table) -> float:
-    """Returns the flags of an optimizer, which say what its state is made of."""
-    return optimizer_settings(holder.optimizer).get("flags", 0.0)
+def _flags(holder: TableEntry | Table) -> int:
+    """Returns the flags of an optimizer that say what its state is made of."""
+    return int(optimizer_settings(holder.optimizer).get("flags", 0.0)) & ~OptimizerFlag.EVERY_ROW

@@ -43,11 +43,12 @@ OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
     OptimizerKind.ROW_ADAGRAD: ("RowAdagrad", ("initial_accumulator_value", "epsilon")),
 }
 # Of every optimizer; told where they are not 0.
-EXTRAS = ("weight_decay", "penalty_l1", "penalty_l2")
+EXTRAS = ("weight_decay", "penalty_l1", "penalty_l2", "every_row")
 _FLAGS = {
     "nesterov": OptimizerFlag.NESTEROV,
     "amsgrad": OptimizerFlag.AMSGRAD,
     "centered": OptimizerFlag.CENTERED,
+    "every_row": OptimizerFlag.EVERY_ROW,
 }
 _SHORTER = "_regularization_strength"  # which Keras has at the end of names, and the store has not
 _FIRST_ROWS = 5
@@ -165,7 +166,7 @@ def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
         return None
     values = optimizer_settings(native)
     name, settings = OPTIMIZERS.get(int(native[0]), (f"kind {native[0]}", OPTIMIZER_NUMBERS))
-    extras = tuple(extra for extra in EXTRAS if values.get(extra))
+    extras = tuple(extra for extra in EXTRAS if _setting(values, extra))
     return {"name": name, **{setting: _setting(values, setting) for setting in settings + extras}}
 
 

@@ -79,14 +79,18 @@ class SparseOptimizer:
         """Returns the shape of a row's state in a table of that dim."""
         return (self.slots, dim)
 
-    def native(self, regularizer: Regularizer | None = None) -> tuple[float, ...]:
+    def native(
+        self, regularizer: Regularizer | None = None, lazy: bool = True
+    ) -> tuple[float, ...]:
         """Returns the kind and `OPTIMIZER_NUMBERS`, 0 where it has none.
 
         Args:
             regularizer: Of the table.
+            lazy: Likewise.
         """
         l1, l2 = penalties(regularizer)
-        found = {"penalty_l1": l1, "penalty_l2": l2}
+        flags = self.flags | (0 if lazy else OptimizerFlag.EVERY_ROW)
+        found = {"penalty_l1": l1, "penalty_l2": l2, "flags": flags}
         numbers = (found.get(name, getattr(self, name, 0.0)) for name in OPTIMIZER_NUMBERS)
         return (int(self.kind), *map(float, numbers))
 

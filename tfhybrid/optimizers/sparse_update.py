@@ -105,7 +105,7 @@ class SparseUpdate:
                 "event_clock=tfhybrid.layers.EventClock()) tells. "
                 f"Received: unseen_time={eviction.unseen_time!r} without a clock"
             )
-        settings = optimizer.native(table.config.regularizer)
+        settings = optimizer.native(table.config.regularizer, table.config.lazy)
         table.set_optimizer(settings, optimizer.state_shape(table.dim))
         self._optimizers[table.name] = optimizer
 

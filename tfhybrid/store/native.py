@@ -48,6 +48,7 @@ class OptimizerFlag(enum.IntFlag):
     NESTEROV = 1
     AMSGRAD = 2
     CENTERED = 4
+    EVERY_ROW = 8
 
 
 # Behind the kind, in the order in which checkpoints list them; what an older one lacks is 0.

@@ -195,13 +195,13 @@ int64_t StateSlots(const OptimizerConfig& config) {
 uint32_t FlagsOf(OptimizerKind kind) {
   switch (kind) {
     case OptimizerKind::kSgd:
-      return kNesterov;
+      return kNesterov | kEveryRow;
     case OptimizerKind::kAdam:
-      return kAmsgrad;
+      return kAmsgrad | kEveryRow;
     case OptimizerKind::kRmsprop:
-      return kCentered;
+      return kCentered | kEveryRow;
     default:
-      return 0;
+      return kEveryRow;
   }
 }
 

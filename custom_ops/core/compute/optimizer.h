@@ -33,6 +33,9 @@ enum class OptimizerKind : uint32_t {
 inline constexpr uint32_t kNesterov = 1;  // SGD
 inline constexpr uint32_t kAmsgrad = 2;   // Adam
 inline constexpr uint32_t kCentered = 4;  // RMSprop
+// All: rows that a step does not touch are updated too, by a gradient of zero and the penalties, as
+// Keras updates a dense variable.
+inline constexpr uint32_t kEveryRow = 8;
 
 // Constant over a table's life. The learning rate is not here: it comes with each update. It lies
 // in a table's segment as it is (core/store/layout.h).

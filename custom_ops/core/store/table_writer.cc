@@ -128,6 +128,10 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
                          "one optimizer for its whole life");
   }
   TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
+  if ((config.flags & kEveryRow) != 0 && policy().kind != PolicyKind::kNone) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(),
+                         "': every row is updated only where rows are neither admitted nor evicted");
+  }
   // What was made ahead has no room for state.
   DropAhead();
   optimizer_ = config;

@@ -44,6 +44,8 @@ constexpr auto MissingOf = [](const auto& unit) {
 constexpr auto WaitingOf = [](const auto& unit) {
   return static_cast<int64_t>(unit.waiting.size());
 };
+// Those of its keys, and those that it updates beside them.
+constexpr auto RowsOf = [](const auto& unit) { return static_cast<int64_t>(unit.rows.rows.size()); };
 
 }  // namespace
 
@@ -57,6 +59,15 @@ float TableUpdate::Scale(uint32_t count) const {
       return 1.0f;
   }
   return 1.0f;
+}
+
+TableUpdate::Reduced TableUpdate::GradientOf(const Unit& unit, int64_t i, int64_t dim,
+                                             float* scratch) const {
+  if (i < unit.merged.keys().size()) {
+    return {unit.merged.Sum(i, scratch), Scale(unit.merged.Count(i))};
+  }
+  std::fill_n(scratch, dim, 0.0f);
+  return {scratch, 1.0f};
 }
 
 Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
@@ -93,6 +104,8 @@ int64_t TableUpdate::Keys() const {
   return keys;
 }
 
+int64_t TableUpdate::Rows() const { return Starts(units_, RowsOf).back(); }
+
 Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
                            const ParallelFor& parallel_for) {
   for (TableWriter* table : tables) table->NormalizeDecay(parallel_for);
@@ -109,7 +122,6 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
   const Clipping clipping = journal_.settings().clipping;
   const bool by_norm = clipping == Clipping::kNorm || clipping == Clipping::kGlobalNorm;
   // A step of which nothing is applied does not decay either.
-  const bool applies = !skip_ && samples_ > 0;
   std::vector<TableBeginning> beginnings;
   for (size_t t = 0; t < tables.size(); ++t) {
     const float rate = numbers.learning_rates[t];
@@ -120,7 +132,7 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
                            " times ", tables[t]->optimizer().weight_decay);
     }
     beginnings.push_back({starts_[t].moment.step,
-                          tables[t]->decay() * (applies ? 1.0 - shrinkage : 1.0),
+                          tables[t]->decay() * (Applies() ? 1.0 - shrinkage : 1.0),
                           static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate,
                           by_norm ? kUnknownFactor : 1.0f});
     if (!numbers.clip_factors.empty()) beginnings.back().clip_factor = numbers.clip_factors[t];
@@ -138,7 +150,7 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
     starts_.push_back({static_cast<int64_t>(beginning.rows), {beginning.version, beginning.time}});
   }
   Plan(messages, tables, parallel_for);
-  TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Keys()));
+  TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Rows()));
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
@@ -184,6 +196,30 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
       Admit(*tables[unit.table], starts_[unit.table], &unit);
     }
   });
+  if (Applies()) AddUntouched(tables);
+}
+
+// Among those of the beginning: a new row has been touched. By that number an update that a dead
+// leader began has the same rows in the same order.
+void TableUpdate::AddUntouched(const std::vector<TableWriter*>& tables) {
+  std::vector<bool> touched;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if ((tables[t]->optimizer().flags & kEveryRow) == 0) continue;
+    touched.assign(static_cast<size_t>(starts_[t].rows), false);
+    Unit* last = nullptr;
+    for (Unit& unit : units_) {
+      if (unit.table != t) continue;
+      last = &unit;
+      for (const int64_t row : unit.rows.rows) {
+        if (row != KeyIndex::kMissing && row < starts_[t].rows) {
+          touched[static_cast<size_t>(row)] = true;
+        }
+      }
+    }
+    for (int64_t row = 0; row < starts_[t].rows; ++row) {
+      if (!touched[static_cast<size_t>(row)]) last->rows.rows.push_back(row);
+    }
+  }
 }
 
 void TableUpdate::Admit(const TableWriter& table, const Start& start, Unit* unit) {
@@ -299,19 +335,20 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
                                                const ParallelFor& parallel_for) const {
   std::vector<SquareSum> of_units(units_.size());
   const auto count = static_cast<int64_t>(units_.size());
-  parallel_for(count, kApplyCostNs * (Keys() / count + 1), [&](int64_t begin, int64_t end) {
+  parallel_for(count, kApplyCostNs * (Rows() / count + 1), [&](int64_t begin, int64_t end) {
     std::vector<float> scratch;
     for (auto u = static_cast<size_t>(begin); u < static_cast<size_t>(end); ++u) {
       const Unit& unit = units_[u];
       const TableWriter& table = *tables[unit.table];
       scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
       float* const gradient = scratch.data() + MergedKeys::ScratchFloats(table.dim());
-      for (int64_t i = 0; i < unit.merged.keys().size(); ++i) {
+      for (int64_t i = 0; i < RowsOf(unit); ++i) {
         const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
         if (number == KeyIndex::kMissing) continue;
         const TableRow row = table.Row(number);
-        RowGradient(row_updates_[unit.table], row.dim, unit.merged.Sum(i, scratch.data()),
-                    Scale(unit.merged.Count(i)), row.embedding, gradient);
+        const Reduced reduced = GradientOf(unit, i, row.dim, scratch.data());
+        RowGradient(row_updates_[unit.table], row.dim, reduced.sum, reduced.scale, row.embedding,
+                    gradient);
         of_units[u].Add(Squares(gradient, row.dim));
       }
     }
@@ -324,8 +361,7 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
 void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   Prepare(tables);
   FindClipFactors(tables, parallel_for);
-  const std::vector<int64_t> starts =
-      Starts(units_, [](const Unit& unit) { return unit.merged.keys().size(); });
+  const std::vector<int64_t> starts = Starts(units_, RowsOf);
   const int64_t lane_rows = starts.back() / UpdateJournal::kLanes + 1;
   parallel_for(UpdateJournal::kLanes, kApplyCostNs * lane_rows, [&](int64_t begin, int64_t end) {
     for (int64_t lane = begin; lane < end; ++lane) ApplyLane(tables, starts, lane);
@@ -411,16 +447,15 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
       const TableRow row = table.Row(number);
       journal.Undo(row);
       table.BeforeChange(number, row);
-      const float* gradient = unit.merged.Sum(i, scratch.data());
+      const Reduced reduced = GradientOf(unit, i, row.dim, scratch.data());
       TFHYBRID_FAULT_POINT();
       journal.Arm(row);
       TFHYBRID_FAULT_POINT();
       if (row.history != nullptr) Touch(table.policy(), now, row.history);
-      const float scale = Scale(unit.merged.Count(i));
       if (plain) {
-        ApplyRow(update.optimizer, row.dim, gradient, scale, row.embedding, row.state);
+        ApplyRow(update.optimizer, row.dim, reduced.sum, reduced.scale, row.embedding, row.state);
       } else {
-        UpdateRow(update, row.dim, gradient, scale, row.embedding, row.state, changed);
+        UpdateRow(update, row.dim, reduced.sum, reduced.scale, row.embedding, row.state, changed);
       }
       TFHYBRID_FAULT_POINT();
       journal.Disarm();

@@ -6,6 +6,10 @@
 // or, if it is killed, by the next one with Resume(). Telling the waiting ranks of a failure is the
 // caller's.
 //
+// Of a table whose optimizer wants every row (kEveryRow) those that the step does not touch follow
+// the last unit's keys, with a gradient of zero. REQUIRES: such a table has no policy, so that rows
+// do not move while an update can still be repeated.
+//
 // Work is cut into units, a share of one table's keys each, so that one large table keeps all
 // threads busy and many small ones cost no call each. How it is cut follows from the messages
 // alone: a repeated plan has the same rows in the same order.
@@ -69,7 +73,8 @@ class TableUpdate {
     size_t table;
     int64_t part, parts;
     MergedKeys merged;
-    RowSet rows;    // kMissing and not among the missing: the key must wait for its row
+    // By key, then rows without one. kMissing and not among the missing: the key must wait.
+    RowSet rows;
     int64_t first;  // row of the first missing key
     std::vector<int64_t> waiting;   // keys that must wait
     std::vector<int64_t> admitted;  // keys that get a row and had waited
@@ -79,11 +84,20 @@ class TableUpdate {
     int64_t rows;
     Moment moment;  // that the update leads to
   };
+  // The reduced gradient of a row is `sum` times `scale`.
+  struct Reduced {
+    const float* sum;
+    float scale;
+  };
 
   void Plan(const std::vector<GradientMessage>& messages, const std::vector<TableWriter*>& tables,
             const ParallelFor& parallel_for);
   // Which of a unit's keys without a row must wait for one.
   static void Admit(const TableWriter& table, const Start& start, Unit* unit);
+  // Whether rows change: not where a rank's gradients are not finite, nor without samples.
+  bool Applies() const { return !skip_ && samples_ > 0; }
+  void AddUntouched(const std::vector<TableWriter*>& tables);
+  int64_t Rows() const;
   Status Reserve(const std::vector<TableWriter*>& tables);
   Status Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables);
   void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
@@ -101,6 +115,8 @@ class TableUpdate {
   void CountWaiting(size_t table, TableWriter* waiting);
   void Publish(const std::vector<TableWriter*>& tables);
   float Scale(uint32_t count) const;
+  // Of a unit's i-th row; `scratch` has MergedKeys::ScratchFloats(dim).
+  Reduced GradientOf(const Unit& unit, int64_t i, int64_t dim, float* scratch) const;
 
   UpdateJournal journal_;
   int64_t samples_ = 0;        // of the batches of all ranks

@@ -31,7 +31,8 @@ inline TrainingPlan SmallPlan() {
   return plan;
 }
 
-// With all that comes beside an optimizer: decay, penalties, and one norm of all gradients.
+// With all that comes beside an optimizer: decay, penalties, one norm of all gradients, and updates
+// of the rows that a step does not touch.
 inline TrainingPlan RegularizedPlan() {
   TrainingPlan plan = SmallPlan();
   plan.tables[0].optimizer.weight_decay = 0.5;
@@ -39,6 +40,7 @@ inline TrainingPlan RegularizedPlan() {
   plan.tables[1].optimizer.penalty_l2 = 0.1;
   plan.tables[2].optimizer.weight_decay = 0.125;
   plan.tables[2].optimizer.penalty_l2 = 0.1;
+  plan.tables[2].optimizer.flags |= kEveryRow;
   plan.clipping = Clipping::kGlobalNorm;
   plan.clip_limit = 0.5f;
   return plan;

@@ -189,6 +189,7 @@ class TrainingModel {
                 plan_.tables[table].config.dim, &sums[table]);
       }
       KeepUpdated(table, &sums[table]);
+      AddUntouched(table, &sums[table]);
       squares[table] = Squared(table, sums[table]);
       all_squares.Add(squares[table]);
     }
@@ -214,6 +215,14 @@ class TrainingModel {
     for (const int64_t key : keys) {
       if (updated.count(key) == 0) sums->erase(key);
     }
+  }
+
+  // Where every row is updated, those too of which no rank has the key.
+  void AddUntouched(size_t table, Sums* sums) const {
+    const PlannedTable& planned = plan_.tables[table];
+    if ((planned.optimizer.flags & kEveryRow) == 0) return;
+    const std::vector<float> zeros(static_cast<size_t>(planned.config.dim), 0.0f);
+    for (const auto& [key, row] : tables_[table]) sums->try_emplace(key, Sum{0, 1, zeros, {}});
   }
 
   void Evict(size_t table) {

@@ -42,6 +42,7 @@ class Pair:
         self.ours = tfhybrid.DistributedOptimizer(optimizer())
         self.keras = optimizer()
         self.regularizer = keras.regularizers.get(config.get("regularizer"))
+        self._lazy = config.get("lazy", True)
         self._random = np.random.default_rng(1)
 
     def step(self, touched: np.ndarray) -> None:
@@ -55,7 +56,7 @@ class Pair:
         )
         whole = np.zeros((len(KEYS), 3), np.float32)
         whole[touched] = halves[:count] + halves[count:]
-        penalized = tf.constant(whole + self._penalty(touched))
+        penalized = tf.constant(whole + self._penalty(touched if self._lazy else ALL))
         self.keras.apply_gradients([(penalized, self.rows), (dense, self.keras_dense)])
 
     def _penalty(self, touched: np.ndarray) -> np.ndarray:
@@ -163,6 +164,39 @@ def test_penalties_of_touched_rows_equal_keras(optimizer, regularizer) -> None:
         # Adam's moments in Keras move without a gradient too.
         pair.step(ALL if optimizer == "adam" else random.permutation(6)[:3])
     pair.assert_equal()
+
+
+EVERY_ROW: dict[str, Callable[[], keras.optimizers.Optimizer]] = {
+    "sgd": lambda: keras.optimizers.SGD(0.3),
+    "momentum": lambda: keras.optimizers.SGD(0.05, 0.9),
+    "nesterov": lambda: keras.optimizers.SGD(0.05, 0.9, nesterov=True, global_clipnorm=1.0),
+    "adagrad": lambda: keras.optimizers.Adagrad(0.05),
+    "adam": lambda: keras.optimizers.Adam(0.01, clipnorm=1.0),
+    "adamw_amsgrad": lambda: keras.optimizers.AdamW(0.01, 0.5, amsgrad=True),
+    "rmsprop": lambda: keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True, epsilon=1e-3),
+    "ftrl": lambda: keras.optimizers.Ftrl(0.05, l2_regularization_strength=0.01),
+}
+
+
+@pytest.mark.parametrize("optimizer", EVERY_ROW)
+@pytest.mark.parametrize("regularizer", [None, keras.regularizers.L2(0.1)], ids=["plain", "l2"])
+def test_a_table_that_is_not_lazy_equals_a_dense_variable(optimizer, regularizer) -> None:
+    """Whatever a step touches: moments move, and penalties shrink, without a gradient too."""
+    pair = Pair(EVERY_ROW[optimizer], regularizer=regularizer, lazy=False)
+    random = np.random.default_rng(5)
+    pair.step(ALL)
+    for step in range(30):
+        pair.step(random.permutation(6)[: step % 4])
+        pair.assert_equal()
+    assert pair.layer.table.rows == 6
+
+
+def test_a_table_that_is_not_lazy_neither_admits_nor_evicts() -> None:
+    with pytest.raises(ConfigError, match="neither admitted nor evicted.*admission=Admission"):
+        tfhybrid.TableConfig(2, lazy=False, admission=3)
+    with pytest.raises(ConfigError, match="neither admitted nor evicted.*max_rows=9"):
+        tfhybrid.TableConfig(2, lazy=False, eviction=tfhybrid.Eviction(max_rows=9))
+    tfhybrid.TableConfig(2, lazy=False, admission=1)
 
 
 @pytest.mark.parametrize("regularizer", ["orthogonal_regularizer", "l3", lambda rows: 0.0, 0.1])
