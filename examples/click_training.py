@@ -151,7 +151,6 @@ class Judge(keras.callbacks.Callback):
     Args:
         splits: The samples.
         patience: Epochs without a better validation AUC after which training ends.
-        slowdown: Factor of the Keras optimizer's learning rate after each of those epochs.
         min_delta: What a better AUC is better by, at least.
 
     Attributes:
@@ -160,13 +159,10 @@ class Judge(keras.callbacks.Callback):
         seconds: Of each epoch, validation left out.
     """
 
-    def __init__(
-        self, splits: Splits, patience: int, slowdown: float = 1.0, min_delta: float = 0.0
-    ) -> None:
+    def __init__(self, splits: Splits, patience: int, min_delta: float = 0.0) -> None:
         super().__init__()
         self._splits = splits
         self._patience = patience
-        self._slowdown = slowdown
         self._min_delta = min_delta
         self._best_auc = 0.0
         self._best_epoch = -1
@@ -185,9 +181,6 @@ class Judge(keras.callbacks.Callback):
         if valid_auc > self._best_auc + self._min_delta:
             self._best_auc, self._best_epoch = valid_auc, epoch
             self.test = self._score(self._splits.test)
-        elif self._slowdown != 1:
-            rate = self.model.optimizer.learning_rate
-            rate.assign(rate * self._slowdown)
         self.curve.append(Point(int(self.model.optimizer.iterations), logs["loss"], valid_auc))
         logs["valid_auc"] = valid_auc
         self.model.stop_training = epoch - self._best_epoch >= self._patience

@@ -17,8 +17,7 @@ from examples.click_training import Judge, Splits
 from tfhybrid.data import Batches, open_frappe
 
 BATCH = 4096
-PATIENCE = 2
-SLOWDOWN = 0.1
+PATIENCE = 3
 MIN_DELTA = 1e-4
 EPOCHS = 100  # at most
 
@@ -35,7 +34,7 @@ def main() -> None:
     splits = Splits(*open_frappe())
     batches = Batches(splits.train, BATCH // tfhybrid.size(), seed=arguments.seed)
     model = recipe.model(list(splits.train.features))
-    judge = Judge(splits, PATIENCE, SLOWDOWN, MIN_DELTA)
+    judge = Judge(splits, PATIENCE, MIN_DELTA)
     started = time.perf_counter()
     model.fit(
         batches.dataset(epochs=None),
@@ -47,6 +46,9 @@ def main() -> None:
             tfhybrid.callbacks.BroadcastVariables(),
             tfhybrid.callbacks.MetricAverage(),
             judge,
+            keras.callbacks.ReduceLROnPlateau(
+                "valid_auc", mode="max", patience=PATIENCE - 1, min_delta=MIN_DELTA
+            ),
         ],
     )
     if tfhybrid.rank() == 0:

@@ -1,4 +1,4 @@
-"""What decay, penalties, clipping, admission and eviction add to lookups and updates of a table.
+"""What options of a table add to its lookups and updates: decay, penalties, clipping and the like.
 
     python -m benchmarks.table_options [--rows 2000000] [--rounds 10] [--calls 10]
 
@@ -27,6 +27,8 @@ VARIANTS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
     "plain": ({}, {}),
     "weight_decay": ({"weight_decay": 1e-3}, {}),
     "L2": ({}, {"regularizer": keras.regularizers.L2(1e-5)}),
+    # This one updates all rows, however many keys come.
+    "every_row": ({}, {"lazy": False}),
     "clipvalue": ({"clipvalue": 1e-3}, {}),
     "clipnorm": ({"clipnorm": 1e-3}, {}),
     "global_clipnorm": ({"global_clipnorm": 1e-3}, {}),

@@ -297,7 +297,7 @@ TEST(ValidateOptimizerTest, RefusesWhatCanNeverWork) {
   refused[10].rho = std::nan("");
   refused[11].l1 = -1.0;
   refused[12].l2_shrinkage = std::numeric_limits<double>::infinity();
-  refused[13].flags = 8;
+  refused[13].flags = 16;
   for (const OptimizerConfig& config : refused) {
     const Status status = ValidateOptimizer(config);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);

@@ -21,11 +21,15 @@ using Ranks = std::vector<std::vector<std::pair<int64_t, float>>>;  // per rank:
 class TableUpdateTest : public TableFixture {
  protected:
   // A table of dim 1 whose rows start at zero, updated by plain SGD.
-  std::unique_ptr<TableWriter> SgdTable(const std::string& name) {
+  std::unique_ptr<TableWriter> SgdTable(const std::string& name, double momentum = 0.0,
+                                        uint32_t flags = 0) {
     TableConfig config = ConfigOf(name, 1);
     config.initializer = {};
     auto writer = Create(config);
-    EXPECT_OK(writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
+    OptimizerConfig optimizer = OptimizerOf(OptimizerKind::kSgd);
+    optimizer.momentum = momentum;
+    optimizer.flags = flags;
+    EXPECT_OK(writer->SetOptimizer(optimizer));
     return writer;
   }
 
@@ -167,6 +171,52 @@ TEST_F(TableUpdateTest, AStepOfManyKeysIsCutIntoUnitsAndLosesNone) {
     wanted.push_back(static_cast<float>(key) + (key % 5 == 0 ? 1.0f : 0.0f));
   }
   EXPECT_EQ(wanted, Lookup(Open("t").get(), KeysBetween(0, 60000)));
+}
+
+// Momentum of a half: a gradient of 8 moves a row by 8, and by 4, 2, 1 in the steps that follow.
+TEST_F(TableUpdateTest, EveryRowIsUpdatedWhereTheOptimizerWantsIt) {
+  const auto lazy = SgdTable("lazy", 0.5), every = SgdTable("every", 0.5, kEveryRow);
+  const std::vector<TableWriter*> tables = {lazy.get(), every.get()};
+  TableUpdate update = MakeUpdate({0, 0}, Reduction::kFrequency, tables);
+  Ranks ranks(2);
+  for (int64_t key = 0; key < 60000; ++key) ranks[key % 2].emplace_back(key, 8.0f);
+  ASSERT_OK(Run(&update, ranks, tables));
+  ASSERT_OK(Run(&update, {{{7, 16.0f}, {70000, 2.0f}}, {{70000, 4.0f}}}, tables));
+  EXPECT_EQ(4, update.Keys()) << "two of each table";
+  ASSERT_OK(Run(&update, {{}, {}}, tables));
+
+  const auto all = Open("every"), touched = Open("lazy");
+  EXPECT_EQ((std::vector<float>{8 + 4 + 2, 8 + 20 + 10, 3 + 1.5, 0}),
+            Lookup(all.get(), {59999, 7, 70000, 70001}));
+  EXPECT_EQ((std::vector<float>{8, 8 + 20, 3, 0}), Lookup(touched.get(), {59999, 7, 70000, 70001}));
+  const std::vector<float> rows = Lookup(all.get(), KeysBetween(0, 60000));
+  EXPECT_EQ(59999, std::count(rows.begin(), rows.end(), 14.0f));
+}
+
+TEST_F(TableUpdateTest, AStepThatIsSkippedUpdatesNoRow) {
+  const auto table = SgdTable("t", 0.5, kEveryRow);
+  TableUpdate update = MakeUpdate({0}, Reduction::kSum, {table.get()});
+  ASSERT_OK(Run(&update, {{{1, 8.0f}}}, {table.get()}));
+  GradientMessage nonfinite = WithoutKeys(), empty = WithoutKeys();
+  nonfinite.header.skip = 1;
+  empty.header.samples = 0;
+  for (const GradientMessage& message : {nonfinite, empty}) {
+    ASSERT_OK(Run(&update, {message}, {-1.0f}, {table.get()}));
+    EXPECT_EQ(std::vector<float>{8}, Lookup(Open("t").get(), {1}));
+  }
+  ASSERT_OK(Run(&update, {WithoutKeys()}, {-1.0f}, {table.get()}));
+  EXPECT_EQ(std::vector<float>{12}, Lookup(Open("t").get(), {1}));
+}
+
+TEST_F(TableUpdateTest, EveryRowOfATableThatEvictsIsRefused) {
+  TableConfig config = ConfigOf("t", 1);
+  config.policy.kind = PolicyKind::kRows;
+  const auto table = Create(config);
+  OptimizerConfig optimizer = OptimizerOf(OptimizerKind::kAdam);
+  optimizer.flags = kEveryRow;
+  ExpectError(table->SetOptimizer(optimizer), StatusCode::kInvalidArgument,
+              {"'t'", "neither admitted nor evicted"});
+  EXPECT_EQ(OptimizerKind::kNone, table->optimizer().kind);
 }
 
 TEST_F(TableUpdateTest, EveryTableCountsAVersionAndScratchIsReused) {

@@ -105,11 +105,13 @@ def test_optimizers_have_the_names_that_users_know():
         assert {"learning_rate", "weight_decay", *settings} == own
 
 
-def test_weight_decay_and_penalties_are_told_where_there_are_any(run_json, newest):
-    optimizer = tfhybrid.optimizers.SGD(0.1, weight_decay=0.5).native(keras.regularizers.L2(0.25))
+def test_what_few_tables_have_is_told_where_it_is(run_json, newest):
+    sgd = tfhybrid.optimizers.SGD(0.1, weight_decay=0.5)
+    optimizer = sgd.native(keras.regularizers.L2(0.25), lazy=False)
     manifest = Manifest.read(newest)
     entry = dataclasses.replace(manifest.tables["item"], optimizer=list(optimizer))
     dataclasses.replace(manifest, tables={**manifest.tables, "item": entry}).write(newest)
     found = run_json("inspect", newest)["tables"]["item"]["optimizer"]
     assert (found["name"], found["weight_decay"], found["penalty_l2"]) == ("SGD", 0.5, 0.25)
+    assert found["every_row"] is True
     assert "penalty_l1" not in found
