@@ -24,8 +24,8 @@ class Recipe:
     """A model and how it is trained.
 
     All of them: dim 10, Adam, 4096 samples a step of all ranks, and as in Keras all rows at every
-    step: there are 5,382. The learning rate falls to 0.3 of itself after each epoch without a better
-    validation AUC, and training ends after three in a row.
+    step: there are 5,382. The learning rate falls to 0.3 of itself after each epoch without a
+    better validation AUC, and training ends after three in a row.
 
     Args:
         build: Makes the model.

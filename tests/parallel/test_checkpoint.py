@@ -55,14 +55,13 @@ def start(
     features: list[str] = FEATURES,
     dense_optimizer: type[keras.optimizers.Optimizer] = keras.optimizers.Adam,
     expected_rows: int | None = None,
-    lazy: bool = True,
 ) -> keras.Model:
     """Starts the job anew, as a new process would, and builds the model."""
     tfhybrid.shutdown()
     tfhybrid.init()
     keras.utils.set_random_seed(11 + distributed.rank())
     table = tfhybrid.TableConfig(
-        dim, "normal", optimizer=optimizer, lazy=lazy, expected_rows=expected_rows
+        dim=dim, initializer="normal", optimizer=optimizer, expected_rows=expected_rows
     )
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in features}
     embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(features, table))(inputs)
@@ -308,22 +307,6 @@ def test_a_delta_of_a_decayed_table_has_all_rows(directory):
         restored = decaying()
         checkpoint.restore(restored, directory, step=step)
         assert_equal(state(restored), wanted)
-
-
-def test_a_table_that_is_not_lazy_comes_back_and_may_be_lazy_then(directory, caplog):
-    manager = CheckpointManager(start(lazy=False), directory, max_to_keep=None, full_every=3)
-    expected = train_and_save(manager, *range(3))
-    sizes = [
-        read_manifest(directory, step).files["user-00000.safetensors"].size
-        for step in manager.steps()
-    ]
-    assert max(sizes) < 1.1 * min(sizes)  # all rows change at every step
-    for step, wanted in expected.items():
-        for lazy in (False, True):
-            restored = start(lazy=lazy)
-            checkpoint.restore(restored, directory, step=step)
-            assert_equal(state(restored), wanted)
-    assert "dropped" not in caplog.text
 
 
 def test_expected_rows_are_told_beside_the_real_ones(directory):

@@ -129,8 +129,9 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   }
   TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
   if ((config.flags & kEveryRow) != 0 && policy().kind != PolicyKind::kNone) {
-    return Status::Error(StatusCode::kInvalidArgument, "Table '", name(),
-                         "': every row is updated only where rows are neither admitted nor evicted");
+    return Status::Error(
+        StatusCode::kInvalidArgument, "Table '", name(),
+        "': every row is updated only where rows are neither admitted nor evicted");
   }
   // What was made ahead has no room for state.
   DropAhead();

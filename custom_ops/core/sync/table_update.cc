@@ -45,7 +45,9 @@ constexpr auto WaitingOf = [](const auto& unit) {
   return static_cast<int64_t>(unit.waiting.size());
 };
 // Those of its keys, and those that it updates beside them.
-constexpr auto RowsOf = [](const auto& unit) { return static_cast<int64_t>(unit.rows.rows.size()); };
+constexpr auto RowsOf = [](const auto& unit) {
+  return static_cast<int64_t>(unit.rows.rows.size());
+};
 
 }  // namespace
 

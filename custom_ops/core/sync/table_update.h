@@ -75,7 +75,7 @@ class TableUpdate {
     MergedKeys merged;
     // By key, then rows without one. kMissing and not among the missing: the key must wait.
     RowSet rows;
-    int64_t first;  // row of the first missing key
+    int64_t first;                  // row of the first missing key
     std::vector<int64_t> waiting;   // keys that must wait
     std::vector<int64_t> admitted;  // keys that get a row and had waited
   };
