@@ -63,7 +63,7 @@ def _shallow(build: Callable[..., keras.Model], auc: float, log_loss: float) -> 
 
 def _deep(build: Callable[..., keras.Model], auc: float, log_loss: float, **options: Any) -> Recipe:
     options = {"dropout": 0.4, "batch_norm": True} | options
-    return Recipe(build, Published(auc, log_loss), l2=0.05, rate=1e-3, options=options)
+    return Recipe(build, Published(auc, log_loss), l2=0.1, rate=1e-3, options=options)
 
 
 RECIPES = {
