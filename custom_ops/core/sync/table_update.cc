@@ -123,7 +123,6 @@ Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWr
 Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables) {
   const Clipping clipping = journal_.settings().clipping;
   const bool by_norm = clipping == Clipping::kNorm || clipping == Clipping::kGlobalNorm;
-  // A step of which nothing is applied does not decay either.
   std::vector<TableBeginning> beginnings;
   for (size_t t = 0; t < tables.size(); ++t) {
     const float rate = numbers.learning_rates[t];
@@ -133,6 +132,7 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
                            "': learning rate times weight_decay must be below 1. Received: ", rate,
                            " times ", tables[t]->optimizer().weight_decay);
     }
+    // A step of which nothing is applied does not decay either.
     beginnings.push_back({starts_[t].moment.step,
                           tables[t]->decay() * (Applies() ? 1.0 - shrinkage : 1.0),
                           static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate,
