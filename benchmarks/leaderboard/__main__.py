@@ -67,13 +67,13 @@ def table_of(runs: list[dict[str, object]], ranks: int) -> Table:
     """Builds a row per model: the means of its seeds beside what was published."""
     table = Table(title=f"Frappe_x1 on {ranks} ranks: test scores, means of the seeds")
     table.add_column("model")
-    for heading in ("AUC", "published", "difference", "log loss", "published", "seeds", "epochs"):
+    for heading in ("AUC", "published", "difference", "log loss", "published", "seeds"):
         table.add_column(heading, justify="right")
     for model in dict.fromkeys(str(run["side"]) for run in runs):
         same = [run for run in runs if run["side"] == model]
-        auc, log_loss, epochs = (
+        auc, log_loss = (
             statistics.mean(float(run[score]) for run in same)  # type: ignore[arg-type]
-            for score in ("auc", "log_loss", "epochs")
+            for score in ("auc", "log_loss")
         )
         published = RECIPES[model].published
         difference = auc - published.auc
@@ -85,7 +85,6 @@ def table_of(runs: list[dict[str, object]], ranks: int) -> Table:
             f"{log_loss:.4f}",
             f"{published.log_loss:.4f}",
             str(len(same)),
-            f"{epochs:.0f}",
         )
     return table
 
