@@ -74,6 +74,7 @@ RECIPES = {
     "DeepFM": _deep(models.deepfm, 0.9842, 0.1482),
     "DCN": _deep(models.dcn, 0.9839, 0.1527),
     "DCNv2": _deep(models.dcnv2, 0.9845, 0.1491),
-    # Published with embeddings side by side, without their dot products.
+    # Published with embeddings side by side, without their products: without dense columns that
+    # is DNN's network, and comes to the same scores.
     "DLRM": _deep(models.dlrm, 0.9840, 0.1444, interaction="cat"),
 }
