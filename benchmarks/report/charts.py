@@ -41,7 +41,8 @@ class Chart:
 
     def save(self, path: Path) -> None:
         """Draws it as SVG, readable on light and on dark pages."""
-        from matplotlib.figure import Figure  # which tests do without
+        import matplotlib  # which tests do without
+        from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7, 0.5 + 0.36 * len(self.bars)), layout="constrained")
         axes = figure.subplots()
@@ -56,7 +57,9 @@ class Chart:
         axes.xaxis.set_visible(False)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        figure.savefig(path, transparent=True, metadata={"Date": None})
+        # The same result makes the same file: no date, no random names.
+        with matplotlib.rc_context({"svg.hashsalt": path.stem}):
+            figure.savefig(path, transparent=True, metadata={"Date": None})
 
 
 def _color(side: str) -> str:
