@@ -26,6 +26,8 @@ def make_operations(
     optimizer = tfhybrid.DistributedOptimizer(adagrad)
     optimizer.build(layer.trainable_variables)
     gradients = tf.constant(workload.gradients())
+    # Its first axis says of how many samples the gradients are.
+    shape = tf.constant([workload.KEYS, workload.DIM], tf.int64)
     splits = tf.constant(workload.bag_splits())
     (proxy,) = layer.trainable_variables
 
@@ -35,7 +37,7 @@ def make_operations(
 
     @tf.function(autograph=False)
     def update(keys: tf.Tensor) -> tf.Tensor:
-        slices = tf.IndexedSlices(gradients, keys, tf.constant([0, workload.DIM], tf.int64))
+        slices = tf.IndexedSlices(gradients, keys, shape)
         optimizer.apply([slices], layer.trainable_variables)
         # An update may still be under way when its op returns; a lookup waits for it.
         return layer(keys[:1], training=False)
