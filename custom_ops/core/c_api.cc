@@ -1,17 +1,15 @@
 #include "core/c_api.h"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <memory>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/c_api_guard.h"
+#include "core/process_end.h"
 #include "core/process_store.h"
 #include "core/store/segment.h"
 #include "core/store/store_report.h"
@@ -237,13 +235,19 @@ int tfhybrid_rank_state(int local_rank, int* state, const char** description) {
 
 int tfhybrid_exit_after(int milliseconds) {
   return tfhybrid::Guarded([&] {
-    std::thread([milliseconds] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-      _exit(1);
-    }).detach();
+    tfhybrid::ExitAfter(std::chrono::milliseconds(milliseconds));
     return Status::Ok();
   });
 }
+
+int tfhybrid_linger_after_sigterm(int milliseconds) {
+  return tfhybrid::Guarded([&] {
+    tfhybrid::LingerAfterSigterm(std::chrono::milliseconds(milliseconds));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_is_lingering(void) { return tfhybrid::IsLingering() ? 1 : 0; }
 
 int tfhybrid_phase_times(int phases, int64_t* nanoseconds) {
   for (int phase = 0; phase < phases && phase < tfhybrid::kPhases; ++phase) {

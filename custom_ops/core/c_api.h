@@ -119,9 +119,11 @@ TFHYBRID_EXPORT int tfhybrid_remove_store(const char* shm_directory, const char*
 /* What became of a rank of this host: `*state` is a tfhybrid::HolderState, `*description` what the
    rank says of itself, valid until the calling thread's next call. */
 TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, const char** description);
-/* Ends this process with status 1 after that time, whatever it does meanwhile, unless it has ended
-   by itself. */
+/* How this process ends; see core/process_end.h. */
 TFHYBRID_EXPORT int tfhybrid_exit_after(int milliseconds);
+TFHYBRID_EXPORT int tfhybrid_linger_after_sigterm(int milliseconds);
+/* 1 or 0. */
+TFHYBRID_EXPORT int tfhybrid_is_lingering(void);
 TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
 
 /* A restart from memory; see core/sync/recovery.h. The leader of each host alone, and before any

@@ -1,11 +1,13 @@
 #include "core/c_api.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <string>
 #include <thread>
@@ -207,16 +209,88 @@ TEST_F(CApiTest, WhatBecameOfARankIsTold) {
   EXPECT_STREQ("rank 1", description);
 }
 
-TEST_F(CApiTest, ProcessThatDoesNotEndIsEnded) {
+// The exit status of a child that runs `body`, which ends it.
+int StatusOf(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
-    tfhybrid_exit_after(20);
-    while (true) pause();
+    body();
+    _exit(0);
   }
   int status = 0;
-  ASSERT_EQ(child, waitpid(child, &status, 0));
+  EXPECT_EQ(child, waitpid(child, &status, 0));
+  return status;
+}
+
+void ExpectEndedBySigterm(int status) {
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(SIGTERM, WTERMSIG(status));
+}
+
+TEST_F(CApiTest, ProcessThatDoesNotEndIsEnded) {
+  const int status = StatusOf([] {
+    tfhybrid_exit_after(20);
+    while (true) pause();
+  });
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(1, WEXITSTATUS(status));
+}
+
+TEST_F(CApiTest, ProcessLingersAfterSigterm) {
+  ExpectEndedBySigterm(StatusOf([] {
+    tfhybrid_linger_after_sigterm(1);
+    if (tfhybrid_is_lingering()) _exit(1);
+    raise(SIGTERM);
+    if (!tfhybrid_is_lingering()) _exit(2);
+    while (true) pause();
+  }));
+}
+
+TEST_F(CApiTest, SecondSigtermEndsAtOnce) {
+  ExpectEndedBySigterm(StatusOf([] {
+    tfhybrid_linger_after_sigterm(1'000'000);
+    raise(SIGTERM);
+    raise(SIGTERM);
+  }));
+}
+
+TEST_F(CApiTest, SigtermIsGivenBack) {
+  ExpectEndedBySigterm(StatusOf([] {
+    for (int time = 0; time < 2; ++time) {
+      tfhybrid_linger_after_sigterm(1'000'000);
+      tfhybrid_linger_after_sigterm(0);
+    }
+    raise(SIGTERM);
+  }));
+}
+
+TEST_F(CApiTest, ForkedChildDoesNotLinger) {
+  EXPECT_EQ(0, StatusOf([] {
+              tfhybrid_linger_after_sigterm(1'000'000);
+              ExpectEndedBySigterm(StatusOf([] { raise(SIGTERM); }));
+              _exit(testing::Test::HasFailure());
+            }));
+}
+
+TEST_F(CApiTest, ForkedChildLingersIfItAsks) {
+  EXPECT_EQ(0, StatusOf([] {
+              tfhybrid_linger_after_sigterm(1'000'000);
+              ExpectEndedBySigterm(StatusOf([] {
+                tfhybrid_linger_after_sigterm(1);
+                raise(SIGTERM);
+                while (tfhybrid_is_lingering()) pause();
+              }));
+              _exit(testing::Test::HasFailure());
+            }));
+}
+
+TEST_F(CApiTest, SigtermThatTheProgramHandlesIsLeftAlone) {
+  EXPECT_EQ(0, StatusOf([] {
+              signal(SIGTERM, SIG_IGN);
+              tfhybrid_linger_after_sigterm(1);
+              tfhybrid_linger_after_sigterm(0);
+              raise(SIGTERM);
+              _exit(tfhybrid_is_lingering());
+            }));
 }
 
 TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {

@@ -43,12 +43,14 @@ class Lifelines:
             link.setblocking(False)
             self._selector.register(link, selectors.EVENT_READ, link)
 
-    def news(self, seconds: float) -> str | None:
-        """Waits for news, and returns them: `LEFT`, or a sentence that says who is gone."""
+    def news(self, seconds: float) -> list[str]:
+        """Waits for news, and returns them: each `LEFT`, or a sentence that says who is gone."""
+        found = []
         for key, _ in self._selector.select(seconds):
             if news := self._read(key.data):
-                return news
-        return None
+                found.append(news)
+                self._selector.unregister(key.data)  # who has left closes it
+        return found
 
     def tell(self, news: str) -> None:
         """Passes news on to all that are connected; never waits."""

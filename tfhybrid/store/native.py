@@ -345,6 +345,20 @@ def exit_after(seconds: float) -> None:
     call("exit_after", ctypes.c_int(round(seconds * 1000)))
 
 
+def linger_after_sigterm(seconds: float) -> None:
+    """From now on SIGTERM ends this process that much later; 0 gives SIGTERM back.
+
+    Not a Python handler: those run when the main thread comes back from TensorFlow. Nothing changes
+    where the program ignores SIGTERM or has a handler of its own.
+    """
+    call("linger_after_sigterm", ctypes.c_int(round(seconds * 1000)))
+
+
+def is_lingering() -> bool:
+    """Returns whether this process has had a SIGTERM that it lingers after."""
+    return bool(_library.tfhybrid_is_lingering())
+
+
 def phase_times() -> dict[str, float]:
     """Returns the seconds that this process has spent in each phase of its steps so far."""
     times = (ctypes.c_int64 * len(PHASES))()

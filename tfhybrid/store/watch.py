@@ -3,6 +3,8 @@
 A rank that waits in Horovod for a dead one gets an error that names nobody, and one that is busy
 elsewhere gets none. So every rank looks at the liveness locks of its host's ranks and at the
 lifelines of all. The first news are passed on, and end the watch.
+
+`horovodrun` ends the survivors with SIGTERM, perhaps before they have looked: they linger, and look.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from tfhybrid.store.lifelines import LEFT, Lifelines
 
 _log = logging.getLogger("tfhybrid.watch")
 
-POLL_SECONDS = 0.025  # horovodrun kills the survivors of its host within 0.1 s
+POLL_SECONDS = 0.025
 GRACE_SECONDS = 2.0
+LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5
 
 
 def start() -> Watch | None:
@@ -59,6 +62,7 @@ class Watch:
         self._lifelines = lifelines
         self._news: str | None = None
         self._stopping = threading.Event()
+        native.linger_after_sigterm(LINGER_SECONDS)
         self._start()
 
     def leave(self) -> None:
@@ -73,6 +77,7 @@ class Watch:
         if self._news is None:
             self._lifelines.tell(LEFT)
         self._lifelines.close()
+        native.linger_after_sigterm(0)
 
     def abandon(self) -> None:
         """Leaves the watch to the parent, in a forked child: it would keep the lifelines open."""
@@ -97,25 +102,33 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while self._news is None and not self._stopping.is_set():
+        last = False
+        while self._news is None and not self._stopping.is_set() and not last:
+            # Ranks that get SIGTERM together have all looked before the first of them ends.
+            last = native.is_lingering()
             self._look(POLL_SECONDS)
 
     def _look(self, seconds: float) -> None:
-        news = self._neighbours_news() or self._lifelines.news(seconds)
-        if news is None:
+        # A death makes collectives fail, and ranks leave: it is the news. So where to look for it
+        # comes after every place where it can be seen that a rank has left.
+        news = [
+            *self._lifelines.news(seconds),
+            *self._neighbours_news(),
+            *self._lifelines.news(0),
+        ]
+        if not news:
             return
-        self._news = news
-        self._lifelines.tell(news)
-        if news != LEFT:
-            _log.error("%s. So %s ends too.", news, self._name)
+        self._news = next((each for each in news if each != LEFT), LEFT)
+        self._lifelines.tell(self._news)
+        if self._news != LEFT:
+            _log.error("%s. So %s ends too.", self._news, self._name)
             native.exit_after(GRACE_SECONDS)
 
-    def _neighbours_news(self) -> str | None:
+    def _neighbours_news(self) -> list[str]:
         states = [native.rank_state(neighbour) for neighbour in self._neighbours]
-        died = [name for state, name in states if state == native.RankState.DIED]
-        if died:
-            return f"{died[0]} has died"
-        return LEFT if any(state == native.RankState.LEFT for state, _ in states) else None
+        died = [f"{name} has died" for state, name in states if state == native.RankState.DIED]
+        left = [LEFT for state, _ in states if state == native.RankState.LEFT]
+        return died + left
 
 
 def _connect_to_rank_0() -> dict[int, socket.socket]:

@@ -140,3 +140,31 @@ def test_who_leaves_looks_around_once_more(start):
     ranks.processes[0].send_signal(signal.SIGCONT)
     assert ranks.told(0) == f"{ranks.names[1]} has died\n"
     assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
+
+
+def test_of_what_comes_together_a_death_is_the_news(start):
+    """A rank whose collective fails because another one died leaves."""
+    ranks = start()
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.lines[0].sendall(f"{LEFT}\n".encode())
+    ranks.kill(1)
+    ranks.processes[0].send_signal(signal.SIGCONT)
+    assert ranks.told(0) == f"{ranks.names[1]} has died\n"
+
+
+def test_a_rank_that_is_terminated_looks_around_once_more(start):
+    """As `horovodrun` does with all that are left, before their watches have seen who died."""
+    ranks = start()
+    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.kill(1)
+    ranks.processes[0].send_signal(signal.SIGTERM)
+    ranks.processes[0].send_signal(signal.SIGCONT)
+    died = f"{ranks.names[1]} has died. So {ranks.names[0]} ends too.\n"
+    assert ranks.end(0) == (-signal.SIGTERM, died)
+
+
+def test_a_rank_that_is_terminated_alone_is_named_by_the_others(start):
+    ranks = start()
+    ranks.processes[1].terminate()
+    assert ranks.end(1) == (-signal.SIGTERM, "")
+    assert ranks.told(0) == f"{ranks.names[1]} has died\n"
