@@ -4,7 +4,7 @@ A rank that waits in Horovod for a dead one gets an error that names nobody, and
 elsewhere gets none. So every rank looks at the liveness locks of its host's ranks and at the
 lifelines of all. The first news are passed on, and end the watch.
 
-`horovodrun` ends the survivors with SIGTERM, perhaps before they have looked: they linger, and look.
+`horovodrun` ends survivors with SIGTERM, perhaps before they have looked: they linger, and look.
 """
 
 from __future__ import annotations
