@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 
 import pytest
 
@@ -29,3 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
         directory = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-")
         config.stash[_OWN_SHM] = directory
         os.environ["TFHYBRID_SHM_DIR"] = directory.name
+
+
+@pytest.fixture(scope="session")
+def forkserver() -> ForkServerContext:
+    """Starts processes that have imported TensorFlow already, which takes longer than most tests.
+
+    They end without running `atexit`: a job that is not shut down counts as one that died.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.unit.store.watched_rank", "tests.unit.cli.stepping_job"])
+    return context

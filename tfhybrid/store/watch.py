@@ -109,20 +109,20 @@ class Watch:
             self._look(POLL_SECONDS)
 
     def _look(self, seconds: float) -> None:
-        # A death makes collectives fail, and ranks leave: it is the news. So where to look for it
-        # comes after every place where it can be seen that a rank has left.
-        news = [
-            *self._lifelines.news(seconds),
-            *self._neighbours_news(),
-            *self._lifelines.news(0),
-        ]
+        news = self._seen(seconds)
         if not news:
             return
+        # A death makes collectives fail, and ranks leave. Whoever is seen to have left has done so
+        # after that death, so it shows now, and is the news.
+        news += self._seen(0)
         self._news = next((each for each in news if each != LEFT), LEFT)
         self._lifelines.tell(self._news)
         if self._news != LEFT:
             _log.error("%s. So %s ends too.", self._news, self._name)
             native.exit_after(GRACE_SECONDS)
+
+    def _seen(self, seconds: float) -> list[str]:
+        return self._lifelines.news(seconds) + self._neighbours_news()
 
     def _neighbours_news(self) -> list[str]:
         states = [native.rank_state(neighbour) for neighbour in self._neighbours]

@@ -3,65 +3,41 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.unit.cli import stepping_job
 from tfhybrid.cli.main import app
-
-# Trains until it is told to stop; its job has two tables.
-JOB = """
-import sys
-import keras, numpy as np
-import tfhybrid
-tfhybrid.init("seen")
-evicting = tfhybrid.TableConfig(4, eviction=tfhybrid.Eviction(unseen_steps=2, every=1))
-configs = {"item": evicting, "user id": tfhybrid.TableConfig(2)}
-layer = tfhybrid.layers.EmbeddingCollection(configs)
-inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in configs}
-flat = [keras.layers.Flatten()(e) for e in layer(inputs).values()]
-model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(flat)))
-model.compile(tfhybrid.DistributedOptimizer("adagrad"), "mse")
-for step, line in enumerate(sys.stdin):
-    model.train_on_batch({name: np.array([step]) for name in configs}, np.ones(1))
-    print("trained", flush=True)
-"""
 
 
 class RunningJob:
     """A process that does a step whenever it is told to."""
 
-    def __init__(self, shm_directory: Path) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", JOB],
-            env={**os.environ, "TFHYBRID_SHM_DIR": str(shm_directory)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, forkserver: ForkServerContext, shm_directory: Path) -> None:
+        self._connection, its = forkserver.Pipe()
+        arguments = (str(shm_directory), its)
+        self._process = forkserver.Process(target=stepping_job.run, args=arguments)
+        self._process.start()
+        its.close()
         self.pid = self._process.pid
 
     def train(self, steps: int) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         for _ in range(steps):
-            self._process.stdin.write("on\n")
-            self._process.stdin.flush()
-            assert self._process.stdout.readline() == "trained\n"
+            self._connection.send("on")
+            assert self._connection.recv() == "trained"
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
+        self._process.join()
 
 
 @pytest.fixture
-def job(shm_directory: Path) -> Iterator[RunningJob]:
-    running = RunningJob(shm_directory)
+def job(forkserver: ForkServerContext, shm_directory: Path) -> Iterator[RunningJob]:
+    running = RunningJob(forkserver, shm_directory)
     running.train(5)
     yield running
     running.kill()

@@ -50,11 +50,11 @@ def ends(listener) -> Iterator[tuple[Lifelines, Lifelines]]:
 
 def test_news_travel_both_ways(ends):
     rank_0, rank_3 = ends
-    assert rank_0.news(0) is None
+    assert rank_0.news(0) == []
     rank_0.tell("rank 1 (pid 5 on häuschen) has died")
-    assert rank_3.news(SECONDS) == "rank 1 (pid 5 on häuschen) has died"
+    assert rank_3.news(SECONDS) == ["rank 1 (pid 5 on häuschen) has died"]
     rank_3.tell(LEFT)
-    assert rank_0.news(SECONDS) == LEFT
+    assert rank_0.news(SECONDS) == [LEFT]
 
 
 def test_rank_0_is_connected_with_all_others(listener):
@@ -69,7 +69,7 @@ def test_rank_0_is_connected_with_all_others(listener):
 def test_who_goes_without_a_word_has_died(ends):
     rank_0, rank_3 = ends
     rank_3.close()
-    assert rank_0.news(SECONDS) == f"{RANK_3} has died"
+    assert rank_0.news(SECONDS) == [f"{RANK_3} has died"]
     rank_0.tell("to nobody")
 
 
@@ -77,7 +77,8 @@ def test_what_was_told_before_the_end_is_heard(ends):
     rank_0, rank_3 = ends
     rank_3.tell(LEFT)
     rank_3.close()
-    assert rank_0.news(SECONDS) == LEFT
+    assert rank_0.news(SECONDS) == [LEFT]
+    assert rank_0.news(0) == []
 
 
 def test_a_connection_that_is_reset_is_a_death(listener):
@@ -85,7 +86,7 @@ def test_a_connection_that_is_reset_is_a_death(listener):
     rank_0 = Lifelines({ours[3]: RANK_3}, SECONDS)
     theirs[3].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     theirs[3].close()
-    assert rank_0.news(SECONDS) == f"{RANK_3} has died"
+    assert rank_0.news(SECONDS) == [f"{RANK_3} has died"]
     rank_0.close()
 
 
@@ -93,9 +94,9 @@ def test_news_may_come_in_pieces(listener):
     ours, theirs = connect(listener, [3])
     rank_0 = Lifelines({ours[3]: RANK_3}, SECONDS)
     theirs[3].sendall(b"le")
-    assert rank_0.news(0.1) is None
+    assert rank_0.news(0.1) == []
     theirs[3].sendall(b"ft\n")
-    assert rank_0.news(SECONDS) == LEFT
+    assert rank_0.news(SECONDS) == [LEFT]
     rank_0.close()
     theirs[3].close()
 

@@ -6,81 +6,93 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
+from tests.unit.store import watched_rank
 from tfhybrid.store.lifelines import LEFT
 
-ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 30
 
 
 class Ranks:
     """Two ranks of this host; the test is at the other end of their lifelines, as rank 9."""
 
-    def __init__(self, directory: str, *options: str) -> None:
+    def __init__(self, forkserver: ForkServerContext, directory: Path, fork: bool) -> None:
+        self._directory = directory
         self.lines: list[socket.socket] = []
-        self.processes: list[subprocess.Popen[str]] = []
+        self._orders: list = []
+        self.processes: list = []
         self.names: list[str] = []
         for rank in range(2):
             mine, its = socket.socketpair()
             mine.settimeout(SECONDS)
-            script = Path(__file__).with_name("watched_rank.py")
-            process = subprocess.Popen(
-                [sys.executable, script, directory, str(rank), "2", str(its.fileno()), *options],
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                pass_fds=[its.fileno()],
-                start_new_session=True,
+            orders, its_orders = forkserver.Pipe()
+            process = forkserver.Process(
+                target=watched_rank.run, args=(str(directory), rank, 2, its, its_orders, fork)
             )
+            process.start()
             its.close()
+            its_orders.close()
             self.processes.append(process)
             self.lines.append(mine)
-            pid = process.stdout.readline().strip()  # the leader's store is there before others
-            self.names.append(f"rank {rank} (pid {pid} on here)")
+            self._orders.append(orders)
+            self.names.append(watched_rank.name_of(rank, process.pid))
+            self.hear(rank)  # the leader's store is there before others
         for rank in range(2):
             self.go_on(rank)
-        for process in self.processes:
-            assert process.stdout.readline() == "watching\n"
+        for rank in range(2):
+            self.hear(rank)
+
+    def hear(self, rank: int) -> None:
+        assert self._orders[rank].poll(SECONDS)
+        self._orders[rank].recv()
 
     def go_on(self, rank: int) -> None:
-        self.processes[rank].stdin.write("\n")
-        self.processes[rank].stdin.flush()
+        self._orders[rank].send(None)
+
+    def send(self, rank: int, signal_: signal.Signals) -> None:
+        os.kill(self.processes[rank].pid, signal_)
+
+    def halt(self, rank: int) -> None:
+        """Returns when all its threads stand still."""
+        self.send(rank, signal.SIGSTOP)
+        threads = [*Path(f"/proc/{self.processes[rank].pid}/task").iterdir()]
+        while any("\nState:\tT" not in (thread / "status").read_text() for thread in threads):
+            time.sleep(0.001)
 
     def kill(self, rank: int) -> None:
-        self.processes[rank].kill()
-        self.processes[rank].wait()
+        self.send(rank, signal.SIGKILL)
+        self.processes[rank].join()
 
     def told(self, rank: int) -> str:
         """What the rank told rank 9."""
         return self.lines[rank].recv(4096).decode()
 
-    def end(self, rank: int) -> tuple[int, str]:
+    def end(self, rank: int) -> tuple[int | None, str]:
         """Waits for a rank's end; returns its exit status and what it logged."""
-        logged = self.processes[rank].stderr.read()
-        return self.processes[rank].wait(SECONDS), logged
+        self.processes[rank].join(SECONDS)
+        return self.processes[rank].exitcode, (self._directory / f"{rank}.log").read_text()
 
     def stop(self) -> None:
-        for process, line in zip(self.processes, self.lines, strict=True):
+        for process, orders, line in zip(self.processes, self._orders, self.lines, strict=True):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a forked child too
-            process.communicate()
+            process.join()
+            orders.close()
             line.close()
 
 
 @pytest.fixture
-def start(shm_directory: Path) -> Iterator:
+def start(forkserver, shm_directory: Path) -> Iterator:
     started = []
 
-    def start(*options: str) -> Ranks:
-        started.append(Ranks(str(shm_directory), *options))
+    def start(*, fork: bool = False) -> Ranks:
+        started.append(Ranks(forkserver, shm_directory, fork))
         return started[-1]
 
     yield start
@@ -88,14 +100,13 @@ def start(shm_directory: Path) -> Iterator:
         ranks.stop()
 
 
-@pytest.mark.parametrize("options", [[], ["fork"]], ids=["alone", "with-a-child-that-lives-on"])
-def test_a_killed_neighbour_is_named_and_told_and_ends_this_process(start, options):
-    ranks = start(*options)
+@pytest.mark.parametrize("fork", [False, True], ids=["alone", "with-a-child-that-lives-on"])
+def test_a_killed_neighbour_is_named_and_told_and_ends_this_process(start, fork):
+    ranks = start(fork=fork)
     ranks.kill(1)
     died = f"{ranks.names[1]} has died"
     assert ranks.told(0) == f"{died}\n"
-    assert ranks.processes[0].stderr.readline() == f"{died}. So {ranks.names[0]} ends too.\n"
-    assert ranks.processes[0].wait(SECONDS) == 1
+    assert ranks.end(0) == (1, f"{died}. So {ranks.names[0]} ends too.\n")
 
 
 def test_a_neighbour_that_leaves_is_no_death(start):
@@ -134,10 +145,10 @@ def test_once_a_rank_has_left_those_that_are_killed_are_no_news(start):
 def test_who_leaves_looks_around_once_more(start):
     """As a rank does whose collective fails before its watch has seen who died."""
     ranks = start()
-    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.halt(0)
     ranks.kill(1)
     ranks.go_on(0)
-    ranks.processes[0].send_signal(signal.SIGCONT)
+    ranks.send(0, signal.SIGCONT)
     assert ranks.told(0) == f"{ranks.names[1]} has died\n"
     assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
 
@@ -145,26 +156,26 @@ def test_who_leaves_looks_around_once_more(start):
 def test_of_what_comes_together_a_death_is_the_news(start):
     """A rank whose collective fails because another one died leaves."""
     ranks = start()
-    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.halt(0)
     ranks.lines[0].sendall(f"{LEFT}\n".encode())
     ranks.kill(1)
-    ranks.processes[0].send_signal(signal.SIGCONT)
+    ranks.send(0, signal.SIGCONT)
     assert ranks.told(0) == f"{ranks.names[1]} has died\n"
 
 
 def test_a_rank_that_is_terminated_looks_around_once_more(start):
     """As `horovodrun` does with all that are left, before their watches have seen who died."""
     ranks = start()
-    ranks.processes[0].send_signal(signal.SIGSTOP)
+    ranks.halt(0)
     ranks.kill(1)
-    ranks.processes[0].send_signal(signal.SIGTERM)
-    ranks.processes[0].send_signal(signal.SIGCONT)
+    ranks.send(0, signal.SIGTERM)
+    ranks.send(0, signal.SIGCONT)
     died = f"{ranks.names[1]} has died. So {ranks.names[0]} ends too.\n"
     assert ranks.end(0) == (-signal.SIGTERM, died)
 
 
 def test_a_rank_that_is_terminated_alone_is_named_by_the_others(start):
     ranks = start()
-    ranks.processes[1].terminate()
+    ranks.send(1, signal.SIGTERM)
     assert ranks.end(1) == (-signal.SIGTERM, "")
     assert ranks.told(0) == f"{ranks.names[1]} has died\n"

@@ -1,7 +1,4 @@
-"""A rank of a host with a store, a watch and no Horovod: told by standard input when to leave.
-
-watched_rank.py SHM_DIR LOCAL_RANK RANKS DESCRIPTOR [fork]
-"""
+"""A rank of a host with a store, a watch and no Horovod."""
 
 from __future__ import annotations
 
@@ -9,28 +6,39 @@ import logging
 import os
 import signal
 import socket
-import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 from tfhybrid.store import native
 from tfhybrid.store.lifelines import Lifelines
 from tfhybrid.store.watch import Watch
 
-directory, local_rank, ranks, descriptor, *options = sys.argv[1:]
-logging.basicConfig(format="%(message)s")
-name = f"rank {local_rank} (pid {os.getpid()} on here)"
-native.open_store(directory, "watched", int(local_rank), name, 7)
-sys.stdout.write(f"{os.getpid()}\n")
-sys.stdout.flush()
-sys.stdin.readline()  # until all have opened it
 
-if options == ["fork"] and os.fork() == 0:
-    while True:
-        signal.pause()
-neighbours = [rank for rank in range(int(ranks)) if rank != int(local_rank)]
-link = socket.socket(fileno=int(descriptor))
-watch = Watch(name, neighbours, Lifelines({link: "rank 9 (pid 9 on there)"}, 60))
-sys.stdout.write("watching\n")
-sys.stdout.flush()
-sys.stdin.readline()
-watch.leave()
-native.close_store()
+def name_of(rank: int, pid: int) -> str:
+    """Returns what the rank calls itself."""
+    return f"rank {rank} (pid {pid} on here)"
+
+
+def run(
+    directory: str, rank: int, ranks: int, link: socket.socket, test: Connection, fork: bool
+) -> None:
+    """Tells the test what it has done, and goes on when the test says so.
+
+    Logs into `DIRECTORY/RANK.log`. With `fork` it has a child that outlives it, and keeps open what
+    was open.
+    """
+    os.setsid()
+    logging.basicConfig(format="%(message)s", filename=Path(directory, f"{rank}.log"))
+    name = name_of(rank, os.getpid())
+    native.open_store(directory, "watched", rank, name, 7)
+    test.send("has opened the store")
+    test.recv()
+    if fork and os.fork() == 0:
+        while True:
+            signal.pause()
+    neighbours = [other for other in range(ranks) if other != rank]
+    watch = Watch(name, neighbours, Lifelines({link: "rank 9 (pid 9 on there)"}, 60))
+    test.send("is watching")
+    test.recv()
+    watch.leave()
+    native.close_store()
