@@ -16,7 +16,6 @@ from tests.integration.hosts import Hosts
 TRAINING = "tests/integration/jobs/training.py"
 ENDLESS = 10**9
 _PATIENCE_SECONDS = 240
-_END_SECONDS = 30  # far more than the watch needs, far less than Horovod's own limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +80,7 @@ class HostJob:
             )
             return found()
 
-    def wait_for_ends(self, seconds: float = _END_SECONDS) -> int:
+    def wait_for_ends(self, seconds: float) -> int:
         """Returns the exit status of horovodrun; fails the test if a process runs on."""
         deadline = time.monotonic() + seconds
         for pidfd in self._pidfds[: len(self.ranks)]:
