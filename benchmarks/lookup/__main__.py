@@ -128,8 +128,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--operations", nargs="+", choices=SIDES_OF, default=list(SIDES_OF))
     parser.add_argument("--name", default="lookup", help="name of the result file")
     arguments = parser.parse_args()
-    if arguments.rows < workload.KEYS:
-        parser.error(f"--rows is at least {workload.KEYS:,}, the keys of a call")
+    workload.check_rows(parser, arguments.rows)
     return arguments
 
 

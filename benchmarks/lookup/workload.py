@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterator
 
@@ -14,6 +15,12 @@ INITIAL_ACCUMULATOR = 0.1
 EPSILON = 1e-7
 
 _SEEDS = {"lookup": 1, "update": 2, "create": 3, "bags": 5, "bag_gradients": 6}
+
+
+def check_rows(parser: argparse.ArgumentParser, rows: int) -> None:
+    """Ends the program if a call cannot have `KEYS` different keys."""
+    if rows < KEYS:
+        parser.error(f"--rows is at least {KEYS:,}, the keys of a call. Received: {rows}")
 
 
 def fill(rows: int) -> Iterator[np.ndarray]:

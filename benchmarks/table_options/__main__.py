@@ -88,11 +88,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=[*VARIANTS])
     arguments = parser.parse_args()
-    if arguments.rows < workload.KEYS:
-        parser.error(
-            f"--rows is at least {workload.KEYS}, the different keys of a call. "
-            f"Received: {arguments.rows}"
-        )
+    workload.check_rows(parser, arguments.rows)
     tfhybrid.init()
     found = measure(**vars(arguments))
     table = Table("operation", "variant", "ms", "/ first", "p99 ms", box=box.SIMPLE)

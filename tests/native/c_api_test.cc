@@ -209,8 +209,8 @@ TEST_F(CApiTest, WhatBecameOfARankIsTold) {
   EXPECT_STREQ("rank 1", description);
 }
 
-// The exit status of a child that runs `body` and waits for its end.
-int StatusOf(const std::function<void()>& body) {
+// What waitpid() says of a child that runs `body` and then waits for its end.
+int WaitStatusOf(const std::function<void()>& body) {
   const pid_t child = fork();
   if (child == 0) {
     body();
@@ -227,13 +227,13 @@ void ExpectEndedBySigterm(int status) {
 }
 
 TEST_F(CApiTest, ProcessThatDoesNotEndIsEnded) {
-  const int status = StatusOf([] { tfhybrid_exit_after(20); });
+  const int status = WaitStatusOf([] { tfhybrid_exit_after(20); });
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(1, WEXITSTATUS(status));
 }
 
 TEST_F(CApiTest, ProcessLingersAfterSigterm) {
-  ExpectEndedBySigterm(StatusOf([] {
+  ExpectEndedBySigterm(WaitStatusOf([] {
     tfhybrid_linger_after_sigterm(1);
     if (tfhybrid_is_lingering()) _exit(1);
     raise(SIGTERM);
@@ -242,7 +242,7 @@ TEST_F(CApiTest, ProcessLingersAfterSigterm) {
 }
 
 TEST_F(CApiTest, SecondSigtermEndsAtOnce) {
-  ExpectEndedBySigterm(StatusOf([] {
+  ExpectEndedBySigterm(WaitStatusOf([] {
     tfhybrid_linger_after_sigterm(1'000'000);
     raise(SIGTERM);
     raise(SIGTERM);
@@ -250,7 +250,7 @@ TEST_F(CApiTest, SecondSigtermEndsAtOnce) {
 }
 
 TEST_F(CApiTest, SigtermIsGivenBack) {
-  ExpectEndedBySigterm(StatusOf([] {
+  ExpectEndedBySigterm(WaitStatusOf([] {
     for (int time = 0; time < 2; ++time) {
       tfhybrid_linger_after_sigterm(1'000'000);
       tfhybrid_linger_after_sigterm(0);
@@ -262,35 +262,33 @@ TEST_F(CApiTest, SigtermIsGivenBack) {
 #ifndef __SANITIZE_THREAD__  // it delivers no signals to a child of a process with threads
 
 TEST_F(CApiTest, ForkedChildDoesNotLinger) {
-  EXPECT_EQ(0, StatusOf([] {
-              tfhybrid_linger_after_sigterm(1'000'000);
-              ExpectEndedBySigterm(StatusOf([] { raise(SIGTERM); }));
-              _exit(testing::Test::HasFailure());
-            }));
+  RunInChild([] {
+    tfhybrid_linger_after_sigterm(1'000'000);
+    ExpectEndedBySigterm(WaitStatusOf([] { raise(SIGTERM); }));
+  });
 }
 
 TEST_F(CApiTest, ForkedChildLingersIfItAsks) {
-  EXPECT_EQ(0, StatusOf([] {
-              tfhybrid_linger_after_sigterm(1'000'000);
-              ExpectEndedBySigterm(StatusOf([] {
-                tfhybrid_linger_after_sigterm(1);
-                raise(SIGTERM);
-                if (!tfhybrid_is_lingering()) _exit(2);
-              }));
-              _exit(testing::Test::HasFailure());
-            }));
+  RunInChild([] {
+    tfhybrid_linger_after_sigterm(1'000'000);
+    ExpectEndedBySigterm(WaitStatusOf([] {
+      tfhybrid_linger_after_sigterm(1);
+      raise(SIGTERM);
+      if (!tfhybrid_is_lingering()) _exit(2);
+    }));
+  });
 }
 
 #endif  // __SANITIZE_THREAD__
 
 TEST_F(CApiTest, SigtermThatTheProgramHandlesIsLeftAlone) {
-  EXPECT_EQ(0, StatusOf([] {
-              signal(SIGTERM, SIG_IGN);
-              tfhybrid_linger_after_sigterm(1);
-              tfhybrid_linger_after_sigterm(0);
-              raise(SIGTERM);
-              _exit(tfhybrid_is_lingering());
-            }));
+  RunInChild([] {
+    signal(SIGTERM, SIG_IGN);
+    tfhybrid_linger_after_sigterm(1);
+    tfhybrid_linger_after_sigterm(0);
+    raise(SIGTERM);
+    EXPECT_FALSE(tfhybrid_is_lingering());
+  });
 }
 
 TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {

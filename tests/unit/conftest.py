@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Iterator
-from multiprocessing.context import ForkServerContext
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 import pytest
 
@@ -33,12 +34,24 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TFHYBRID_SHM_DIR"] = directory.name
 
 
-@pytest.fixture(scope="session")
-def forkserver() -> ForkServerContext:
-    """Starts processes that have imported TensorFlow already, which takes longer than most tests.
+Start = Callable[..., tuple[BaseProcess, Connection]]
 
-    They end without running `atexit`: a job that is not shut down counts as one that died.
+
+@pytest.fixture(scope="session")
+def start_forked() -> Start:
+    """Starts `run(connection, *arguments)` in a process that has imported TensorFlow already.
+
+    Importing takes longer than most tests. The process ends without running `atexit`: a job that is
+    not shut down counts as one that died. Returns it, and the connection's other end.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.unit.store.watched_rank", "tests.unit.cli.stepping_job"])
-    return context
+
+    def start(run: Callable[..., None], *arguments: object) -> tuple[BaseProcess, Connection]:
+        ours, its = context.Pipe()
+        process = context.Process(target=run, args=(its, *arguments))
+        process.start()
+        its.close()
+        return process, ours
+
+    return start

@@ -102,11 +102,11 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        last = False
-        while self._news is None and not self._stopping.is_set() and not last:
-            # Ranks that get SIGTERM together have all looked before the first of them ends.
-            last = native.is_lingering()
+        while self._news is None and not self._stopping.is_set():
+            terminated = native.is_lingering()
             self._look(POLL_SECONDS)
+            if terminated:
+                return  # ranks that get SIGTERM together have all looked before the first one ends
 
     def _look(self, seconds: float) -> None:
         news = self._seen(seconds)

@@ -16,7 +16,7 @@ TABLES = {
 }
 
 
-def run(shm_directory: str, test: Connection) -> None:
+def run(test: Connection, shm_directory: str) -> None:
     """Trains step by step, and tells the test; never ends by itself."""
     os.environ["TFHYBRID_SHM_DIR"] = shm_directory
     tfhybrid.init("seen")

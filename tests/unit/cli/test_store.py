@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from tests.unit.cli import stepping_job
+from tests.unit.conftest import Start
 from tfhybrid.cli.main import app
 
 
 class RunningJob:
     """A process that does a step whenever it is told to."""
 
-    def __init__(self, forkserver: ForkServerContext, shm_directory: Path) -> None:
-        self._connection, its = forkserver.Pipe()
-        arguments = (str(shm_directory), its)
-        self._process = forkserver.Process(target=stepping_job.run, args=arguments)
-        self._process.start()
-        its.close()
+    def __init__(self, start: Start, shm_directory: Path) -> None:
+        self._process, self._connection = start(stepping_job.run, str(shm_directory))
         self.pid = self._process.pid
 
     def train(self, steps: int) -> None:
@@ -36,8 +32,8 @@ class RunningJob:
 
 
 @pytest.fixture
-def job(forkserver: ForkServerContext, shm_directory: Path) -> Iterator[RunningJob]:
-    running = RunningJob(forkserver, shm_directory)
+def job(start_forked: Start, shm_directory: Path) -> Iterator[RunningJob]:
+    running = RunningJob(start_forked, shm_directory)
     running.train(5)
     yield running
     running.kill()

@@ -8,11 +8,13 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from multiprocessing.context import ForkServerContext
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
+from tests.unit.conftest import Start
 from tests.unit.store import watched_rank
 from tfhybrid.store.lifelines import LEFT
 
@@ -22,22 +24,17 @@ SECONDS = 30
 class Ranks:
     """Two ranks of this host; the test is at the other end of their lifelines, as rank 9."""
 
-    def __init__(self, forkserver: ForkServerContext, directory: Path, fork: bool) -> None:
+    def __init__(self, start: Start, directory: Path, fork: bool) -> None:
         self._directory = directory
         self.lines: list[socket.socket] = []
-        self._orders: list = []
-        self.processes: list = []
+        self._orders: list[Connection] = []
+        self.processes: list[BaseProcess] = []
         self.names: list[str] = []
         for rank in range(2):
             mine, its = socket.socketpair()
             mine.settimeout(SECONDS)
-            orders, its_orders = forkserver.Pipe()
-            process = forkserver.Process(
-                target=watched_rank.run, args=(str(directory), rank, 2, its, its_orders, fork)
-            )
-            process.start()
+            process, orders = start(watched_rank.run, str(directory), rank, 2, its, fork)
             its.close()
-            its_orders.close()
             self.processes.append(process)
             self.lines.append(mine)
             self._orders.append(orders)
@@ -88,11 +85,11 @@ class Ranks:
 
 
 @pytest.fixture
-def start(forkserver, shm_directory: Path) -> Iterator:
+def start(start_forked, shm_directory: Path) -> Iterator:
     started = []
 
     def start(*, fork: bool = False) -> Ranks:
-        started.append(Ranks(forkserver, shm_directory, fork))
+        started.append(Ranks(start_forked, shm_directory, fork))
         return started[-1]
 
     yield start

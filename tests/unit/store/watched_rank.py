@@ -20,7 +20,7 @@ def name_of(rank: int, pid: int) -> str:
 
 
 def run(
-    directory: str, rank: int, ranks: int, link: socket.socket, test: Connection, fork: bool
+    test: Connection, directory: str, rank: int, ranks: int, link: socket.socket, fork: bool
 ) -> None:
     """Tells the test what it has done, and goes on when the test says so.
 
