@@ -18,6 +18,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 LIBRARIES = ("libtfhybrid_core.so", "libtfhybrid_ops.so")
 BUILD_INFO = "_build_info.json"
+ABI = "_GLIBCXX_USE_CXX11_ABI=1"
 
 ASK_TENSORFLOW = """
 import json, tensorflow as tf
@@ -67,6 +68,12 @@ def require_tools() -> None:
         )
 
 
+def require_abi(version: str, definitions: list[str]) -> None:
+    """Exits with one sentence where TensorFlow has not the C++11 ABI, as custom_ops/ has."""
+    if ABI not in definitions:
+        sys.exit(f"tfhybrid wants a TensorFlow compiled with {ABI}. Received: {version}, {definitions}")
+
+
 def framework_library(tensorflow: dict) -> str:
     """Returns the path that TensorFlow's link flag `-l:libtensorflow_framework.so.N` means."""
     name = next(flag[3:] for flag in tensorflow["link_flags"] if flag.startswith("-l:"))
@@ -81,9 +88,11 @@ class BuildNative(build_ext):
         require_tools()
         tensorflow = ask_tensorflow()
         definitions = [f[2:] for f in tensorflow["compile_flags"] if f.startswith("-D")]
+        require_abi(tensorflow["version"], definitions)
         output = self.output_directory()
         output.mkdir(parents=True, exist_ok=True)
-        build = ROOT / "build" / ("ops" if self.inplace else "wheel")
+        # One for all: a wheel is made of what is compiled already, and links it anew.
+        build = ROOT / "build" / "ops"
         subprocess.check_call(
             [
                 *("cmake", "-S", ROOT / "custom_ops", "-B", build, "-Wno-dev"),

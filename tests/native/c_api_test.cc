@@ -18,7 +18,7 @@
 #include "shm/child_process.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::c_api_test {
 namespace {
 
 constexpr int kTimeoutMs = 30000;
@@ -310,4 +310,4 @@ TEST_F(CApiTest, PureFunctionsNeedNoStore) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::c_api_test

@@ -20,6 +20,9 @@
 
 namespace tfhybrid {
 
+// Keys that make a share of their own worth while.
+constexpr int64_t kUnitKeys = 16384;
+
 // What one rank, or one host for all of its ranks, brings for a table. REQUIRES: its keys are
 // distinct.
 struct RankGradients {

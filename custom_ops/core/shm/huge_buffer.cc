@@ -5,18 +5,13 @@
 #include <new>
 
 namespace tfhybrid {
-namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;
-
-}  // namespace
-
-HugeBuffer::HugeBuffer(int64_t bytes) : mapped_bytes_(bytes + kHugePage) {
+HugeBuffer::HugeBuffer(int64_t bytes) : mapped_bytes_(bytes + static_cast<int64_t>(kHugePage)) {
   void* const mapping = mmap(nullptr, static_cast<size_t>(mapped_bytes_), PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping == MAP_FAILED) throw std::bad_alloc();
   mapping_ = static_cast<char*>(mapping);
-  const auto past = static_cast<int64_t>(reinterpret_cast<uintptr_t>(mapping_) % kHugePage);
+  const size_t past = reinterpret_cast<uintptr_t>(mapping_) % kHugePage;
   data_ = mapping_ + (kHugePage - past) % kHugePage;
   madvise(data_, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // a kernel without them refuses
 }

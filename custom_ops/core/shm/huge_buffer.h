@@ -5,9 +5,12 @@
 #ifndef TFHYBRID_CORE_SHM_HUGE_BUFFER_H_
 #define TFHYBRID_CORE_SHM_HUGE_BUFFER_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tfhybrid {
+
+constexpr size_t kHugePage = size_t{2} << 20;
 
 class HugeBuffer {
  public:

@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/shm/huge_buffer.h"
 #include "core/shm/numa.h"
 
 namespace tfhybrid {
@@ -92,7 +93,6 @@ constexpr int kCollapse = MADV_COLLAPSE;
 #else
 constexpr int kCollapse = 25;
 #endif
-constexpr size_t kHugePage = size_t{1} << 21;
 constexpr size_t kPage = 4096;
 
 // Maps a file at an address where the kernel can map huge pages, if it is large enough for one.

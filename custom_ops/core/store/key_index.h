@@ -38,6 +38,9 @@
 
 namespace tfhybrid {
 
+// How far ahead of the key in hand the home buckets of the next ones are fetched.
+constexpr int64_t kSlotsAhead = 8;
+
 struct IndexSlot {
   int64_t key;
   uint64_t row_plus_one;

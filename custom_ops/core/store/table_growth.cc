@@ -22,7 +22,6 @@ namespace {
 constexpr int64_t kWorthAThread = int64_t{1} << 20;
 // An index in the making is adopted when it is this close to the last row.
 constexpr int64_t kCaughtUp = 4096;
-constexpr int64_t kPrefetchDistance = 8;
 
 template <typename T>
 bool Ready(const std::future<T>& future) {
@@ -166,8 +165,8 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
     const int64_t count =
         std::min(locator_.ChunkRows(place.chunk) - place.offset, end - made->rows);
     for (int64_t i = 0; i < count; ++i) {
-      if (i + kPrefetchDistance < count) {
-        made->index.Fetch(__atomic_load_n(&keys[i + kPrefetchDistance], __ATOMIC_RELAXED));
+      if (i + kSlotsAhead < count) {
+        made->index.Fetch(__atomic_load_n(&keys[i + kSlotsAhead], __ATOMIC_RELAXED));
       }
       const int64_t key = __atomic_load_n(&keys[i], __ATOMIC_RELAXED);
       if (may_move) {

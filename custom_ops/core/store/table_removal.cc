@@ -14,7 +14,7 @@
 namespace tfhybrid {
 namespace {
 
-constexpr size_t kPrefetchDistance = 16;
+constexpr size_t kRemovedAhead = 16;
 
 // A frequency and the step that it is of, stored at once.
 using CountWord = uint64_t __attribute__((may_alias));
@@ -48,8 +48,8 @@ std::vector<int64_t> TableWriter::FindExpired(const Moment& now, double decay) c
                     [&](int64_t key, int64_t row) { found.push_back({key, row, {}}); });
   const bool by_norm = policy().min_norm > 0.0;
   for (size_t i = 0; i < found.size(); ++i) {
-    if (i + kPrefetchDistance < found.size()) {
-      const TableRow ahead = Row(found[i + kPrefetchDistance].row);
+    if (i + kRemovedAhead < found.size()) {
+      const TableRow ahead = Row(found[i + kRemovedAhead].row);
       __builtin_prefetch(ahead.history);
       if (by_norm) PrefetchFloats(ahead.embedding, ahead.dim);
     }
@@ -74,9 +74,9 @@ std::vector<int64_t> TableWriter::FindExpired(const Moment& now, double decay) c
 void TableWriter::Remove(std::vector<int64_t> rows) {
   std::sort(rows.begin(), rows.end(), std::greater<>());
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (i + kPrefetchDistance < rows.size()) {
-      FetchRow(rows[i + kPrefetchDistance]);
-      index_.Fetch(KeyOf(rows[i + kPrefetchDistance]));
+    if (i + kRemovedAhead < rows.size()) {
+      FetchRow(rows[i + kRemovedAhead]);
+      index_.Fetch(KeyOf(rows[i + kRemovedAhead]));
     }
     RemoveRow(rows[i]);
   }

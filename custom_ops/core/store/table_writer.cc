@@ -19,8 +19,6 @@ constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 constexpr int64_t kMaxDim = int64_t{1} << 16;
 constexpr int kFirstChunkLog2 = 6;
 constexpr int64_t kFirstIndexSlots = 128;
-// How far ahead of the row in hand the next ones are fetched when an optimizer runs.
-constexpr int64_t kPrefetchDistance = 8;
 constexpr int64_t kInitialiseCostNs = 100;
 // Below it, decay() is multiplied by its inverse. Powers of two, so that no bit is lost, and far
 // enough from the ends of float that embeddings neither overflow nor vanish.
@@ -201,8 +199,8 @@ void TableWriter::AddRows(int64_t count) {
 void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
   const auto count = static_cast<int64_t>(set->missing.size());
   for (int64_t i = 0; i < count; ++i) {
-    if (i + kPrefetchDistance < count) {
-      index_.Fetch(keys[set->missing[static_cast<size_t>(i + kPrefetchDistance)]]);
+    if (i + kSlotsAhead < count) {
+      index_.Fetch(keys[set->missing[static_cast<size_t>(i + kSlotsAhead)]]);
     }
     const int64_t position = set->missing[static_cast<size_t>(i)];
     index_freed_ += index_.Insert(keys[position], first + i);

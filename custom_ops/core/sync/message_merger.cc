@@ -8,11 +8,9 @@
 namespace tfhybrid {
 namespace {
 
-// Keys that make a unit of their own worth while.
-constexpr int64_t kUnitKeys = 16384;
 // Rough costs in nanoseconds, for the size of the pieces that threads take.
-constexpr int64_t kMergeCostNs = 40;
-constexpr int64_t kSumCostNs = 30;
+constexpr int64_t kHostMergeCostNs = 40;
+constexpr int64_t kHostSumCostNs = 30;
 
 }  // namespace
 
@@ -21,7 +19,7 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
                           const ParallelFor& parallel_for) {
   Plan(schema, messages);
   const auto count = static_cast<int64_t>(units_.size());
-  parallel_for(count, kMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
+  parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       Unit& unit = units_[static_cast<size_t>(u)];
       std::vector<RankGradients> ranks;
@@ -86,7 +84,7 @@ void MessageMerger::Count(size_t tables, int64_t owners) {
 void MessageMerger::Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& shares,
                          const ParallelFor& parallel_for) const {
   const auto count = static_cast<int64_t>(units_.size());
-  parallel_for(count, kSumCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
+  parallel_for(count, kHostSumCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (auto u = static_cast<size_t>(begin); u < static_cast<size_t>(end); ++u) {
       FillUnit(units_[u], schema.dims[units_[u].table], shares);
     }

@@ -8,8 +8,6 @@
 namespace tfhybrid {
 namespace {
 
-// Keys that make a unit of their own worth while.
-constexpr int64_t kUnitKeys = 16384;
 // Rough costs in nanoseconds, for the size of the pieces that threads take.
 constexpr int64_t kMergeCostNs = 60;
 constexpr int64_t kInitialiseCostNs = 100;
@@ -17,7 +15,7 @@ constexpr int64_t kIndexCostNs = 60;
 constexpr int64_t kApplyCostNs = 80;
 constexpr int64_t kSettleCostNs = 100'000;
 // How far ahead of the row in hand the next ones are fetched.
-constexpr int64_t kPrefetchDistance = 8;
+constexpr int64_t kRowsAhead = 8;
 
 // For the sum of a key's gradients, and what it is changed into.
 int64_t ScratchFloats(int64_t dim) { return MergedKeys::ScratchFloats(dim) + dim; }
@@ -439,7 +437,7 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
     const bool plain = update.IsPlain();
     const Moment& now = starts_[unit.table].moment;
     for (int64_t i = first; i < last; ++i) {
-      const auto ahead = static_cast<size_t>(std::min(i + kPrefetchDistance, last - 1));
+      const auto ahead = static_cast<size_t>(std::min(i + kRowsAhead, last - 1));
       if (unit.rows.rows[ahead] != KeyIndex::kMissing) table.FetchRow(unit.rows.rows[ahead]);
       const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
       if (number == KeyIndex::kMissing) {

@@ -13,7 +13,7 @@
 
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::record_file_test {
 namespace {
 
 constexpr int64_t kDim = 4;
@@ -161,4 +161,4 @@ TEST_F(RecordFileTest, MissingFileIsNotFound) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::record_file_test

@@ -18,7 +18,7 @@
 #include "store/segment_files.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::table_file_test {
 namespace {
 
 constexpr int64_t kDim = 4096;  // so that a full chunk has but 2,048 rows
@@ -123,4 +123,4 @@ TEST_F(TableFileTest, FileThatIsNotCompleteIsRemoved) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::table_file_test

@@ -8,7 +8,7 @@
 
 #include "core/compute/gradient_sum.h"
 
-namespace tfhybrid {
+namespace tfhybrid::bags_test {
 namespace {
 
 constexpr float kElsewhere = 1e30f;  // between the embeddings: nobody may write there
@@ -153,4 +153,4 @@ TEST(ParseCombinerTest, NamesAreThoseOfTensorFlow) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::bags_test

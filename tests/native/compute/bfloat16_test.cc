@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::bfloat16_test {
 namespace {
 
 float FromBits(uint32_t bits) {
@@ -62,4 +62,4 @@ TEST(Bfloat16Test, AnyLengthAndValueIsWithinHalfAStep) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::bfloat16_test

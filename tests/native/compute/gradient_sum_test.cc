@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::gradient_sum_test {
 namespace {
 
 constexpr float kElsewhere = 1e30f;  // between the rows: nobody may add it
@@ -106,4 +106,4 @@ TEST(GradientSumTest, LoneGradientKeepsItsBits) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::gradient_sum_test

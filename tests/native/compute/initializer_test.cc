@@ -11,7 +11,7 @@
 
 #include "core/util/hash.h"
 
-namespace tfhybrid {
+namespace tfhybrid::initializer_test {
 namespace {
 
 constexpr uint64_t kSeed = 42;
@@ -246,4 +246,4 @@ TEST(ValidateInitializerTest, RefusesWhatCanNeverWork) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::initializer_test

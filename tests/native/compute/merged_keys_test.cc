@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::merged_keys_test {
 namespace {
 
 // What a rank brings, and owns.
@@ -146,4 +146,4 @@ TEST(MergedKeysTest, NoRankHasKeys) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::merged_keys_test

@@ -13,7 +13,7 @@
 
 #include "compute/optimizer_configs.h"
 
-namespace tfhybrid {
+namespace tfhybrid::optimizer_test {
 namespace {
 
 constexpr float kLearningRate = 0.05f;
@@ -306,4 +306,4 @@ TEST(ValidateOptimizerTest, RefusesWhatCanNeverWork) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::optimizer_test

@@ -9,7 +9,7 @@
 
 #include "shm/status_asserts.h"
 
-namespace tfhybrid {
+namespace tfhybrid::row_policy_test {
 namespace {
 
 constexpr int64_t kMaxTime = std::numeric_limits<int64_t>::max();
@@ -146,4 +146,4 @@ TEST(RowPolicyTest, ValidateRefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::row_policy_test

@@ -11,7 +11,7 @@
 #include "compute/optimizer_configs.h"
 #include "shm/status_asserts.h"
 
-namespace tfhybrid {
+namespace tfhybrid::row_update_test {
 namespace {
 
 constexpr float kScale = 0.5f;
@@ -128,4 +128,4 @@ TEST(ParseClippingTest, KnowsFour) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::row_update_test

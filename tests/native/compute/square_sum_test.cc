@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::square_sum_test {
 namespace {
 
 // Of all sizes that a float can have.
@@ -67,4 +67,4 @@ TEST(SquareSumTest, EndsOfTheRange) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::square_sum_test

@@ -25,7 +25,7 @@
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::golden_store_test {
 namespace {
 
 const std::string& KeptIn() {
@@ -163,4 +163,4 @@ TEST_F(GoldenStoreTest, IsTakenOverAsAWhole) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::golden_store_test

@@ -12,7 +12,7 @@
 #include "core/util/crc32c.h"
 #include "core/util/hash.h"
 
-namespace tfhybrid {
+namespace tfhybrid::golden_values_test {
 namespace {
 
 const std::vector<int64_t> kKeys = {
@@ -73,4 +73,4 @@ TEST(GoldenValuesTest, SignaturesOfMessages) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::golden_values_test

@@ -17,7 +17,7 @@
 
 #include "compute/optimizer_configs.h"
 
-namespace tfhybrid {
+namespace tfhybrid::kernels_test {
 namespace {
 
 constexpr int64_t kMaxDim = 67;
@@ -224,4 +224,4 @@ TEST_P(KernelsTest, Bags) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::kernels_test

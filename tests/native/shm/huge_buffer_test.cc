@@ -6,7 +6,7 @@
 #include <cstring>
 #include <new>
 
-namespace tfhybrid {
+namespace tfhybrid::huge_buffer_test {
 namespace {
 
 TEST(HugeBufferTest, AllOfItIsThereAlignedAndZero) {
@@ -26,4 +26,4 @@ TEST(HugeBufferTest, MoreThanThereIsThrows) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::huge_buffer_test

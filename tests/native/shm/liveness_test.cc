@@ -19,7 +19,7 @@
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::liveness_test {
 namespace {
 
 class LivenessTest : public testing::Test {
@@ -197,4 +197,4 @@ TEST_F(LivenessTest, HostMutexReportsAMissingDirectory) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::liveness_test

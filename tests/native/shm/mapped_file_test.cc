@@ -19,7 +19,7 @@
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::mapped_file_test {
 namespace {
 
 constexpr int64_t kBytes = 3 * 4096;
@@ -213,4 +213,4 @@ TEST_F(MappedFileTest, SignalsDoNotStopAReservation) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::mapped_file_test

@@ -10,7 +10,7 @@
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::numa_test {
 namespace {
 
 using Nodes = std::vector<uint64_t>;
@@ -39,4 +39,4 @@ TEST(NumaTest, KernelTakesTheNodesThatThereAre) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::numa_test

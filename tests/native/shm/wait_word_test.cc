@@ -12,7 +12,7 @@
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::wait_word_test {
 namespace {
 
 using std::chrono::seconds;
@@ -94,4 +94,4 @@ TEST_F(WaitWordTest, CarryIntoTheHighHalfIsSeen) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::wait_word_test

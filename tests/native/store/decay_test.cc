@@ -10,7 +10,7 @@
 #include "core/compute/row_update.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::decay_test {
 namespace {
 
 class DecayTest : public TableFixture {
@@ -133,4 +133,4 @@ TEST_F(DecayTest, NextLeaderFindsTheDecay) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::decay_test

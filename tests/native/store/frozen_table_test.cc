@@ -13,7 +13,7 @@
 
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::frozen_table_test {
 namespace {
 
 constexpr int64_t kDim = 4096;       // so that a full chunk has but 2,048 rows
@@ -270,4 +270,4 @@ TEST_F(FrozenTableTest, EmptyTableIsFrozenToo) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::frozen_table_test

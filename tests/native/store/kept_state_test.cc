@@ -13,7 +13,7 @@
 #include "shm/temporary_directory.h"
 #include "store/segment_files.h"
 
-namespace tfhybrid {
+namespace tfhybrid::kept_state_test {
 namespace {
 
 constexpr uint64_t kToken = 5;
@@ -145,4 +145,4 @@ TEST_F(KeptStateTest, AnotherFileIsRefused) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::kept_state_test

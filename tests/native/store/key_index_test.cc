@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::key_index_test {
 namespace {
 
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
@@ -277,4 +277,4 @@ TEST(KeyIndexTest, ReadersSeeOnlyCompleteSlotsWhileTheWriterInserts) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::key_index_test

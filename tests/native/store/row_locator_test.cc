@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace tfhybrid {
+namespace tfhybrid::row_locator_test {
 namespace {
 
 // Every row of a chunk, chunk after chunk, is the next row: a bijection, and Capacity agrees with
@@ -44,4 +44,4 @@ TEST(RowLocatorTest, SizesAre64Bit) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::row_locator_test

@@ -16,7 +16,7 @@
 #include "store/segment_files.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::segment_test {
 namespace {
 
 constexpr int64_t kRows = 200;
@@ -207,4 +207,4 @@ TEST_F(SegmentTest, CountersThatPromiseTooMuchDoNotCrash) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::segment_test

@@ -16,7 +16,7 @@
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::store_test {
 namespace {
 
 constexpr int kTimeoutMs = 30000;
@@ -310,4 +310,4 @@ TEST_F(StoreTest, FiveHundredSmallTablesReserveLittle) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::store_test

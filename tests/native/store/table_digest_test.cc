@@ -9,7 +9,7 @@
 
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::table_digest_test {
 namespace {
 
 class TableDigestTest : public TableFixture {
@@ -62,4 +62,4 @@ TEST_F(TableDigestTest, ChangesWithKeyEmbeddingAndState) {
 TEST_F(TableDigestTest, OfAnEmptyTableIsZero) { EXPECT_EQ(0u, Digest(Table("a", {}).get())); }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::table_digest_test

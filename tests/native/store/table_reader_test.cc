@@ -11,7 +11,7 @@
 #include "core/shm/mapped_file.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::table_reader_test {
 namespace {
 
 using TableReaderTest = TableFixture;
@@ -165,4 +165,4 @@ TEST_F(TableReaderTest, MissingTableIsNotFound) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::table_reader_test

@@ -20,7 +20,7 @@
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::table_writer_test {
 namespace {
 
 using TableWriterTest = TableFixture;
@@ -372,4 +372,4 @@ TEST_F(TableWriterTest, ReadersNeverSeeAForeignRowWhileTheTableGrows) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::table_writer_test

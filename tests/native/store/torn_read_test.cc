@@ -18,7 +18,7 @@
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::torn_read_test {
 namespace {
 
 constexpr int64_t kDim = 16;
@@ -123,4 +123,4 @@ TEST_F(TornReadTest, AnotherProcessReadsWholeRows) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::torn_read_test

@@ -19,7 +19,7 @@
 #include "store/segment_files.h"
 #include "sync/recovery_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::any_instant_test {
 namespace {
 
 // The files of a store in shared memory, as they are, and as they were when last looked at.
@@ -135,4 +135,4 @@ TEST_F(AnyInstantTest, SoIsOneThatAdmitsAndEvicts) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::any_instant_test

@@ -12,7 +12,7 @@
 #include "store/segment_files.h"
 #include "sync/recovery_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::damaged_update_test {
 namespace {
 
 constexpr size_t kMailboxConstants = offsetof(MailboxSegment, failed);
@@ -150,4 +150,4 @@ TEST_F(DamagedUpdateTest, MissingFiles) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::damaged_update_test

@@ -10,7 +10,7 @@
 
 #include "sync/recovery_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::forgetting_test {
 namespace {
 
 class ForgettingTest : public RecoveryTest {
@@ -148,4 +148,4 @@ TEST_F(ForgettingTest, FreedSlotsAreUsedAgain) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::forgetting_test

@@ -11,7 +11,7 @@
 
 #include "shm/status_asserts.h"
 
-namespace tfhybrid {
+namespace tfhybrid::gradient_message_test {
 namespace {
 
 const MessageSchema kSchema = {{"user", "item"}, {3, 2}};
@@ -208,4 +208,4 @@ TEST(GradientMessageTest, RandomDamageNeverLeavesTheWords) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::gradient_message_test

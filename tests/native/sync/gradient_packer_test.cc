@@ -12,7 +12,7 @@
 
 #include "shm/status_asserts.h"
 
-namespace tfhybrid {
+namespace tfhybrid::gradient_packer_test {
 namespace {
 
 // Each table on a thread of its own.
@@ -130,4 +130,4 @@ TEST_F(GradientPackerTest, NothingToSayIsAMessage) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::gradient_packer_test

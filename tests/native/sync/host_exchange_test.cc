@@ -17,7 +17,7 @@
 #include "shm/temporary_directory.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::host_exchange_test {
 namespace {
 
 const MessageSchema kSchema = {{"user", "item"}, {3, 2}};
@@ -323,4 +323,4 @@ TEST_F(HostExchangeTest, StatsTellWhatTravelled) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::host_exchange_test

@@ -13,7 +13,7 @@
 #include "shm/temporary_directory.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::host_update_test {
 namespace {
 
 // One table of dim 2 whose rows start at zero, and an update of two ranks that sums.
@@ -210,4 +210,4 @@ TEST_F(HostUpdateTest, UpdatesHaveNamesAndEndWithTheirStore) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::host_update_test

@@ -9,7 +9,7 @@
 
 #include "sync/recovery_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::interrupted_table_test {
 namespace {
 
 class InterruptedTableTest : public RecoveryTest {
@@ -115,4 +115,4 @@ TEST_F(InterruptedTableTest, TableIsThereOrCanBeMade) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::interrupted_table_test

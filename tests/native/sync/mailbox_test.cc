@@ -13,7 +13,7 @@
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 
-namespace tfhybrid {
+namespace tfhybrid::mailbox_test {
 namespace {
 
 constexpr uint64_t kToken = 21;
@@ -176,4 +176,4 @@ TEST_F(MailboxTest, FullTmpfsIsAnErrorAndTheMailboxStaysUsable) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::mailbox_test

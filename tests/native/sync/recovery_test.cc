@@ -7,7 +7,7 @@
 
 #include "sync/recovery_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::recovery_test {
 namespace {
 
 class KilledUpdateTest : public RecoveryTest {
@@ -147,4 +147,4 @@ TEST(RecoverStoreTest, LivingJobIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::recovery_test

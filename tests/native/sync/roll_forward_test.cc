@@ -9,7 +9,7 @@
 
 #include "sync/recovery_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::roll_forward_test {
 namespace {
 
 constexpr uint64_t kVersion = 3;
@@ -150,4 +150,4 @@ TEST_F(RollForwardTest, KilledAtAnyPointItIsTriedAgain) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::roll_forward_test

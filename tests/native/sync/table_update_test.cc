@@ -13,7 +13,7 @@
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
 
-namespace tfhybrid {
+namespace tfhybrid::table_update_test {
 namespace {
 
 using Ranks = std::vector<std::vector<std::pair<int64_t, float>>>;  // per rank: key and gradient
@@ -311,4 +311,4 @@ TEST_F(TableUpdateTest, ReductionsHaveNames) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::table_update_test

@@ -11,7 +11,7 @@
 #include "shm/temporary_directory.h"
 #include "store/segment_files.h"
 
-namespace tfhybrid {
+namespace tfhybrid::update_journal_test {
 namespace {
 
 constexpr uint64_t kToken = 33;
@@ -209,4 +209,4 @@ TEST_F(UpdateJournalTest, JournalCutShortIsRefused) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::update_journal_test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::crc32c_test {
 namespace {
 
 std::vector<unsigned char> Bytes(int count) {
@@ -68,4 +68,4 @@ TEST(Crc32cTest, AnyFlippedBitShows) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::crc32c_test

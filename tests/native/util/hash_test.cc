@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <unordered_set>
 
-namespace tfhybrid {
+namespace tfhybrid::hash_test {
 namespace {
 
 // A change here breaks every exported model and checkpoint: it has to be a decision.
@@ -42,4 +42,4 @@ TEST(Mix64Test, ConsecutiveKeysDoNotCollideAndSpread) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::hash_test

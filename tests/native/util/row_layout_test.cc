@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::row_layout_test {
 namespace {
 
 // Where row `row` of a layout starts, counted step by step.
@@ -70,4 +70,4 @@ TEST(RowCursorTest, ReadsConstantFloats) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::row_layout_test

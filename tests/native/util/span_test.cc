@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace tfhybrid {
+namespace tfhybrid::span_test {
 namespace {
 
 TEST(SpanTest, DefaultIsEmpty) {
@@ -58,4 +58,4 @@ TEST(SpanTest, SubspanIsAWindow) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::span_test

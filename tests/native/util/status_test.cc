@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-namespace tfhybrid {
+namespace tfhybrid::status_test {
 namespace {
 
 Status Fails() { return Status::Error(StatusCode::kNotFound, "no table ", 7, " on ", "host"); }
@@ -79,4 +79,4 @@ TEST(ResultTest, TakeMovesTheValueOut) {
 }
 
 }  // namespace
-}  // namespace tfhybrid
+}  // namespace tfhybrid::status_test
