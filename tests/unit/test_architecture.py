@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.dependencies.imports import imports, included_headers, running_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -51,39 +52,27 @@ def package_files() -> Iterator[Path]:
     return (ROOT / "tfhybrid").rglob("*.py")
 
 
+# Folders are written as paths, by which `scripts/test --changed` sees that these tests read them.
 def python_files() -> Iterator[Path]:
     yield ROOT / "setup.py"
-    for folder in ("tfhybrid", "tests", "benchmarks", "examples"):
-        yield from (ROOT / folder).rglob("*.py")
+    for folder in (ROOT / "tfhybrid", ROOT / "tests", ROOT / "benchmarks", ROOT / "examples"):
+        yield from folder.rglob("*.py")
 
 
-def native_files(folder: str) -> Iterator[Path]:
-    yield from (ROOT / folder).rglob("*.h")
-    yield from (ROOT / folder).rglob("*.cc")
-
-
-def running_nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes of a file without its `if TYPE_CHECKING:` blocks, which never run."""
-    yield tree
-    for child in ast.iter_child_nodes(tree):
-        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
-            yield from running_nodes(child)
+def native_files(folder: Path) -> Iterator[Path]:
+    yield from folder.rglob("*.h")
+    yield from folder.rglob("*.cc")
 
 
 def imported_modules(file: Path) -> Iterator[str]:
     """Every module that a file imports, at its top or in a function, as an absolute dotted name."""
-    package = file.relative_to(ROOT).parent.parts
-    for node in running_nodes(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) + 1 - node.level] if node.level else ()
-            source = ".".join([*above, *([node.module] if node.module else [])])
-            yield from (f"{source}.{alias.name}" for alias in node.names)
+    nodes = running_nodes(ast.parse(file.read_text()))
+    for each in imports(nodes, file.relative_to(ROOT).parent.parts):
+        yield each.module
 
 
 def included_folders(file: Path) -> Iterator[str]:
-    for header in re.findall(r'^#include ["<](.+)[">]', file.read_text(), re.MULTILINE):
+    for header in included_headers(file.read_text()):
         if "/" in header:
             yield header if header in ONLY_IN_SHM else header.rpartition("/")[0]
 
@@ -101,7 +90,9 @@ def level_of(part: str) -> int:
     return levels[0]
 
 
-@pytest.mark.parametrize("file", sorted(native_files("custom_ops")), ids=lambda file: file.name)
+@pytest.mark.parametrize(
+    "file", sorted(native_files(ROOT / "custom_ops")), ids=lambda file: file.name
+)
 def test_native_includes_point_down(file: Path):
     folder = file.relative_to(ROOT / "custom_ops").parent.as_posix()
     allowed = NATIVE_MAY_INCLUDE[folder] | {folder}
@@ -148,6 +139,10 @@ def test_package_never_prints():
 
 
 def test_files_are_short():
-    files = [*python_files(), *native_files("custom_ops"), *native_files("tests/native")]
+    files = [
+        *python_files(),
+        *native_files(ROOT / "custom_ops"),
+        *native_files(ROOT / "tests/native"),
+    ]
     lengths = {file.relative_to(ROOT): len(file.read_text().splitlines()) for file in files}
     assert {file: lines for file, lines in lengths.items() if lines > LONGEST_FILE} == {}
