@@ -71,7 +71,9 @@ def require_tools() -> None:
 def require_abi(version: str, definitions: list[str]) -> None:
     """Exits with one sentence where TensorFlow has not the C++11 ABI, as custom_ops/ has."""
     if ABI not in definitions:
-        sys.exit(f"tfhybrid wants a TensorFlow compiled with {ABI}. Received: {version}, {definitions}")
+        sys.exit(
+            f"tfhybrid wants a TensorFlow compiled with {ABI}. Received: {version}, {definitions}"
+        )
 
 
 def framework_library(tensorflow: dict) -> str:

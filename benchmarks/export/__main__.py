@@ -2,8 +2,8 @@
 
     python -m benchmarks.export [--rows 10000000] [--rounds 3]
 
-Served in an environment that has only TensorFlow (install_tensorflow.py, made at the first run), in
-a fresh process each time.
+Served in an environment that has only TensorFlow (stock_environment.py), in a fresh process each
+time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import launch
-from benchmarks.export import install_tensorflow
+from benchmarks.export import stock_environment
 
 LOGGER = logging.getLogger("benchmarks.export")
 LIMIT = 1.5
@@ -111,11 +111,11 @@ def main() -> None:
     # What this parser does not know goes to both sides: see benchmarks/export/workload.py.
     arguments, options = parser.parse_known_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    python = install_tensorflow.install()
     load = round(os.getloadavg()[0], 2)
     if load > BUSY:
         LOGGER.warning("The machine is at work (load %.1f): latencies will be too long.", load)
     with tempfile.TemporaryDirectory(prefix="tfhybrid-export-") as directory:
+        python = stock_environment.make(Path(directory) / "stock")
         written = launch.run_side("benchmarks.export.write", [directory, *options], ranks=1)
         LOGGER.info("exported: %s", written)
         runs: dict[str, list[dict[str, object]]] = {version: [] for version in VERSIONS}

@@ -1,33 +1,29 @@
-"""Jobs as horovodrun starts them, of ranks that start at once: see rank_server.py."""
+"""Jobs as horovodrun starts them, of ranks that start at once: see tests/forked."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 
+from tests.forked.python import ForkedPython
 from tests.integration.hosts import Hosts
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 class ForkedJob:
     """A job that runs; its ranks write into one file each."""
 
     def __init__(
-        self, ranks: list[tuple[_Server, int, Path]], rendezvous: RendezvousServer
+        self, ranks: list[tuple[ForkedPython, int, Path]], rendezvous: RendezvousServer
     ) -> None:
         self._ranks = ranks
         self._rendezvous = rendezvous
@@ -52,7 +48,7 @@ class ForkedJob:
 
     def wait(self) -> list[int]:
         """Returns the exit status of each rank."""
-        statuses = [server.ask({"wait": pid}) for server, pid, _ in self._ranks]
+        statuses = [python.wait(pid) for python, pid, _ in self._ranks]
         self._rendezvous.stop()
         return statuses
 
@@ -61,31 +57,6 @@ class ForkedJob:
         statuses = self.wait()
         assert statuses == [0] * len(statuses), self.output
         return self.output
-
-
-class _Server:
-    def __init__(self, enter: Sequence[str]) -> None:
-        self._process = subprocess.Popen(
-            [*enter, sys.executable, "-m", "tests.integration.rank_server"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def ask(self, order: dict) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
 
 
 class ForkedJobs:
@@ -100,8 +71,8 @@ class ForkedJobs:
         self._folder = folder
         self._numbers = itertools.count()
         names = ["localhost"] if hosts is None else hosts.names
-        self._servers = {
-            name: _Server([] if hosts is None else hosts.enter(name)) for name in names
+        self._pythons = {
+            name: ForkedPython(() if hosts is None else hosts.enter(name)) for name in names
         }
         self._address = "127.0.0.1" if hosts is None else hosts.gateway
         self._interface = "lo" if hosts is None else "eth0"
@@ -124,19 +95,15 @@ class ForkedJobs:
         for slot in plan:
             variables = {**common, **create_slot_env_vars(slot), **(env or {})}
             output = folder / f"rank{slot.rank}"
-            order = {
-                "argv": list(argv),
-                "env": {name: str(value) for name, value in variables.items()},
-                "output": str(output),
-            }
-            server = self._servers[slot.hostname]
-            ranks.append((server, server.ask(order), output))
+            python = self._pythons[slot.hostname]
+            environment = {name: str(value) for name, value in variables.items()}
+            ranks.append((python, python.start(argv, output, output, env=environment), output))
         return ForkedJob(ranks, rendezvous)
 
     def stop(self) -> None:
         """Ends whatever still runs."""
-        for server in self._servers.values():
-            server.stop()
+        for python in self._pythons.values():
+            python.stop()
 
 
 @contextlib.contextmanager

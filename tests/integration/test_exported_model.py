@@ -12,6 +12,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
+from benchmarks.export import stock_environment
 from tests.integration.conftest import JOBS
 from tfhybrid import export
 from tfhybrid.models import deepfm
@@ -20,16 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 FEATURES = ("user", "item", "hour")
 INT64 = np.iinfo(np.int64)
 
-# Installing TensorFlow takes minutes, once.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture(scope="session")
-def stock_python() -> Path:
+@pytest.fixture(scope="module")
+def stock_python(tmp_path_factory) -> Path:
     """The interpreter of an environment that has only TensorFlow."""
-    script = ROOT / "benchmarks" / "export" / "install_tensorflow.py"
-    run = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=True)
-    return Path(run.stdout.splitlines()[-1])
+    return stock_environment.make(tmp_path_factory.mktemp("stock") / "environment")
 
 
 def serve(python: Path, folder: Path, inputs: Path, outputs: Path) -> np.ndarray:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -73,13 +71,11 @@ def name(page: Path) -> str:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
-def test_its_code_runs(page, tmp_path):
+def test_its_code_runs(page, tmp_path, python):
     blocks = BLOCK.findall(page.read_text())
     script = tmp_path / "page.py"
     script.write_text("\n".join([BEFORE.get(page.stem, READY), *blocks]))
-    run = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    run = python.run(str(script), cwd=tmp_path)
     assert run.returncode == 0, run.stderr
 
 
