@@ -41,7 +41,7 @@ EXACTNESS = "tests/parallel/test_exactness.py"
     ids=["3", "4"],
 )
 def test_training_is_exact(ranks, tests) -> None:
-    options = ["-x", "-q", "-p", "no:cacheprovider"]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "world_size"]
     output = run(ranks, "-m", "pytest", *options, *tests)
     assert len(re.findall(r"\d+ passed", output)) == ranks
 

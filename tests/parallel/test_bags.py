@@ -11,7 +11,7 @@ import tfhybrid
 from tests.reference import training
 from tfhybrid import distributed
 
-pytestmark = pytest.mark.usefixtures("job")
+pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]
 
 STEPS, BAGS, DIM = 6, 8, 5
 WIDE = tfhybrid.initializers.Uniform(-0.5, 0.5)

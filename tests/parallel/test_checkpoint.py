@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tfhybrid._keras import state_of
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.checkpoint.saving import Snapshot
-from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.data import Batches, Clicks
 from tfhybrid.errors import CheckpointError, ConfigError
 from tfhybrid.store import RowBlock
@@ -36,9 +37,13 @@ def job():
     keras.backend.clear_session()
 
 
+def new_directory(tmp_path_factory) -> Path:
+    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
+
+
 @pytest.fixture
 def directory(tmp_path_factory) -> Path:
-    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
+    return new_directory(tmp_path_factory)
 
 
 def batches() -> Batches:
@@ -105,6 +110,7 @@ def assert_equal(actual, expected) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.world_size
 @pytest.mark.parametrize("save_freq", ["epoch", 3])
 def test_resumed_equals_uninterrupted(directory, save_freq):
     model = start()
@@ -151,6 +157,7 @@ def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
     assert_equal(state(restored), expected)
 
 
+@pytest.mark.world_size
 def test_job_that_ends_first_leaves_no_checkpoint(directory):
     model = start()
     fit(model, 1)
@@ -163,6 +170,7 @@ def test_job_that_ends_first_leaves_no_checkpoint(directory):
         assert list(directory.iterdir()) == []
 
 
+@pytest.mark.world_size
 def test_manager_saves_in_a_loop_of_ones_own(directory):
     model = start()
     manager = CheckpointManager(model, directory, max_to_keep=2)
@@ -331,6 +339,7 @@ def test_random_generators_go_on(directory):
     np.testing.assert_array_equal(np.random.random(4), expected)
 
 
+@pytest.mark.world_size
 def test_training_survives_a_checkpoint_that_cannot_be_written(directory, caplog):
     model = start()
     blocked = directory / "file"
@@ -382,44 +391,44 @@ def damage_by_leaving_the_folder(folder: Path) -> None:
     (folder / "manifest.json").write_text(text.replace("dense.safetensors", "../dense.safetensors"))
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        damage_by_truncation,
-        damage_by_flipping_a_bit,
-        damage_by_removal,
-        damage_by_leaving_the_folder,
-    ],
+DAMAGES = (
+    damage_by_truncation,
+    damage_by_flipping_a_bit,
+    damage_by_removal,
+    damage_by_leaving_the_folder,
 )
-def test_damaged_checkpoint_changes_nothing(directory, damage):
+
+
+def test_damaged_checkpoint_changes_nothing(directory, saved):
     model = start()
-    fit(model, 1)
-    folder = checkpoint.save(model, directory, checkpoint.Position(1, 0))
-    fit(model, 2, checkpoint.Position(1, 0))
+    fit(model, 2)
     before = state(model)
-    if distributed.rank() == 0:
-        damage(folder)
-    distributed.barrier()
-    with pytest.raises(CheckpointError, match=r"damaged|cannot be read|outside"):
-        checkpoint.restore(model, directory)
-    assert_equal(state(model), before)
+    for damage in DAMAGES:
+        damaged = directory / damage.__name__
+        if distributed.rank() == 0:
+            shutil.copytree(saved.directory, damaged)
+            damage(folder_of(damaged, STEPS_PER_EPOCH))
+        distributed.barrier()
+        with pytest.raises(CheckpointError, match=r"damaged|cannot be read|outside"):
+            checkpoint.restore(model, damaged)
+        assert_equal(state(model), before)
 
 
-def test_table_of_another_shape_is_refused(directory):
-    model = start()
-    fit(model, 1)
-    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+def test_table_of_another_shape_is_refused(saved):
     with pytest.raises(CheckpointError, match=r"dim and initializer .* Received"):
-        checkpoint.restore(start(dim=7), directory)
+        checkpoint.restore(start(dim=7), saved.directory)
 
 
-@pytest.fixture
-def saved(directory) -> dict[str, np.ndarray]:
-    """The rows of each table of a checkpoint, by name, and its dense weights by number."""
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> SimpleNamespace:
+    """A checkpoint that tests read; the rows of each table by name, dense weights by number."""
+    directory = new_directory(tmp_path_factory)
     model = start()
     fit(model, 1)
     checkpoint.save(model, directory, checkpoint.Position(1, 0))
-    return rows_and_weights(model)
+    found = rows_and_weights(model)
+    tfhybrid.shutdown()
+    return SimpleNamespace(directory=directory, rows_and_weights=found)
 
 
 def rows_and_weights(model: keras.Model) -> dict[str, np.ndarray]:
@@ -435,11 +444,11 @@ def states(model: keras.Model) -> np.ndarray:
 
 
 @pytest.mark.parametrize("optimizer", ["adagrad", "sgd"])
-def test_state_of_another_sparse_optimizer_is_dropped(directory, saved, optimizer, caplog):
+def test_state_of_another_sparse_optimizer_is_dropped(saved, optimizer, caplog):
     model = start(optimizer)
-    checkpoint.restore(model, directory)
+    checkpoint.restore(model, saved.directory)
     restored = rows_and_weights(model)
-    for name, value in saved.items():
+    for name, value in saved.rows_and_weights.items():
         np.testing.assert_array_equal(restored[name], value)
     if distributed.rank() == 0:
         initial = np.float32(0.1 if optimizer == "adagrad" else 0.0)
@@ -449,11 +458,11 @@ def test_state_of_another_sparse_optimizer_is_dropped(directory, saved, optimize
     fit(model, 2, checkpoint.Position(1, 0))
 
 
-def test_state_of_another_dense_optimizer_is_dropped(directory, saved, caplog):
+def test_state_of_another_dense_optimizer_is_dropped(saved, caplog):
     model = start(dense_optimizer=keras.optimizers.SGD)
-    checkpoint.restore(model, directory)
+    checkpoint.restore(model, saved.directory)
     restored = rows_and_weights(model)
-    for name, value in saved.items():
+    for name, value in saved.rows_and_weights.items():
         np.testing.assert_array_equal(restored[name], value)
     assert int(model.optimizer.iterations) == STEPS_PER_EPOCH
     if distributed.rank() == 0:
@@ -461,31 +470,33 @@ def test_state_of_another_dense_optimizer_is_dropped(directory, saved, caplog):
     fit(model, 2, checkpoint.Position(1, 0))
 
 
-def test_model_with_one_more_feature_takes_the_tables_that_both_have(directory, saved):
+def test_model_with_one_more_feature_takes_the_tables_that_both_have(saved):
     model = start(features=[*FEATURES, "hour"])
     with pytest.raises(CheckpointError, match=r"restore\(tables=\[...\]\) takes those"):
-        checkpoint.restore(model, directory)
+        checkpoint.restore(model, saved.directory)
     before = rows_and_weights(model)
-    checkpoint.restore(model, directory, tables=FEATURES, weights=False)
+    checkpoint.restore(model, saved.directory, tables=FEATURES, weights=False)
     after = rows_and_weights(model)
     for name, value in after.items():
-        expected = saved if name in FEATURES else before
+        expected = saved.rows_and_weights if name in FEATURES else before
         np.testing.assert_array_equal(value, expected[name])
     assert checkpoint.dense.tables_of(model)["hour"].rows == 0
 
 
-def test_only_the_tables_that_are_named_are_restored(directory, saved):
+def test_only_the_tables_that_are_named_are_restored(saved):
     model = start()
     fit(model, 2)
     before = rows_and_weights(model)
-    checkpoint.restore(model, directory, tables=["item"], weights=False)
+    checkpoint.restore(model, saved.directory, tables=["item"], weights=False)
     after = rows_and_weights(model)
     for name, value in after.items():
-        np.testing.assert_array_equal(value, (saved if name == "item" else before)[name])
+        expected = saved.rows_and_weights if name == "item" else before
+        np.testing.assert_array_equal(value, expected[name])
     with pytest.raises(ConfigError, match=r"Received: tables=\['cart'\]"):
-        checkpoint.restore(model, directory, tables=["item", "cart"])
+        checkpoint.restore(model, saved.directory, tables=["item", "cart"])
 
 
+@pytest.mark.world_size
 def test_unwritable_directory_is_an_error_on_all_ranks(directory):
     model = start()
     fit(model, 1)

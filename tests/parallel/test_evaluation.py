@@ -11,7 +11,7 @@ import tfhybrid
 from tfhybrid import metrics
 from tfhybrid.errors import DataError, StoreError
 
-pytestmark = pytest.mark.usefixtures("job")
+pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]
 
 SAMPLES = 97
 

@@ -44,7 +44,9 @@ def new_directory(tmp_path_factory) -> Path:
     return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
 
 
-@pytest.fixture(scope="module", params=["own", "shared"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("own", marks=pytest.mark.world_size), "shared"]
+)
 def beside_reference(request) -> dict[str, SimpleNamespace]:
     """Keys, counters and embeddings by table, as they were and as they should have been."""
     job = start(shared=request.param == "shared")

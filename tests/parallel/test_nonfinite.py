@@ -13,7 +13,7 @@ from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError
 
-pytestmark = pytest.mark.usefixtures("job")
+pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]
 
 STEPS = 6
 BAD = 3  # the step in which the last rank's gradients are not finite

@@ -29,6 +29,7 @@ def digests(optimizer: str, reduction: str, sync: str) -> dict[str, int]:
     return {name: table.digest() for name, table in tables.items()}
 
 
+@pytest.mark.world_size
 @pytest.mark.parametrize("reduction", ["frequency", "mean"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_mailboxes_and_allgather_give_the_same_tables(optimizer, reduction) -> None:

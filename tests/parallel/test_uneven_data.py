@@ -69,7 +69,7 @@ def assert_same_everywhere(model: keras.Model, optimizer) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["frequency", "mean"])
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.world_size), "sgd"])
 def test_fit_counts_every_sample_once(optimizer, reduction) -> None:
     """Without a callback: ranks go through their epochs at their own pace, and join at the end."""
     shares = [[*share_of(r), *share_of(r)] for r in range(tfhybrid.size())]
@@ -137,6 +137,7 @@ def test_epochs_validation_and_callbacks_wait_for_all(tmp_path_factory) -> None:
     assert manager.steps() == list(range(12, 2 * longest + 1, 12))
 
 
+@pytest.mark.world_size
 def test_a_loop_of_ones_own_joins_when_its_data_ends() -> None:
     shares = [share_of(r) for r in range(tfhybrid.size())]
     model = click_model.keras_model()
@@ -160,6 +161,7 @@ def test_a_loop_of_ones_own_joins_when_its_data_ends() -> None:
     assert_same_everywhere(model, optimizer)
 
 
+@pytest.mark.world_size
 def test_a_rank_without_any_batch_joins_once_it_is_built() -> None:
     model = click_model.keras_model()
     trainer = click_model.reference(model, OPTIMIZERS["sgd"][1])
