@@ -1,8 +1,8 @@
 // Fails a test that starts a thread in a file that the thread sanitizer passes over.
 //
-// CMakeLists.txt names the files whose tests start threads, themselves or through the core; under that
-// sanitizer they alone are compiled and run. A test of another file that begins to start one is told
-// to be named there too. Forked children count as well.
+// CMakeLists.txt names the files whose tests start threads, themselves or through the core; under
+// that sanitizer they alone are compiled and run. A test of another file that begins to start one
+// is told to be named there too. Forked children count as well.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -31,7 +31,8 @@ class StartedThreads : public testing::EmptyTestEventListener {
   void OnTestStart(const testing::TestInfo& /*test*/) override { Started() = 0; }
   void OnTestEnd(const testing::TestInfo& test) override {
     if (Started() == 0 || IsNamed(test.file())) return;
-    ADD_FAILURE() << test.file() << " starts threads: name it in tests/native/CMakeLists.txt, so that "
+    ADD_FAILURE() << test.file()
+                  << " starts threads: name it in tests/native/CMakeLists.txt, so that "
                   << "the thread sanitizer runs it.";
   }
 };

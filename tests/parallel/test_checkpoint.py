@@ -13,6 +13,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
+from tests.parallel.conftest import common_directory
 from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint, distributed
 from tfhybrid._keras import state_of
@@ -35,15 +36,6 @@ def job():
     yield
     tfhybrid.shutdown()
     keras.backend.clear_session()
-
-
-def new_directory(tmp_path_factory) -> Path:
-    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
-
-
-@pytest.fixture
-def directory(tmp_path_factory) -> Path:
-    return new_directory(tmp_path_factory)
 
 
 def batches() -> Batches:
@@ -370,33 +362,28 @@ def test_starts_at_zero_where_there_is_nothing(directory):
         checkpoint.restore(model, directory, step=7)
 
 
-def damage_by_truncation(folder: Path) -> None:
+def truncate(folder: Path) -> None:
     path = folder / "item-00000.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def damage_by_flipping_a_bit(folder: Path) -> None:
+def flip_a_bit(folder: Path) -> None:
     path = folder / "user-00000.safetensors"
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
 
 
-def damage_by_removal(folder: Path) -> None:
+def remove(folder: Path) -> None:
     (folder / "dense.safetensors").unlink()
 
 
-def damage_by_leaving_the_folder(folder: Path) -> None:
+def leave_the_folder(folder: Path) -> None:
     text = (folder / "manifest.json").read_text()
     (folder / "manifest.json").write_text(text.replace("dense.safetensors", "../dense.safetensors"))
 
 
-DAMAGES = (
-    damage_by_truncation,
-    damage_by_flipping_a_bit,
-    damage_by_removal,
-    damage_by_leaving_the_folder,
-)
+DAMAGES = (truncate, flip_a_bit, remove, leave_the_folder)
 
 
 def test_damaged_checkpoint_changes_nothing(directory, saved):
@@ -422,7 +409,7 @@ def test_table_of_another_shape_is_refused(saved):
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory) -> SimpleNamespace:
     """A checkpoint that tests read; the rows of each table by name, dense weights by number."""
-    directory = new_directory(tmp_path_factory)
+    directory = common_directory(tmp_path_factory)
     model = start()
     fit(model, 1)
     checkpoint.save(model, directory, checkpoint.Position(1, 0))

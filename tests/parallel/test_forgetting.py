@@ -6,7 +6,6 @@ All combinations train side by side in one model, once for each of the module's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
+from tests.parallel.conftest import common_directory
 from tests.reference.forgetting_job import CELLS, ForgettingJob
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
@@ -38,10 +38,6 @@ def start(**options) -> ForgettingJob:
     tfhybrid.shutdown()
     tfhybrid.init()
     return ForgettingJob(**options)
-
-
-def new_directory(tmp_path_factory) -> Path:
-    return Path(distributed.broadcast_object(str(tmp_path_factory.mktemp("checkpoints"))))
 
 
 @pytest.fixture(
@@ -98,7 +94,7 @@ def saved(tmp_path_factory) -> SimpleNamespace:
     job = start()
     job.train(1, HALF)
     folder = checkpoint.save(
-        job.model, new_directory(tmp_path_factory), checkpoint.Position(0, HALF)
+        job.model, common_directory(tmp_path_factory), checkpoint.Position(0, HALF)
     )
     leads = tfhybrid.local_rank() == 0
     tables = checkpoint.dense.saved_tables_of(job.model)
@@ -140,7 +136,7 @@ def test_what_is_restored_goes_on_as_if_nothing_had_happened(cell, saved) -> Non
 @pytest.fixture(scope="module")
 def deltas(tmp_path_factory) -> SimpleNamespace:
     """A run that was saved as a chain of deltas, and two that went on from one of them."""
-    directory = new_directory(tmp_path_factory)
+    directory = common_directory(tmp_path_factory)
     job = start()
     manager = CheckpointManager(job.model, directory, max_to_keep=None, full_every=4)
     digests = {}
