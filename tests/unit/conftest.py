@@ -11,8 +11,6 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from tests.forked.python import ForkedPython, forked_python
-
 _OWN_SHM = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 
@@ -37,13 +35,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 Start = Callable[..., tuple[BaseProcess, Connection]]
-
-
-@pytest.fixture(scope="session")
-def python() -> Iterator[ForkedPython]:
-    """Runs scripts without waiting for TensorFlow."""
-    with forked_python() as python:
-        yield python
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The command line, `tfhybrid`: for files, so it imports neither TensorFlow nor Horovod."""
+"""The command line, `tfhybrid`. Commands that read files import neither TensorFlow nor Horovod."""
 
 from tfhybrid.cli.main import app
 

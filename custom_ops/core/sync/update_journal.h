@@ -44,7 +44,7 @@ namespace tfhybrid {
 enum class Reduction : uint32_t {
   kFrequency = 0,  // the number of ranks in which the key occurred
   kSum = 1,        // 1
-  kMean = 2,       // the number of ranks
+  kMean = 2,       // the samples of all ranks; sums come weighted by each rank's samples
 };
 
 Result<Reduction> ParseReduction(const std::string& name);

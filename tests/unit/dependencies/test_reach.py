@@ -83,17 +83,25 @@ def graph() -> Graph:
             "tests/integration/test_forgetting.py",
         ),
         (
-            "tests/integration/rank_server.py",
+            "tests/forked/server.py",
             "tests/integration/test_hot_restart.py",
             "tests/integration/test_doctor.py",
         ),
-        ("examples/training_loop.py", "tests/unit/test_examples.py", "tests/unit/test_readme.py"),
+        (
+            "examples/training_loop.py",
+            "tests/unit/documentation/test_examples.py",
+            "tests/unit/documentation/test_readme.py",
+        ),
         (
             "scripts/launch/hosts",
             "tests/integration/test_launch.py",
             "tests/integration/test_doctor.py",
         ),
-        ("docs/data.md", "tests/unit/test_docs.py", "tests/unit/test_examples.py"),
+        (
+            "docs/data.md",
+            "tests/unit/documentation/test_docs.py",
+            "tests/unit/documentation/test_examples.py",
+        ),
     ],
 )
 def test_a_change_reaches(graph: Graph, changed: str, chosen: str, left_out: str) -> None:

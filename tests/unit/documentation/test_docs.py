@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "benchmarks/README.md"])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-# The README's block is an example, which tests/unit/test_readme.py runs.
+# The README's block is an example, which tests/unit/documentation/test_readme.py runs.
 WITH_CODE = [page for page in PAGES[:-1] if BLOCK.search(page.read_text()) and page.parent != ROOT]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
 
