@@ -1,7 +1,7 @@
 """Makes an environment that has TensorFlow and what it needs, and nothing else.
 
-stock_environment.py FOLDER prints its interpreter. The packages are those of this environment, by
-links: what runs there sees neither tfhybrid nor Horovod, and TensorFlow is installed once.
+The packages are those of this environment, by links: what runs there sees neither tfhybrid nor
+Horovod, and TensorFlow is installed once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def make(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     show_packages = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    asked = subprocess.run([python, "-I", "-c", show_packages], stdout=-1, text=True, check=True)
-    ours, theirs = Path(sysconfig.get_path("purelib")), Path(asked.stdout.strip())
+    answer = subprocess.check_output([python, "-I", "-c", show_packages], text=True)
+    ours, theirs = Path(sysconfig.get_path("purelib")), Path(answer.strip())
     for name in {name for package in _with_needs("tensorflow") for name in _files_of(package)}:
         (theirs / name).symlink_to(ours / name)
     return python
@@ -46,7 +46,3 @@ def _with_needs(name: str) -> list[Distribution]:
 def _files_of(package: Distribution) -> set[str]:
     """Returns the names of a package's files and folders in site-packages."""
     return {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}
-
-
-if __name__ == "__main__":
-    print(make(Path(sys.argv[1])))
