@@ -54,7 +54,14 @@ def fit(model: keras.Model, steps: list[list[training.Batch]]) -> None:
     """Trains this rank's share of the batches."""
     mine = [ranks[tfhybrid.rank()] for ranks in steps]
     keys, labels = click_model.concatenate(mine)
-    model.fit(keys, labels, batch_size=len(mine[0][1]), shuffle=False, verbose=0)
+    model.fit(
+        keys,
+        labels,
+        batch_size=len(mine[0][1]),
+        shuffle=False,
+        verbose=0,
+        callbacks=[tfhybrid.callbacks.BroadcastVariables()],
+    )
 
 
 def compiled_model(optimizer: str, reduction: str = "frequency") -> keras.Model:

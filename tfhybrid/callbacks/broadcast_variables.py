@@ -22,6 +22,9 @@ class BroadcastVariables(Joined):
     Tables need none of this: their initial values are the same on every rank by construction. The
     states of random generators stay each rank's own, so that dropout differs from rank to rank.
 
+    A model that knows its variables gets the optimizer's state here, before the first step:
+    variables that are created while TensorFlow traces the step make it trace the step twice.
+
     Args:
         root: The rank whose values all take. Defaults to 0.
 
@@ -39,6 +42,8 @@ class BroadcastVariables(Joined):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Sends the values; every rank must come here."""
         super().on_train_begin(logs)
+        if self.model.built:
+            self.model.optimizer.build(self.model.trainable_variables)
         steps = set(distributed.allgather_object(int(self.model.optimizer.iterations)))
         if len(steps) == 1 and steps != {0}:
             return
