@@ -22,11 +22,11 @@ def build_model(config: model.StepConfig) -> keras.Model:
     return keras.Model(inputs, model.build_tower(config)(collection(inputs)))
 
 
-def make_step(config: model.StepConfig, sync: str | None, wire_dtype: str) -> model.Step:
+def make_step(config: model.StepConfig, exchange: str, wire_dtype: str) -> model.Step:
     """Returns the step of ({feature: ids}, labels)."""
     network = build_model(config)
     optimizer = tfhybrid.DistributedOptimizer(
-        keras.optimizers.Adagrad(LEARNING_RATE), sync=sync, wire_dtype=wire_dtype
+        keras.optimizers.Adagrad(LEARNING_RATE), exchange=exchange, wire_dtype=wire_dtype
     )
     optimizer.build(network.trainable_variables)
 
@@ -46,7 +46,7 @@ def main() -> None:
     """Runs this side on every rank."""
     parser = argparse.ArgumentParser(description=__doc__)
     model.add_options(parser)
-    parser.add_argument("--sync", help="how gradients travel; by default what is found faster")
+    parser.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
     arguments = parser.parse_args()
     config = model.config_of(arguments)
@@ -55,8 +55,8 @@ def main() -> None:
     def feed(ids):
         return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
 
-    name = f"tfhybrid ({arguments.sync or 'chosen'}, {arguments.wire_dtype})"
-    model.measure(name, config, make_step(config, arguments.sync, arguments.wire_dtype), feed)
+    name = f"tfhybrid ({arguments.exchange}, {arguments.wire_dtype})"
+    model.measure(name, config, make_step(config, arguments.exchange, arguments.wire_dtype), feed)
 
 
 if __name__ == "__main__":

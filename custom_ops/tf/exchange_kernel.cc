@@ -6,8 +6,8 @@ namespace tfhybrid {
 
 ExchangeKernel::ExchangeKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
   OP_REQUIRES_OK(context, update_.Read(context));
-  OP_REQUIRES(context, update_.settings.sync == Sync::kExchanged,
-              tensorflow::errors::InvalidArgument("sync is 'exchanged'"));
+  OP_REQUIRES(context, update_.settings.BetweenLeaders(),
+              tensorflow::errors::InvalidArgument("Leaders exchange where there are several"));
   tables_.SetNames(update_.settings.schema.tables);
 }
 

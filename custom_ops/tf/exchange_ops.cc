@@ -21,25 +21,20 @@ using tensorflow::shape_inference::InferenceContext;
 
 REGISTER_OP("TfhybridMergeHost")
     .Input("proxies: N * resource")
-    .Input("next_route: int64")
     .Output("message: int64")
     .Output("splits: int32")
-    .Output("route: int64")
     .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
       context->set_output(1, context->Vector(context->UnknownDim()));
-      context->set_output(2, context->Scalar());
       return tensorflow::OkStatus();
     })
     .Doc(R"doc(
 Waits for the gradients of this host's ranks and merges them. After TfhybridPostGradients.
 
 proxies: One resource per table, the handle of its proxy variable.
-next_route: On host 0 how the next update shall travel; all hosts learn it with this one.
-message: For an allgather: this host's message. For an owner-reduce: one share per host, end to end.
-splits: Words of each share.
-route: How this update travels: 0 by an allgather, 1 by an owner-reduce.
+message: This host's message; with exchange 'owner' one share per host, end to end.
+splits: Words of the message, or of each share.
 )doc");
 
 REGISTER_OP("TfhybridMergeOwned")
@@ -54,7 +49,7 @@ REGISTER_OP("TfhybridMergeOwned")
 Merges the shares of the keys that this host owns.
 
 shares: As all hosts sent them, end to end in the order of hosts.
-message: For an allgather, the result of which all hosts stage.
+message: What all hosts shall get, and stage.
 )doc");
 
 REGISTER_OP("TfhybridStageUpdate")
@@ -62,12 +57,10 @@ REGISTER_OP("TfhybridStageUpdate")
     .Input("messages: int64")
     .Output("vote: bool")
     .Output("complaint: uint8")
-    .Output("stats: int64")
     .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Scalar());
       context->set_output(1, context->Vector(context->UnknownDim()));
-      context->set_output(2, context->Vector(static_cast<int>(sizeof(ExchangeStats) / 8)));
       return tensorflow::OkStatus();
     })
     .Doc(R"doc(
@@ -77,7 +70,6 @@ proxies: One resource per table, the handle of its proxy variable.
 messages: Of all hosts, or of all owners, end to end.
 vote: Whether the others may complain where this host does not; the same on all hosts.
 complaint: Why this host cannot apply the update; empty if it can.
-stats: The fields of ExchangeStats.
 )doc");
 
 REGISTER_OP("TfhybridCommitUpdate")
@@ -106,28 +98,20 @@ class MergeHostOp : public ExchangeKernel {
   Status Run(OpKernelContext* context, const OpenTables& tables,
              const std::shared_ptr<HostUpdate>& update) override {
     HostExchange* exchange = update->exchange();
-    const Tensor* next = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("next_route", &next)));
-    const Route next_route =
-        next->flat<tensorflow::int64>()(0) == 0 ? Route::kAllgather : Route::kOwnerReduce;
-    const Route route = exchange->route();
     // Not held while other processes are waited for; they are only asked for their room.
     std::vector<TableWriter*> writers;
     for (const auto& table : tables) writers.push_back(table->writer.get());
-    exchange->Merge(next_route, writers, HostThreads());
+    exchange->Merge(writers, HostThreads());
     const std::vector<int64_t> splits = exchange->Splits();
     int64_t total = 0;
-    Tensor *sizes = nullptr, *travels = nullptr;
+    Tensor* sizes = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
         context->allocate_output(1, TensorShape({static_cast<int64_t>(splits.size())}), &sizes)));
-    TFHYBRID_RETURN_IF_ERROR(
-        FromTensorFlow(context->allocate_output(2, TensorShape({}), &travels)));
     for (size_t owner = 0; owner < splits.size(); ++owner) {
       sizes->flat<tensorflow::int32>()(static_cast<int64_t>(owner)) =
           static_cast<tensorflow::int32>(splits[owner]);
       total += splits[owner];
     }
-    travels->scalar<tensorflow::int64>()() = static_cast<int64_t>(route);
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, AllocateWords(context, 0, total));
     exchange->Fill(words, HostThreads());
     return Status::Ok();
@@ -174,11 +158,6 @@ class StageUpdateOp : public ExchangeKernel {
     vote->scalar<bool>()() = staged.vote;
     std::copy(staged.complaint.begin(), staged.complaint.end(),
               complaint->flat<tensorflow::uint8>().data());
-    const ExchangeStats& stats = update->exchange()->stats();
-    const auto* fields = reinterpret_cast<const int64_t*>(&stats);
-    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> out,
-                              AllocateWords(context, 2, sizeof(stats) / sizeof(int64_t)));
-    std::copy(fields, fields + out.size(), out.begin());
     return Status::Ok();
   }
 };

@@ -73,7 +73,7 @@ class PostGradientsOp : public UpdateKernel {
     opened->Forget();
     for (const auto& table : tables) table->CountPost();
     // After a failure too: the leader, this one or another, tells it to all ranks.
-    if (opened->settings().sync == Sync::kMailboxes && tables.front()->writer != nullptr) {
+    if (opened->settings().FromRanks() && tables.front()->writer != nullptr) {
       ApplyLater(tables, opened, std::move(numbers), [opened] { return opened->Collect(); });
     }
     return posted;

@@ -8,20 +8,12 @@
 #include "tf/gradient_inputs.h"
 
 namespace tfhybrid {
-namespace {
-
-Sync ParseSync(const std::string& name) {
-  if (name == "gathered") return Sync::kGathered;
-  return name == "mailboxes" ? Sync::kMailboxes : Sync::kExchanged;
-}
-
-}  // namespace
 
 tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* context) {
-  std::string sync, reduction, wire_dtype, clipping;
+  std::string exchange, reduction, wire_dtype, clipping;
   TF_RETURN_IF_ERROR(ReadSchema(context, &settings.schema));
   TF_RETURN_IF_ERROR(context->GetAttr("update", &name));
-  TF_RETURN_IF_ERROR(context->GetAttr("sync", &sync));
+  TF_RETURN_IF_ERROR(context->GetAttr("exchange", &exchange));
   TF_RETURN_IF_ERROR(context->GetAttr("hosts", &settings.hosts));
   TF_RETURN_IF_ERROR(context->GetAttr("host", &settings.host));
   TF_RETURN_IF_ERROR(context->GetAttr("reduction", &reduction));
@@ -34,13 +26,15 @@ tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* cont
   const Result<Clipping> clips = ParseClipping(clipping);
   TF_RETURN_IF_ERROR(ToTensorFlow(clips.status()));
   settings.clipping = clips.value();
-  settings.sync = ParseSync(sync);
+  const Result<Exchange> travels = ParseExchange(exchange);
+  TF_RETURN_IF_ERROR(ToTensorFlow(travels.status()));
+  settings.exchange = travels.value();
   settings.form = wire_dtype == "bfloat16" ? kBfloat16 : 0;
   settings.local_ranks = std::count(settings.hosts.begin(), settings.hosts.end(), settings.host);
   if (settings.local_ranks == 0) {
     return tensorflow::errors::InvalidArgument("hosts has one entry per rank, this rank's too");
   }
-  if (settings.sync == Sync::kExchanged) {
+  if (settings.BetweenLeaders()) {
     // One message per host is applied.
     settings.hosts.erase(std::unique(settings.hosts.begin(), settings.hosts.end()),
                          settings.hosts.end());

@@ -12,7 +12,7 @@
 // The attributes of REGISTER_OP that UpdateAttributes reads:
 //   tables, dims  the tables, each once, and their dims
 //   update        tells the updates of one optimizer from those of others; equal on all ranks
-//   sync          how gradients reach the leader: 'gathered', 'mailboxes' or 'exchanged'
+//   exchange      how gradients travel between hosts (core/sync/update_settings.h)
 //   hosts         the host of each rank; ranks of a host follow each other
 //   host          the host of this rank
 //   reduction     'frequency' divides a key's sum by the number of ranks in which it occurred,
@@ -23,7 +23,7 @@
   Attr("tables: list(string)")                                    \
       .Attr("dims: list(int)")                                    \
       .Attr("update: string")                                     \
-      .Attr("sync: {'gathered', 'mailboxes', 'exchanged'}")       \
+      .Attr("exchange: {'leaders', 'owner', 'all_ranks'}")        \
       .Attr("hosts: list(int)")                                   \
       .Attr("host: int")                                          \
       .Attr("reduction: {'frequency', 'sum', 'mean'}")            \

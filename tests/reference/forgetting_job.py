@@ -31,10 +31,10 @@ class ForgettingJob:
 
     Args:
         shared: Whether two features share each table, or one has it alone.
-        sync: Of `DistributedOptimizer`.
+        exchange: Of `DistributedOptimizer`.
     """
 
-    def __init__(self, *, shared: bool = False, sync: str | None = None) -> None:
+    def __init__(self, *, shared: bool = False, exchange: str = "leaders") -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]
         pairs = itertools.product(ADMISSIONS.values(), EVICTIONS.values())
         self.configs = {
@@ -51,7 +51,7 @@ class ForgettingJob:
         self.model = keras.Model(inputs, logit(keras.layers.Concatenate()(flat)))
         self.clock = tfhybrid.layers.EventClock()
         optimizer = tfhybrid.DistributedOptimizer(
-            keras.optimizers.Adagrad(RATE), event_clock=self.clock, sync=sync
+            keras.optimizers.Adagrad(RATE), event_clock=self.clock, exchange=exchange
         )
         self.model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
         self.tables = layer.tables

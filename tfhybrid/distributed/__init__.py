@@ -1,7 +1,6 @@
 """Ranks, hosts and collectives. All functions are the identity in a job of one rank."""
 
 from tfhybrid.distributed.collectives import (
-    Link,
     address,
     allgather,
     allgather_object,
@@ -15,7 +14,6 @@ from tfhybrid.distributed.collectives import (
     here,
     horovod_version,
     hosts,
-    link,
     local_rank,
     local_size,
     process,
@@ -28,7 +26,6 @@ from tfhybrid.distributed.collectives import (
 )
 
 __all__ = [
-    "Link",
     "address",
     "allgather",
     "allgather_object",
@@ -42,7 +39,6 @@ __all__ = [
     "here",
     "horovod_version",
     "hosts",
-    "link",
     "local_rank",
     "local_size",
     "process",

@@ -5,12 +5,9 @@ Horovod's own Keras wrappers fail on Keras 3; its collectives do not.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -22,10 +19,6 @@ import tensorflow as tf
 from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
-
-# Of the message by which the link between hosts is measured: half a megabyte.
-_PROBE_WORDS = 1 << 16
-
 
 _hosts: tuple[int, ...] = (0,)
 _leaders: hvd.ProcessSet = hvd.global_process_set
@@ -72,29 +65,6 @@ def find_hosts() -> tuple[int, ...]:
                 f"HOROVOD_DYNAMIC_PROCESS_SETS=1. Received: {error}"
             ) from error
     return _hosts
-
-
-@dataclasses.dataclass(frozen=True)
-class Link:
-    """What collectives between hosts cost.
-
-    Args:
-        latency: Seconds of one without data.
-        gather_byte: Seconds per byte that a host receives in an allgather.
-        scatter_byte: Seconds per byte that a host receives in an all-to-all.
-    """
-
-    latency: float
-    gather_byte: float
-    scatter_byte: float
-
-    def gather_seconds(self, received_bytes: float) -> float:
-        """Returns the seconds of an allgather's data."""
-        return received_bytes * self.gather_byte
-
-    def scatter_seconds(self, received_bytes: float) -> float:
-        """Returns the seconds of an all-to-all's data."""
-        return received_bytes * self.scatter_byte
 
 
 def hosts() -> tuple[int, ...]:
@@ -239,38 +209,6 @@ def scatter_to_hosts(shares: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tens
         shares, splits, name=name, ignore_name_scope=True, process_set=_leaders
     )
     return received
-
-
-@functools.cache
-def link() -> Link:
-    """Measures how fast hosts exchange messages; leaders alone call it, all together, once."""
-
-    def seconds(send: Callable[[tf.Tensor], tf.Tensor], size: int, times: int) -> float:
-        message = tf.zeros([size], tf.int64)
-        send(message)
-        start = time.perf_counter()
-        for _ in range(times):
-            send(message)
-        return (time.perf_counter() - start) / times
-
-    count = len(set(_hosts))
-    splits = tf.fill([count], _PROBE_WORDS // count)
-
-    def gather(message: tf.Tensor) -> tf.Tensor:
-        return gather_from_hosts(message, "tfhybrid.link.gather")
-
-    def scatter(message: tf.Tensor) -> tf.Tensor:
-        return scatter_to_hosts(message, splits, "tfhybrid.link.scatter")
-
-    latency = seconds(gather, 1, 10)
-    words = _PROBE_WORDS // count * count
-    gathered = 8 * words * (count - 1)
-    scattered = 8 * words * (count - 1) / count
-    return Link(
-        latency,
-        max(seconds(gather, words, 3) - latency, 0.0) / gathered,
-        max(seconds(scatter, words, 3) - latency, 0.0) / scattered,
-    )
 
 
 def total(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:

@@ -38,7 +38,7 @@ class UpdateRef:
     Args:
         tables: The tables, each once.
         update: Tells them from those of others; equal on all ranks.
-        sync: How gradients reach the leader: `"gathered"`, `"mailboxes"` or `"exchanged"`.
+        exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
         hosts: The host of each rank.
         host: The host of this rank.
         reduction: `"frequency"`, `"sum"` or `"mean"`.
@@ -50,7 +50,7 @@ class UpdateRef:
 
     tables: tuple[TableRef, ...]
     update: str
-    sync: str
+    exchange: str
     hosts: tuple[int, ...]
     host: int
     reduction: str
@@ -66,7 +66,7 @@ class UpdateRef:
     @property
     def attributes(self) -> dict[str, Any]:
         """What all ops of an update are told."""
-        names = ("update", "sync", "hosts", "host", "reduction", "wire_dtype")
+        names = ("update", "exchange", "hosts", "host", "reduction", "wire_dtype")
         clipping = ("clipping", "clip_limit")
         return {
             "tables": [table.name for table in self.tables],
@@ -199,35 +199,6 @@ def _has_distinct_keys(slices: tf.IndexedSlices) -> bool:
     return not tf.executing_eagerly() and slices.indices.op.type == "TfhybridSumGradients"
 
 
-class ExchangeStats(NamedTuple):
-    """What an exchange between hosts did, as seen by one of them.
-
-    Args:
-        route: 0 by an allgather, 1 by an owner-reduce.
-        posted_keys: Keys of this host's ranks, each once per rank.
-        merged_keys: Keys that this host sent.
-        received_keys: Keys of all hosts, or of all owners, each once per host or owner.
-        updated_keys: Distinct keys.
-        merge_ns: Nanoseconds in which this host's ranks' keys were merged.
-        exchange_ns: Nanoseconds from there until all hosts' keys had come.
-        stage_ns: Nanoseconds in which these were merged and made room for.
-    """
-
-    route: int
-    posted_keys: int
-    merged_keys: int
-    received_keys: int
-    updated_keys: int
-    merge_ns: int
-    exchange_ns: int
-    stage_ns: int
-
-    @property
-    def total_ns(self) -> int:
-        """Nanoseconds from the merged host to the merged update."""
-        return self.exchange_ns + self.stage_ns
-
-
 def _batch(gradients: Sequence[tf.IndexedSlices]) -> dict[str, list[tf.Tensor]]:
     return {
         "keys": [tf.cast(slices.indices, tf.int64) for slices in gradients],
@@ -303,20 +274,17 @@ def post_gradients(
     )
 
 
-def merge_host(update: UpdateRef, next_route: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
     """Merges what the ranks of this host posted; on the leader.
 
     Args:
         update: Of which tables.
-        next_route: int64; on host 0 how the next update shall travel.
 
     Returns:
-        The host's message int64 `[words]`, in one share or one per host; the shares' lengths,
-        int32; and how this update travels, int64: 0 by an allgather, 1 by an owner-reduce.
+        The host's message int64 `[words]`, whole or, with `exchange="owner"`, in one share per
+        host; the lengths of what it is made of, int32.
     """
-    return _ops.tfhybrid_merge_host(
-        proxies=update.proxies, next_route=next_route, **update.attributes
-    )
+    return _ops.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
 
 
 def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
@@ -324,12 +292,12 @@ def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
     return _ops.tfhybrid_merge_owned(shares=shares, **update.attributes, N=len(update.tables))
 
 
-def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Plans the update that the hosts' messages say, and makes room for it; on the leader.
 
     Returns:
         bool: whether hosts must be asked if all can apply it; uint8 `[n]`: why this one cannot, or
-        nothing; int64: the fields of `ExchangeStats`.
+        nothing.
     """
     return _ops.tfhybrid_stage_update(
         proxies=update.proxies, messages=messages, **update.attributes

@@ -68,10 +68,10 @@ class Distributed(_KerasOptimizer):
         if memory is not None and proxies:
             memory.count_optimizer()
         _log.info(
-            "%d table(s), %d dense variable(s); sparse gradients through %s, reduced by %s",
+            "%d table(s), %d dense variable(s); sparse gradients: exchange=%s, reduction=%s",
             len(proxies),
             len(dense),
-            self.sparse_update.sync.replace("_", " "),
+            self.sparse_update.exchange,
             self.sparse_update.reduction,
         )
 

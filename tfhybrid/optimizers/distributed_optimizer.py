@@ -30,7 +30,7 @@ def DistributedOptimizer(
     optimizer: keras.optimizers.Optimizer | str,
     *,
     reduction: str = "frequency",
-    sync: str | None = None,
+    exchange: str = "leaders",
     wire_dtype: str = "float32",
     on_nonfinite: str = "raise",
     event_clock: EventClock | None = None,
@@ -54,11 +54,10 @@ def DistributedOptimizer(
         reduction: `"frequency"` divides a key's sum by the number of ranks in which it occurred;
             `"mean"` weighs ranks by their samples and divides by the samples of all (N ranks with
             batches of B then equal one rank with N * B), `"sum"` divides by nothing.
-        sync: How sparse gradients reach the leaders that apply them: `"shared_memory"`, on one
-            host; between hosts, of which each has merged its ranks', `"host_allgather"` or
-            `"owner_reduce"`; or `"allgather"` over all ranks, unmerged. By default shared memory on
-            one host, and on several what a cost model finds the faster of the two. All give the
-            same bits.
+        exchange: How sparse gradients travel between hosts: `"leaders"`, each host's merged in
+            shared memory, then an allgather among leaders; `"owner"`, likewise, but each key is
+            reduced by one leader; `"all_ranks"`, an allgather of every rank's own. On one host the
+            first two are the same: shared memory alone. All give the same bits.
         wire_dtype: `"bfloat16"` halves the gradients' bytes between hosts; all hosts still get the
             same bits.
         on_nonfinite: What becomes of a step in which a gradient is NaN or infinite: `"raise"` an
@@ -118,6 +117,6 @@ def DistributedOptimizer(
     if clipping.kind == "global_norm":
         wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see
     name = f"update_{next(_ordinals)}"
-    update = SparseUpdate(reduction, sync, wire_dtype, clipping, event_clock, name)
+    update = SparseUpdate(reduction, exchange, wire_dtype, clipping, event_clock, name)
     wrapped.start_distributed(DistributedStep(update, on_nonfinite, backward_passes_per_step))
     return wrapped

@@ -13,7 +13,7 @@ from tfhybrid.layers import EventClock, TableProxy
 from tfhybrid.ops import table_ops
 from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
-from tfhybrid.optimizers.exchange import Exchange
+from tfhybrid.optimizers.exchange import exchange as exchange_between_hosts
 from tfhybrid.optimizers.sparse import RateFactor, SparseOptimizer
 from tfhybrid.store import current_job, native
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfhybrid.checkpoint.hot_restart import Keeper
 
 REDUCTIONS = ("frequency", "sum", "mean")
-SYNCS = ("shared_memory", "allgather", "host_allgather", "owner_reduce")
+EXCHANGES = ("leaders", "owner", "all_ranks")
 WIRE_DTYPES = ("float32", "bfloat16")
 
 
@@ -32,7 +32,7 @@ class SparseUpdate:
         reduction: What a key's summed gradient is divided by: `"frequency"`, the number of ranks
             in which it occurred; `"mean"`, the samples of all ranks, each rank weighing as many as
             it has; `"sum"`, nothing.
-        sync: How gradients reach the leaders, one of `SYNCS`, or `None` for the best.
+        exchange: How gradients travel between hosts, one of `EXCHANGES`.
         wire_dtype: What gradients are rounded to between hosts, one of `WIRE_DTYPES`.
         clipping: Of the reduced gradients.
         event_clock: Tells the event time of each step.
@@ -42,7 +42,7 @@ class SparseUpdate:
     def __init__(
         self,
         reduction: str,
-        sync: str | None,
+        exchange: str,
         wire_dtype: str,
         clipping: Clipping,
         event_clock: EventClock | None,
@@ -50,10 +50,12 @@ class SparseUpdate:
     ) -> None:
         if reduction not in REDUCTIONS:
             raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
+        if exchange not in EXCHANGES:
+            raise ConfigError(f"exchange is one of {EXCHANGES}. Received: {exchange!r}")
         if wire_dtype not in WIRE_DTYPES:
             raise ConfigError(f"wire_dtype is one of {WIRE_DTYPES}. Received: {wire_dtype!r}")
         self.reduction = reduction
-        self.sync = _checked_sync(sync)
+        self.exchange = exchange
         self.wire_dtype = wire_dtype
         if not isinstance(event_clock, EventClock | None):
             raise ConfigError(
@@ -68,8 +70,6 @@ class SparseUpdate:
         self._optimizers: dict[str, SparseOptimizer] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
-        exchanged = self.sync not in ("shared_memory", "allgather")
-        self._exchange = Exchange(self.sync, name) if exchanged and _is_leader() else None
 
     def configuration(self) -> dict[str, Any]:
         """Returns what its updates follow from, besides gradients and the Keras optimizer."""
@@ -79,7 +79,7 @@ class SparseUpdate:
             tables[table.name] = [table.optimizer, rate.get_config() if callable(rate) else rate]
         return {
             "reduction": self.reduction,
-            "sync": self.sync,
+            "exchange": self.exchange,
             "wire_dtype": self.wire_dtype,
             "clipping": self.clipping,
             "tables": tables,
@@ -122,11 +122,10 @@ class SparseUpdate:
                 f"model one of its own. Received: the new tables {unknown}"
             )
         job = current_job()
-        sync = {"shared_memory": "mailboxes", "allgather": "gathered"}.get(self.sync, "exchanged")
         return UpdateRef(
             tables=tuple(proxy.table_ref for proxy in proxies),
             update=self.name,
-            sync=sync,
+            exchange=self.exchange,
             hosts=job.hosts,
             host=job.host,
             reduction=self.reduction,
@@ -152,16 +151,17 @@ class SparseUpdate:
 
     def apply(self, update: UpdateRef, contribution: Contribution, numbers: StepNumbers) -> None:
         """Updates the tables with what all ranks bring."""
-        if update.sync == "gathered":
+        if update.exchange == "all_ranks":
             message = table_ops.pack_gradients(update, contribution)
             messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
             table_ops.apply_gathered(update, messages, numbers)
             return
         posted = table_ops.post_gradients(update, contribution, numbers)
-        if self._exchange is not None:
+        job = current_job()
+        if job.is_leader and len(set(job.hosts)) > 1:
             # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.
             with tf.control_dependencies([posted] if posted is not None else []):
-                self._exchange.run(update, numbers)
+                exchange_between_hosts(update, numbers, f"tfhybrid.{self.name}")
 
     def _rate(
         self, proxy: TableProxy, keras_rate: Callable[[], tf.Tensor], iterations: tf.Tensor
@@ -200,22 +200,3 @@ def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
     return [
         tf.IndexedSlices(tf.zeros([0, dim]), none, tf.constant([0, dim], tf.int64)) for dim in dims
     ]
-
-
-def _is_leader() -> bool:
-    return current_job().is_leader
-
-
-def _checked_sync(sync: str | None) -> str:
-    hosts = len(set(current_job().hosts))
-    if sync is None:
-        return "shared_memory" if hosts == 1 else "exchanged"
-    if sync not in SYNCS:
-        raise ConfigError(f"sync is one of {SYNCS}, or None. Received: {sync!r}")
-    if (sync == "shared_memory") != (hosts == 1) and sync != "allgather":
-        raise ConfigError(
-            "sync='shared_memory' reaches the ranks of one host, 'host_allgather' and "
-            "'owner_reduce' are for several, 'allgather' for any; None chooses. "
-            f"Received: sync={sync!r} on {hosts} host(s)"
-        )
-    return sync

@@ -38,17 +38,16 @@ inline constexpr int64_t kOfHost = 1;    // it has `ranks`
 inline constexpr int64_t kBfloat16 = 2;  // its gradients are rounded to bfloat16
 
 struct MessageHeader {
-  int64_t signature;  // hash of the tables' names and dims; ranks with another model do not match
-  int64_t words;      // in this message
-  int64_t form;       // kOfHost | kBfloat16
-  int64_t samples;    // of the batches that the gradients are of
-  int64_t skip;       // not 0: a gradient is not finite, and nobody applies this update
-  int64_t route;  // of host 0: how the next update's messages travel (core/sync/host_exchange.h)
-  int64_t room;   // words of messages that its sender takes without growing (of a host)
+  int64_t signature;   // hash of the tables' names and dims; ranks with another model do not match
+  int64_t words;       // in this message
+  int64_t form;        // kOfHost | kBfloat16
+  int64_t samples;     // of the batches that the gradients are of
+  int64_t skip;        // not 0: a gradient is not finite, and nobody applies this update
+  int64_t room;        // words of messages that its sender takes without growing (of a host)
   int64_t text_bytes;  // not 0: there is no update, and why
   int64_t event_time;  // of its samples, the latest; kNoTime where none is known
 };
-static_assert(sizeof(MessageHeader) == 72);
+static_assert(sizeof(MessageHeader) == 64);
 
 // Words of a message with that many keys per table.
 int64_t MessageWords(const MessageSchema& schema, Span<const int64_t> key_counts, int64_t form = 0);
@@ -85,7 +84,7 @@ std::vector<int64_t> FailureMessage(const MessageSchema& schema, int64_t form,
 
 // A message that was checked; points into the words it was parsed from.
 struct GradientMessage {
-  MessageHeader header = {0, 0, 0, 0, 0, 0, 0, 0, kNoTime};
+  MessageHeader header = {0, 0, 0, 0, 0, 0, 0, kNoTime};
   std::vector<int64_t> room;
   std::vector<Span<const int64_t>> keys;
   std::vector<const uint16_t*> ranks;   // null where each key is one rank's

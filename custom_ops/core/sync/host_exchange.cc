@@ -11,21 +11,9 @@
 namespace tfhybrid {
 namespace {
 
-int64_t Nanoseconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
-}
-
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "a host";
-}
-
-int64_t KeysOf(const std::vector<GradientMessage>& messages) {
-  int64_t count = 0;
-  for (const GradientMessage& message : messages) {
-    for (const Span<const int64_t>& keys : message.keys) count += keys.size();
-  }
-  return count;
 }
 
 }  // namespace
@@ -34,11 +22,8 @@ void HostExchange::Fail(const std::string& why) {
   failure_ = FailureMessage(update_->settings().schema, form_, why);
 }
 
-void HostExchange::Merge(Route next, const std::vector<TableWriter*>& tables,
-                         const ParallelFor& parallel_for) {
+void HostExchange::Merge(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   const Result<std::vector<GradientMessage>> messages = update_->Collect();
-  const Clock::time_point start = Clock::now();
-  next_ = next;
   mailbox_room_ = update_->RoomForAll();
   table_room_.clear();
   for (const TableWriter* table : tables) table_room_.push_back(table->Room());
@@ -46,7 +31,7 @@ void HostExchange::Merge(Route next, const std::vector<TableWriter*>& tables,
   samples_ = 0;
   skip_ = false;
   event_time_ = kNoTime;
-  shares_ = route_ == Route::kOwnerReduce ? hosts_ : 1;
+  shares_ = update_->settings().exchange == Exchange::kOwner ? hosts_ : 1;
   if (messages.ok()) {
     for (const GradientMessage& message : messages.value()) {
       samples_ += message.header.samples;
@@ -55,13 +40,10 @@ void HostExchange::Merge(Route next, const std::vector<TableWriter*>& tables,
     }
     const std::vector<int64_t> one_host(messages.value().size(), host_);
     merger_.Merge(update_->settings().schema, messages.value(), one_host, shares_, parallel_for);
-    stats_.posted_keys = KeysOf(messages.value());
   } else {
     Fail(messages.status().message());
   }
-  stats_.route = static_cast<int64_t>(route_);
   merged_at_ = Clock::now();
-  stats_.merge_ns = Nanoseconds(merged_at_ - start);
 }
 
 void HostExchange::MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for) {
@@ -126,7 +108,6 @@ void HostExchange::WriteHeader(const MessageBuilder& message, int64_t owner) con
   header->samples = owner == 0 ? samples_ : 0;  // each sample once
   header->skip = skip_;
   header->event_time = event_time_;
-  header->route = static_cast<int64_t>(next_);
   header->room = mailbox_room_;
   for (size_t t = 0; t < table_room_.size(); ++t) {
     *message.room(static_cast<int64_t>(t)) = table_room_[t];
@@ -136,21 +117,17 @@ void HostExchange::WriteHeader(const MessageBuilder& message, int64_t owner) con
 HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
                                          const std::vector<TableWriter*>& tables,
                                          const ParallelFor& parallel_for) {
-  const Clock::time_point start = Clock::now();
-  stats_.exchange_ns = Nanoseconds(start - merged_at_);
-  AddTime(Phase::kExchange, stats_.exchange_ns);
+  const auto exchanging = std::chrono::nanoseconds(Clock::now() - merged_at_);
+  AddTime(Phase::kExchange, exchanging.count());
   Staged staged = {false, ""};
   const Result<std::vector<GradientMessage>> messages =
       ParseMessages(update_->settings().schema, words, hosts_);
   Status status = messages.ok() ? FailureOf(messages.value()) : messages.status();
   if (status.ok()) {
-    stats_.received_keys = KeysOf(messages.value());
-    stats_.merged_keys = KeysOf({messages.value()[static_cast<size_t>(host_)]});
     status = TryStage(words, messages.value(), tables, parallel_for, &staged.vote);
     if (!status.ok()) staged.complaint = "On " + HostName() + ": ";
   }
   staged.complaint += status.message();
-  stats_.stage_ns = Nanoseconds(Clock::now() - start);
   return staged;
 }
 
@@ -158,7 +135,6 @@ Status HostExchange::TryStage(Span<const int64_t> words,
                               const std::vector<GradientMessage>& messages,
                               const std::vector<TableWriter*>& tables,
                               const ParallelFor& parallel_for, bool* vote) {
-  route_ = messages.front().header.route == 0 ? Route::kAllgather : Route::kOwnerReduce;
   int64_t mailbox_room = std::numeric_limits<int64_t>::max();
   std::vector<int64_t> table_room = messages.front().room;
   for (const GradientMessage& message : messages) {
@@ -173,7 +149,6 @@ Status HostExchange::TryStage(Span<const int64_t> words,
   const Status staged = update_->Stage(posted, tables, parallel_for);
   const std::vector<int64_t> new_rows = update_->staged().NewRows(tables.size());
   for (size_t t = 0; t < table_room.size(); ++t) *vote = *vote || new_rows[t] > table_room[t];
-  stats_.updated_keys = update_->staged().Keys();
   return staged;
 }
 

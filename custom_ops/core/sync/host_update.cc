@@ -54,15 +54,15 @@ Result<std::shared_ptr<HostUpdate>> HostUpdate::Named(const std::shared_ptr<Stor
     std::shared_ptr<HostUpdate> made(new HostUpdate(store, name, settings));
     made->directory_ = store->directory();
     made->token_ = store->token();
-    if (settings.sync != Sync::kGathered) {
+    if (settings.exchange != Exchange::kAllRanks) {
       TFHYBRID_ASSIGN_OR_RETURN(
           made->mailbox_,
           Mailbox::Create(made->Path("." + std::to_string(store->local_rank())), made->token_));
     }
-    if (settings.sync != Sync::kMailboxes && store->is_leader()) {
+    if (!settings.FromRanks() && store->is_leader()) {
       TFHYBRID_ASSIGN_OR_RETURN(made->posted_all_,
                                 Mailbox::Create(made->Path(".all"), made->token_));
-      if (settings.sync == Sync::kExchanged) {
+      if (settings.BetweenLeaders()) {
         made->exchange_ = std::make_unique<HostExchange>(made.get());
       }
     }
@@ -196,7 +196,7 @@ Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,
 
 Result<std::vector<GradientMessage>> ReadApplied(const UpdateSettings& settings,
                                                  std::vector<MailboxReader>* readers) {
-  if (settings.sync == Sync::kMailboxes) return ReadEach(settings.schema, readers);
+  if (settings.FromRanks()) return ReadEach(settings.schema, readers);
   TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, readers->front().Words());
   return ParseMessages(settings.schema, words, static_cast<int64_t>(settings.hosts.size()));
 }

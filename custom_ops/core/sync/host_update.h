@@ -57,7 +57,7 @@ class HostUpdate {
   void PostFailure(const std::string& why) { mailbox_->PostFailure(why); }
 
   // The leader's half. Waits for the next message of every rank of this host; kPeerDied if one will
-  // not come. Not with Sync::kGathered.
+  // not come. Not with Exchange::kAllRanks.
   Result<std::vector<GradientMessage>> Collect();
   // Posts messages of all ranks or hosts that came end to end, with their gradients as floats.
   Status PostAll(Span<const int64_t> words);
@@ -65,7 +65,7 @@ class HostUpdate {
   int64_t RoomForAll() const { return posted_all_->Room(); }
   Result<std::vector<GradientMessage>> ReadAll();
 
-  // The leader's, with Sync::kExchanged.
+  // The leader's; null unless settings().BetweenLeaders().
   HostExchange* exchange() const { return exchange_.get(); }
 
   // Everything about an update that may fail, and the rest (core/sync/table_update.h).
@@ -92,7 +92,7 @@ class HostUpdate {
   uint64_t token_ = 0;
   const std::string name_;
   const UpdateSettings settings_;
-  std::optional<Mailbox> mailbox_;  // this rank's; not with Sync::kGathered
+  std::optional<Mailbox> mailbox_;  // this rank's; not with Exchange::kAllRanks
   struct KeptGradients {
     std::vector<int64_t> keys;
     std::vector<float> gradients;
@@ -101,7 +101,7 @@ class HostUpdate {
   // The leader's.
   uint64_t led_ = 0;  // messages of each rank that were waited for
   std::vector<MailboxReader> readers_;
-  std::optional<Mailbox> posted_all_;  // not with Sync::kMailboxes
+  std::optional<Mailbox> posted_all_;  // not where settings().FromRanks()
   std::vector<MailboxReader> all_;     // its reader, once opened
   std::unique_ptr<TableUpdate> update_;
   std::unique_ptr<HostExchange> exchange_;

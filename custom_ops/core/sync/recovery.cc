@@ -67,7 +67,7 @@ std::vector<std::string> Journals(const std::string& directory) {
 Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_t token,
                                                 const UpdateSettings& settings,
                                                 std::vector<MailboxReader>* readers) {
-  const bool per_rank = settings.sync == Sync::kMailboxes;
+  const bool per_rank = settings.FromRanks();
   for (size_t rank = 0; rank < (per_rank ? settings.hosts.size() : 1); ++rank) {
     const std::string which = per_rank ? std::to_string(rank) : "all";
     TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(path + "." + which, token));

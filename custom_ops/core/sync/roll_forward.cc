@@ -130,7 +130,7 @@ Result<SentUpdate> Get(WordReader* in) {
   update.settings.clipping = static_cast<Clipping>(clipping);
   update.settings.clip_limit = clip_limit.front();
   update.settings.reduction = static_cast<Reduction>(reduction);
-  update.settings.sync = Sync::kGathered;  // from here on they are of one message of all
+  update.settings.exchange = Exchange::kAllRanks;  // from here on their messages lie in one mailbox
   return update;
 }
 
@@ -139,7 +139,7 @@ Result<SentUpdate> LastUpdate(const std::string& path, const Store& store) {
   SentUpdate update;
   TFHYBRID_ASSIGN_OR_RETURN(const UpdateJournal journal, UpdateJournal::Open(path, store.token()));
   update.settings = journal.settings();
-  if (update.settings.sync == Sync::kMailboxes) return update;  // there is one host alone
+  if (update.settings.FromRanks()) return update;  // there is one host alone
   for (size_t t = 0; t < update.settings.schema.tables.size(); ++t) {
     const auto table = static_cast<int64_t>(t);
     const std::shared_ptr<OpenTable> open = store.Find(update.settings.schema.tables[t]);

@@ -98,12 +98,6 @@ std::vector<int64_t> TableUpdate::NewRows(size_t tables) const {
   return rows;
 }
 
-int64_t TableUpdate::Keys() const {
-  int64_t keys = 0;
-  for (const Unit& unit : units_) keys += unit.merged.keys().size();
-  return keys;
-}
-
 int64_t TableUpdate::Rows() const { return Starts(units_, RowsOf).back(); }
 
 Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,

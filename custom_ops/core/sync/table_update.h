@@ -53,8 +53,6 @@ class TableUpdate {
   // Rows by table for which what was staged needs room: of the table itself or of the keys that
   // wait for admission to it, whichever are more.
   std::vector<int64_t> NewRows(size_t tables) const;
-  // Distinct keys that were staged.
-  int64_t Keys() const;
   // Applies what was staged. Fails, on all hosts alike and with nothing changed, where a learning
   // rate is too large for a table's weight decay. REQUIRES: there is a learning rate per table, the
   // messages lie where they lay, and the tables are as they were.

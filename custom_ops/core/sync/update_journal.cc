@@ -36,7 +36,7 @@ Status CheckSizes(const std::string& path, const MappedFile& file) {
               UpdateJournal::kLanes * static_cast<int64_t>(segment.lane_bytes) <=
           file.size() &&
       segment.reduction <= static_cast<uint32_t>(Reduction::kMean) &&
-      segment.sync <= static_cast<uint32_t>(Sync::kExchanged) &&
+      segment.exchange <= static_cast<uint32_t>(Exchange::kAllRanks) &&
       segment.clipping <= static_cast<uint32_t>(Clipping::kGlobalNorm);
   if (sane) return Status::Ok();
   return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", segment.ranks, " ranks, ",
@@ -45,14 +45,6 @@ Status CheckSizes(const std::string& path, const MappedFile& file) {
 }
 
 }  // namespace
-
-Result<Reduction> ParseReduction(const std::string& name) {
-  if (name == "frequency") return Reduction::kFrequency;
-  if (name == "sum") return Reduction::kSum;
-  if (name == "mean") return Reduction::kMean;
-  return Status::Error(StatusCode::kInvalidArgument,
-                       "reduction is 'frequency', 'sum' or 'mean'. Received: '", name, "'");
-}
 
 Result<UpdateJournal> UpdateJournal::Create(const std::string& path, uint64_t token,
                                             const UpdateSettings& settings, int64_t row_floats) {
@@ -68,7 +60,7 @@ Result<UpdateJournal> UpdateJournal::Create(const std::string& path, uint64_t to
                     LanesOffset(ranks, tables) + kLanes * lane_bytes, "the journal of updates"));
   auto* segment = reinterpret_cast<JournalSegment*>(file.mutable_data());
   segment->reduction = static_cast<uint32_t>(settings.reduction);
-  segment->sync = static_cast<uint32_t>(settings.sync);
+  segment->exchange = static_cast<uint32_t>(settings.exchange);
   segment->clipping = static_cast<uint32_t>(settings.clipping);
   segment->clip_limit = settings.clip_limit;
   segment->ranks = static_cast<uint64_t>(ranks);
@@ -99,7 +91,7 @@ Result<UpdateJournal> UpdateJournal::Open(const std::string& path, uint64_t toke
   const auto& segment = *reinterpret_cast<const JournalSegment*>(file.data());
   UpdateSettings settings;
   settings.reduction = static_cast<Reduction>(segment.reduction);
-  settings.sync = static_cast<Sync>(segment.sync);
+  settings.exchange = static_cast<Exchange>(segment.exchange);
   settings.clipping = static_cast<Clipping>(segment.clipping);
   settings.clip_limit = segment.clip_limit;
   const auto* hosts = reinterpret_cast<const int64_t*>(file.data() + HostsOffset());

@@ -32,43 +32,13 @@
 #include "core/shm/mapped_file.h"
 #include "core/store/layout.h"
 #include "core/store/table_writer.h"
-#include "core/sync/gradient_message.h"
+#include "core/sync/update_settings.h"
 #include "core/util/copy_floats.h"
 #include "core/util/fault_point.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
-
-// What the sum of a key's gradients over the ranks is divided by. Numbers are stored in journals.
-enum class Reduction : uint32_t {
-  kFrequency = 0,  // the number of ranks in which the key occurred
-  kSum = 1,        // 1
-  kMean = 2,       // the samples of all ranks; sums come weighted by each rank's samples
-};
-
-Result<Reduction> ParseReduction(const std::string& name);
-
-// How messages reach the leader that applies them. Numbers are stored in journals.
-enum class Sync : uint32_t {
-  kGathered = 0,   // those of all ranks, end to end, which the leader posts to NAME.all
-  kMailboxes = 1,  // each rank of the host posts its own to NAME.R
-  kExchanged = 2,  // so too, and the leader posts what the hosts exchanged to NAME.all
-};
-
-// What stays the same from update to update.
-struct UpdateSettings {
-  MessageSchema schema;
-  std::vector<int64_t> hosts;  // of each message that is applied; those of a host follow each other
-  Reduction reduction = Reduction::kFrequency;
-  Sync sync = Sync::kMailboxes;
-  Clipping clipping = Clipping::kNone;
-  float clip_limit = 0.0f;
-  // Not known to journals.
-  int64_t local_ranks = 0;  // that post to the leader
-  int64_t host = 0;         // the number of this one
-  int64_t form = 0;         // of messages between hosts
-};
 
 inline constexpr float kUnknownFactor = -1.0f;
 
@@ -94,7 +64,7 @@ struct JournalSegment {
   uint64_t begun;  // atomic: not 0 from Begin() to End()
   double dense_squares;
   uint32_t reduction;
-  uint32_t sync;
+  uint32_t exchange;
   uint32_t clipping;
   float clip_limit;
   uint64_t ranks;

@@ -81,7 +81,7 @@ Files HalfDone() {
       MakeTable(store.get(), "user", 3, OptimizerKind::kAdagrad),
       MakeTable(store.get(), "item", 2, OptimizerKind::kSgd)};
   const std::vector<float> rates = {0.1f, 0.1f};
-  UpdateSettings settings = {kSchema, {0, 0}, Reduction::kFrequency, Sync::kGathered};
+  UpdateSettings settings = {kSchema, {0, 0}, Reduction::kFrequency, Exchange::kAllRanks};
 
   const auto all = HostUpdate::Named(store, "all", settings).Take();
   std::vector<int64_t> words = MessageOf(0);
@@ -90,7 +90,7 @@ Files HalfDone() {
   Must(all->PostAll(words));
   Must(all->Apply(all->ReadAll().Take(), {rates}, tables, RunInline));
 
-  settings.sync = Sync::kMailboxes;
+  settings.exchange = Exchange::kLeaders;
   settings.local_ranks = 2;
   const auto each = HostUpdate::Named(store, "each", settings).Take();
   Must(each->Post(kCounts, [](const MessageBuilder& message) { Fill(100, message); }));

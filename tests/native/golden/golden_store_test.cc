@@ -131,7 +131,7 @@ TEST_F(GoldenStoreTest, JournalTellsOfTheUpdate) {
   EXPECT_EQ(GoldenSettings().schema.dims, settings.schema.dims);
   EXPECT_EQ(GoldenSettings().hosts, settings.hosts);
   EXPECT_EQ(Reduction::kSum, settings.reduction);
-  EXPECT_EQ(Sync::kMailboxes, settings.sync);
+  EXPECT_EQ(Exchange::kLeaders, settings.exchange);
   EXPECT_FALSE(journal.value().begun());
   EXPECT_EQ(1u, journal.value().beginning(0).version);
   EXPECT_EQ(1.0, journal.value().beginning(0).decay);

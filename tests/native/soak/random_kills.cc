@@ -67,7 +67,7 @@ TrainingPlan PlanOf(uint64_t seed) {
                  table("growing", 16, OptimizerKind::kAdam, 1000, 700),
                  table("wide", 3000, OptimizerKind::kAdagrad, 6, 3)};
   plan.hosts = seed % 2 == 0 ? std::vector<int64_t>{0, 0} : std::vector<int64_t>{0, 0, 1};
-  plan.sync = seed % 2 == 0 ? Sync::kMailboxes : Sync::kGathered;
+  plan.exchange = seed % 2 == 0 ? Exchange::kLeaders : Exchange::kAllRanks;
   return plan;
 }
 

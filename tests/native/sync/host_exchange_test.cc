@@ -109,8 +109,9 @@ class Host {
 // Hosts with different numbers of ranks, and what Horovod does between them.
 class HostExchangeTest : public testing::Test {
  protected:
-  void Make(const std::vector<int64_t>& ranks, int64_t form = 0,
+  void Make(Exchange exchange, const std::vector<int64_t>& ranks, int64_t form = 0,
             Reduction reduction = Reduction::kFrequency) {
+    exchange_ = exchange;
     hosts_.clear();
     folders_.clear();
     std::vector<int64_t> numbers;
@@ -119,7 +120,7 @@ class HostExchangeTest : public testing::Test {
     }
     for (size_t host = 0; host < ranks.size(); ++host) {
       folders_.push_back(std::make_unique<TemporaryDirectory>());
-      UpdateSettings settings = {kSchema, numbers, reduction, Sync::kExchanged};
+      UpdateSettings settings = {kSchema, numbers, reduction, exchange};
       settings.local_ranks = ranks[host];
       settings.host = static_cast<int64_t>(host);
       settings.form = form;
@@ -128,16 +129,14 @@ class HostExchangeTest : public testing::Test {
   }
 
   // Which shares go to whom, as an all-to-all and an allgather do it.
-  std::vector<int64_t> Exchange(Route next) {
+  std::vector<int64_t> Send() {
     std::vector<std::vector<int64_t>> sent;
     std::vector<std::vector<int64_t>> splits;
-    route_ = hosts_[0]->exchange()->route();
     for (const auto& host : hosts_) {
-      EXPECT_EQ(route_, host->exchange()->route());
-      host->exchange()->Merge(next, host->writers(), RunInline);
+      host->exchange()->Merge(host->writers(), RunInline);
       sent.push_back(Sent(host.get(), &splits));
     }
-    if (route_ == Route::kOwnerReduce) {
+    if (exchange_ == Exchange::kOwner) {
       std::vector<std::vector<int64_t>> merged;
       for (size_t owner = 0; owner < hosts_.size(); ++owner) {
         std::vector<int64_t> shares;
@@ -176,23 +175,29 @@ class HostExchangeTest : public testing::Test {
 
   std::vector<std::unique_ptr<TemporaryDirectory>> folders_;
   std::vector<std::unique_ptr<Host>> hosts_;
-  Route route_ = Route::kAllgather;
+  Exchange exchange_ = Exchange::kLeaders;
 };
 
+class BothWaysTest : public HostExchangeTest, public testing::WithParamInterface<Exchange> {};
+
+INSTANTIATE_TEST_SUITE_P(, BothWaysTest, testing::Values(Exchange::kLeaders, Exchange::kOwner),
+                         [](const auto& info) {
+                           return info.param == Exchange::kOwner ? "owner" : "leaders";
+                         });
+
 // Against one host that gets all ranks' own messages.
-TEST_F(HostExchangeTest, BothRoutesGiveTheBitsOfOneMerge) {
+TEST_P(BothWaysTest, GiveTheBitsOfOneMerge) {
   for (const Reduction reduction : {Reduction::kFrequency, Reduction::kMean, Reduction::kSum}) {
     for (const std::vector<int64_t>& ranks :
          {std::vector<int64_t>{2, 2}, {1, 2, 1}, {3, 1}, {1, 1, 1, 1}}) {
-      Make(ranks, 0, reduction);
+      Make(GetParam(), ranks, 0, reduction);
       const TemporaryDirectory folder;
       std::vector<int64_t> host_of;
       for (size_t host = 0; host < ranks.size(); ++host) {
         host_of.insert(host_of.end(), static_cast<size_t>(ranks[host]), static_cast<int64_t>(host));
       }
-      Host reference(folder.path(), {kSchema, host_of, reduction, Sync::kGathered});
+      Host reference(folder.path(), {kSchema, host_of, reduction, Exchange::kAllRanks});
       std::mt19937_64 random(3);
-      std::set<Route> routes;
       for (int step = 0; step < 6; ++step) {
         std::vector<int64_t> all;
         for (size_t host = 0; host < ranks.size(); ++host) {
@@ -207,8 +212,7 @@ TEST_F(HostExchangeTest, BothRoutesGiveTheBitsOfOneMerge) {
             all.insert(all.end(), words.begin(), words.end());
           }
         }
-        Apply(Exchange(step % 3 == 0 ? Route::kOwnerReduce : Route::kAllgather));
-        routes.insert(route_);
+        Apply(Send());
         ASSERT_OK(reference.update()->PostAll(all));
         const auto messages = reference.update()->ReadAll();
         ASSERT_OK(messages);
@@ -219,22 +223,20 @@ TEST_F(HostExchangeTest, BothRoutesGiveTheBitsOfOneMerge) {
           EXPECT_EQ(reference.Digest(1), host->Digest(1)) << "step " << step;
         }
       }
-      EXPECT_EQ(2u, routes.size());
     }
   }
 }
 
-TEST_F(HostExchangeTest, RoundedMessagesAreHalfAsLongAndTheSameOnAllHosts) {
+TEST_P(BothWaysTest, RoundedMessagesAreHalfAsLongAndTheSameOnAllHosts) {
   std::vector<size_t> words;
   for (const int64_t form : {int64_t{0}, kBfloat16}) {
-    Make({2, 1}, form);
+    Make(GetParam(), {2, 1}, form);
     std::mt19937_64 random(4);
     for (int step = 0; step < 3; ++step) {
       hosts_[0]->Post(0, RandomBatch(&random, 100, 300));
       hosts_[0]->Post(1, RandomBatch(&random, 100, 300));
       hosts_[1]->Post(0, RandomBatch(&random, 100, 300));
-      const std::vector<int64_t> all =
-          Exchange(step == 0 ? Route::kOwnerReduce : Route::kAllgather);
+      const std::vector<int64_t> all = Send();
       words.push_back(all.size());
       Apply(all);
       EXPECT_EQ(hosts_[0]->Digest(0), hosts_[1]->Digest(0));
@@ -244,30 +246,30 @@ TEST_F(HostExchangeTest, RoundedMessagesAreHalfAsLongAndTheSameOnAllHosts) {
   for (size_t step = 0; step < 3; ++step) EXPECT_LT(words[step + 3], words[step]);
 }
 
-TEST_F(HostExchangeTest, WhatOneRankSkipsNobodyApplies) {
-  Make({1, 2});
+TEST_P(BothWaysTest, WhatOneRankSkipsNobodyApplies) {
+  Make(GetParam(), {1, 2});
   std::mt19937_64 random(5);
-  for (const bool skip : {false, true, true}) {  // by allgather, then twice by owner-reduce
+  for (const bool skip : {false, true, true}) {
     const uint64_t before = hosts_[1]->Digest(0);
     hosts_[0]->Post(0, RandomBatch(&random, 10, 30));
     hosts_[1]->Post(0, RandomBatch(&random, 10, 30), skip);
     hosts_[1]->Post(1, RandomBatch(&random, 10, 30));
     const uint64_t version = hosts_[0]->version();
-    Apply(Exchange(Route::kOwnerReduce));
+    Apply(Send());
     EXPECT_EQ(version + 1, hosts_[0]->version());
     EXPECT_EQ(hosts_[0]->Digest(0), hosts_[1]->Digest(0));
     EXPECT_EQ(skip, before == hosts_[1]->Digest(0));
   }
 }
 
-TEST_F(HostExchangeTest, WhatOneHostCannotBringIsToldToAll) {
-  Make({1, 1, 1});
+TEST_P(BothWaysTest, WhatOneHostCannotBringIsToldToAll) {
+  Make(GetParam(), {1, 1, 1});
   std::mt19937_64 random(6);
-  for (int step = 0; step < 2; ++step) {  // the second by owner-reduce
+  for (int step = 0; step < 2; ++step) {
     hosts_[0]->Post(0, RandomBatch(&random, 10, 30));
     hosts_[1]->update()->PostFailure("rank 1 has nothing to say");
     hosts_[2]->Post(0, RandomBatch(&random, 10, 30));
-    const std::vector<int64_t> all = Exchange(Route::kOwnerReduce);
+    const std::vector<int64_t> all = Send();
     for (const auto& host : hosts_) {
       const auto staged = host->exchange()->Stage(all, host->writers(), RunInline);
       EXPECT_EQ("rank 1 has nothing to say", staged.complaint);
@@ -276,18 +278,18 @@ TEST_F(HostExchangeTest, WhatOneHostCannotBringIsToldToAll) {
     }
     if (step > 0) continue;
     for (const auto& host : hosts_) host->Post(0, RandomBatch(&random, 10, 30));
-    Apply(Exchange(Route::kOwnerReduce));
+    Apply(Send());
   }
 }
 
 // A vote is asked for on all hosts alike, and only where something has to grow.
-TEST_F(HostExchangeTest, HostsVoteWhereOneMayHaveNoRoom) {
-  Make({1, 1});
+TEST_P(BothWaysTest, HostsVoteWhereOneMayHaveNoRoom) {
+  Make(GetParam(), {1, 1});
   std::mt19937_64 random(7);
   int votes = 0;
   for (int step = 0; step < 12; ++step) {
     for (const auto& host : hosts_) host->Post(0, RandomBatch(&random, 40 << step, 100 << step));
-    const std::vector<int64_t> all = Exchange(Route::kAllgather);
+    const std::vector<int64_t> all = Send();
     std::set<bool> asked;
     for (const auto& host : hosts_) {
       const auto staged = host->exchange()->Stage(all, host->writers(), RunInline);
@@ -299,7 +301,7 @@ TEST_F(HostExchangeTest, HostsVoteWhereOneMayHaveNoRoom) {
     votes += *asked.begin();
     // The same keys again: nothing grows.
     for (const auto& host : hosts_) host->Post(0, {{{1}, {2}}, {{1, 1, 1}, {1, 1}}});
-    const std::vector<int64_t> again = Exchange(Route::kAllgather);
+    const std::vector<int64_t> again = Send();
     for (const auto& host : hosts_) {
       EXPECT_FALSE(host->exchange()->Stage(again, host->writers(), RunInline).vote);
       EXPECT_OK(host->update()->Commit({kRates}, host->writers(), RunInline));
@@ -307,19 +309,6 @@ TEST_F(HostExchangeTest, HostsVoteWhereOneMayHaveNoRoom) {
   }
   EXPECT_GT(votes, 3);
   EXPECT_EQ(hosts_[0]->Digest(0), hosts_[1]->Digest(0));
-}
-
-TEST_F(HostExchangeTest, StatsTellWhatTravelled) {
-  Make({2, 1});
-  hosts_[0]->Post(0, {{{1, 2}, {}}, {{1, 1, 1, 1, 1, 1}, {}}});
-  hosts_[0]->Post(1, {{{2, 3}, {}}, {{1, 1, 1, 1, 1, 1}, {}}});
-  hosts_[1]->Post(0, {{{3, 4}, {}}, {{1, 1, 1, 1, 1, 1}, {}}});
-  Apply(Exchange(Route::kAllgather));
-  const ExchangeStats& stats = hosts_[0]->exchange()->stats();
-  EXPECT_EQ(4, stats.posted_keys);
-  EXPECT_EQ(3, stats.merged_keys);
-  EXPECT_EQ(5, stats.received_keys);
-  EXPECT_EQ(4, stats.updated_keys);
 }
 
 }  // namespace

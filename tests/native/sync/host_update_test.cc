@@ -35,13 +35,13 @@ class HostUpdateTest : public testing::Test {
   }
   std::shared_ptr<Store> Join() const { return Store::Attach(Config(1)).Take(); }
 
-  static UpdateSettings Settings(Sync sync) {
-    UpdateSettings settings = {{{"item"}, {2}}, {0, 0}, Reduction::kSum, sync};
+  static UpdateSettings Settings(Exchange exchange) {
+    UpdateSettings settings = {{{"item"}, {2}}, {0, 0}, Reduction::kSum, exchange};
     settings.local_ranks = 2;
     return settings;
   }
   static std::shared_ptr<HostUpdate> Named(const std::shared_ptr<Store>& store) {
-    return HostUpdate::Named(store, "sgd", Settings(Sync::kMailboxes)).Take();
+    return HostUpdate::Named(store, "sgd", Settings(Exchange::kLeaders)).Take();
   }
 
   static void Fill(const MessageBuilder& message, const std::vector<int64_t>& keys,
@@ -107,7 +107,7 @@ TEST_F(HostUpdateTest, MessagesGrowAndShrink) {
 
 TEST_F(HostUpdateTest, LeaderPostsForAll) {
   LeadWith(OptimizerKind::kSgd);
-  const auto update = HostUpdate::Named(leader_, "gathered", Settings(Sync::kGathered)).Take();
+  const auto update = HostUpdate::Named(leader_, "gathered", Settings(Exchange::kAllRanks)).Take();
   const MessageSchema& schema = update->settings().schema;
   std::vector<int64_t> all;
   for (const float gradient : {1.0f, 10.0f}) {
@@ -173,7 +173,7 @@ TEST_F(HostUpdateTest, RankThatCannotPostTellsTheLeaderWhy) {
 TEST_F(HostUpdateTest, MessageOfAnotherModelIsRefused) {
   LeadWith(OptimizerKind::kSgd);
   const auto other = Join();
-  UpdateSettings settings = Settings(Sync::kMailboxes);
+  UpdateSettings settings = Settings(Exchange::kLeaders);
   settings.schema.dims = {3};
   const auto second = HostUpdate::Named(other, "sgd", settings).Take();
   const auto first = Named(leader_);
@@ -203,7 +203,7 @@ TEST_F(HostUpdateTest, UpdatesHaveNamesAndEndWithTheirStore) {
   LeadWith(OptimizerKind::kSgd);
   const auto update = Named(leader_);
   EXPECT_EQ(update, Named(leader_));
-  EXPECT_NE(update, HostUpdate::Named(leader_, "other", Settings(Sync::kMailboxes)).Take());
+  EXPECT_NE(update, HostUpdate::Named(leader_, "other", Settings(Exchange::kLeaders)).Take());
   ASSERT_OK(Post(update.get(), {1}, 1.0f));
   leader_.reset();
   ExpectError(update->Collect().status(), StatusCode::kFailedPrecondition, {"has ended"});

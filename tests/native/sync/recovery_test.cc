@@ -40,7 +40,7 @@ TEST_F(KilledUpdateTest, LaterUpdateIsDoneOrNotAtEveryPoint) { KillEverywhere(Sm
 TEST_F(KilledUpdateTest, MessagesInOneMailbox) {
   TrainingPlan plan = SmallPlan();
   plan.hosts = {0, 0, 1};
-  plan.sync = Sync::kGathered;
+  plan.exchange = Exchange::kAllRanks;
   plan.reduction = Reduction::kMean;
   KillEverywhere(plan, 2, 1);
 }
@@ -63,7 +63,7 @@ TEST_F(KilledUpdateTest, TablesThatAdmitAndEvict) {
 TEST_F(KilledUpdateTest, TablesThatAdmitAndEvictWithMessagesInOneMailbox) {
   TrainingPlan plan = ForgettingPlan();
   plan.hosts = {0, 0, 1};
-  plan.sync = Sync::kGathered;
+  plan.exchange = Exchange::kAllRanks;
   plan.clipping = Clipping::kGlobalNorm;
   plan.clip_limit = 0.5f;
   KillEverywhere(plan, 9, 1);

@@ -19,7 +19,7 @@ class RollForwardTest : public RecoveryTest {
  protected:
   static TrainingPlan OnTwoHosts(TrainingPlan plan) {
     plan.hosts = {0, 0, 1};
-    plan.sync = Sync::kGathered;
+    plan.exchange = Exchange::kAllRanks;
     return plan;
   }
 

@@ -182,7 +182,6 @@ TEST_F(TableUpdateTest, EveryRowIsUpdatedWhereTheOptimizerWantsIt) {
   for (int64_t key = 0; key < 60000; ++key) ranks[key % 2].emplace_back(key, 8.0f);
   ASSERT_OK(Run(&update, ranks, tables));
   ASSERT_OK(Run(&update, {{{7, 16.0f}, {70000, 2.0f}}, {{70000, 4.0f}}}, tables));
-  EXPECT_EQ(4, update.Keys()) << "two of each table";
   ASSERT_OK(Run(&update, {{}, {}}, tables));
 
   const auto all = Open("every"), touched = Open("lazy");

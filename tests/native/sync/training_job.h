@@ -81,12 +81,12 @@ class TrainingJob {
     }
     settings.hosts = plan.hosts;
     settings.reduction = plan.reduction;
-    settings.sync = plan.sync;
+    settings.exchange = plan.exchange;
     settings.clipping = plan.clipping;
     settings.clip_limit = plan.clip_limit;
     settings.local_ranks = static_cast<int64_t>(plan.hosts.size());
     job->stores_.push_back(std::move(store));
-    const int posting = plan.sync == Sync::kMailboxes ? static_cast<int>(plan.hosts.size()) : 1;
+    const int posting = settings.FromRanks() ? static_cast<int>(plan.hosts.size()) : 1;
     for (int rank = 0; rank < posting; ++rank) {
       if (rank > 0) {
         TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<Store> other,
@@ -107,7 +107,7 @@ class TrainingJob {
       TFHYBRID_RETURN_IF_ERROR(PostOf(version, rank, parallel_for, &all));
     }
     HostUpdate* leader = updates_.front().get();
-    const bool gathered = plan_.sync == Sync::kGathered;
+    const bool gathered = plan_.exchange == Exchange::kAllRanks;
     if (gathered) TFHYBRID_RETURN_IF_ERROR(leader->PostAll(all));
     for (const auto& table : tables_) table->CountPost();
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages,
@@ -141,7 +141,7 @@ class TrainingJob {
       message.header()->event_time = plan_.EventTime(version, rank);
       packer_.Fill(schema, message, 1.0f, parallel_for);
     };
-    if (plan_.sync == Sync::kMailboxes) return updates_[rank]->Post(counts, fill);
+    if (plan_.exchange == Exchange::kLeaders) return updates_[rank]->Post(counts, fill);
     const int64_t words = MessageWords(schema, counts);
     all->resize(all->size() + static_cast<size_t>(words));
     fill(MessageBuilder(schema, counts, Span<int64_t>(&*all->end() - words, words)));

@@ -33,7 +33,7 @@ struct TrainingPlan {
   std::vector<PlannedTable> tables;
   std::vector<int64_t> hosts;
   Reduction reduction = Reduction::kFrequency;
-  Sync sync = Sync::kMailboxes;
+  Exchange exchange = Exchange::kLeaders;
   uint64_t seed = 1;
   Clipping clipping = Clipping::kNone;
   float clip_limit = 0.0f;

@@ -22,7 +22,7 @@ UpdateSettings Settings() {
   settings.schema = {{"user", std::string(kMaxTableName, 'n')}, {3, 5}};
   settings.hosts = {0, 0, 4, 7};
   settings.reduction = Reduction::kMean;
-  settings.sync = Sync::kExchanged;
+  settings.exchange = Exchange::kOwner;
   settings.clipping = Clipping::kGlobalNorm;
   settings.clip_limit = 1.5f;
   return settings;
@@ -53,7 +53,7 @@ TEST_F(UpdateJournalTest, NextLeaderFindsTheSettings) {
   EXPECT_EQ(Settings().schema.dims, settings.schema.dims);
   EXPECT_EQ(Settings().hosts, settings.hosts);
   EXPECT_EQ(Settings().reduction, settings.reduction);
-  EXPECT_EQ(Sync::kExchanged, settings.sync);
+  EXPECT_EQ(Exchange::kOwner, settings.exchange);
   EXPECT_EQ(Clipping::kGlobalNorm, settings.clipping);
   EXPECT_EQ(1.5f, settings.clip_limit);
   EXPECT_FALSE(journal.begun());

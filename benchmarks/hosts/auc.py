@@ -1,6 +1,6 @@
 """Test AUC on Frappe_x1 with gradients between hosts in float32 and in bfloat16.
 
-    python -m benchmarks.routes.auc [--seeds 3]
+    python -m benchmarks.hosts.auc [--seeds 3]
 
 Two hosts of one rank, the same seeds for both; needs root.
 """
@@ -20,7 +20,7 @@ from rich.table import Table
 from benchmarks import launch
 from benchmarks.hosts.run import UNLIMITED, run_on_hosts
 
-LOGGER = logging.getLogger("benchmarks.routes")
+LOGGER = logging.getLogger("benchmarks.hosts")
 WIRE_DTYPES = ("float32", "bfloat16")
 
 
@@ -34,7 +34,7 @@ def run(seed: int, wire_dtype: str) -> dict[str, object]:
 
 
 def main() -> None:
-    """Runs both with every seed, prints, and writes `benchmarks/results/routes_auc.json`."""
+    """Runs both with every seed, prints, and writes `benchmarks/results/hosts_auc.json`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... of each")
     seeds = range(parser.parse_args().seeds)
@@ -51,7 +51,7 @@ def main() -> None:
         aucs = [one["auc"] for one in runs if one["wire_dtype"] == wire_dtype]
         table.add_row(wire_dtype, *(f"{auc:.4f}" for auc in aucs), f"{statistics.mean(aucs):.4f}")
     Console().print(table)
-    path = launch.write_result("routes_auc", {"runs": runs})
+    path = launch.write_result("hosts_auc", {"runs": runs})
     LOGGER.info("%s", path.relative_to(launch.ROOT))
 
 

@@ -1,0 +1,21 @@
+#include "core/sync/update_settings.h"
+
+namespace tfhybrid {
+
+Result<Reduction> ParseReduction(const std::string& name) {
+  if (name == "frequency") return Reduction::kFrequency;
+  if (name == "sum") return Reduction::kSum;
+  if (name == "mean") return Reduction::kMean;
+  return Status::Error(StatusCode::kInvalidArgument,
+                       "reduction is 'frequency', 'sum' or 'mean'. Received: '", name, "'");
+}
+
+Result<Exchange> ParseExchange(const std::string& name) {
+  if (name == "leaders") return Exchange::kLeaders;
+  if (name == "owner") return Exchange::kOwner;
+  if (name == "all_ranks") return Exchange::kAllRanks;
+  return Status::Error(StatusCode::kInvalidArgument,
+                       "exchange is 'leaders', 'owner' or 'all_ranks'. Received: '", name, "'");
+}
+
+}  // namespace tfhybrid
