@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/c_api_guard.h"
+#include "core/engine/current_engine.h"
 #include "core/process_end.h"
-#include "core/process_store.h"
 #include "core/store/segment.h"
 #include "core/store/store_report.h"
 #include "core/sync/recovery.h"
@@ -21,14 +21,12 @@
 namespace tfhybrid {
 namespace {
 
-// As Guarded, for a body that wants the process's store.
+// As Guarded, for a body that wants the store of the current engine.
 template <typename Body>
 int WithStore(const Body& body) {
   return Guarded([&]() -> Status {
-    const std::shared_ptr<Store> store = ProcessStore();
-    if (store != nullptr) return body(store.get());
-    return Status::Error(StatusCode::kFailedPrecondition,
-                         "tfhybrid.init() has not been called in this process");
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
+    return body(&engine->store());
   });
 }
 
@@ -81,36 +79,34 @@ int tfhybrid_store_open(const char* shm_directory, const char* job, int local_ra
     static std::string report;
     report.clear();
     *reclaimed = report.c_str();
-    if (tfhybrid::ProcessStore() != nullptr) {
+    if (tfhybrid::CurrentEngine().ok()) {
       return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
                            "This process has a store open already");
     }
-    const tfhybrid::StoreConfig config = {shm_directory, job, local_rank, description, token};
     std::vector<std::string> lines;
-    auto store =
-        local_rank == 0 ? tfhybrid::Store::Create(config, &lines) : tfhybrid::Store::Attach(config);
+    auto engine =
+        tfhybrid::Engine::Open({shm_directory, job, local_rank, description, token}, &lines);
     for (const std::string& line : lines) report += line + "\n";
     *reclaimed = report.c_str();
-    if (!store.ok()) return store.status();
-    tfhybrid::SetProcessStore(store.Take());
+    if (!engine.ok()) return engine.status();
+    tfhybrid::SetCurrentEngine(engine.Take());
     return Status::Ok();
   });
 }
 
 void tfhybrid_store_close(int leave) {
-  const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
-  if (leave != 0 && store != nullptr) store->LeaveBehind();
-  tfhybrid::SetProcessStore(nullptr);
+  const auto engine = tfhybrid::CurrentEngine();
+  if (leave != 0 && engine.ok()) engine.value()->store().LeaveBehind();
+  tfhybrid::SetCurrentEngine(nullptr);
 }
 
 int tfhybrid_store_recover(const char* shm_directory, const char* job, const char* description,
                            uint64_t* token) {
   return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(
-        std::unique_ptr<tfhybrid::Store> store,
-        tfhybrid::RecoverStore({shm_directory, job, 0, description, 0}, tfhybrid::RunInline));
-    *token = store->token();
-    tfhybrid::SetProcessStore(std::move(store));
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::Engine> engine,
+                              tfhybrid::Engine::Recover({shm_directory, job, 0, description, 0}));
+    *token = engine->store().token();
+    tfhybrid::SetCurrentEngine(std::move(engine));
     return Status::Ok();
   });
 }

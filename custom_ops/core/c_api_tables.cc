@@ -9,30 +9,46 @@
 #include "core/c_api_guard.h"
 #include "core/checkpoint/record_file.h"
 #include "core/checkpoint/table_file.h"
-#include "core/process_store.h"
+#include "core/engine/current_engine.h"
 #include "core/store/table_digest.h"
 
 namespace tfhybrid {
 namespace {
 
-// As Guarded, for a body that wants the table of that name.
+// As Guarded, for a body that wants the table of that name, and its engine.
 template <typename Body>
 int WithTable(const char* name, const Body& body) {
   return Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, OpenTableNamed(name));
-    return body(table.get());
+    const std::string wanted = name;
+    const Result<std::shared_ptr<Engine>> engine = CurrentEngine();
+    if (!engine.ok()) {
+      return Status::Error(engine.status().code(), engine.status().message(),
+                           ", wanted for table '", wanted, "'");
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table,
+                              engine.value()->Table(wanted));
+    return body(engine.value().get(), table.get());
   });
 }
 
-// As WithTable, for a body that wants the writer, held for the call.
+// As WithTable, once the table has the updates that this rank has taken part in.
+template <typename Body>
+int WithDoneTable(const char* name, const Body& body) {
+  return WithTable(name, [&](const Engine* engine, OpenTable* table) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(engine->WaitUntilDone(*table, table->posted));
+    return body(table);
+  });
+}
+
+// As WithDoneTable, for a body that wants the writer, held for the call.
 template <typename Body>
 int WithWriter(const char* name, const Body& body) {
-  return WithTable(name, [&](OpenTable* table) -> Status {
+  return WithTable(name, [&](const Engine* engine, OpenTable* table) -> Status {
     if (table->writer == nullptr) {
       return Status::Error(StatusCode::kFailedPrecondition,
                            "Only the leader (local rank 0) writes ", "table '", name, "'");
     }
-    TFHYBRID_RETURN_IF_ERROR(WaitUntilDone(*table, table->posted));
+    TFHYBRID_RETURN_IF_ERROR(engine->WaitUntilDone(*table, table->posted));
     const std::lock_guard<std::mutex> guard(table->writing);
     return body(table->writer.get());
   });
@@ -52,8 +68,8 @@ using tfhybrid::Status;
 
 int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
   return tfhybrid::Guarded([&]() -> Status {
-    const std::shared_ptr<tfhybrid::Store> store = tfhybrid::ProcessStore();
-    if (store == nullptr) return tfhybrid::OpenTableNamed(config->name).status();
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::Engine> engine,
+                              tfhybrid::CurrentEngine());
     const tfhybrid::Initializer initializer = {
         static_cast<tfhybrid::InitializerKind>(config->initializer), config->initializer_a,
         config->initializer_b};
@@ -69,8 +85,8 @@ int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
                                       policy.min_norm,
                                       policy.max_rows,
                                       policy.waiting_steps};
-    return store
-        ->OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
+    return engine->store()
+        .OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
         .status();
   });
 }
@@ -86,8 +102,7 @@ int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_con
 }
 
 int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     const tfhybrid::TableStats found = open->reader->Stats();
     *stats = {found.rows,
               found.version,
@@ -106,16 +121,14 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
 }
 
 int tfhybrid_table_count_nan(const char* table, int64_t* rows) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(*rows, open->reader->CountNanRows());
     return Status::Ok();
   });
 }
 
 int tfhybrid_table_digest(const char* table, uint64_t* digest) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(*digest, tfhybrid::TableDigest(open));
     return Status::Ok();
   });
@@ -123,16 +136,14 @@ int tfhybrid_table_digest(const char* table, uint64_t* digest) {
 
 int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
                           float* embeddings) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
   });
 }
 
 int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
                              float* embeddings, float* states, void* histories) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
     if (states == nullptr && histories == nullptr) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
@@ -147,9 +158,8 @@ int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, in
 
 int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* keys, uint8_t* found,
                              float* embeddings, float* states, void* histories) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     const Span<const int64_t> wanted(keys, count);
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
     TFHYBRID_RETURN_IF_ERROR(open->reader->FindKeys(wanted, found));
     TFHYBRID_RETURN_IF_ERROR(open->reader->Lookup(wanted, embeddings));
     if (states == nullptr && histories == nullptr) return Status::Ok();
@@ -197,20 +207,20 @@ int tfhybrid_table_load_records(const char* table, const char* path,
 }
 
 int tfhybrid_table_set_version(const char* table, uint64_t version) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    if (open->writer != nullptr) {
-      const std::lock_guard<std::mutex> guard(open->writing);
-      open->writer->PublishVersion(version);
-    }
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitForVersion(*open, version));
-    open->posted = version;
-    return Status::Ok();
-  });
+  return tfhybrid::WithTable(
+      table, [&](const tfhybrid::Engine* engine, tfhybrid::OpenTable* open) -> Status {
+        if (open->writer != nullptr) {
+          const std::lock_guard<std::mutex> guard(open->writing);
+          open->writer->PublishVersion(version);
+        }
+        TFHYBRID_RETURN_IF_ERROR(engine->WaitForVersion(*open, version));
+        open->posted = version;
+        return Status::Ok();
+      });
 }
 
 int tfhybrid_table_decay(const char* table, double* decay) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(tfhybrid::WaitUntilDone(*open, open->posted));
+  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
     *decay = open->reader->decay();
     return Status::Ok();
   });
@@ -256,23 +266,25 @@ int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_t
 
 int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
                               tfhybrid_table_file* file) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    std::shared_ptr<tfhybrid::FrozenTable> frozen;
-    {
-      // For a moment only: updates go on while the file is written.
-      const std::lock_guard<std::mutex> guard(open->writing);
-      if (open->writer != nullptr) frozen = open->writer->frozen();
-    }
-    if (frozen == nullptr) {
-      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
-                           "' is not frozen");
-    }
-    TFHYBRID_ASSIGN_OR_RETURN(const tfhybrid::TableFile made,
-                              path == nullptr ? tfhybrid::DescribeTableFile(frozen.get(), part)
-                                              : tfhybrid::WriteTableFile(frozen.get(), part, path));
-    *file = {made.rows, made.bytes, made.digest, made.crc};
-    return Status::Ok();
-  });
+  return tfhybrid::WithTable(
+      table, [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
+        std::shared_ptr<tfhybrid::FrozenTable> frozen;
+        {
+          // For a moment only: updates go on while the file is written.
+          const std::lock_guard<std::mutex> guard(open->writing);
+          if (open->writer != nullptr) frozen = open->writer->frozen();
+        }
+        if (frozen == nullptr) {
+          return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
+                               "' is not frozen");
+        }
+        TFHYBRID_ASSIGN_OR_RETURN(const tfhybrid::TableFile made,
+                                  path == nullptr
+                                      ? tfhybrid::DescribeTableFile(frozen.get(), part)
+                                      : tfhybrid::WriteTableFile(frozen.get(), part, path));
+        *file = {made.rows, made.bytes, made.digest, made.crc};
+        return Status::Ok();
+      });
 }
 
 int tfhybrid_table_removed_keys(const char* table, int64_t* keys) {
@@ -288,9 +300,10 @@ int tfhybrid_table_removed_keys(const char* table, int64_t* keys) {
 }
 
 int tfhybrid_table_thaw(const char* table) {
-  return tfhybrid::WithTable(table, [&](tfhybrid::OpenTable* open) -> Status {
-    const std::lock_guard<std::mutex> guard(open->writing);
-    if (open->writer != nullptr) open->writer->Thaw();
-    return Status::Ok();
-  });
+  return tfhybrid::WithTable(table,
+                             [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
+                               const std::lock_guard<std::mutex> guard(open->writing);
+                               if (open->writer != nullptr) open->writer->Thaw();
+                               return Status::Ok();
+                             });
 }

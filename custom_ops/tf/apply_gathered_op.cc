@@ -42,19 +42,21 @@ class ApplyGatheredOp : public UpdateKernel {
   using UpdateKernel::UpdateKernel;
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables) override {
+  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
+    const OpenTables& tables = in_use.tables;
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
+                              update().OpenIn(in_use.engine.get()));
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
     for (const auto& table : tables) table->CountPost();
     if (tables.front()->writer == nullptr) return Status::Ok();
     // The tensor is held, not copied, until it lies in shared memory.
-    ApplyLater(tables, opened, std::move(numbers),
-               [opened, held = *messages]() -> Result<std::vector<GradientMessage>> {
-                 TFHYBRID_RETURN_IF_ERROR(opened->PostAll(KeysOf(held)));
-                 return opened->ReadAll();
-               });
+    in_use.engine->Apply(tables, opened, std::move(numbers),
+                         [opened, held = *messages]() -> Result<std::vector<GradientMessage>> {
+                           TFHYBRID_RETURN_IF_ERROR(opened->PostAll(KeysOf(held)));
+                           return opened->ReadAll();
+                         });
     return Status::Ok();
   }
 };

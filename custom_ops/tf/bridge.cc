@@ -1,6 +1,6 @@
 #include "tf/bridge.h"
 
-#include "core/process_store.h"
+#include "core/engine/current_engine.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/work_sharder.h"
@@ -50,26 +50,26 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   };
 }
 
-Result<OpenTables> NamedTables::Get(const std::vector<int64_t>& dims) {
+Result<TablesInUse> NamedTables::Get(const std::vector<int64_t>& dims) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  const std::shared_ptr<Store> store = ProcessStore();
-  OpenTables found;
-  found.reserve(names_.size());
-  if (store != nullptr && store_.lock() == store) {
-    // The store holds them.
-    for (const std::weak_ptr<OpenTable>& table : tables_) found.push_back(table.lock());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
+  TablesInUse found = {engine, {}};
+  found.tables.reserve(names_.size());
+  if (engine_.lock() == engine) {
+    // The engine holds them.
+    for (const std::weak_ptr<OpenTable>& table : tables_) found.tables.push_back(table.lock());
     return found;
   }
   for (size_t i = 0; i < names_.size(); ++i) {
-    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, OpenTableNamed(names_[i]));
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, engine->Table(names_[i]));
     if (table->reader->dim() != dims[i]) {
       return Status::Error(StatusCode::kInvalidArgument, "Table '", names_[i], "' has dim ",
                            table->reader->dim(), ". Received: an op for dim ", dims[i]);
     }
-    found.push_back(std::move(table));
+    found.tables.push_back(std::move(table));
   }
-  tables_.assign(found.begin(), found.end());
-  store_ = store;
+  tables_.assign(found.tables.begin(), found.tables.end());
+  engine_ = engine;
   return found;
 }
 

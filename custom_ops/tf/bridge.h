@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/engine.h"
 #include "core/store/store.h"
 #include "core/util/parallel.h"
 #include "core/util/span.h"
@@ -30,9 +31,11 @@ inline Span<const int64_t> KeysOf(const tensorflow::Tensor& tensor) {
 // The intra-op threads of the device that runs the kernel.
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
 
-// Held for as long as an op runs, so that a job that ends meanwhile does not unmap what is being
-// read.
-using OpenTables = std::vector<std::shared_ptr<OpenTable>>;
+// The tables of an op and the engine that they are open in, held for as long as the op runs.
+struct TablesInUse {
+  std::shared_ptr<Engine> engine;
+  OpenTables tables;
+};
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before
 // its tables, and anew when another job has begun, because TensorFlow keeps kernels of eager ops as
@@ -42,12 +45,12 @@ class NamedTables {
   void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
   const std::vector<std::string>& names() const { return names_; }
   // `dims` is what the op was built for.
-  Result<OpenTables> Get(const std::vector<int64_t>& dims);
+  Result<TablesInUse> Get(const std::vector<int64_t>& dims);
 
  private:
   std::vector<std::string> names_;
   std::mutex mutex_;
-  std::weak_ptr<Store> store_;                    // guarded by mutex_; where tables_ are from
+  std::weak_ptr<Engine> engine_;                  // guarded by mutex_; where tables_ are from
   std::vector<std::weak_ptr<OpenTable>> tables_;  // guarded by mutex_
 };
 

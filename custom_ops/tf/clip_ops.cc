@@ -71,10 +71,10 @@ class ClipFactorOp : public WaitingKernel {
   using WaitingKernel::WaitingKernel;
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables) override {
+  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
     Tensor* factor = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &factor)));
-    factor->scalar<float>()() = tables.front()->reader->clip_factor();
+    factor->scalar<float>()() = in_use.tables.front()->reader->clip_factor();
     return Status::Ok();
   }
 };

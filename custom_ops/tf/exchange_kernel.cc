@@ -1,7 +1,5 @@
 #include "tf/exchange_kernel.h"
 
-#include "tf/background.h"
-
 namespace tfhybrid {
 
 ExchangeKernel::ExchangeKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
@@ -12,21 +10,25 @@ ExchangeKernel::ExchangeKernel(tensorflow::OpKernelConstruction* context) : Asyn
 }
 
 void ExchangeKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
-  ApplyingThread().Submit([this, context, done] {
-    const Status ran = RunOnTables(context);
-    OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(ran), done);
-    done();
-  });
+  const Status started = Start(context, done);
+  OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(started), done);
 }
 
-Status ExchangeKernel::RunOnTables(tensorflow::OpKernelContext* context) {
-  TFHYBRID_ASSIGN_OR_RETURN(const OpenTables tables, tables_.Get(update_.settings.schema.dims));
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update, update_.Open());
+Status ExchangeKernel::Start(tensorflow::OpKernelContext* context, const DoneCallback& done) {
+  TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, tables_.Get(update_.settings.schema.dims));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update,
+                            update_.OpenIn(in_use.engine.get()));
   if (update->exchange() == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The leader of a host exchanges gradients with others, nobody else");
   }
-  return Run(context, tables, update);
+  const bool submitted = in_use.engine->Submit([=] {
+    const Status ran = Run(context, in_use, update);
+    OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(ran), done);
+    done();
+  });
+  if (submitted) return Status::Ok();
+  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
 }
 
 }  // namespace tfhybrid

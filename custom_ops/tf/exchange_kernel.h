@@ -4,7 +4,6 @@
 
 #include <memory>
 
-#include "core/sync/host_exchange.h"
 #include "core/sync/host_update.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -14,8 +13,8 @@
 
 namespace tfhybrid {
 
-// Attributes: TFHYBRID_UPDATE_ATTRIBUTES. Runs on the ApplyingThread(), after what it was given
-// before, and holds no thread of TensorFlow's meanwhile.
+// Attributes: TFHYBRID_UPDATE_ATTRIBUTES. Runs on the engine's applying thread, after what that was
+// given before, and holds no thread of TensorFlow's meanwhile.
 class ExchangeKernel : public tensorflow::AsyncOpKernel {
  public:
   explicit ExchangeKernel(tensorflow::OpKernelConstruction* context);
@@ -23,11 +22,12 @@ class ExchangeKernel : public tensorflow::AsyncOpKernel {
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
 
  protected:
-  virtual Status Run(tensorflow::OpKernelContext* context, const OpenTables& tables,
+  virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use,
                      const std::shared_ptr<HostUpdate>& update) = 0;
 
  private:
-  Status RunOnTables(tensorflow::OpKernelContext* context);
+  // Either leaves the op to the applying thread, or returns what is wrong.
+  Status Start(tensorflow::OpKernelContext* context, const DoneCallback& done);
 
   UpdateAttributes update_;
   NamedTables tables_;

@@ -1,12 +1,11 @@
 // The leader's ops of a step on several hosts: merge, exchange (Horovod's), stage, commit.
 #include <algorithm>
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tf/background.h"
 #include "tf/exchange_kernel.h"
 #include "tf/gradient_inputs.h"
 #include "tf/update_kernel.h"
@@ -95,13 +94,13 @@ class MergeHostOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables,
+  Status Run(OpKernelContext* context, const TablesInUse& in_use,
              const std::shared_ptr<HostUpdate>& update) override {
     HostExchange* exchange = update->exchange();
     // Not held while other processes are waited for; they are only asked for their room.
     std::vector<TableWriter*> writers;
-    for (const auto& table : tables) writers.push_back(table->writer.get());
-    exchange->Merge(writers, HostThreads());
+    for (const auto& table : in_use.tables) writers.push_back(table->writer.get());
+    exchange->Merge(writers, in_use.engine->threads());
     const std::vector<int64_t> splits = exchange->Splits();
     int64_t total = 0;
     Tensor* sizes = nullptr;
@@ -113,7 +112,7 @@ class MergeHostOp : public ExchangeKernel {
       total += splits[owner];
     }
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, AllocateWords(context, 0, total));
-    exchange->Fill(words, HostThreads());
+    exchange->Fill(words, in_use.engine->threads());
     return Status::Ok();
   }
 };
@@ -123,15 +122,15 @@ class MergeOwnedOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables&,
+  Status Run(OpKernelContext* context, const TablesInUse& in_use,
              const std::shared_ptr<HostUpdate>& update) override {
     const Tensor* shares = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("shares", &shares)));
     HostExchange* exchange = update->exchange();
-    exchange->MergeOwned(KeysOf(*shares), HostThreads());
+    exchange->MergeOwned(KeysOf(*shares), in_use.engine->threads());
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
                               AllocateWords(context, 0, exchange->Splits().front()));
-    exchange->Fill(words, HostThreads());
+    exchange->Fill(words, in_use.engine->threads());
     return Status::Ok();
   }
 };
@@ -141,15 +140,12 @@ class StageUpdateOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables,
+  Status Run(OpKernelContext* context, const TablesInUse& in_use,
              const std::shared_ptr<HostUpdate>& update) override {
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
-    HostExchange::Staged staged;
-    {
-      const HeldWriters writers(tables);
-      staged = update->exchange()->Stage(KeysOf(*messages), writers.all(), HostThreads());
-    }
+    const HostExchange::Staged staged =
+        in_use.engine->Stage(in_use.tables, update.get(), KeysOf(*messages));
     const auto bytes = static_cast<int64_t>(staged.complaint.size());
     Tensor *vote = nullptr, *complaint = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &vote)));
@@ -167,21 +163,15 @@ class CommitUpdateOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables,
+  Status Run(OpKernelContext* context, const TablesInUse& in_use,
              const std::shared_ptr<HostUpdate>& update) override {
     const Tensor* complaints = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
-    TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, ReadNumbers(context, tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, in_use.tables.size()));
     const auto* text = reinterpret_cast<const char*>(complaints->flat<tensorflow::uint8>().data());
-    const std::string complaint(text, static_cast<size_t>(complaints->NumElements()));
     // The step goes on meanwhile.
-    ApplyingThread().Submit([tables, update, numbers, complaint] {
-      const HeldWriters writers(tables);
-      const Status committed = complaint.empty()
-                                   ? update->Commit(numbers, writers.all(), HostThreads())
-                                   : Status::Error(StatusCode::kFailedPrecondition, complaint);
-      if (!committed.ok()) writers.Fail(committed);
-    });
+    in_use.engine->Commit(in_use.tables, update, std::move(numbers),
+                          {text, static_cast<size_t>(complaints->NumElements())});
     return Status::Ok();
   }
 };

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/engine/current_engine.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -46,7 +47,9 @@ class KeepGradientsOp : public tensorflow::OpKernel {
  private:
   Status Keep(OpKernelContext* context) const {
     const MessageSchema& schema = update_.settings.schema;
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.Open());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
+                              update_.OpenIn(engine.get()));
     TFHYBRID_ASSIGN_OR_RETURN(
         const std::vector<KeyGradients> gradients,
         ReadBatch(context, schema, std::vector<bool>(schema.tables.size(), false)));

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "core/process_store.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/types.h"
@@ -51,9 +50,9 @@ class KeepStateOp : public WaitingKernel {
   explicit KeepStateOp(OpKernelConstruction* context) : WaitingKernel(context) {}
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables) override {
-    const std::shared_ptr<Store> store = ProcessStore();
-    const std::shared_ptr<KeptState> kept = store == nullptr ? nullptr : store->kept();
+  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
+    const Store& store = in_use.engine->store();
+    const std::shared_ptr<KeptState> kept = store.kept();
     if (kept == nullptr) return Status::Ok();
     const Tensor* step = nullptr;
     OpInputList state;
@@ -78,7 +77,7 @@ class KeepStateOp : public WaitingKernel {
       to += from.size();
     }
     kept->Publish(static_cast<uint64_t>(step->scalar<tensorflow::int64>()()),
-                  store->TablesDigest(tables));
+                  store.TablesDigest(in_use.tables));
     return Status::Ok();
   }
 };

@@ -120,7 +120,7 @@ class LookupOp : public WaitingKernel {
     RowLayout layout;
   };
 
-  Status Run(OpKernelContext* context, const OpenTables& tables) override {
+  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
     const PhaseTimer timer(Phase::kLookup);
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
@@ -141,7 +141,7 @@ class LookupOp : public WaitingKernel {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
         const Span<const int64_t> all = KeysOf(keys[static_cast<int>(i)]);
-        TableReader* reader = tables[i]->reader.get();
+        TableReader* reader = in_use.tables[i]->reader.get();
         const Status looked_up = bags[i].combiner == Combiner::kNone
                                      ? reader->Lookup(all.subspan(first, last - first), out)
                                      : reader->LookupBags(all, bags[i], first, last, out);

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/engine/current_engine.h"
 #include "core/sync/gradient_packer.h"
 #include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
@@ -66,7 +67,9 @@ class PackGradientsOp : public tensorflow::OpKernel {
 
   Status Pack(OpKernelContext* context) {
     TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.Open());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
+                              update_.OpenIn(engine.get()));
     TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
                               ReadGradients(context, *opened, distinct_));
     if (!inputs.failure.empty()) {

@@ -61,11 +61,13 @@ class PostGradientsOp : public UpdateKernel {
   }
 
  private:
-  Status Run(OpKernelContext* context, const OpenTables& tables) override {
+  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
+    const OpenTables& tables = in_use.tables;
     const PhaseTimer timer(Phase::kPost);
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update().Open());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
+                              update().OpenIn(in_use.engine.get()));
     TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
                               ReadGradients(context, *opened, distinct_));
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -74,7 +76,8 @@ class PostGradientsOp : public UpdateKernel {
     for (const auto& table : tables) table->CountPost();
     // After a failure too: the leader, this one or another, tells it to all ranks.
     if (opened->settings().FromRanks() && tables.front()->writer != nullptr) {
-      ApplyLater(tables, opened, std::move(numbers), [opened] { return opened->Collect(); });
+      in_use.engine->Apply(tables, opened, std::move(numbers),
+                           [opened] { return opened->Collect(); });
     }
     return posted;
   }

@@ -126,9 +126,9 @@ class SumGradientsOp : public tensorflow::OpKernel {
  private:
   // For the tables' statistics.
   void Count(const std::vector<std::vector<KeyGradients>>& parts) {
-    const Result<OpenTables> tables = tables_.Get(table_dims_);
-    for (size_t t = 0; tables.ok() && t < parts.size(); ++t) {
-      OpenTable* const table = tables.value()[t].get();
+    const Result<TablesInUse> in_use = tables_.Get(table_dims_);
+    for (size_t t = 0; in_use.ok() && t < parts.size(); ++t) {
+      OpenTable* const table = in_use.value().tables[t].get();
       for (const KeyGradients& part : parts[t]) table->keys += part.keys.size();
       table->distinct_keys += sums_[t].keys().size();
     }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/process_store.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
 
@@ -42,14 +41,6 @@ tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* cont
   // Two graphs of one optimizer may train different tables: their messages must not meet.
   name += "-" + std::to_string(static_cast<uint64_t>(settings.schema.Signature()));
   return tensorflow::OkStatus();
-}
-
-Result<std::shared_ptr<HostUpdate>> UpdateAttributes::Open() const {
-  const std::shared_ptr<Store> store = ProcessStore();
-  if (store == nullptr) {
-    return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
-  }
-  return HostUpdate::Named(store, name, settings);
 }
 
 }  // namespace tfhybrid

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "core/engine/engine.h"
 #include "core/sync/host_update.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -39,8 +40,9 @@ struct UpdateAttributes {
   UpdateSettings settings;
 
   tensorflow::Status Read(tensorflow::OpKernelConstruction* context);
-  // The update in the store of the running job.
-  Result<std::shared_ptr<HostUpdate>> Open() const;
+  Result<std::shared_ptr<HostUpdate>> OpenIn(Engine* engine) const {
+    return engine->Update(name, settings);
+  }
 };
 
 }  // namespace tfhybrid

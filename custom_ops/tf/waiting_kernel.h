@@ -22,7 +22,7 @@ class WaitingKernel : public tensorflow::AsyncOpKernel {
 
  protected:
   // On one of TensorFlow's threads, once the tables have come so far.
-  virtual Status Run(tensorflow::OpKernelContext* context, const OpenTables& tables) = 0;
+  virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use) = 0;
 
   const std::vector<std::string>& names() const { return tables_.names(); }
   const std::vector<int64_t>& dims() const { return dims_; }

@@ -20,10 +20,14 @@ NATIVE_MAY_INCLUDE = {
     "core/store": {"core/util", "core/shm", "core/compute"},
     "core/sync": {"core/util", "core/shm", "core/compute", "core/store"},
     "core/checkpoint": {"core/util", "core/shm", "core/compute", "core/store"},
-    "core": {"core/util", "core/shm", "core/compute", "core/store", "core/sync", "core/checkpoint"},
+    "core/engine": {"core/util", "core/shm", "core/compute", "core/store", "core/sync"},
+    "core": {
+        *("core/util", "core/shm", "core/compute", "core/store", "core/sync"),
+        *("core/checkpoint", "core/engine"),
+    },
     "tf": {
         "core",
-        *("core/util", "core/shm", "core/compute", "core/store", "core/sync", "core/checkpoint"),
+        *("core/util", "core/shm", "core/compute", "core/store", "core/sync", "core/engine"),
         *("tensorflow", "absl", "tsl", "Eigen", "unsupported"),
     },
 }

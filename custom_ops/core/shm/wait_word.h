@@ -18,6 +18,9 @@ void PublishWord(uint64_t* word, uint64_t value);
 // Acquire load.
 uint64_t LoadWord(const uint64_t* word);
 
+// How long a process sleeps before it looks whether the one that it waits for still lives.
+inline constexpr int kWaitSliceMs = 200;
+
 // Waits until the word is at least `value` or about `timeout_ms` have passed; says whether it is.
 bool WaitWord(const uint64_t* word, uint64_t value, int timeout_ms);
 

@@ -255,7 +255,7 @@ TableMap Store::tables() const {
   return tables_;
 }
 
-uint64_t Store::TablesDigest(const std::vector<std::shared_ptr<OpenTable>>& updated) const {
+uint64_t Store::TablesDigest(const OpenTables& updated) const {
   uint64_t hash = 0;
   for (const auto& [name, table] : tables()) {
     // What waits has the version of what it waits for.
@@ -353,6 +353,7 @@ Result<std::unique_ptr<TableReader>> Store::WaitForTable(const TableConfig& conf
 }
 
 Status Store::CheckRank(int local_rank) const {
+  if (ended_) return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
   const std::string path = RankPath(directory_, local_rank);
   if (local_rank == config_.local_rank || IsAlive(path)) return Status::Ok();
   return Status::Error(

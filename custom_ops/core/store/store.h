@@ -61,6 +61,10 @@ struct OpenTable {
   void SetPosted(uint64_t version);
 };
 
+// Held for as long as they are used, so that a job that ends meanwhile does not unmap what is being
+// read.
+using OpenTables = std::vector<std::shared_ptr<OpenTable>>;
+
 // The name of the table of the keys that wait for admission to another.
 std::string WaitingName(const std::string& table_name);
 
@@ -102,7 +106,7 @@ class Store {
   TableMap tables() const;
   // A number that tells the versions of all tables that this rank has taken part in, the next one
   // for those in `updated`, from all others.
-  uint64_t TablesDigest(const std::vector<std::shared_ptr<OpenTable>>& updated) const;
+  uint64_t TablesDigest(const OpenTables& updated) const;
 
   // What this rank keeps beside the tables, made anew or as a dead process left it; null before
   // that and after ForgetKept(). To be used by one thread at a time.
@@ -114,6 +118,8 @@ class Store {
   // Ok while that rank of this host lives, kPeerDied with its description afterwards, whether it
   // died or left: it will not do what it is waited for.
   Status CheckRank(int local_rank) const;
+  // From now on that fails: nobody shall wait for a rank any longer.
+  void EndWaits() { ended_ = true; }
   Status CheckLeader() const { return CheckRank(0); }
   // What became of that rank of this host.
   RankState StateOf(int local_rank) const;
@@ -133,6 +139,7 @@ class Store {
   LivenessLock alive_;
   const MappedFile segment_;
   std::atomic<bool> left_behind_{false};
+  std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;
   TableMap tables_;                  // guarded by mutex_
   std::shared_ptr<KeptState> kept_;  // guarded by mutex_

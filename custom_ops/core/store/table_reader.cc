@@ -21,9 +21,6 @@ Number LoadAcquire(const Number& counter) {
   return value;
 }
 
-// How long a waiting rank sleeps before it looks whether the leader still lives.
-constexpr int kWaitSliceMs = 200;
-
 // Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
 // lines under way; further ahead, prefetched lines are pushed out again.
 constexpr int64_t kDistance = 16;

@@ -31,6 +31,9 @@ struct MessageSchema {
   std::vector<int64_t> dims;
 
   int64_t Signature() const;
+  bool operator==(const MessageSchema& other) const {
+    return tables == other.tables && dims == other.dims;
+  }
 };
 
 // Bits of MessageHeader::form.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <thread>
 
 #include "core/sync/host_exchange.h"
@@ -12,19 +11,6 @@ namespace tfhybrid {
 namespace {
 
 constexpr auto kOpenPoll = std::chrono::milliseconds(1);
-
-// The updates that this process has opened in its store.
-struct OpenUpdates {
-  std::mutex mutex;
-  std::weak_ptr<Store> store;                                // guarded by mutex
-  std::map<std::string, std::shared_ptr<HostUpdate>> named;  // guarded by mutex
-};
-
-// Never destroyed: an update may be under way while the process exits.
-OpenUpdates& TheOpenUpdates() {
-  static OpenUpdates* const updates = new OpenUpdates();
-  return *updates;
-}
 
 // One message of each mailbox.
 Result<std::vector<GradientMessage>> ReadEach(const MessageSchema& schema,
@@ -40,40 +26,31 @@ Result<std::vector<GradientMessage>> ReadEach(const MessageSchema& schema,
 
 }  // namespace
 
-Result<std::shared_ptr<HostUpdate>> HostUpdate::Named(const std::shared_ptr<Store>& store,
-                                                      const std::string& name,
-                                                      const UpdateSettings& settings) {
-  OpenUpdates& open = TheOpenUpdates();
-  const std::lock_guard<std::mutex> guard(open.mutex);
-  if (open.store.lock() != store) {
-    open.named.clear();
-    open.store = store;
+Result<std::shared_ptr<HostUpdate>> HostUpdate::Open(const std::shared_ptr<Store>& store,
+                                                     const std::string& name,
+                                                     const UpdateSettings& settings) {
+  std::shared_ptr<HostUpdate> made(new HostUpdate(store, name, settings));
+  if (settings.exchange != Exchange::kAllRanks) {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        made->mailbox_,
+        Mailbox::Create(made->Path("." + std::to_string(store->local_rank())), made->token_));
   }
-  std::shared_ptr<HostUpdate>& update = open.named[name];
-  if (update == nullptr) {
-    std::shared_ptr<HostUpdate> made(new HostUpdate(store, name, settings));
-    made->directory_ = store->directory();
-    made->token_ = store->token();
-    if (settings.exchange != Exchange::kAllRanks) {
-      TFHYBRID_ASSIGN_OR_RETURN(
-          made->mailbox_,
-          Mailbox::Create(made->Path("." + std::to_string(store->local_rank())), made->token_));
-    }
-    if (!settings.FromRanks() && store->is_leader()) {
-      TFHYBRID_ASSIGN_OR_RETURN(made->posted_all_,
-                                Mailbox::Create(made->Path(".all"), made->token_));
-      if (settings.BetweenLeaders()) {
-        made->exchange_ = std::make_unique<HostExchange>(made.get());
-      }
-    }
-    update = std::move(made);
+  if (!settings.FromRanks() && store->is_leader()) {
+    TFHYBRID_ASSIGN_OR_RETURN(made->posted_all_, Mailbox::Create(made->Path(".all"), made->token_));
   }
-  return update;
+  if (settings.BetweenLeaders() && store->is_leader()) {
+    made->exchange_ = std::make_unique<HostExchange>(made.get());
+  }
+  return made;
 }
 
 HostUpdate::HostUpdate(const std::shared_ptr<Store>& store, std::string name,
                        UpdateSettings settings)
-    : store_(store), name_(std::move(name)), settings_(std::move(settings)) {}
+    : store_(store),
+      directory_(store->directory()),
+      token_(store->token()),
+      name_(std::move(name)),
+      settings_(std::move(settings)) {}
 
 HostUpdate::~HostUpdate() = default;
 

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,10 +35,10 @@ class HostExchange;
 class HostUpdate {
  public:
   ~HostUpdate();
-  // The update of that name of the store, opened by this process when first asked for. Thread-safe.
-  static Result<std::shared_ptr<HostUpdate>> Named(const std::shared_ptr<Store>& store,
-                                                   const std::string& name,
-                                                   const UpdateSettings& settings);
+  // Makes this process's files of the update of that name; once per process and store.
+  static Result<std::shared_ptr<HostUpdate>> Open(const std::shared_ptr<Store>& store,
+                                                  const std::string& name,
+                                                  const UpdateSettings& settings);
 
   const UpdateSettings& settings() const { return settings_; }
 
@@ -88,8 +87,8 @@ class HostUpdate {
   Status CheckRank(int local_rank) const;
 
   const std::weak_ptr<Store> store_;
-  std::string directory_;
-  uint64_t token_ = 0;
+  const std::string directory_;
+  const uint64_t token_;
   const std::string name_;
   const UpdateSettings settings_;
   std::optional<Mailbox> mailbox_;  // this rank's; not with Exchange::kAllRanks

@@ -13,8 +13,6 @@
 namespace tfhybrid {
 namespace {
 
-// How long the leader sleeps before it looks whether the writer still lives.
-constexpr int kWaitSliceMs = 200;
 constexpr int64_t kFirstWords = int64_t{1} << 14;
 
 std::string ControlPath(const std::string& path) { return path + ".mail"; }

@@ -1,6 +1,16 @@
 #include "core/sync/update_settings.h"
 
+#include <tuple>
+
 namespace tfhybrid {
+
+bool UpdateSettings::operator==(const UpdateSettings& other) const {
+  const auto all = [](const UpdateSettings& its) {
+    return std::tie(its.hosts, its.reduction, its.exchange, its.clipping, its.clip_limit,
+                    its.local_ranks, its.host, its.form);
+  };
+  return schema == other.schema && all(*this) == all(other);
+}
 
 Result<Reduction> ParseReduction(const std::string& name) {
   if (name == "frequency") return Reduction::kFrequency;

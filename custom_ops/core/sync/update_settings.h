@@ -42,6 +42,7 @@ struct UpdateSettings {
   int64_t host = 0;         // the number of this one
   int64_t form = 0;         // of messages between hosts
 
+  bool operator==(const UpdateSettings& other) const;
   // Whether leaders exchange what they merged.
   bool BetweenLeaders() const {
     return exchange != Exchange::kAllRanks && hosts.front() != hosts.back();

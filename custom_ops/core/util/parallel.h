@@ -1,5 +1,5 @@
 // ParallelFor: who runs a loop. The TensorFlow kernels pass the worker threads of TensorFlow, the
-// tests and the command line a plain loop. The core starts no thread for computing.
+// engine its own, the tests and the command line a plain loop.
 #ifndef TFHYBRID_CORE_UTIL_PARALLEL_H_
 #define TFHYBRID_CORE_UTIL_PARALLEL_H_
 

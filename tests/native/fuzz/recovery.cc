@@ -83,7 +83,7 @@ Files HalfDone() {
   const std::vector<float> rates = {0.1f, 0.1f};
   UpdateSettings settings = {kSchema, {0, 0}, Reduction::kFrequency, Exchange::kAllRanks};
 
-  const auto all = HostUpdate::Named(store, "all", settings).Take();
+  const auto all = HostUpdate::Open(store, "all", settings).Take();
   std::vector<int64_t> words = MessageOf(0);
   const std::vector<int64_t> second = MessageOf(10);
   words.insert(words.end(), second.begin(), second.end());
@@ -92,7 +92,7 @@ Files HalfDone() {
 
   settings.exchange = Exchange::kLeaders;
   settings.local_ranks = 2;
-  const auto each = HostUpdate::Named(store, "each", settings).Take();
+  const auto each = HostUpdate::Open(store, "each", settings).Take();
   Must(each->Post(kCounts, [](const MessageBuilder& message) { Fill(100, message); }));
   PostInto(store->directory() + "/each.1", store->token(), second);
   Files files;

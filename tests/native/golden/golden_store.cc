@@ -62,7 +62,7 @@ Files MakeGoldenStore(const std::string& shm_directory) {
   EXPECT_OK(table->SetOptimizer(optimizer));
   WriteGoldenRows(table);
 
-  auto update = HostUpdate::Named(store, kGoldenUpdate, GoldenSettings());
+  auto update = HostUpdate::Open(store, kGoldenUpdate, GoldenSettings());
   EXPECT_OK(update);
   const std::vector<int64_t> counts = {static_cast<int64_t>(kUpdated.size())};
   EXPECT_OK(update.value()->Post(counts, FillGoldenMessage));

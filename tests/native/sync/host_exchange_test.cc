@@ -81,7 +81,7 @@ class Host {
             Store::Attach({shm_directory, "job", rank, "rank " + std::to_string(rank), kToken})
                 .Take());
       }
-      updates_.push_back(HostUpdate::Named(stores_.back(), "update", settings).Take());
+      updates_.push_back(HostUpdate::Open(stores_.back(), "update", settings).Take());
     }
   }
 

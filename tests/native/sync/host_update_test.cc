@@ -40,8 +40,8 @@ class HostUpdateTest : public testing::Test {
     settings.local_ranks = 2;
     return settings;
   }
-  static std::shared_ptr<HostUpdate> Named(const std::shared_ptr<Store>& store) {
-    return HostUpdate::Named(store, "sgd", Settings(Exchange::kLeaders)).Take();
+  static std::shared_ptr<HostUpdate> Opened(const std::shared_ptr<Store>& store) {
+    return HostUpdate::Open(store, "sgd", Settings(Exchange::kLeaders)).Take();
   }
 
   static void Fill(const MessageBuilder& message, const std::vector<int64_t>& keys,
@@ -78,9 +78,9 @@ class HostUpdateTest : public testing::Test {
 
 TEST_F(HostUpdateTest, RanksPostAndTheLeaderAppliesOnce) {
   LeadWith(OptimizerKind::kSgd);
-  const auto first = Named(leader_);
+  const auto first = Opened(leader_);
   ChildProcess rank([&] {
-    const auto second = Named(Join());
+    const auto second = Opened(Join());
     EXPECT_OK(Post(second.get(), {2, 3}, 10.0f));
   });
   ASSERT_OK(Post(first.get(), {1, 2}, 1.0f));
@@ -92,7 +92,7 @@ TEST_F(HostUpdateTest, RanksPostAndTheLeaderAppliesOnce) {
 TEST_F(HostUpdateTest, MessagesGrowAndShrink) {
   LeadWith(OptimizerKind::kSgd);
   const auto other = Join();
-  const auto second = Named(other), first = Named(leader_);
+  const auto second = Opened(other), first = Opened(leader_);
   float sum = 0;
   for (const int64_t keys : {1, 30000, 2, 60000, 0, 90000}) {
     ASSERT_OK(Post(second.get(), KeysBetween(0, keys), 2.0f));
@@ -107,7 +107,7 @@ TEST_F(HostUpdateTest, MessagesGrowAndShrink) {
 
 TEST_F(HostUpdateTest, LeaderPostsForAll) {
   LeadWith(OptimizerKind::kSgd);
-  const auto update = HostUpdate::Named(leader_, "gathered", Settings(Exchange::kAllRanks)).Take();
+  const auto update = HostUpdate::Open(leader_, "gathered", Settings(Exchange::kAllRanks)).Take();
   const MessageSchema& schema = update->settings().schema;
   std::vector<int64_t> all;
   for (const float gradient : {1.0f, 10.0f}) {
@@ -125,10 +125,10 @@ TEST_F(HostUpdateTest, LeaderPostsForAll) {
 
 TEST_F(HostUpdateTest, DeadRankIsNoticed) {
   LeadWith(OptimizerKind::kSgd);
-  const auto update = Named(leader_);
+  const auto update = Opened(leader_);
   auto rank = std::make_unique<ChildProcess>([&] {
     auto store = Join();
-    EXPECT_OK(Post(Named(store).get(), {1}, 1.0f));
+    EXPECT_OK(Post(Opened(store).get(), {1}, 1.0f));
     new std::shared_ptr<Store>(std::move(store));  // kept until the process is killed
   });
   rank->Kill();
@@ -143,7 +143,7 @@ TEST_F(HostUpdateTest, DeadRankIsNoticed) {
 
 TEST_F(HostUpdateTest, RankThatDiedBeforeItsFirstMessageIsNoticed) {
   LeadWith(OptimizerKind::kSgd);
-  const auto update = Named(leader_);
+  const auto update = Opened(leader_);
   ChildProcess rank([&] { new std::shared_ptr<Store>(Join()); });
   rank.Kill();
   ASSERT_OK(Post(update.get(), {1}, 1.0f));
@@ -155,7 +155,7 @@ TEST_F(HostUpdateTest, RankThatCannotPostTellsTheLeaderWhy) {
   const std::string impossible = RunOnOwnTmpfs(directory_.path(), "size=4m", [&] {
     LeadWith(OptimizerKind::kSgd);
     const auto other = Join();
-    const auto second = Named(other), first = Named(leader_);
+    const auto second = Opened(other), first = Opened(leader_);
     ExpectError(Post(second.get(), KeysBetween(0, 1000000), 1.0f), StatusCode::kResourceExhausted,
                 {"gradients"});
     ASSERT_OK(Post(first.get(), {1}, 1.0f));
@@ -175,8 +175,8 @@ TEST_F(HostUpdateTest, MessageOfAnotherModelIsRefused) {
   const auto other = Join();
   UpdateSettings settings = Settings(Exchange::kLeaders);
   settings.schema.dims = {3};
-  const auto second = HostUpdate::Named(other, "sgd", settings).Take();
-  const auto first = Named(leader_);
+  const auto second = HostUpdate::Open(other, "sgd", settings).Take();
+  const auto first = Opened(leader_);
   const std::vector<int64_t> none = {0};
   ASSERT_OK(second->Post(none, [](const MessageBuilder&) {}));
   ASSERT_OK(Post(first.get(), {1}, 1.0f));
@@ -187,7 +187,7 @@ TEST_F(HostUpdateTest, MessageOfAnotherModelIsRefused) {
 TEST_F(HostUpdateTest, OptimizerMayComeAfterTheFirstAttempt) {
   Lead();
   const auto other = Join();
-  const auto second = Named(other), first = Named(leader_);
+  const auto second = Opened(other), first = Opened(leader_);
   ASSERT_OK(Post(second.get(), {1}, 1.0f));
   ASSERT_OK(Post(first.get(), {1}, 1.0f));
   ExpectError(Lead(first.get()), StatusCode::kFailedPrecondition, {"no optimizer"});
@@ -199,11 +199,9 @@ TEST_F(HostUpdateTest, OptimizerMayComeAfterTheFirstAttempt) {
   EXPECT_EQ(std::vector<float>(rows.size(), rows[0]), rows);
 }
 
-TEST_F(HostUpdateTest, UpdatesHaveNamesAndEndWithTheirStore) {
+TEST_F(HostUpdateTest, EndsWithItsStore) {
   LeadWith(OptimizerKind::kSgd);
-  const auto update = Named(leader_);
-  EXPECT_EQ(update, Named(leader_));
-  EXPECT_NE(update, HostUpdate::Named(leader_, "other", Settings(Exchange::kLeaders)).Take());
+  const auto update = Opened(leader_);
   ASSERT_OK(Post(update.get(), {1}, 1.0f));
   leader_.reset();
   ExpectError(update->Collect().status(), StatusCode::kFailedPrecondition, {"has ended"});

@@ -94,7 +94,7 @@ class TrainingJob {
         job->stores_.push_back(std::move(other));
       }
       TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<HostUpdate> update,
-                                HostUpdate::Named(job->stores_.back(), kTrainingUpdate, settings));
+                                HostUpdate::Open(job->stores_.back(), kTrainingUpdate, settings));
       job->updates_.push_back(std::move(update));
     }
     return job;

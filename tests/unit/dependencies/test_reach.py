@@ -66,7 +66,11 @@ def graph() -> Graph:
             "tests/unit/cli/test_convert.py",
             "tests/unit/store/test_table.py",
         ),
-        ("tfhybrid/store/job.py", "tests/parallel/test_sync.py", "tests/unit/data/test_ragged.py"),
+        (
+            "tfhybrid/store/job.py",
+            "tests/parallel/test_exchange.py",
+            "tests/unit/data/test_ragged.py",
+        ),
         (
             "tests/unit/cli/conftest.py",
             "tests/unit/cli/test_diff.py",

@@ -1,0 +1,156 @@
+#include "core/engine/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/sync/recovery.h"
+
+namespace tfhybrid {
+namespace {
+
+// The tables' writers, which are the caller's alone as long as this lives.
+class HeldWriters {
+ public:
+  explicit HeldWriters(const OpenTables& tables) {
+    // In one order, so that two updates with tables in common cannot wait for each other.
+    OpenTables in_order = tables;
+    std::sort(in_order.begin(), in_order.end());
+    for (const auto& table : in_order) {
+      locks_.emplace_back(table->writing);
+      if (table->waiting != nullptr) locks_.emplace_back(table->waiting->writing);
+    }
+    for (const auto& table : tables) writers_.push_back(table->writer.get());
+  }
+
+  const std::vector<TableWriter*>& all() const { return writers_; }
+
+  // Tells all who wait for the next update why it will not come, if it does not.
+  void Report(const Status& applied) const {
+    if (applied.ok()) return;
+    for (TableWriter* writer : writers_) writer->PublishFailure(applied);
+  }
+
+ private:
+  std::vector<TableWriter*> writers_;
+  std::vector<std::unique_lock<std::mutex>> locks_;
+};
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Store> store)
+    : store_(std::move(store)),
+      process_(getpid()),
+      workers_(AllowedProcessors()),
+      threads_([this](int64_t total, int64_t cost,
+                      const std::function<void(int64_t begin, int64_t end)>& work) {
+        workers_.Run(total, cost, work);
+      }) {}
+
+Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config,
+                                             std::vector<std::string>* reclaimed) {
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, config.local_rank == 0
+                                                              ? Store::Create(config, reclaimed)
+                                                              : Store::Attach(config));
+  return std::shared_ptr<Engine>(new Engine(std::move(store)));
+}
+
+Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config) {
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, RecoverStore(config, RunInline));
+  return std::shared_ptr<Engine>(new Engine(std::move(store)));
+}
+
+void Engine::Close() {
+  store_->EndWaits();
+  waiting_.Join();
+  applying_.Join();
+}
+
+Status Engine::CheckProcess() const {
+  if (getpid() == process_) return Status::Ok();
+  return Status::Error(
+      StatusCode::kFailedPrecondition,
+      "A forked child cannot use the tables of its parent: start it by 'spawn', or "
+      "fork before tfhybrid.init()");
+}
+
+Result<std::shared_ptr<OpenTable>> Engine::Table(const std::string& name) const {
+  std::shared_ptr<OpenTable> table = store_->Find(name);
+  if (table == nullptr || !table->named) {
+    return Status::Error(StatusCode::kNotFound, "No table named '", name,
+                         "' is open in this process: build its layer after tfhybrid.init() and, "
+                         "with resume='memory', call tfhybrid.checkpoint.restore() before it is "
+                         "used");
+  }
+  return table;
+}
+
+Result<std::shared_ptr<HostUpdate>> Engine::Update(const std::string& name,
+                                                   const UpdateSettings& settings) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::shared_ptr<HostUpdate>& update = updates_[name];
+  if (update == nullptr) {
+    TFHYBRID_ASSIGN_OR_RETURN(update, HostUpdate::Open(store_, name, settings));
+  }
+  if (!(update->settings() == settings)) {
+    return Status::Error(StatusCode::kInvalidArgument, "The update '", name,
+                         "' is open with other settings");
+  }
+  return update;
+}
+
+Status Engine::WaitForVersion(const OpenTable& table, uint64_t version) const {
+  return table.reader->WaitVersion(version, [this] { return store_->CheckLeader(); });
+}
+
+Status Engine::WaitUntilDone(const OpenTable& table, uint64_t version) const {
+  const Status waited = WaitForVersion(table, version);
+  return table.reader->Reached(version) ? Status::Ok() : waited;
+}
+
+bool Engine::HaveReached(const std::vector<Wanted>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(),
+                     [](const Wanted& want) { return want.table->reader->Reached(want.version); });
+}
+
+Status Engine::WaitForAll(const std::vector<Wanted>& wanted) const {
+  for (const Wanted& want : wanted) {
+    TFHYBRID_RETURN_IF_ERROR(WaitForVersion(*want.table, want.version));
+  }
+  return Status::Ok();
+}
+
+void Engine::WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then) {
+  const auto wait = [this, wanted = std::move(wanted), then] { then(WaitForAll(wanted)); };
+  if (!waiting_.Submit(wait)) wait();  // it waits no longer than a moment: the job has ended
+}
+
+void Engine::Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+                   StepNumbers numbers,
+                   std::function<Result<std::vector<GradientMessage>>()> collect) {
+  // The tables are held, so that their mappings outlive the update.
+  Submit([this, tables, update, numbers = std::move(numbers), collect = std::move(collect)] {
+    const Result<std::vector<GradientMessage>> messages = collect();
+    const HeldWriters writers(tables);
+    writers.Report(messages.ok() ? update->Apply(messages.value(), numbers, writers.all(), threads_)
+                                 : messages.status());
+  });
+}
+
+HostExchange::Staged Engine::Stage(const OpenTables& tables, HostUpdate* update,
+                                   Span<const int64_t> messages) const {
+  const HeldWriters writers(tables);
+  return update->exchange()->Stage(messages, writers.all(), threads_);
+}
+
+void Engine::Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+                    StepNumbers numbers, std::string complaint) {
+  Submit([this, tables, update, numbers = std::move(numbers), complaint = std::move(complaint)] {
+    const HeldWriters writers(tables);
+    writers.Report(complaint.empty() ? update->Commit(numbers, writers.all(), threads_)
+                                     : Status::Error(StatusCode::kFailedPrecondition, complaint));
+  });
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,107 @@
+// Engine: one store, the updates of its tables, and the threads on which they are applied and
+// waited for.
+//
+//   waiting thread    where lookups wait. First in first out cannot deadlock: what a wait needs was
+//                     posted before by every rank that waits, and is done by the leader's
+//                     applying thread
+//   applying thread   where the leader collects and applies updates, in the order in which it
+//                     posted its own
+//   threads()         all processors that this process may use. The leader applies while the other
+//                     ranks have nothing to do but wait, so it does not keep to its share of them
+//
+// No thread of a caller ever waits for another process, and no rank waits for an update before its
+// next lookup needs it.
+//
+// Thread-safe. Held by shared_ptr; not to be used in forked children, which have none of its
+// threads.
+#ifndef TFHYBRID_CORE_ENGINE_ENGINE_H_
+#define TFHYBRID_CORE_ENGINE_ENGINE_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/engine/serial_thread.h"
+#include "core/engine/worker_threads.h"
+#include "core/store/store.h"
+#include "core/sync/host_exchange.h"
+#include "core/sync/host_update.h"
+#include "core/util/parallel.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// Updates that a table shall have.
+struct Wanted {
+  std::shared_ptr<OpenTable> table;
+  uint64_t version;
+};
+
+class Engine {
+ public:
+  // The leader creates its host's store, the others attach it. `reclaimed` as of Store::Create().
+  static Result<std::shared_ptr<Engine>> Open(const StoreConfig& config,
+                                              std::vector<std::string>* reclaimed);
+  // On the store of a dead job, as its leader (core/sync/recovery.h).
+  static Result<std::shared_ptr<Engine>> Recover(const StoreConfig& config);
+  ~Engine() { Close(); }
+  // Fails those who wait, runs what was submitted, and ends the threads. Not on one of them.
+  void Close();
+
+  Store& store() { return *store_; }
+  const ParallelFor& threads() const { return threads_; }
+  // Ok in the process that opened it.
+  Status CheckProcess() const;
+
+  // The open table of that name, or an error that says what the user forgot.
+  Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
+  // The update of that name, opened when first asked for.
+  Result<std::shared_ptr<HostUpdate>> Update(const std::string& name,
+                                             const UpdateSettings& settings);
+
+  // Waits until the leader has applied `version` updates to the table; an error once it cannot.
+  Status WaitForVersion(const OpenTable& table, uint64_t version) const;
+  // The same, but content with a failed update too: the table is as it was before, and may be read,
+  // saved or loaded.
+  Status WaitUntilDone(const OpenTable& table, uint64_t version) const;
+  // Whether WaitForAll() returns without waiting.
+  static bool HaveReached(const std::vector<Wanted>& wanted);
+  Status WaitForAll(const std::vector<Wanted>& wanted) const;
+  // Calls `then` on the waiting thread, with what WaitForAll() returns.
+  void WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then);
+
+  // The leader's. Applies the messages that `collect` returns, on the applying thread. The outcome
+  // reaches whoever waits for the tables' next version.
+  void Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+             StepNumbers numbers, std::function<Result<std::vector<GradientMessage>>()> collect);
+  // The leader's, between hosts: plans what they say; then applies it on the applying thread, or
+  // tells all who wait why it will not come.
+  HostExchange::Staged Stage(const OpenTables& tables, HostUpdate* update,
+                             Span<const int64_t> messages) const;
+  void Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+              StepNumbers numbers, std::string complaint);
+  // Runs `work` on the applying thread; false after Close().
+  bool Submit(std::function<void()> work) { return applying_.Submit(std::move(work)); }
+
+ private:
+  explicit Engine(std::unique_ptr<Store> store);
+
+  const std::shared_ptr<Store> store_;
+  const pid_t process_;
+  WorkerThreads workers_;
+  const ParallelFor threads_;
+  std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<HostUpdate>> updates_;  // guarded by mutex_
+  SerialThread waiting_, applying_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_ENGINE_H_
