@@ -166,6 +166,14 @@ TFHYBRID_EXPORT int tfhybrid_table_digest(const char* table, uint64_t* digest);
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
                                           float* embeddings);
+/* Embeddings of several tables as they all were after one update, at or after `min_versions` of
+   each (null: as they are), for whoever reads beside training; `keys[t]` has `counts[t]` keys,
+   `embeddings[t]` room for as many rows. `versions` receives the version of each table that was
+   read. Waits for at most about `timeout_ms`. */
+TFHYBRID_EXPORT int tfhybrid_read(int tables, const char* const* names,
+                                  const uint64_t* min_versions, const int64_t* counts,
+                                  const int64_t* const* keys, float* const* embeddings,
+                                  int timeout_ms, uint64_t* versions);
 /* Rows as they lie: in creation order, where none is ever removed. `states` and `histories`
    (tfhybrid::RowHistory) may be null, and must be on ranks that do not lead. */
 TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count,

@@ -141,6 +141,25 @@ int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
   });
 }
 
+int tfhybrid_read(int tables, const char* const* names, const uint64_t* min_versions,
+                  const int64_t* counts, const int64_t* const* keys, float* const* embeddings,
+                  int timeout_ms, uint64_t* versions) {
+  return tfhybrid::Guarded([&]() -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::Engine> engine,
+                              tfhybrid::CurrentEngine());
+    std::vector<tfhybrid::TableRead> reads;
+    for (int t = 0; t < tables; ++t) {
+      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table,
+                                engine->Table(names[t]));
+      const uint64_t min_version = min_versions == nullptr ? 0 : min_versions[t];
+      reads.push_back({std::move(table), min_version, {keys[t], counts[t]}, embeddings[t]});
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> found, engine->Read(reads, timeout_ms));
+    std::copy(found.begin(), found.end(), versions);
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
                              float* embeddings, float* states, void* histories) {
   return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {

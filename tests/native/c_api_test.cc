@@ -108,6 +108,31 @@ TEST_F(CApiTest, RowsGoInAndComeOut) {
   EXPECT_EQ(0u, digest);
 }
 
+TEST_F(CApiTest, SeveralTablesAreReadAtOneVersion) {
+  OpenWithTable();
+  constexpr tfhybrid_table_config kUser = {"user", 1, 1 /* constant */, 0.25, 0, 99, {}};
+  ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kUser, kTimeoutMs));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 3));
+  const char* const names[] = {"user", "item"};
+  const int64_t counts[] = {1, 2};
+  const int64_t* const keys[] = {keys_, keys_};
+  float user[1], item[4];
+  float* const rows[] = {user, item};
+  uint64_t versions[2];
+  ExpectCode(StatusCode::kOk, tfhybrid_read(2, names, nullptr, counts, keys, rows, 10, versions));
+  EXPECT_EQ((std::vector<float>{0.25, 1, 2, 3, 4}),
+            (std::vector<float>{user[0], item[0], item[1], item[2], item[3]}));
+  EXPECT_EQ(0u, versions[0]);
+  EXPECT_EQ(3u, versions[1]);
+  const uint64_t too_new[] = {0, 4};
+  ExpectCode(StatusCode::kDeadlineExceeded,
+             tfhybrid_read(2, names, too_new, counts, keys, rows, 10, versions));
+  const char* const unknown[] = {"user", "items"};
+  ExpectCode(StatusCode::kNotFound,
+             tfhybrid_read(2, unknown, nullptr, counts, keys, rows, 10, versions));
+}
+
 TEST_F(CApiTest, ErrorsKeepTheirCodesAndWords) {
   OpenWithTable();
   ExpectCode(StatusCode::kFailedPrecondition, Open(0));

@@ -5,40 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/engine/held_writers.h"
 #include "core/sync/recovery.h"
 
 namespace tfhybrid {
-namespace {
-
-// The tables' writers, which are the caller's alone as long as this lives.
-class HeldWriters {
- public:
-  explicit HeldWriters(const OpenTables& tables) {
-    // In one order, so that two updates with tables in common cannot wait for each other.
-    OpenTables in_order = tables;
-    std::sort(in_order.begin(), in_order.end());
-    for (const auto& table : in_order) {
-      locks_.emplace_back(table->writing);
-      if (table->waiting != nullptr) locks_.emplace_back(table->waiting->writing);
-    }
-    for (const auto& table : tables) writers_.push_back(table->writer.get());
-  }
-
-  const std::vector<TableWriter*>& all() const { return writers_; }
-
-  // Tells all who wait for the next update why it will not come, if it does not.
-  void Report(const Status& applied) const {
-    if (applied.ok()) return;
-    for (TableWriter* writer : writers_) writer->PublishFailure(applied);
-  }
-
- private:
-  std::vector<TableWriter*> writers_;
-  std::vector<std::unique_lock<std::mutex>> locks_;
-};
-
-}  // namespace
-
 Engine::Engine(std::unique_ptr<Store> store)
     : store_(std::move(store)),
       process_(getpid()),
@@ -124,6 +94,11 @@ Status Engine::WaitForAll(const std::vector<Wanted>& wanted) const {
 void Engine::WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then) {
   const auto wait = [this, wanted = std::move(wanted), then] { then(WaitForAll(wanted)); };
   if (!waiting_.Submit(wait)) wait();  // it waits no longer than a moment: the job has ended
+}
+
+Result<std::vector<uint64_t>> Engine::Read(const std::vector<TableRead>& reads,
+                                           int timeout_ms) const {
+  return ReadVersion(reads, timeout_ms, [this] { return store_->CheckLeader(); });
 }
 
 void Engine::Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,

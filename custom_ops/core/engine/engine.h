@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "core/engine/serial_thread.h"
+#include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
 #include "core/store/store.h"
 #include "core/sync/host_exchange.h"
@@ -76,6 +77,10 @@ class Engine {
   Status WaitForAll(const std::vector<Wanted>& wanted) const;
   // Calls `then` on the waiting thread, with what WaitForAll() returns.
   void WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then);
+
+  // Copies embeddings of several tables as they all were after one update, and returns the version
+  // of each (core/engine/version_read.h).
+  Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
   // The leader's. Applies the messages that `collect` returns, on the applying thread. The outcome
   // reaches whoever waits for the tables' next version.

@@ -25,7 +25,7 @@
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 6;
+inline constexpr uint32_t kFormatVersion = 7;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -84,6 +84,7 @@ struct Removal {
 // lookup.
 struct TableCounters {
   alignas(64) uint64_t version;  // atomic: updates applied; a futex watches it
+  uint64_t sequence;             // atomic: odd while rows change (core/store/row_sequence.h)
   alignas(64) uint64_t rows;     // atomic: rows that are fully written
   uint64_t chunks;               // atomic: chunks that can be mapped
   uint64_t index_generation;     // atomic: the index that can be mapped

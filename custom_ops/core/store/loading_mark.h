@@ -6,13 +6,20 @@
 #include <cstdint>
 
 #include "core/store/layout.h"
+#include "core/store/row_sequence.h"
 
 namespace tfhybrid {
 
 class LoadingMark {
  public:
-  explicit LoadingMark(TableSegment* table) : table_(table) { Set(1); }
-  ~LoadingMark() { Set(0); }
+  explicit LoadingMark(TableSegment* table) : table_(table) {
+    Set(1);
+    BeginRowChange(&table->counters);
+  }
+  ~LoadingMark() {
+    EndRowChange(&table_->counters);
+    Set(0);
+  }
   LoadingMark(const LoadingMark&) = delete;
   LoadingMark& operator=(const LoadingMark&) = delete;
 

@@ -1,12 +1,12 @@
 #include "core/store/table_reader.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "core/compute/optimizer.h"
 #include "core/compute/row_update.h"
-#include "core/shm/wait_word.h"
 #include "core/util/copy_floats.h"
 #include "core/util/prefetch.h"
 #include "core/util/simd.h"
@@ -253,8 +253,8 @@ bool TableReader::Reached(uint64_t version) const {
   return LoadAcquire(counters.version) >= version || LoadAcquire(counters.failed) != 0;
 }
 
-Status TableReader::WaitVersion(uint64_t version,
-                                const std::function<Status()>& check_alive) const {
+Status TableReader::WaitVersion(uint64_t version, const std::function<Status()>& check_alive,
+                                int slice_ms) const {
   const TableCounters& counters = segment().counters;
   while (LoadAcquire(counters.version) < version) {
     if (const uint64_t failed = LoadAcquire(counters.failed); failed != 0) {
@@ -264,11 +264,24 @@ Status TableReader::WaitVersion(uint64_t version,
           "The leader could not update table '", name(),
           "': ", std::string(counters.failure, strnlen(counters.failure, kMaxFailure)));
     }
-    if (!WaitWord(&counters.version, version, kWaitSliceMs)) {
+    if (!WaitWord(&counters.version, version, slice_ms)) {
       TFHYBRID_RETURN_IF_ERROR(check_alive());
     }
   }
   return Status::Ok();
+}
+
+uint64_t TableReader::Sequence() const { return LoadAcquire(segment().counters.sequence); }
+
+bool TableReader::SequenceIs(uint64_t before) const {
+  // The copies must not move behind the load.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return __atomic_load_n(&segment().counters.sequence, __ATOMIC_RELAXED) == before;
+}
+
+bool TableReader::WaitForQuiet(int timeout_ms) const {
+  const uint64_t sequence = Sequence();
+  return sequence % 2 == 0 || WaitWord(&segment().counters.sequence, sequence + 1, timeout_ms);
 }
 
 Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings) {

@@ -18,6 +18,7 @@
 
 #include "core/compute/bags.h"
 #include "core/compute/initializer.h"
+#include "core/shm/wait_word.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
 #include "core/store/row_locator.h"
@@ -75,10 +76,19 @@ class TableReader {
 
   // Ok once `version` updates have been applied. Waits in slices, and between them fails with what
   // the leader reported, or with what `check_alive` returns.
-  Status WaitVersion(uint64_t version, const std::function<Status()>& check_alive) const;
+  Status WaitVersion(uint64_t version, const std::function<Status()>& check_alive,
+                     int slice_ms = kWaitSliceMs) const;
 
   // Whether WaitVersion would return at once, with success or failure.
   bool Reached(uint64_t version) const;
+
+  // The reader's half of the sequence lock of the rows (core/store/row_sequence.h): an even number
+  // where they are not being changed, and whether it is that number still, after rows were copied.
+  uint64_t Sequence() const;
+  bool SequenceIs(uint64_t before) const;
+  // Waits until the change that is under way has ended, or about `timeout_ms` have passed; says
+  // which.
+  bool WaitForQuiet(int timeout_ms) const;
 
   // Copies rows [first, first + count) in creation order: keys and embeddings. REQUIRES: they
   // exist; nothing updates.

@@ -40,6 +40,7 @@
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
 #include "core/store/row_locator.h"
+#include "core/store/row_sequence.h"
 #include "core/store/segment.h"
 #include "core/store/table_row.h"
 #include "core/util/parallel.h"
@@ -140,6 +141,10 @@ class TableWriter {
   std::vector<int64_t> FindExpired(const Moment& now, double decay) const;
   // Removes rows. The order in which they come does not matter.
   void Remove(std::vector<int64_t> rows);
+  // Rows change from the one to the other: readers of a whole version come back afterwards
+  // (core/store/row_sequence.h).
+  void BeginChange() { BeginRowChange(&table()->counters); }
+  void EndChange() { EndRowChange(&table()->counters); }
   // Tells all readers that the table has reached `version`, and wakes the waiting.
   void PublishVersion(uint64_t version);
   // With what comes with it.

@@ -107,6 +107,8 @@ Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWr
   TFHYBRID_RETURN_IF_ERROR(Begin(numbers, tables));
   TFHYBRID_FAULT_POINT();
   const PhaseTimer timer(Phase::kApply);
+  for (TableWriter* table : tables) table->BeginChange();
+  TFHYBRID_FAULT_POINT();
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
   return Status::Ok();
@@ -146,6 +148,7 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Rows()));
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
+  for (TableWriter* table : tables) table->BeginChange();
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
   return Status::Ok();
@@ -362,6 +365,8 @@ void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelF
   });
   Settle(tables, parallel_for);
   Publish(tables);
+  TFHYBRID_FAULT_POINT();
+  for (TableWriter* table : tables) table->EndChange();
   TFHYBRID_FAULT_POINT();
   journal_.End();
 }

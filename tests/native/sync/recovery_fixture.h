@@ -127,6 +127,9 @@ class RecoveryTest : public testing::Test {
     const TrainingModel& model = updated ? models.after : models.before;
     EXPECT_EQ("", Difference(*store, model, updated));
     ExpectInitialValues(*store, model);
+    for (const auto& [name, table] : store->tables()) {
+      EXPECT_TRUE(table->reader->WaitForQuiet(0)) << name << " changes still";
+    }
     auto job = TrainingJob::GoOn(plan, directory_.path(), std::move(store));
     EXPECT_OK(job);
     if (!job.ok()) return version;

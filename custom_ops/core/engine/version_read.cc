@@ -1,0 +1,81 @@
+#include "core/engine/version_read.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "core/engine/held_writers.h"
+#include "core/shm/wait_word.h"
+
+namespace tfhybrid {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Versions = std::vector<uint64_t>;
+
+constexpr int kAttempts = 2;
+
+// Nothing where rows changed meanwhile.
+Result<std::optional<Versions>> TryRead(const std::vector<TableRead>& reads) {
+  std::vector<uint64_t> sequences;
+  Versions versions;
+  for (const TableRead& read : reads) {
+    sequences.push_back(read.table->reader->Sequence());
+    if (sequences.back() % 2 != 0) return std::optional<Versions>();
+    versions.push_back(read.table->reader->version());
+  }
+  Status looked_up;
+  for (const TableRead& read : reads) {
+    if (looked_up.ok()) looked_up = read.table->reader->Lookup(read.keys, read.embeddings);
+  }
+  for (size_t i = 0; i < reads.size(); ++i) {
+    if (!reads[i].table->reader->SequenceIs(sequences[i])) return std::optional<Versions>();
+  }
+  TFHYBRID_RETURN_IF_ERROR(looked_up);
+  return std::optional<Versions>(std::move(versions));
+}
+
+bool Leads(const std::vector<TableRead>& reads) {
+  return !reads.empty() && reads.front().table->writer != nullptr;
+}
+
+OpenTables TablesOf(const std::vector<TableRead>& reads) {
+  OpenTables tables;
+  for (const TableRead& read : reads) tables.push_back(read.table);
+  return tables;
+}
+
+}  // namespace
+
+Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, int timeout_ms,
+                                          const std::function<Status()>& check_alive) {
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  const auto check = [&]() -> Status {
+    if (Clock::now() < deadline) return check_alive();
+    return Status::Error(StatusCode::kDeadlineExceeded, "Rows of the version that was asked for ",
+                         "could not be read within ", timeout_ms, " ms");
+  };
+  const int slice = std::min(timeout_ms, kWaitSliceMs);
+  for (const TableRead& read : reads) {
+    TFHYBRID_RETURN_IF_ERROR(read.table->reader->WaitVersion(read.min_version, check, slice));
+  }
+  for (int attempt = 1;; ++attempt) {
+    TFHYBRID_ASSIGN_OR_RETURN(std::optional<Versions> versions, TryRead(reads));
+    if (versions.has_value()) return *std::move(versions);
+    if (attempt < kAttempts) continue;
+    if (Leads(reads)) {
+      const HeldWriters held(TablesOf(reads));
+      TFHYBRID_ASSIGN_OR_RETURN(versions, TryRead(reads));
+      if (versions.has_value()) return *std::move(versions);
+      return Status::Error(StatusCode::kDataLoss, "The rows of table '",
+                           reads.front().table->reader->name(),
+                           "' change, and nobody changes them");
+    }
+    for (const TableRead& read : reads) {
+      while (!read.table->reader->WaitForQuiet(slice)) TFHYBRID_RETURN_IF_ERROR(check());
+    }
+    TFHYBRID_RETURN_IF_ERROR(check());
+  }
+}
+
+}  // namespace tfhybrid
