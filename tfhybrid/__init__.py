@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     )
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
+    from tfhybrid.job import init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
     from tfhybrid.row_policy import Admission, Eviction
-    from tfhybrid.store import RecordFile, init, shutdown
+    from tfhybrid.store import RecordFile
 
 __all__ = [
     "Admission",
@@ -67,11 +68,11 @@ _SOURCES = {
     "TableConfig": "config",
     "cross_rank": "distributed",
     "cross_size": "distributed",
-    "init": "store",
+    "init": "job",
     "local_rank": "distributed",
     "local_size": "distributed",
     "rank": "distributed",
-    "shutdown": "store",
+    "shutdown": "job",
     "size": "distributed",
 }
 _MODULES = {

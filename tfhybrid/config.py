@@ -21,7 +21,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.row_policy import Admission, Eviction, native_policy
 
 if TYPE_CHECKING:
-    from tfhybrid.optimizers.sparse import Regularizer, SparseOptimizer
+    from tfhybrid.table_optimizers import Regularizer, SparseOptimizer
 
 
 _LATER_SECONDS = 30

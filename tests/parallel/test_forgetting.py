@@ -18,8 +18,8 @@ from tests.reference.forgetting_job import CELLS, ForgettingJob
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
+from tfhybrid.core.native import WAITING_SUFFIX
 from tfhybrid.store import RowBlock
-from tfhybrid.store.native import WAITING_SUFFIX
 
 STEPS = 24
 HALF = 13

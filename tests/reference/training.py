@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfhybrid.store import native
+from tfhybrid.core import native
 
 Keys = Mapping[str, np.ndarray]  # feature -> int64 [batch, length]
 Batch = tuple[Keys, np.ndarray]  # keys and labels [batch] of one rank

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.ops.initial_values import initial_values, table_seed
-from tfhybrid.store import native
 
 KINDS = {"zeros": 0, "constant": 1, "uniform": 2, "normal": 3, "truncated_normal": 4}
 INT64 = np.iinfo(np.int64)

@@ -9,8 +9,8 @@ from tensorflow import keras
 
 import tfhybrid
 from tfhybrid import initializers
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
-from tfhybrid.store import native
 
 DIM = 16
 # Below what chance gives once in a hundred thousand runs; the values never change.

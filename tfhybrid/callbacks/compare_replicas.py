@@ -8,7 +8,7 @@ from tfhybrid import distributed
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.checkpoint.dense import saved_tables_of
 from tfhybrid.errors import ConfigError, ReplicaError
-from tfhybrid.store import current_job
+from tfhybrid.job import current_job
 
 
 class CompareReplicas(Joined):

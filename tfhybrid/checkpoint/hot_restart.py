@@ -22,9 +22,11 @@ from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, random_state
 from tfhybrid.checkpoint.manifest import Position
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, TfhybridError
+from tfhybrid.job import current_job
+from tfhybrid.job.memory import Openable
 from tfhybrid.ops import table_ops
-from tfhybrid.store import Table, current_job, native
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -233,7 +235,7 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, Position | None]:
     return None, position
 
 
-def _configuration(model: keras.Model, tables: Iterable[Table]) -> dict[str, Any]:
+def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, Any]:
     """Returns what must be the same for a state in memory to be of use, as JSON has it."""
     job = current_job()
     update = getattr(model.optimizer, "sparse_update", None)

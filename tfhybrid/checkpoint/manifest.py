@@ -38,9 +38,9 @@ from tfhybrid.checkpoint.untrusted_json import (
     parse_object,
     want,
 )
+from tfhybrid.core import native
+from tfhybrid.core.native import OptimizerKind
 from tfhybrid.errors import CheckpointError
-from tfhybrid.store import native
-from tfhybrid.store.native import OptimizerKind
 
 FORMAT = 1
 MANIFEST = "manifest.json"

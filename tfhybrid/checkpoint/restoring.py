@@ -19,9 +19,11 @@ from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position, TableE
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
 from tfhybrid.checkpoint.table_file import Rows
+from tfhybrid.core import native
+from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
-from tfhybrid.store import RowBlock, Table, WaitingTable, current_job, native
-from tfhybrid.store.native import OptimizerFlag, optimizer_settings
+from tfhybrid.job import current_job
+from tfhybrid.store import RowBlock, Table, WaitingTable
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 

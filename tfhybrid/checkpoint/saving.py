@@ -31,8 +31,10 @@ from tfhybrid.checkpoint.sharing import Share
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import folder_of, is_base, prune
 from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
+from tfhybrid.core import native
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
-from tfhybrid.store import FrozenTable, Table, TableFile, current_job, native
+from tfhybrid.job import current_job
+from tfhybrid.store import FrozenTable, Table, TableFile
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 

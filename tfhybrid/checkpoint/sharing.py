@@ -23,7 +23,8 @@ from tfhybrid import distributed
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.errors import CheckpointError
-from tfhybrid.store import TableFile, current_job
+from tfhybrid.job import current_job
+from tfhybrid.store import TableFile
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 

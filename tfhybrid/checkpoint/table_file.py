@@ -22,8 +22,8 @@ import numpy as np
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import are_counts, parse_object, want
+from tfhybrid.core import native
 from tfhybrid.errors import CheckpointError
-from tfhybrid.store import native
 
 _MAX_HEADER_BYTES = 16 << 20  # a hundred thousand arrays
 _MAX_AXES = 32  # NumPy's

@@ -25,7 +25,7 @@ from rich.filesize import decimal
 
 from tfhybrid._version import __version__
 from tfhybrid.config import shm_directory
-from tfhybrid.store import native
+from tfhybrid.core import native
 
 _SECONDS = 120  # that TensorFlow may take to be imported
 # Docker gives a container 64 MB, which no table survives.

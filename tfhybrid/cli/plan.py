@@ -14,8 +14,8 @@ from tfhybrid.cli.step_seconds import measure as step_seconds
 from tfhybrid.cli.step_traffic import traffic_of
 from tfhybrid.cli.table_memory import TableShape, bytes_of
 from tfhybrid.config import shm_directory
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
-from tfhybrid.store import native
 
 # Vectors of `dim` floats of a row's optimizer state; of RowAdagrad a single float.
 _STATES = {

@@ -90,9 +90,9 @@ def run(work: Work) -> float:
     """Trains the tables of one rank; returns the seconds of a step."""
     import tensorflow as tf
 
-    from tfhybrid import distributed, layers, optimizers, store
+    from tfhybrid import distributed, job, layers, optimizers
 
-    store.init()
+    job.init()
     eviction = Eviction(unseen_steps=10**9) if work.history else None
     config = TableConfig(work.dim, optimizer=_optimizer_of(work.optimizer), eviction=eviction)
     names = [f"table_{number}" for number in range(work.tables)]
@@ -122,7 +122,7 @@ def run(work: Work) -> float:
     for number in range(steps):
         step(drawn[number % _BATCHES])
     seconds = (time.perf_counter() - started) / steps
-    store.shutdown()
+    job.shutdown()
     return seconds
 
 

@@ -16,7 +16,7 @@ from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, parts, read_arrays
 from tfhybrid.cli import console
 from tfhybrid.cli.console import plain, show
-from tfhybrid.store.native import (
+from tfhybrid.core.native import (
     OPTIMIZER_NUMBERS,
     OptimizerFlag,
     OptimizerKind,

@@ -24,8 +24,8 @@ from tfhybrid.checkpoint.table_file import (
     sorted_keys,
 )
 from tfhybrid.cli.console import progress
+from tfhybrid.core.native import OptimizerKind
 from tfhybrid.errors import CheckpointError, ConfigError
-from tfhybrid.store.native import OptimizerKind
 
 # As a table is saved: a block is held in memory while it is written.
 _BLOCK_BYTES = 64 << 20

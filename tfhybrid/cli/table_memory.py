@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tfhybrid.store import native
+from tfhybrid.core import native
 
 _PAGE, _LINE = 4096, 64
 _FIRST_CHUNK_LOG2 = 6

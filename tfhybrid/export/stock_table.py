@@ -6,8 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfhybrid.errors import ExportError
+from tfhybrid.job import current_job
 from tfhybrid.ops.initial_values import initial_values, table_seed
-from tfhybrid.store import Table, current_job
+from tfhybrid.store import Table
 
 # The names of InitializerKind of the core, by number.
 _KINDS = ("zeros", "constant", "uniform", "normal", "truncated_normal")

@@ -13,9 +13,10 @@ from tensorflow import keras
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.job import current_job
 from tfhybrid.layers import feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
-from tfhybrid.store import Table, current_job
+from tfhybrid.store import Table
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid.store import native
+from tfhybrid.core import native
 
 
 class _Clock:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfhybrid.store import native
+from tfhybrid.core import native
 
 
 def phase_times() -> dict[str, float]:

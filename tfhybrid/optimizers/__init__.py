@@ -1,7 +1,8 @@
 """Optimizers: of tables, and the wrapper that makes a Keras optimizer reach them."""
 
 from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
-from tfhybrid.optimizers.sparse import (
+from tfhybrid.optimizers.twin import twin
+from tfhybrid.table_optimizers import (
     SGD,
     Adagrad,
     Adam,
@@ -13,7 +14,6 @@ from tfhybrid.optimizers.sparse import (
     SparseOptimizer,
     get,
 )
-from tfhybrid.optimizers.twin import twin
 
 __all__ = [
     "SGD",

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow import keras
 
+from tfhybrid import table_optimizers
 from tfhybrid._keras import schedule_of
 from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.job import current_job
 from tfhybrid.layers import TableProxy
-from tfhybrid.optimizers import sparse
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
 from tfhybrid.optimizers.sparse_update import checked_gradients
 from tfhybrid.optimizers.twin import twin
-from tfhybrid.store import current_job
 
 _log = logging.getLogger("tfhybrid.optimizers")
 
@@ -60,7 +60,9 @@ class Distributed(_KerasOptimizer):
         proxies = [v for v in variables if isinstance(v, TableProxy)]
         for proxy in proxies:
             own = proxy.table.config.optimizer
-            self.sparse_update.add_table(proxy, twin(self) if own is None else sparse.get(own))
+            self.sparse_update.add_table(
+                proxy, twin(self) if own is None else table_optimizers.get(own)
+            )
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
         self.distributed_step.build(self._trained(proxies, dense))

@@ -9,12 +9,12 @@ from tensorflow import keras
 
 from tfhybrid._keras import IS_KERAS_3, VERSION
 from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock
 from tfhybrid.optimizers.clipping import clipping_of
 from tfhybrid.optimizers.distributed_class import Distributed, OfKeras2, OfKeras3
 from tfhybrid.optimizers.distributed_step import DistributedStep
 from tfhybrid.optimizers.sparse_update import SparseUpdate
-from tfhybrid.store import current_job
 
 _ordinals = itertools.count()
 

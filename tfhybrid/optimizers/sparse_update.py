@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock, TableProxy
 from tfhybrid.ops import table_ops
 from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import exchange as exchange_between_hosts
-from tfhybrid.optimizers.sparse import RateFactor, SparseOptimizer
-from tfhybrid.store import current_job, native
-
-if TYPE_CHECKING:
-    from tfhybrid.checkpoint.hot_restart import Keeper
+from tfhybrid.table_optimizers import RateFactor, SparseOptimizer
 
 REDUCTIONS = ("frequency", "sum", "mean")
 EXCHANGES = ("leaders", "owner", "all_ranks")
 WIRE_DTYPES = ("float32", "bfloat16")
+
+
+class StateKeeper(Protocol):
+    """Keeps the dense state that goes with an update."""
+
+    def keep(self, proxies: Sequence[TableProxy]) -> tf.Operation:
+        """Keeps it, before the update of these tables is posted."""
 
 
 class SparseUpdate:
@@ -66,7 +71,7 @@ class SparseUpdate:
         self._event_clock = event_clock
         self.name = name
         self.variables: list[Any] = []  # all that the optimizer was built for, tables included
-        self.keeper: Keeper | None = None  # of the state that goes with each update
+        self.keeper: StateKeeper | None = None  # of the state that goes with each update
         self._optimizers: dict[str, SparseOptimizer] = {}
         # What LearningRateWarmup multiplies the tables' own rates by.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")

@@ -7,7 +7,7 @@ import dataclasses
 from tensorflow import keras
 
 from tfhybrid.errors import UnsupportedError
-from tfhybrid.optimizers.sparse import SGD, Adagrad, Adam, Ftrl, RMSprop, SparseOptimizer
+from tfhybrid.table_optimizers import SGD, Adagrad, Adam, Ftrl, RMSprop, SparseOptimizer
 
 
 def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:

@@ -6,7 +6,6 @@ from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.store.frozen_table import FrozenTable, TableFile
-    from tfhybrid.store.job import current_job, init, shutdown
     from tfhybrid.store.record_file import RecordFile
     from tfhybrid.store.row_block import RowBlock
     from tfhybrid.store.table import Table, WaitingTable
@@ -20,12 +19,9 @@ __all__ = [
     "TableFile",
     "TableStats",
     "WaitingTable",
-    "current_job",
-    "init",
-    "shutdown",
 ]
 
-# Imported when first used: `tfhybrid.store.native` alone needs neither TensorFlow nor Horovod.
+# Imported when first used: a table needs TensorFlow and Horovod, a report of stores does not.
 _SOURCES = {
     "FrozenTable": "frozen_table",
     "RecordFile": "record_file",
@@ -34,9 +30,6 @@ _SOURCES = {
     "TableFile": "frozen_table",
     "TableStats": "table_stats",
     "WaitingTable": "table",
-    "current_job": "job",
-    "init": "job",
-    "shutdown": "job",
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowSource
-
-if TYPE_CHECKING:
-    from tfhybrid.store.table import Table
+from tfhybrid.store.row_block import RowBlock, RowSource
 
 
-def fill(table: Table, source: RecordFile | RowSource) -> None:
+class Fillable(Protocol):
+    """What the leader may do with a table while it is loaded."""
+
+    name: str
+    dim: int
+    state_shape: tuple[int, int]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the table."""
+
+    def write_rows(self, block: RowBlock) -> None:
+        """Writes rows."""
+
+    def load_records(self, source: RecordFile) -> None:
+        """Loads a binary file."""
+
+    def clear(self) -> None:
+        """Removes all rows."""
+
+
+def fill(table: Fillable, source: RecordFile | RowSource) -> None:
     """Loads rows on the leader; on failure the table is empty.
 
     Raises:
@@ -35,7 +53,7 @@ def fill(table: Table, source: RecordFile | RowSource) -> None:
         raise
 
 
-def _fill_by_blocks(table: Table, source: RowSource) -> None:
+def _fill_by_blocks(table: Fillable, source: RowSource) -> None:
     count = 0
     for block in source.blocks(table.dim, table.state_shape):
         table.write_rows(block)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import os
 
-from tfhybrid.store import native
-from tfhybrid.store.native import OptimizerKind, RankState
+from tfhybrid.core import native
+from tfhybrid.core.native import OptimizerKind, RankState
 from tfhybrid.store.table_stats import TableSize
 
 

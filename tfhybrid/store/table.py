@@ -12,11 +12,11 @@ import numpy as np
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
-from tfhybrid.store import native
+from tfhybrid.job.job import current_job
 from tfhybrid.store.filling import fill
 from tfhybrid.store.frozen_table import FrozenTable, TableFile
-from tfhybrid.store.job import current_job
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
 from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms

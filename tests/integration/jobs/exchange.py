@@ -17,7 +17,7 @@ from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
 from tests.reference.forgetting_job import ForgettingJob
 from tfhybrid import distributed
-from tfhybrid.store import current_job
+from tfhybrid.job import current_job
 
 STEPS = 8
 EXCHANGES = ("all_ranks", "leaders", "owner")

@@ -10,7 +10,7 @@ import sys
 import threading
 
 import tfhybrid
-from tfhybrid.store.watch import GRACE_SECONDS
+from tfhybrid.job.watch import GRACE_SECONDS
 
 tfhybrid.init()
 child = os.fork()

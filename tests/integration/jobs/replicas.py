@@ -20,7 +20,8 @@ from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.errors import CheckpointError, ReplicaError
-from tfhybrid.store import RowBlock, current_job
+from tfhybrid.job import current_job
+from tfhybrid.store import RowBlock
 
 directory = Path(sys.argv[1])
 tfhybrid.init()

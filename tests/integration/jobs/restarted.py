@@ -24,7 +24,7 @@ import tfhybrid
 from tests.reference import click_model
 from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
-from tfhybrid.store import current_job
+from tfhybrid.job import current_job
 
 directory, steps = sys.argv[1], int(sys.argv[2])
 options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}

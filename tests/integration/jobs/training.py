@@ -18,7 +18,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.reference import click_model
 from tfhybrid import distributed
-from tfhybrid.store import current_job
+from tfhybrid.job import current_job
 
 BEGUN = 3  # steps until everything has been built
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tfhybrid.core.native import PHASES
 from tfhybrid.errors import ConfigError
-from tfhybrid.store.native import PHASES
 
 pytestmark = pytest.mark.usefixtures("job")
 

@@ -14,8 +14,8 @@ import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
 from tfhybrid.cli.main import app
+from tfhybrid.core.native import HISTORY
 from tfhybrid.errors import CheckpointError
-from tfhybrid.store.native import HISTORY
 
 ADMITTING = {"admission": 2}
 EVICTING = {"eviction": tfhybrid.Eviction(unseen_steps=3, every=1)}

@@ -18,7 +18,7 @@ from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint import Position, hot_restart
 from tfhybrid.errors import ConfigError, StoreError
-from tfhybrid.store import job as job_module
+from tfhybrid.job import job as job_module
 
 STEPS = 12
 BATCHES = click_model.batches(STEPS, 1)
@@ -276,4 +276,4 @@ def test_nothing_is_kept_in_other_jobs(job) -> None:
     with pytest.raises(ConfigError, match="resume"):
         tfhybrid.init(resume="memory")
     with pytest.raises(ConfigError, match="resumes=False"):
-        tfhybrid.init(tfhybrid.store.current_job().name, resume="memory")
+        tfhybrid.init(job_module.current_job().name, resume="memory")

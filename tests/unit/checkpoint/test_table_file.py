@@ -266,7 +266,7 @@ def test_parts_are_the_block():
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_digest_equals_the_core_s(job, optimizer):
-    optimizer = tfhybrid.optimizers.sparse.get(optimizer)
+    optimizer = tfhybrid.table_optimizers.get(optimizer)
     table = tfhybrid.store.Table("item", tfhybrid.TableConfig(DIM))
     table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
     rng = np.random.default_rng(0)

@@ -167,7 +167,7 @@ def test_fresh_states_are_those_of_new_rows(run, newest, tmp_path, vectors, job)
     """As the core starts them."""
     for name, optimizer in [("user", tfhybrid.optimizers.Adam()), ("item", "adagrad")]:
         entry = Manifest.read(newest).tables[name]
-        optimizer = tfhybrid.optimizers.sparse.get(optimizer)
+        optimizer = tfhybrid.table_optimizers.get(optimizer)
         table = tfhybrid.store.Table(name, tfhybrid.TableConfig(DIM))
         table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
         table.write_rows(

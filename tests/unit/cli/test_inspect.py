@@ -13,7 +13,7 @@ import tfhybrid
 from tests.unit.cli.conftest import DIM, SEED, rewrite, rows_of
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.cli.summary import OPTIMIZERS
-from tfhybrid.optimizers.sparse import SparseOptimizer
+from tfhybrid.table_optimizers import SparseOptimizer
 
 
 def test_shows_the_newest_checkpoint(run, newest):

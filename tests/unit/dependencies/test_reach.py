@@ -67,7 +67,7 @@ def graph() -> Graph:
             "tests/unit/store/test_table.py",
         ),
         (
-            "tfhybrid/store/job.py",
+            "tfhybrid/job/job.py",
             "tests/parallel/test_exchange.py",
             "tests/unit/data/test_ragged.py",
         ),

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import tfhybrid
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NameTakenError, NotInitializedError
-from tfhybrid.store import RowBlock, Table, native
+from tfhybrid.store import RowBlock, Table
 
 pytestmark = pytest.mark.usefixtures("job")
 

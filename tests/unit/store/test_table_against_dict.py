@@ -13,7 +13,8 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.reference.mix64 import mix64
-from tfhybrid.store import RowBlock, native
+from tfhybrid.core import native
+from tfhybrid.store import RowBlock
 
 DIM = 3
 RATE = np.float32(0.05)

@@ -16,10 +16,11 @@ from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.store import native, opening, watch
-from tfhybrid.store.memory import Memory
-from tfhybrid.store.watch import Watch
+from tfhybrid.job import opening, watch
+from tfhybrid.job.memory import Memory
+from tfhybrid.job.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tfhybrid.errors import StoreError
-from tfhybrid.store import lifelines
-from tfhybrid.store.lifelines import LEFT, Lifelines
+from tfhybrid.job import lifelines
+from tfhybrid.job.lifelines import LEFT, Lifelines
 
 TOKEN = "0123456789abcdef"
 SECONDS = 10

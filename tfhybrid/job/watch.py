@@ -18,8 +18,9 @@ from collections.abc import Iterator, Sequence
 
 from tfhybrid import distributed
 from tfhybrid.config import silence_seconds
-from tfhybrid.store import lifelines, native
-from tfhybrid.store.lifelines import LEFT, Lifelines
+from tfhybrid.core import native
+from tfhybrid.job import lifelines
+from tfhybrid.job.lifelines import LEFT, Lifelines
 
 _log = logging.getLogger("tfhybrid.watch")
 

@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from tfhybrid import distributed
 from tfhybrid.config import shm_directory
+from tfhybrid.core import native
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
-from tfhybrid.store import native
 
 Result = TypeVar("Result")
 

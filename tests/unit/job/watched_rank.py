@@ -9,9 +9,9 @@ import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tfhybrid.store import native
-from tfhybrid.store.lifelines import Lifelines
-from tfhybrid.store.watch import Watch
+from tfhybrid.core import native
+from tfhybrid.job.lifelines import Lifelines
+from tfhybrid.job.watch import Watch
 
 
 def name_of(rank: int, pid: int) -> str:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.conftest import Start
-from tests.unit.store import watched_rank
-from tfhybrid.store.lifelines import LEFT
+from tests.unit.job import watched_rank
+from tfhybrid.job.lifelines import LEFT
 
 SECONDS = 30
 

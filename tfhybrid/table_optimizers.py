@@ -8,8 +8,8 @@ from typing import ClassVar, TypeAlias
 
 from tensorflow import keras
 
+from tfhybrid.core.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 from tfhybrid.errors import ConfigError
-from tfhybrid.store.native import OPTIMIZER_NUMBERS, OptimizerFlag, OptimizerKind
 
 Regularizer: TypeAlias = keras.regularizers.Regularizer
 

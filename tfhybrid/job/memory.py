@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from tfhybrid import distributed
-from tfhybrid.store import native, opening
+from tfhybrid.config import TableConfig
+from tfhybrid.core import native
+from tfhybrid.job import opening
 
-if TYPE_CHECKING:
-    from tfhybrid.store.table import Table
+
+class Openable(Protocol):
+    """A table that is opened when it is known in which store."""
+
+    name: str
+    dim: int
+    config: TableConfig
+
+    def open(self) -> None:
+        """Opens it."""
 
 
 class Memory:
@@ -32,7 +42,7 @@ class Memory:
     def __init__(self, job: str, hosts: tuple[int, ...]) -> None:
         self._job = job
         self._hosts = hosts
-        self.tables: list[Table] = []
+        self.tables: list[Openable] = []
         self.configuration: dict[str, Any] = {}
         self.settled = False
         self.optimizers = 0

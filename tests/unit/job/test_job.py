@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NotInitializedError
-from tfhybrid.store import Table, current_job, native
+from tfhybrid.job import current_job
+from tfhybrid.store import Table
 
 pytestmark = pytest.mark.usefixtures("job")
 

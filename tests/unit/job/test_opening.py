@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfhybrid.store.opening import _Found, _mismatch
+from tfhybrid.job.opening import _Found, _mismatch
 
 RUN = 77 << 16
 

@@ -1,0 +1,1 @@
+"""The native core, through ctypes; neither TensorFlow nor Horovod."""
