@@ -9,7 +9,7 @@ from tfhybrid.ops import table_ops
 from tfhybrid.ops.table_ops import StepNumbers, UpdateRef
 
 
-def exchange(update: UpdateRef, numbers: StepNumbers, name: str) -> None:
+def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -> None:
     """Merges what this host's ranks posted, exchanges it, and applies what all hosts say.
 
     Args:

@@ -15,7 +15,7 @@ from tfhybrid.layers import EventClock, TableProxy
 from tfhybrid.ops import table_ops
 from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
-from tfhybrid.optimizers.exchange import exchange as exchange_between_hosts
+from tfhybrid.optimizers.exchange import exchange_between_hosts
 from tfhybrid.table_optimizers import RateFactor, SparseOptimizer
 
 REDUCTIONS = ("frequency", "sum", "mean")
@@ -163,7 +163,7 @@ class SparseUpdate:
             return
         posted = table_ops.post_gradients(update, contribution, numbers)
         job = current_job()
-        if job.is_leader and len(set(job.hosts)) > 1:
+        if job.is_leader and job.several_hosts:
             # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.
             with tf.control_dependencies([posted] if posted is not None else []):
                 exchange_between_hosts(update, numbers, f"tfhybrid.{self.name}")

@@ -107,11 +107,19 @@ Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWr
   TFHYBRID_RETURN_IF_ERROR(Begin(numbers, tables));
   TFHYBRID_FAULT_POINT();
   const PhaseTimer timer(Phase::kApply);
+  ChangeRows(tables, parallel_for);
+  return Status::Ok();
+}
+
+void TableUpdate::ChangeRows(const std::vector<TableWriter*>& tables,
+                             const ParallelFor& parallel_for) {
   for (TableWriter* table : tables) table->BeginChange();
   TFHYBRID_FAULT_POINT();
   Create(tables, parallel_for);
   Apply(tables, parallel_for);
-  return Status::Ok();
+  for (TableWriter* table : tables) table->EndChange();
+  TFHYBRID_FAULT_POINT();
+  journal_.End();
 }
 
 Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables) {
@@ -148,9 +156,7 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Rows()));
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
-  for (TableWriter* table : tables) table->BeginChange();
-  Create(tables, parallel_for);
-  Apply(tables, parallel_for);
+  ChangeRows(tables, parallel_for);
   return Status::Ok();
 }
 
@@ -366,9 +372,6 @@ void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelF
   Settle(tables, parallel_for);
   Publish(tables);
   TFHYBRID_FAULT_POINT();
-  for (TableWriter* table : tables) table->EndChange();
-  TFHYBRID_FAULT_POINT();
-  journal_.End();
 }
 
 void TableUpdate::Settle(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {

@@ -98,6 +98,8 @@ class TableUpdate {
   int64_t Rows() const;
   Status Reserve(const std::vector<TableWriter*>& tables);
   Status Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables);
+  // From the begun journal to its end: of a whole update and of one that is finished alike.
+  void ChangeRows(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void Prepare(const std::vector<TableWriter*>& tables);
   // What the gradients of each table are clipped by, from their norms.
