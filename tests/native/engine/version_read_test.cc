@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "core/engine/held_writers.h"
 #include "engine/engine_job.h"
 #include "shm/child_process.h"
 #include "shm/status_asserts.h"
@@ -100,10 +102,9 @@ TEST_F(VersionReadTest, AnUpdateUnderWayIsWaitedFor) {
   job.Train(keys);
   ASSERT_OK(job.Wait());
   job.Post(keys);
-  std::vector<TableWriter*> writers;
-  for (const auto& table : job.tables) writers.push_back(table->writer.get());
   bool torn = false;
-  ASSERT_OK(job.update->Apply(job.update->Collect().Take(), job.Numbers(), writers,
+  std::optional<HeldWriters> writers(job.tables);  // the update before has ended too
+  ASSERT_OK(job.update->Apply(job.update->Collect().Take(), job.Numbers(), writers->all(),
                               [&](int64_t total, int64_t, const auto& work) {
                                 work(0, total / 4);
                                 if (total == UpdateJournal::kLanes) {
@@ -115,6 +116,7 @@ TEST_F(VersionReadTest, AnUpdateUnderWayIsWaitedFor) {
                                 }
                                 work(total / 4, total);
                               }));
+  writers.reset();
   EXPECT_TRUE(torn) << "a lookup that does not ask sees the half";
   EXPECT_EQ((std::vector<uint64_t>{2, 2}), reader.Read(2, kSoonMs).value());
   EXPECT_TRUE(reader.All(2.0f));
