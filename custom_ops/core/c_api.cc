@@ -1,5 +1,6 @@
 #include "core/c_api.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -40,6 +41,13 @@ int WithKept(const Body& body) {
   });
 }
 
+// As much of `all` as there is room for, and how much there is.
+template <typename All, typename T>
+void CopyOut(const All& all, T* to, int64_t room, int64_t* size) {
+  *size = static_cast<int64_t>(all.size());
+  std::copy_n(all.begin(), std::min(*size, room), to);
+}
+
 // As tfhybrid_report_stores() says.
 std::string TextOf(const std::vector<StoreReport>& stores) {
   std::ostringstream text;
@@ -74,11 +82,10 @@ using tfhybrid::Status;
 const char* tfhybrid_last_error(void) { return tfhybrid::LastError().c_str(); }
 
 int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
-                        const char* description, uint64_t token, const char** reclaimed) {
+                        const char* description, uint64_t token, char* reclaimed, int64_t room,
+                        int64_t* size) {
   return tfhybrid::Guarded([&]() -> Status {
-    static std::string report;
-    report.clear();
-    *reclaimed = report.c_str();
+    *size = 0;
     if (tfhybrid::CurrentEngine().ok()) {
       return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
                            "This process has a store open already");
@@ -86,8 +93,9 @@ int tfhybrid_store_open(const char* shm_directory, const char* job, int local_ra
     std::vector<std::string> lines;
     auto engine =
         tfhybrid::Engine::Open({shm_directory, job, local_rank, description, token}, &lines);
+    std::string report;
     for (const std::string& line : lines) report += line + "\n";
-    *reclaimed = report.c_str();
+    tfhybrid::CopyOut(report, reclaimed, room, size);
     if (!engine.ok()) return engine.status();
     tfhybrid::SetCurrentEngine(engine.Take());
     return Status::Ok();
@@ -111,11 +119,9 @@ int tfhybrid_store_recover(const char* shm_directory, const char* job, const cha
   });
 }
 
-int tfhybrid_report_stores(const char* shm_directory, const char** report) {
-  return tfhybrid::Guarded([&]() -> Status {
-    static std::string text;
-    text = tfhybrid::TextOf(tfhybrid::ReportStores(shm_directory));
-    *report = text.c_str();
+int tfhybrid_report_stores(const char* shm_directory, char* report, int64_t room, int64_t* size) {
+  return tfhybrid::Guarded([&] {
+    tfhybrid::CopyOut(tfhybrid::TextOf(tfhybrid::ReportStores(shm_directory)), report, room, size);
     return Status::Ok();
   });
 }
@@ -127,26 +133,23 @@ int tfhybrid_remove_store(const char* shm_directory, const char* job, int64_t* b
   });
 }
 
-int tfhybrid_store_versions(const char** versions) {
+int tfhybrid_store_versions(char* versions, int64_t room, int64_t* size) {
   return tfhybrid::WithStore([&](tfhybrid::Store* store) {
-    static std::string report;
-    report.clear();
+    std::string report;
     for (const auto& [name, table] : store->tables()) {
       // As in the file's name: without a space or a line's end.
       const std::string file = tfhybrid::TablePaths("", name).Table();
       report += std::to_string(table->reader->version()) + " " + file.substr(1) + "\n";
     }
-    *versions = report.c_str();
+    tfhybrid::CopyOut(report, versions, room, size);
     return Status::Ok();
   });
 }
 
-int tfhybrid_last_updates(const int64_t** updates, int64_t* words) {
+int tfhybrid_last_updates(int64_t* updates, int64_t room, int64_t* size) {
   return tfhybrid::WithStore([&](tfhybrid::Store* store) -> Status {
-    static std::vector<int64_t> last;
-    TFHYBRID_ASSIGN_OR_RETURN(last, tfhybrid::LastUpdates(*store));
-    *updates = last.data();
-    *words = static_cast<int64_t>(last.size());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<int64_t> last, tfhybrid::LastUpdates(*store));
+    tfhybrid::CopyOut(last, updates, room, size);
     return Status::Ok();
   });
 }
@@ -182,12 +185,10 @@ int tfhybrid_kept_forget(void) {
   });
 }
 
-int tfhybrid_kept_find(const char** configuration) {
+int tfhybrid_kept_find(char* configuration, int64_t room, int64_t* size) {
   return tfhybrid::WithStore([&](tfhybrid::Store* store) -> Status {
-    static std::string found;
     TFHYBRID_RETURN_IF_ERROR(store->FindKept());
-    found = store->kept()->configuration();
-    *configuration = found.c_str();
+    tfhybrid::CopyOut(store->kept()->configuration(), configuration, room, size);
     return Status::Ok();
   });
 }
@@ -219,12 +220,12 @@ int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes) {
   });
 }
 
-int tfhybrid_rank_state(int local_rank, int* state, const char** description) {
+int tfhybrid_rank_state(int local_rank, int* state, char* description, int64_t room,
+                        int64_t* size) {
   return tfhybrid::WithStore([&](tfhybrid::Store* store) {
-    thread_local tfhybrid::RankState found;
-    found = store->StateOf(local_rank);
+    const tfhybrid::RankState found = store->StateOf(local_rank);
     *state = static_cast<int>(found.state);
-    *description = found.description.c_str();
+    tfhybrid::CopyOut(found.description, description, room, size);
     return Status::Ok();
   });
 }

@@ -3,8 +3,10 @@
 
    A process has at most one open store. Functions that can fail return 0 or a tfhybrid::StatusCode;
    the message of the calling thread's last failure is tfhybrid_last_error(). Pointers are borrowed
-   for the call. Thread-safe, but loading functions (write_rows, load_records, set_version) must not
-   run beside a training step. */
+   for the call. What is returned lies in the caller's buffers; where its size is not known before,
+   a function writes no more than there is room for and says in `size` how much there is. Texts end
+   without a zero. Thread-safe, but loading functions (write_rows, load_records, set_version) must
+   not run beside a training step. */
 #ifndef TFHYBRID_CORE_C_API_H_
 #define TFHYBRID_CORE_C_API_H_
 
@@ -100,25 +102,28 @@ typedef struct tfhybrid_record_schema {
 
 TFHYBRID_EXPORT const char* tfhybrid_last_error(void);
 
-/* The store of this process. `*reclaimed` receives a description of what dead jobs had left, one
-   per line; it stays valid until the next call. */
+/* The store of this process. `reclaimed` receives a description of what dead jobs had left, one
+   per line. */
 TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
-                                        const char* description, uint64_t token,
-                                        const char** reclaimed);
+                                        const char* description, uint64_t token, char* reclaimed,
+                                        int64_t room, int64_t* size);
 /* `leave`: not 0 to leave the store behind for a job that is started again. */
 TFHYBRID_EXPORT void tfhybrid_store_close(int leave);
 /* The stores of this user on this host, of whatever jobs, in lines of fields with tabs between
-   them; texts are %-encoded. It stays valid until the next call. store  JOB  DIRECTORY  BYTES
-   PROBLEM rank   LOCAL_RANK  STATE (tfhybrid::HolderState)  DESCRIPTION table  NAME  PROBLEM  DIM
-   OPTIMIZER (tfhybrid::OptimizerKind)  and tfhybrid_table_stats, in order, up to `evicted` Ranks
-   and tables follow their store. */
-TFHYBRID_EXPORT int tfhybrid_report_stores(const char* shm_directory, const char** report);
+   them; texts are %-encoded. Ranks and tables follow their store:
+     store  JOB  DIRECTORY  BYTES  PROBLEM
+     rank   LOCAL_RANK  STATE (tfhybrid::HolderState)  DESCRIPTION
+     table  NAME  PROBLEM  DIM  OPTIMIZER (tfhybrid::OptimizerKind)  and tfhybrid_table_stats, in
+            order, up to `evicted` */
+TFHYBRID_EXPORT int tfhybrid_report_stores(const char* shm_directory, char* report, int64_t room,
+                                           int64_t* size);
 /* Removes the store of a job whose processes are all dead. */
 TFHYBRID_EXPORT int tfhybrid_remove_store(const char* shm_directory, const char* job,
                                           int64_t* bytes);
 /* What became of a rank of this host: `*state` is a tfhybrid::HolderState, `*description` what the
-   rank says of itself, valid until the calling thread's next call. */
-TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, const char** description);
+   rank says of itself. */
+TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, char* description, int64_t room,
+                                        int64_t* size);
 /* How this process ends; see core/process_end.h. */
 TFHYBRID_EXPORT int tfhybrid_exit_after(int milliseconds);
 TFHYBRID_EXPORT int tfhybrid_linger_after_sigterm(int milliseconds);
@@ -127,13 +132,14 @@ TFHYBRID_EXPORT int tfhybrid_is_lingering(void);
 TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
 
 /* A restart from memory; see core/sync/recovery.h. The leader of each host alone, and before any
-   rank opens a table. What is returned stays valid until the next call. */
+   rank opens a table. */
 /* Instead of store_open; the others open the store with the token that it has. */
 TFHYBRID_EXPORT int tfhybrid_store_recover(const char* shm_directory, const char* job,
                                            const char* description, uint64_t* token);
 /* "VERSION FILE" of each table, one per line. */
-TFHYBRID_EXPORT int tfhybrid_store_versions(const char** versions);
-TFHYBRID_EXPORT int tfhybrid_last_updates(const int64_t** updates, int64_t* words);
+TFHYBRID_EXPORT int tfhybrid_store_versions(char* versions, int64_t room, int64_t* size);
+/* Room and size in words. */
+TFHYBRID_EXPORT int tfhybrid_last_updates(int64_t* updates, int64_t room, int64_t* size);
 TFHYBRID_EXPORT int tfhybrid_roll_forward(const int64_t* updates, int64_t words);
 TFHYBRID_EXPORT int tfhybrid_forget_updates(void);
 
@@ -144,8 +150,8 @@ TFHYBRID_EXPORT int tfhybrid_kept_make(const char* configuration, int64_t bytes)
    step. */
 TFHYBRID_EXPORT int tfhybrid_kept_note(const void* note, int64_t bytes);
 TFHYBRID_EXPORT int tfhybrid_kept_forget(void);
-/* Takes over what a dead process kept. */
-TFHYBRID_EXPORT int tfhybrid_kept_find(const char** configuration);
+/* Takes over what a dead process kept; once more changes nothing. */
+TFHYBRID_EXPORT int tfhybrid_kept_find(char* configuration, int64_t room, int64_t* size);
 /* The steps of states, two at most, that belong to the tables as they are. */
 TFHYBRID_EXPORT int tfhybrid_kept_steps(int64_t* steps, int64_t* count);
 /* Reads the state of one of them, and forgets what came after it. */

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -39,8 +40,14 @@ class CApiTest : public testing::Test {
  protected:
   ~CApiTest() override { tfhybrid_store_close(0); }
   int Open(int local_rank) {
-    return tfhybrid_store_open(directory_.path().c_str(), "job", local_rank,
-                               ("rank " + std::to_string(local_rank)).c_str(), kToken, &reclaimed_);
+    constexpr int64_t kRoom = 256;
+    char text[kRoom];
+    int64_t size = 0;
+    const int code = tfhybrid_store_open(directory_.path().c_str(), "job", local_rank,
+                                         ("rank " + std::to_string(local_rank)).c_str(), kToken,
+                                         text, kRoom, &size);
+    reclaimed_.assign(text, static_cast<size_t>(std::min(size, kRoom)));
+    return code;
   }
   void OpenWithTable() {
     ExpectCode(StatusCode::kOk, Open(0));
@@ -48,7 +55,7 @@ class CApiTest : public testing::Test {
   }
 
   TemporaryDirectory directory_;
-  const char* reclaimed_ = nullptr;
+  std::string reclaimed_;
   int64_t keys_[2] = {4, std::numeric_limits<int64_t>::min()};
   float rows_[4] = {1, 2, 3, 4};
 };
@@ -213,25 +220,30 @@ TEST_F(CApiTest, WhatADeadJobLeftIsReported) {
   ChildProcess dead([&] { OpenWithTable(); });
   dead.Kill();
   ExpectCode(StatusCode::kOk, Open(0));
-  const std::string report = reclaimed_;
-  EXPECT_NE(std::string::npos, report.find("bytes left by rank 0\n")) << report;
+  EXPECT_NE(std::string::npos, reclaimed_.find("bytes left by rank 0\n")) << reclaimed_;
 }
 
 TEST_F(CApiTest, WhatBecameOfARankIsTold) {
   int state = -1;
-  const char* description = nullptr;
-  ExpectCode(StatusCode::kFailedPrecondition, tfhybrid_rank_state(1, &state, &description));
+  char text[9] = "........";
+  int64_t size = 0;
+  const auto ask = [&](int64_t room) { return tfhybrid_rank_state(1, &state, text, room, &size); };
+  ExpectCode(StatusCode::kFailedPrecondition, ask(8));
   ExpectCode(StatusCode::kOk, Open(0));
   ChildProcess member([&] {
     tfhybrid_store_close(0);
     ExpectCode(StatusCode::kOk, Open(1));
   });
-  ExpectCode(StatusCode::kOk, tfhybrid_rank_state(1, &state, &description));
+  ExpectCode(StatusCode::kOk, ask(0));
   EXPECT_EQ(static_cast<int>(HolderState::kLiving), state);
+  EXPECT_EQ(6, size);
+  EXPECT_STREQ("........", text) << "without room nothing is written";
   member.Kill();
-  ExpectCode(StatusCode::kOk, tfhybrid_rank_state(1, &state, &description));
+  ExpectCode(StatusCode::kOk, ask(4));
+  EXPECT_STREQ("rank....", text) << "no more than there is room for";
+  ExpectCode(StatusCode::kOk, ask(8));
   EXPECT_EQ(static_cast<int>(HolderState::kDied), state);
-  EXPECT_STREQ("rank 1", description);
+  EXPECT_STREQ("rank 1..", text);
 }
 
 // What waitpid() says of a child that runs `body` and then waits for its end.

@@ -104,6 +104,9 @@ PHASES = (
     *("exchange", "plan", "apply", "settle"),
 )
 
+# How many bytes or words a result of unknown size is first given room for.
+_FIRST_ROOM = 65536
+
 # `tfhybrid::RowHistory`
 HISTORY = np.dtype([("frequency", "<f4"), ("last_step", "<u4"), ("last_time", "<i8")])
 # `tfhybrid::kNoTime`
@@ -221,6 +224,37 @@ def call(function: str, *arguments: object) -> None:
         raise _ERRORS[code](_library.tfhybrid_last_error().decode())
 
 
+def _words(
+    dtype: type[np.generic], function: str, *arguments: object, again: bool = True
+) -> np.ndarray:
+    """Calls a function whose last arguments are a buffer, its room and the size of what there is.
+
+    Args:
+        dtype: Type of what the buffer holds.
+        function: As of `call`.
+        *arguments: What comes before the buffer.
+        again: Whether to call once more where the room was too small; otherwise the rest is cut.
+
+    Returns:
+        What came, `dtype [size]`.
+
+    Raises:
+        TfhybridError: As of `call`.
+    """
+    room = _FIRST_ROOM
+    while True:
+        buffer, size = np.empty(room, dtype), ctypes.c_int64()
+        call(function, *arguments, pointer(buffer), ctypes.c_int64(room), ctypes.byref(size))
+        if size.value <= room or not again:
+            return buffer[: size.value].copy()
+        room = size.value
+
+
+def _text(function: str, *arguments: object, again: bool = True) -> str:
+    """As `_words`, of a text."""
+    return _words(np.uint8, function, *arguments, again=again).tobytes().decode(errors="replace")
+
+
 def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
     """Returns the address of a C-contiguous array, or `None` for none."""
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
@@ -228,17 +262,15 @@ def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
 
 def open_store(directory: str, job: str, local_rank: int, description: str, token: int) -> str:
     """Opens this process's store; returns what was reclaimed from dead jobs, a line each."""
-    reclaimed = ctypes.c_char_p()
-    call(
+    return _text(
         "store_open",
         directory.encode(),
         job.encode(),
         ctypes.c_int(local_rank),
         description.encode(),
         ctypes.c_uint64(token),
-        ctypes.byref(reclaimed),
+        again=False,
     )
-    return (reclaimed.value or b"").decode()
 
 
 def close_store(*, leave: bool = False) -> None:
@@ -261,9 +293,7 @@ def recover_store(directory: str, job: str, description: str) -> int:
 
 def report_stores(directory: str) -> list[list[str]]:
     """Returns what `tfhybrid_report_stores` says: lines of fields, decoded."""
-    report = ctypes.c_char_p()
-    call("report_stores", directory.encode(), ctypes.byref(report))
-    lines = (report.value or b"").decode(errors="replace").split("\n")[:-1]
+    lines = _text("report_stores", directory.encode()).split("\n")[:-1]
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
 
@@ -276,17 +306,13 @@ def remove_store(directory: str, job: str) -> int:
 
 def store_versions() -> dict[str, int]:
     """Returns the version of each table of the store that was recovered, by its file."""
-    report = ctypes.c_char_p()
-    call("store_versions", ctypes.byref(report))
-    lines = (report.value or b"").decode().split("\n")[:-1]
+    lines = _text("store_versions").split("\n")[:-1]
     return {file: int(version) for version, file in (line.split(" ") for line in lines)}
 
 
 def last_updates() -> np.ndarray:
     """Returns the last updates of a recovered store, for `roll_forward` on another host."""
-    updates, words = ctypes.c_void_p(), ctypes.c_int64()
-    call("last_updates", ctypes.byref(updates), ctypes.byref(words))
-    return np.frombuffer(ctypes.string_at(updates, 8 * words.value), np.int64)
+    return _words(np.int64, "last_updates")
 
 
 def roll_forward(updates: np.ndarray) -> None:
@@ -296,9 +322,7 @@ def roll_forward(updates: np.ndarray) -> None:
 
 def find_kept() -> str:
     """Takes over what this rank of a dead job kept; returns the configuration that it was of."""
-    configuration = ctypes.c_char_p()
-    call("kept_find", ctypes.byref(configuration))
-    return (configuration.value or b"").decode()
+    return _text("kept_find")
 
 
 def kept_steps() -> list[int]:
@@ -332,9 +356,9 @@ def forget_kept() -> None:
 
 def rank_state(local_rank: int) -> tuple[RankState, str]:
     """Returns what became of a rank of this host, and the description it gave of itself."""
-    state, description = ctypes.c_int(), ctypes.c_char_p()
-    call("rank_state", ctypes.c_int(local_rank), ctypes.byref(state), ctypes.byref(description))
-    return RankState(state.value), (description.value or b"").decode()
+    state = ctypes.c_int()
+    description = _text("rank_state", ctypes.c_int(local_rank), ctypes.byref(state))
+    return RankState(state.value), description
 
 
 def exit_after(seconds: float) -> None:

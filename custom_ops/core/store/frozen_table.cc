@@ -15,10 +15,10 @@ constexpr size_t kPieceWords = 4;
 
 }  // namespace
 
-FrozenTable::FrozenTable(const Moment& moment, const RowLocator& locator, int64_t dim,
+FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
                          int64_t state_floats, const std::vector<Source>& sources,
                          const ChangedRows* changed, std::vector<int64_t> removed)
-    : moment_(moment),
+    : snapshot_(snapshot),
       locator_(locator),
       dim_(dim),
       state_floats_(state_floats),
@@ -26,13 +26,13 @@ FrozenTable::FrozenTable(const Moment& moment, const RowLocator& locator, int64_
       has_history_(!sources.empty() && sources.front().histories != nullptr),
       removed_(std::move(removed)) {
   int64_t first_row = 0;
-  for (size_t number = 0; number < sources.size() && first_row < moment.rows; ++number) {
+  for (size_t number = 0; number < sources.size() && first_row < snapshot.rows; ++number) {
     chunks_.push_back(std::make_unique<Chunk>());
     Chunk* const chunk = chunks_.back().get();
     chunk->source = sources[number];
     const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
     const int64_t frozen =
-        FreezeChunk(first_row, std::min(room, moment.rows - first_row), changed, chunk);
+        FreezeChunk(first_row, std::min(room, snapshot.rows - first_row), changed, chunk);
     first_row += room;
     if (frozen == 0) continue;
     if (parts_.empty() || parts_.back().rows + frozen > locator_.MostChunkRows()) {
@@ -59,7 +59,7 @@ int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedR
 }
 
 void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
-  if (row >= moment_.rows) return;
+  if (row >= snapshot_.rows) return;
   const RowLocator::Place place = locator_.Locate(row);
   Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
   Word& word = chunk.words[static_cast<size_t>(place.offset / kWordRows)];
@@ -120,7 +120,7 @@ void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Targe
   *out->key++ = row.key;
   if (has_history_) *out->history++ = row.history;
   CopyFloats(from, dim_, out->embedding);
-  ScaleRow(static_cast<float>(moment_.decay), dim_, out->embedding);
+  ScaleRow(static_cast<float>(snapshot_.decay), dim_, out->embedding);
   CopyFloats(from_state, state_floats_, out->state);
   out->embedding += dim_;
   out->state += state_floats_;

@@ -39,7 +39,7 @@ class FrozenTable {
   };
 
   // Of the table, when it was frozen.
-  struct Moment {
+  struct Snapshot {
     int64_t rows;
     uint64_t version;
     double decay;  // what embeddings lie divided by
@@ -48,15 +48,15 @@ class FrozenTable {
   };
 
   // `changed` says which rows; null for all. `removed`: keys whose rows were removed since.
-  FrozenTable(const Moment& moment, const RowLocator& locator, int64_t dim, int64_t state_floats,
+  FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim, int64_t state_floats,
               const std::vector<Source>& sources, const ChangedRows* changed,
               std::vector<int64_t> removed);
 
-  int64_t table_rows() const { return moment_.rows; }
-  uint64_t version() const { return moment_.version; }
+  int64_t table_rows() const { return snapshot_.rows; }
+  uint64_t version() const { return snapshot_.version; }
   // What a key without a row has decayed to, of its initial value.
-  double decay() const { return moment_.decay * moment_.initial_decay; }
-  int64_t event_time() const { return moment_.event_time; }
+  double decay() const { return snapshot_.decay * snapshot_.initial_decay; }
+  int64_t event_time() const { return snapshot_.event_time; }
   int64_t dim() const { return dim_; }
   int64_t state_floats() const { return state_floats_; }
   bool has_history() const { return has_history_; }
@@ -112,7 +112,7 @@ class FrozenTable {
   void ReadChunk(Chunk* chunk, Target* out);
   void CopyRow(const Chunk& chunk, int64_t place, bool changed, Target* out) const;
 
-  const Moment moment_;
+  const Snapshot snapshot_;
   const RowLocator locator_;
   const int64_t dim_;
   const int64_t state_floats_;
