@@ -96,7 +96,7 @@ class MergeHostOp : public ExchangeKernel {
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use,
              const std::shared_ptr<HostUpdate>& update) override {
-    HostExchange* exchange = update->exchange();
+    HostExchange* const exchange = in_use.engine->ExchangeOf(*update);
     // Not held while other processes are waited for; they are only asked for their room.
     std::vector<TableWriter*> writers;
     for (const auto& table : in_use.tables) writers.push_back(table->writer.get());
@@ -126,7 +126,7 @@ class MergeOwnedOp : public ExchangeKernel {
              const std::shared_ptr<HostUpdate>& update) override {
     const Tensor* shares = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("shares", &shares)));
-    HostExchange* exchange = update->exchange();
+    HostExchange* const exchange = in_use.engine->ExchangeOf(*update);
     exchange->MergeOwned(KeysOf(*shares), in_use.engine->threads());
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
                               AllocateWords(context, 0, exchange->Splits().front()));
@@ -145,7 +145,7 @@ class StageUpdateOp : public ExchangeKernel {
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
     const HostExchange::Staged staged =
-        in_use.engine->Stage(in_use.tables, update.get(), KeysOf(*messages));
+        in_use.engine->Stage(in_use.tables, *update, KeysOf(*messages));
     const auto bytes = static_cast<int64_t>(staged.complaint.size());
     Tensor *vote = nullptr, *complaint = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &vote)));

@@ -62,12 +62,21 @@ Result<std::shared_ptr<HostUpdate>> Engine::Update(const std::string& name,
   std::shared_ptr<HostUpdate>& update = updates_[name];
   if (update == nullptr) {
     TFHYBRID_ASSIGN_OR_RETURN(update, HostUpdate::Open(store_, name, settings));
+    if (settings.BetweenLeaders() && store_->is_leader()) {
+      exchanges_[update.get()] = std::make_unique<HostExchange>(update.get());
+    }
   }
   if (!(update->settings() == settings)) {
     return Status::Error(StatusCode::kInvalidArgument, "The update '", name,
                          "' is open with other settings");
   }
   return update;
+}
+
+HostExchange* Engine::ExchangeOf(const HostUpdate& update) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = exchanges_.find(&update);
+  return found == exchanges_.end() ? nullptr : found->second.get();
 }
 
 Status Engine::WaitForVersion(const OpenTable& table, uint64_t version) const {
@@ -113,10 +122,10 @@ void Engine::Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& 
   });
 }
 
-HostExchange::Staged Engine::Stage(const OpenTables& tables, HostUpdate* update,
+HostExchange::Staged Engine::Stage(const OpenTables& tables, const HostUpdate& update,
                                    Span<const int64_t> messages) const {
   const HeldWriters writers(tables);
-  return update->exchange()->Stage(messages, writers.all(), threads_);
+  return ExchangeOf(update)->Stage(messages, writers.all(), threads_);
 }
 
 void Engine::Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,

@@ -66,6 +66,8 @@ class Engine {
   // The update of that name, opened when first asked for.
   Result<std::shared_ptr<HostUpdate>> Update(const std::string& name,
                                              const UpdateSettings& settings);
+  // How leaders exchange it; null where they do not, or where this process does not lead.
+  HostExchange* ExchangeOf(const HostUpdate& update) const;
 
   // Waits until the leader has applied `version` updates to the table; an error once it cannot.
   Status WaitForVersion(const OpenTable& table, uint64_t version) const;
@@ -88,7 +90,7 @@ class Engine {
              StepNumbers numbers, std::function<Result<std::vector<GradientMessage>>()> collect);
   // The leader's, between hosts: plans what they say; then applies it on the applying thread, or
   // tells all who wait why it will not come.
-  HostExchange::Staged Stage(const OpenTables& tables, HostUpdate* update,
+  HostExchange::Staged Stage(const OpenTables& tables, const HostUpdate& update,
                              Span<const int64_t> messages) const;
   void Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
               StepNumbers numbers, std::string complaint);
@@ -102,8 +104,9 @@ class Engine {
   const pid_t process_;
   WorkerThreads workers_;
   const ParallelFor threads_;
-  std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<HostUpdate>> updates_;  // guarded by mutex_
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<HostUpdate>> updates_;                   // guarded by mutex_
+  std::map<const HostUpdate*, std::unique_ptr<HostExchange>> exchanges_;  // guarded by mutex_
   SerialThread waiting_, applying_;
 };
 

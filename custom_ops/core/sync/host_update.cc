@@ -4,7 +4,6 @@
 #include <chrono>
 #include <thread>
 
-#include "core/sync/host_exchange.h"
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
@@ -38,9 +37,6 @@ Result<std::shared_ptr<HostUpdate>> HostUpdate::Open(const std::shared_ptr<Store
   if (!settings.FromRanks() && store->is_leader()) {
     TFHYBRID_ASSIGN_OR_RETURN(made->posted_all_, Mailbox::Create(made->Path(".all"), made->token_));
   }
-  if (settings.BetweenLeaders() && store->is_leader()) {
-    made->exchange_ = std::make_unique<HostExchange>(made.get());
-  }
   return made;
 }
 
@@ -51,8 +47,6 @@ HostUpdate::HostUpdate(const std::shared_ptr<Store>& store, std::string name,
       token_(store->token()),
       name_(std::move(name)),
       settings_(std::move(settings)) {}
-
-HostUpdate::~HostUpdate() = default;
 
 void HostUpdate::Keep(const std::vector<KeyGradients>& tables) {
   std::vector<KeptGradients> batch;

@@ -30,11 +30,8 @@
 
 namespace tfhybrid {
 
-class HostExchange;
-
 class HostUpdate {
  public:
-  ~HostUpdate();
   // Makes this process's files of the update of that name; once per process and store.
   static Result<std::shared_ptr<HostUpdate>> Open(const std::shared_ptr<Store>& store,
                                                   const std::string& name,
@@ -63,9 +60,6 @@ class HostUpdate {
   // Words for which PostAll() cannot fail.
   int64_t RoomForAll() const { return posted_all_->Room(); }
   Result<std::vector<GradientMessage>> ReadAll();
-
-  // The leader's; null unless settings().BetweenLeaders().
-  HostExchange* exchange() const { return exchange_.get(); }
 
   // Everything about an update that may fail, and the rest (core/sync/table_update.h).
   // REQUIRES: the writers are the caller's alone.
@@ -103,7 +97,6 @@ class HostUpdate {
   std::optional<Mailbox> posted_all_;  // not where settings().FromRanks()
   std::vector<MailboxReader> all_;     // its reader, once opened
   std::unique_ptr<TableUpdate> update_;
-  std::unique_ptr<HostExchange> exchange_;
 };
 
 // A journal for updates of these tables, whatever optimizers they have or will have.

@@ -83,6 +83,7 @@ class Host {
       }
       updates_.push_back(HostUpdate::Open(stores_.back(), "update", settings).Take());
     }
+    exchange_ = std::make_unique<HostExchange>(updates_[0].get());
   }
 
   void Post(size_t rank, const Batch& batch, bool skip = false) {
@@ -93,7 +94,7 @@ class Host {
     }));
   }
   HostUpdate* update(size_t rank = 0) const { return updates_[rank].get(); }
-  HostExchange* exchange() const { return updates_[0]->exchange(); }
+  HostExchange* exchange() const { return exchange_.get(); }
   const std::vector<TableWriter*>& writers() const { return writers_; }
 
   uint64_t Digest(size_t table) const { return TableDigest(tables_[table].get()).value(); }
@@ -104,6 +105,7 @@ class Host {
   std::vector<std::shared_ptr<OpenTable>> tables_;
   std::vector<TableWriter*> writers_;
   std::vector<std::shared_ptr<HostUpdate>> updates_;
+  std::unique_ptr<HostExchange> exchange_;
 };
 
 // Hosts with different numbers of ranks, and what Horovod does between them.
