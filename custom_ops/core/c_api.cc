@@ -14,8 +14,8 @@
 #include "core/process_end.h"
 #include "core/store/segment.h"
 #include "core/store/store_report.h"
-#include "core/sync/recovery.h"
-#include "core/sync/roll_forward.h"
+#include "core/update/recovery.h"
+#include "core/update/roll_forward.h"
 #include "core/util/crc32c.h"
 #include "core/util/phase_times.h"
 

@@ -131,7 +131,7 @@ TFHYBRID_EXPORT int tfhybrid_linger_after_sigterm(int milliseconds);
 TFHYBRID_EXPORT int tfhybrid_is_lingering(void);
 TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
 
-/* A restart from memory; see core/sync/recovery.h. The leader of each host alone, and before any
+/* A restart from memory; see core/update/recovery.h. The leader of each host alone, and before any
    rank opens a table. */
 /* Instead of store_open; the others open the store with the token that it has. */
 TFHYBRID_EXPORT int tfhybrid_store_recover(const char* shm_directory, const char* job,

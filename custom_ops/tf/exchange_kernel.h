@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "core/sync/host_update.h"
+#include "core/update/host_update.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"

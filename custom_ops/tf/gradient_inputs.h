@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/compute/gradient_sum.h"
-#include "core/sync/gradient_message.h"
-#include "core/sync/host_update.h"
+#include "core/update/gradient_message.h"
+#include "core/update/host_update.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"

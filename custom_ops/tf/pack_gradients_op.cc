@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/engine/current_engine.h"
-#include "core/sync/gradient_packer.h"
+#include "core/update/gradient_packer.h"
 #include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -45,7 +45,7 @@ keys: [n_i] keys of table i, in any order, as often as they occur.
 gradients: [n_i, dims[i]] their gradients.
 samples: As of TfhybridPostGradients; so are `skip`, `event_time`, `failure` and
   `distinct`.
-message: The message of this rank, 64-bit words (core/sync/gradient_message.h); messages of all
+message: The message of this rank, 64-bit words (core/update/gradient_message.h); messages of all
   ranks laid end to end are the input of TfhybridApplyGathered.
 )doc");
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/sync/gradient_packer.h"
+#include "core/update/gradient_packer.h"
 #include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "core/engine/engine.h"
-#include "core/sync/host_update.h"
+#include "core/update/host_update.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 // The attributes of REGISTER_OP that UpdateAttributes reads:
 //   tables, dims  the tables, each once, and their dims
 //   update        tells the updates of one optimizer from those of others; equal on all ranks
-//   exchange      how gradients travel between hosts (core/sync/update_settings.h)
+//   exchange      how gradients travel between hosts (core/update/update_settings.h)
 //   hosts         the host of each rank; ranks of a host follow each other
 //   host          the host of this rank
 //   reduction     'frequency' divides a key's sum by the number of ranks in which it occurred,

@@ -2,7 +2,7 @@
 #ifndef TFHYBRID_TF_UPDATE_KERNEL_H_
 #define TFHYBRID_TF_UPDATE_KERNEL_H_
 
-#include "core/sync/host_update.h"
+#include "core/update/host_update.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf/update_attributes.h"

@@ -19,16 +19,23 @@ NATIVE_MAY_INCLUDE = {
     "core/shm": {"core/util"},
     "core/compute": {"core/util"},
     "core/store": {"core/util", "core/shm", "core/compute"},
-    "core/sync": {"core/util", "core/shm", "core/compute", "core/store"},
+    "core/placement": {"core/util"},
+    "core/update": {"core/util", "core/shm", "core/compute", "core/store", "core/placement"},
+    "core/exchange": {
+        *("core/util", "core/shm", "core/compute", "core/store", "core/placement", "core/update"),
+    },
     "core/checkpoint": {"core/util", "core/shm", "core/compute", "core/store"},
-    "core/engine": {"core/util", "core/shm", "core/compute", "core/store", "core/sync"},
+    "core/engine": {
+        *("core/util", "core/shm", "core/compute", "core/store", "core/update", "core/exchange"),
+    },
     "core": {
-        *("core/util", "core/shm", "core/compute", "core/store", "core/sync"),
+        *("core/util", "core/shm", "core/compute", "core/store", "core/update"),
         *("core/checkpoint", "core/engine"),
     },
     "tf": {
         "core",
-        *("core/util", "core/shm", "core/compute", "core/store", "core/sync", "core/engine"),
+        *("core/util", "core/shm", "core/compute", "core/store", "core/update", "core/exchange"),
+        "core/engine",
         *("tensorflow", "absl", "tsl", "Eigen", "unsupported"),
     },
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/engine/held_writers.h"
-#include "core/sync/recovery.h"
+#include "core/update/recovery.h"
 
 namespace tfhybrid {
 Engine::Engine(std::unique_ptr<Store> store)

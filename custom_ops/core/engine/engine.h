@@ -30,9 +30,9 @@
 #include "core/engine/serial_thread.h"
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
+#include "core/exchange/host_exchange.h"
 #include "core/store/store.h"
-#include "core/sync/host_exchange.h"
-#include "core/sync/host_update.h"
+#include "core/update/host_update.h"
 #include "core/util/parallel.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -50,7 +50,7 @@ class Engine {
   // The leader creates its host's store, the others attach it. `reclaimed` as of Store::Create().
   static Result<std::shared_ptr<Engine>> Open(const StoreConfig& config,
                                               std::vector<std::string>* reclaimed);
-  // On the store of a dead job, as its leader (core/sync/recovery.h).
+  // On the store of a dead job, as its leader (core/update/recovery.h).
   static Result<std::shared_ptr<Engine>> Recover(const StoreConfig& config);
   ~Engine() { Close(); }
   // Fails those who wait, runs what was submitted, and ends the threads. Not on one of them.
@@ -105,7 +105,7 @@ class Engine {
   WorkerThreads workers_;
   const ParallelFor threads_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<HostUpdate>> updates_;                   // guarded by mutex_
+  std::map<std::string, std::shared_ptr<HostUpdate>> updates_;            // guarded by mutex_
   std::map<const HostUpdate*, std::unique_ptr<HostExchange>> exchanges_;  // guarded by mutex_
   SerialThread waiting_, applying_;
 };

@@ -48,8 +48,8 @@ class FrozenTable {
   };
 
   // `changed` says which rows; null for all. `removed`: keys whose rows were removed since.
-  FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim, int64_t state_floats,
-              const std::vector<Source>& sources, const ChangedRows* changed,
+  FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
+              int64_t state_floats, const std::vector<Source>& sources, const ChangedRows* changed,
               std::vector<int64_t> removed);
 
   int64_t table_rows() const { return snapshot_.rows; }

@@ -36,9 +36,9 @@ enum class SegmentKind : uint32_t {
   kIndex = 3,
   kRows = 4,
   kState = 5,
-  kMailbox = 6,   // core/sync/mailbox.h
+  kMailbox = 6,   // core/update/mailbox.h
   kMessages = 7,  // its messages
-  kJournal = 8,   // core/sync/update_journal.h
+  kJournal = 8,   // core/update/update_journal.h
   kKept = 9,      // core/store/kept_state.h
   kHistory = 10,
 };

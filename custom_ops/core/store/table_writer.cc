@@ -328,7 +328,8 @@ Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
   }
   // Decay changes all rows at every step.
   const bool partly = only_changed && optimizer_.weight_decay == 0.0;
-  const FrozenTable::Snapshot snapshot = {rows(), version(), decay(), initial_decay(), event_time()};
+  const FrozenTable::Snapshot snapshot = {rows(), version(), decay(), initial_decay(),
+                                          event_time()};
   frozen_ = std::make_shared<FrozenTable>(snapshot, locator_, dim_, state_floats_, sources,
                                           partly ? changed_.get() : nullptr,
                                           partly ? removed_keys_ : std::vector<int64_t>());

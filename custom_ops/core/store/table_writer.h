@@ -5,7 +5,7 @@
 //   Reserve      chunks and index for the missing; the only step that may fail, nothing visible yet
 //   Initialise   bytes of the new rows, on disjoint ranges, on any threads
 //   AddRows      makes them rows, and names them in the index
-//   UpdateRow    the optimizer, on rows that differ, on any threads (core/sync)
+//   UpdateRow    the optimizer, on rows that differ, on any threads (core/update)
 //   Publish      version + 1; waiting readers wake
 //
 // Where the optimizer decays weights, embeddings lie divided by decay()
@@ -72,7 +72,7 @@ class TableWriter {
 
   // Takes over a table whose leader is dead: the index is made whole, and what was being built is
   // removed. kDataLoss where a load was under way. An update that was begun is not finished here
-  // (core/sync/recovery.h).
+  // (core/update/recovery.h).
   static Result<std::unique_ptr<TableWriter>> Attach(const std::string& directory, uint64_t token,
                                                      const std::string& table_name);
 

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/sync/gradient_message.h"
+#include "core/update/gradient_message.h"
 #include "fuzz/fuzz_input.h"
 
 // Input: { messages: uint8 } words: int64[]

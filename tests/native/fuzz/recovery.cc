@@ -1,5 +1,5 @@
 // What a killed job leaves: a new leader takes it over, or says what is wrong with it.
-#include "core/sync/recovery.h"
+#include "core/update/recovery.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/store/table_digest.h"
-#include "core/sync/host_update.h"
-#include "core/sync/roll_forward.h"
+#include "core/update/host_update.h"
+#include "core/update/roll_forward.h"
 #include "core/util/crc32c.h"
 #include "fuzz/patches.h"
 #include "shm/temporary_directory.h"

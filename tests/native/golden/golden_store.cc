@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/sync/host_update.h"
+#include "core/update/host_update.h"
 #include "shm/status_asserts.h"
 
 namespace tfhybrid {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/store/store.h"
-#include "core/sync/update_journal.h"
+#include "core/update/update_journal.h"
 #include "store/segment_files.h"
 
 namespace tfhybrid {

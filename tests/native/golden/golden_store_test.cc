@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/store/table_digest.h"
-#include "core/sync/mailbox.h"
-#include "core/sync/recovery.h"
+#include "core/update/mailbox.h"
+#include "core/update/recovery.h"
 #include "golden/golden_rows.h"
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/compute/initializer.h"
-#include "core/sync/gradient_message.h"
+#include "core/update/gradient_message.h"
 #include "core/util/crc32c.h"
 #include "core/util/hash.h"
 

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "shm/temporary_directory.h"
-#include "sync/training_job.h"
+#include "update/training_job.h"
 
 namespace tfhybrid {
 namespace {

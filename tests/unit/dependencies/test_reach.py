@@ -36,12 +36,12 @@ def graph() -> Graph:
             "tests/native/shm/numa_test.cc",
         ),
         (
-            "custom_ops/core/sync/gradient_message.cc",
+            "custom_ops/core/update/gradient_message.cc",
             "tests/native/fuzz/messages.cc",
             "tests/native/fuzz/records.cc",
         ),
         (
-            "custom_ops/core/sync/recovery.cc",
+            "custom_ops/core/update/recovery.cc",
             "tests/native/soak/random_kills.cc",
             "tests/native/util/hash_test.cc",
         ),

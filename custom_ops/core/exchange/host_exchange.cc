@@ -1,0 +1,155 @@
+#include "core/exchange/host_exchange.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "core/util/phase_times.h"
+
+namespace tfhybrid {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "a host";
+}
+
+}  // namespace
+
+void HostExchange::Fail(const std::string& why) {
+  failure_ = FailureMessage(update_->settings().schema, form_, why);
+}
+
+void HostExchange::Merge(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  const Result<std::vector<GradientMessage>> messages = update_->Collect();
+  mailbox_room_ = update_->RoomForAll();
+  table_room_.clear();
+  for (const TableWriter* table : tables) table_room_.push_back(table->Room());
+  failure_.clear();
+  samples_ = 0;
+  skip_ = false;
+  event_time_ = kNoTime;
+  shares_ = update_->settings().exchange == Exchange::kOwner ? hosts_ : 1;
+  if (messages.ok()) {
+    for (const GradientMessage& message : messages.value()) {
+      samples_ += message.header.samples;
+      skip_ = skip_ || message.header.skip != 0;
+      event_time_ = std::max(event_time_, message.header.event_time);
+    }
+    const std::vector<int64_t> one_host(messages.value().size(), host_);
+    merger_.Merge(update_->settings().schema, messages.value(), one_host, shares_, parallel_for);
+  } else {
+    Fail(messages.status().message());
+  }
+  merged_at_ = Clock::now();
+}
+
+void HostExchange::MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for) {
+  failure_.clear();
+  shares_ = 1;
+  const Status merged = TryMerge(words, parallel_for);
+  if (!merged.ok()) Fail(merged.message());
+}
+
+Status HostExchange::TryMerge(Span<const int64_t> words, const ParallelFor& parallel_for) {
+  const MessageSchema& schema = update_->settings().schema;
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> shares,
+                            ParseMessages(schema, words, hosts_));
+  TFHYBRID_RETURN_IF_ERROR(FailureOf(shares));
+  if ((form_ & kBfloat16) != 0) {
+    widened_.resize(static_cast<size_t>(WidenedWords(schema, shares)));
+    Widen(schema, shares, widened_);
+    TFHYBRID_ASSIGN_OR_RETURN(shares, ParseMessages(schema, widened_, hosts_));
+  }
+  samples_ = 0;
+  skip_ = false;
+  event_time_ = kNoTime;
+  std::vector<int64_t> hosts;
+  for (const GradientMessage& share : shares) {
+    samples_ += share.header.samples;
+    skip_ = skip_ || share.header.skip != 0;
+    event_time_ = std::max(event_time_, share.header.event_time);
+    hosts.push_back(static_cast<int64_t>(hosts.size()));
+  }
+  merger_.Merge(schema, shares, hosts, shares_, parallel_for);
+  return Status::Ok();
+}
+
+std::vector<int64_t> HostExchange::Splits() const {
+  std::vector<int64_t> splits;
+  for (int64_t owner = 0; owner < shares_; ++owner) {
+    splits.push_back(failure_.empty()
+                         ? MessageWords(update_->settings().schema, merger_.counts(owner), form_)
+                         : static_cast<int64_t>(failure_.size()));
+  }
+  return splits;
+}
+
+void HostExchange::Fill(Span<int64_t> words, const ParallelFor& parallel_for) const {
+  const MessageSchema& schema = update_->settings().schema;
+  std::vector<MessageBuilder> shares;
+  int64_t at = 0, owner = 0;
+  for (const int64_t size : Splits()) {
+    if (failure_.empty()) {
+      shares.emplace_back(schema, merger_.counts(owner), words.subspan(at, size), form_);
+      WriteHeader(shares.back(), owner++);
+    } else {
+      std::copy(failure_.begin(), failure_.end(), words.data() + at);
+    }
+    at += size;
+  }
+  if (failure_.empty()) merger_.Fill(schema, shares, parallel_for);
+}
+
+void HostExchange::WriteHeader(const MessageBuilder& message, int64_t owner) const {
+  MessageHeader* header = message.header();
+  header->samples = owner == 0 ? samples_ : 0;  // each sample once
+  header->skip = skip_;
+  header->event_time = event_time_;
+  header->room = mailbox_room_;
+  for (size_t t = 0; t < table_room_.size(); ++t) {
+    *message.room(static_cast<int64_t>(t)) = table_room_[t];
+  }
+}
+
+HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
+                                         const std::vector<TableWriter*>& tables,
+                                         const ParallelFor& parallel_for) {
+  const auto exchanging = std::chrono::nanoseconds(Clock::now() - merged_at_);
+  AddTime(Phase::kExchange, exchanging.count());
+  Staged staged = {false, ""};
+  const Result<std::vector<GradientMessage>> messages =
+      ParseMessages(update_->settings().schema, words, hosts_);
+  Status status = messages.ok() ? FailureOf(messages.value()) : messages.status();
+  if (status.ok()) {
+    status = TryStage(words, messages.value(), tables, parallel_for, &staged.vote);
+    if (!status.ok()) staged.complaint = "On " + HostName() + ": ";
+  }
+  staged.complaint += status.message();
+  return staged;
+}
+
+Status HostExchange::TryStage(Span<const int64_t> words,
+                              const std::vector<GradientMessage>& messages,
+                              const std::vector<TableWriter*>& tables,
+                              const ParallelFor& parallel_for, bool* vote) {
+  int64_t mailbox_room = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> table_room = messages.front().room;
+  for (const GradientMessage& message : messages) {
+    mailbox_room = std::min(mailbox_room, message.header.room);
+    for (size_t t = 0; t < table_room.size(); ++t) {
+      table_room[t] = std::min(table_room[t], message.room[t]);
+    }
+  }
+  *vote = WidenedWords(update_->settings().schema, messages) > mailbox_room;
+  TFHYBRID_RETURN_IF_ERROR(update_->PostAll(words));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> posted, update_->ReadAll());
+  const Status staged = update_->Stage(posted, tables, parallel_for);
+  const std::vector<int64_t> new_rows = update_->staged().NewRows(tables.size());
+  for (size_t t = 0; t < table_room.size(); ++t) *vote = *vote || new_rows[t] > table_room[t];
+  return staged;
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,89 @@
+// HostExchange: how the leaders of the hosts make one update of what their hosts merged.
+//
+//     Merge       the messages of this host's ranks, as one message of the host
+//     (send)      Exchange::kLeaders: to all other leaders
+//                 Exchange::kOwner: each key's share to its owner, one of the leaders, who merges
+//                 the shares that it gets (MergeOwned) and sends the result to all others
+//     Stage       plan the update and make room for it
+//     (vote)      only where some host might not have room
+//     Commit      apply it, once per host
+//
+// Sending is the caller's (Horovod). Both ways, and an update of all ranks' own messages, give
+// the same bits unless messages are rounded to bfloat16.
+//
+// What goes wrong on one host must stop all. A leader that cannot bring gradients sends the reason
+// in their place. Whether there is room is known to all before anybody has changed anything: each
+// message says how much its sender has without growing anything; within the least of these nobody
+// can fail, beyond it the leaders vote.
+//
+// The leader's; not thread-safe.
+#ifndef TFHYBRID_CORE_EXCHANGE_HOST_EXCHANGE_H_
+#define TFHYBRID_CORE_EXCHANGE_HOST_EXCHANGE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/exchange/message_merger.h"
+#include "core/store/table_writer.h"
+#include "core/update/host_update.h"
+#include "core/util/parallel.h"
+#include "core/util/span.h"
+
+namespace tfhybrid {
+
+class HostExchange {
+ public:
+  // Of an update with settings().BetweenLeaders(), which outlives it.
+  explicit HostExchange(HostUpdate* update)
+      : update_(update),
+        form_(update->settings().form | kOfHost),
+        host_(update->settings().host),
+        hosts_(static_cast<int64_t>(update->settings().hosts.size())) {}
+
+  // Waits for the messages of this host's ranks and merges them.
+  void Merge(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  // Merges the shares that this owner was sent, host by host.
+  void MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for);
+
+  // What was merged last: one message, or one per owner, end to end.
+  std::vector<int64_t> Splits() const;
+  void Fill(Span<int64_t> words, const ParallelFor& parallel_for) const;
+
+  struct Staged {
+    bool vote;              // whether it depends on the other hosts' complaints too
+    std::string complaint;  // why this host cannot apply the update; empty if it can
+  };
+  Staged Stage(Span<const int64_t> words, const std::vector<TableWriter*>& tables,
+               const ParallelFor& parallel_for);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void Fail(const std::string& why);
+  Status TryMerge(Span<const int64_t> words, const ParallelFor& parallel_for);
+  Status TryStage(Span<const int64_t> words, const std::vector<GradientMessage>& messages,
+                  const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for,
+                  bool* vote);
+  void WriteHeader(const MessageBuilder& message, int64_t owner) const;
+
+  HostUpdate* const update_;
+  const int64_t form_, host_, hosts_;
+  // What was merged last.
+  MessageMerger merger_;
+  int64_t shares_ = 1;            // messages that it is
+  std::vector<int64_t> widened_;  // what an owner merges, where it came as bfloat16
+  int64_t samples_ = 0;
+  bool skip_ = false;
+  int64_t event_time_ = kNoTime;
+  std::vector<int64_t> failure_;  // a message, instead of what was merged
+  // Of this host, when it merged.
+  int64_t mailbox_room_ = 0;
+  std::vector<int64_t> table_room_;
+  Clock::time_point merged_at_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_EXCHANGE_HOST_EXCHANGE_H_

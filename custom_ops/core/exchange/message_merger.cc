@@ -1,0 +1,117 @@
+#include "core/exchange/message_merger.h"
+
+#include <algorithm>
+
+#include "core/compute/bfloat16.h"
+#include "core/placement/key_owner.h"
+#include "core/util/copy_floats.h"
+
+namespace tfhybrid {
+namespace {
+
+// Rough costs in nanoseconds, for the size of the pieces that threads take.
+constexpr int64_t kHostMergeCostNs = 40;
+constexpr int64_t kHostSumCostNs = 30;
+
+}  // namespace
+
+void MessageMerger::Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
+                          const std::vector<int64_t>& hosts, int64_t owners,
+                          const ParallelFor& parallel_for) {
+  Plan(schema, messages);
+  const auto count = static_cast<int64_t>(units_.size());
+  parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t u = begin; u < end; ++u) {
+      Unit& unit = units_[static_cast<size_t>(u)];
+      std::vector<RankGradients> ranks;
+      for (size_t i = 0; i < messages.size(); ++i) {
+        const GradientMessage& message = messages[i];
+        ranks.push_back({message.keys[unit.table], message.gradients[unit.table], hosts[i],
+                         message.ranks[unit.table]});
+      }
+      unit.merged.Merge(ranks, schema.dims[unit.table], unit.part, unit.parts);
+      ShareOut(&unit, owners);
+    }
+  });
+  Count(schema.tables.size(), owners);
+}
+
+void MessageMerger::Plan(const MessageSchema& schema,
+                         const std::vector<GradientMessage>& messages) {
+  size_t used = 0;
+  keys_ = 0;
+  for (size_t table = 0; table < schema.tables.size(); ++table) {
+    int64_t keys = 0;
+    for (const GradientMessage& message : messages) keys += message.keys[table].size();
+    const int64_t parts = 1 + keys / kUnitKeys;
+    for (int64_t part = 0; part < parts; ++part, ++used) {
+      if (used == units_.size()) units_.emplace_back();
+      units_[used].table = table;
+      units_[used].part = part;
+      units_[used].parts = parts;
+    }
+    keys_ += keys;
+  }
+  units_.resize(used);
+}
+
+void MessageMerger::ShareOut(Unit* unit, int64_t owners) {
+  const Span<const int64_t> keys = unit->merged.keys();
+  unit->counts.assign(static_cast<size_t>(owners), 0);
+  unit->owners.clear();
+  if (owners == 1) {
+    unit->counts[0] = keys.size();
+    return;
+  }
+  for (const int64_t key : keys) {
+    const int64_t owner = OwnerOf(key, owners);
+    unit->owners.push_back(static_cast<uint16_t>(owner));
+    ++unit->counts[static_cast<size_t>(owner)];
+  }
+}
+
+void MessageMerger::Count(size_t tables, int64_t owners) {
+  counts_.assign(static_cast<size_t>(owners), std::vector<int64_t>(tables, 0));
+  for (Unit& unit : units_) {
+    unit.starts.clear();
+    for (size_t owner = 0; owner < counts_.size(); ++owner) {
+      int64_t& count = counts_[owner][unit.table];
+      unit.starts.push_back(count);
+      count += unit.counts[owner];
+    }
+  }
+}
+
+void MessageMerger::Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& shares,
+                         const ParallelFor& parallel_for) const {
+  const auto count = static_cast<int64_t>(units_.size());
+  parallel_for(count, kHostSumCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
+    for (auto u = static_cast<size_t>(begin); u < static_cast<size_t>(end); ++u) {
+      FillUnit(units_[u], schema.dims[units_[u].table], shares);
+    }
+  });
+}
+
+void MessageMerger::FillUnit(const Unit& unit, int64_t dim,
+                             const std::vector<MessageBuilder>& shares) {
+  const auto table = static_cast<int64_t>(unit.table);
+  const bool narrow = (shares.front().header()->form & kBfloat16) != 0;
+  const Span<const int64_t> keys = unit.merged.keys();
+  std::vector<int64_t> at = unit.starts;
+  std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    const size_t owner = unit.owners.empty() ? 0 : unit.owners[static_cast<size_t>(i)];
+    const MessageBuilder& share = shares[owner];
+    const int64_t to = at[owner]++;
+    share.keys(table)[to] = keys[i];
+    share.ranks(table)[to] = static_cast<uint16_t>(unit.merged.Count(i));
+    const float* sum = unit.merged.Sum(i, scratch.data());
+    if (narrow) {
+      ToBfloat16(sum, dim, share.rounded(table) + to * dim);
+    } else {
+      CopyFloats(sum, dim, share.gradients(table) + to * dim);
+    }
+  }
+}
+
+}  // namespace tfhybrid

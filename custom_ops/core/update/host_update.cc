@@ -1,0 +1,175 @@
+#include "core/update/host_update.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "core/util/phase_times.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr auto kOpenPoll = std::chrono::milliseconds(1);
+
+// One message of each mailbox.
+Result<std::vector<GradientMessage>> ReadEach(const MessageSchema& schema,
+                                              std::vector<MailboxReader>* readers) {
+  std::vector<GradientMessage> messages;
+  for (MailboxReader& reader : *readers) {
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, reader.Words());
+    TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> one, ParseMessages(schema, words, 1));
+    messages.push_back(std::move(one.front()));
+  }
+  return messages;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<HostUpdate>> HostUpdate::Open(const std::shared_ptr<Store>& store,
+                                                     const std::string& name,
+                                                     const UpdateSettings& settings) {
+  std::shared_ptr<HostUpdate> made(new HostUpdate(store, name, settings));
+  if (settings.exchange != Exchange::kAllRanks) {
+    TFHYBRID_ASSIGN_OR_RETURN(
+        made->mailbox_,
+        Mailbox::Create(made->Path("." + std::to_string(store->local_rank())), made->token_));
+  }
+  if (!settings.FromRanks() && store->is_leader()) {
+    TFHYBRID_ASSIGN_OR_RETURN(made->posted_all_, Mailbox::Create(made->Path(".all"), made->token_));
+  }
+  return made;
+}
+
+HostUpdate::HostUpdate(const std::shared_ptr<Store>& store, std::string name,
+                       UpdateSettings settings)
+    : store_(store),
+      directory_(store->directory()),
+      token_(store->token()),
+      name_(std::move(name)),
+      settings_(std::move(settings)) {}
+
+void HostUpdate::Keep(const std::vector<KeyGradients>& tables) {
+  std::vector<KeptGradients> batch;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const KeyGradients& table = tables[t];
+    const int64_t floats = table.keys.size() * settings_.schema.dims[t];
+    batch.push_back(
+        {{table.keys.begin(), table.keys.end()}, {table.gradients, table.gradients + floats}});
+  }
+  kept_.push_back(std::move(batch));
+}
+
+std::vector<std::vector<KeyGradients>> HostUpdate::kept() const {
+  std::vector<std::vector<KeyGradients>> tables(settings_.schema.tables.size());
+  for (const std::vector<KeptGradients>& batch : kept_) {
+    for (size_t t = 0; t < tables.size(); ++t) {
+      tables[t].push_back(
+          {batch[t].keys, batch[t].gradients.data(), RowLayout::Array(settings_.schema.dims[t])});
+    }
+  }
+  return tables;
+}
+
+std::string HostUpdate::Path(const std::string& what) const {
+  return directory_ + "/" + name_ + what;
+}
+
+Status HostUpdate::Post(Span<const int64_t> key_counts,
+                        const std::function<void(const MessageBuilder&)>& fill) {
+  Result<Span<int64_t>> words = mailbox_->Write(MessageWords(settings_.schema, key_counts));
+  if (!words.ok()) {
+    mailbox_->PostFailure(words.status().message());
+    return words.status();
+  }
+  fill(MessageBuilder(settings_.schema, key_counts, words.value()));
+  mailbox_->Post();
+  return Status::Ok();
+}
+
+Result<std::vector<GradientMessage>> HostUpdate::Collect() {
+  const PhaseTimer timer(Phase::kCollect);
+  ++led_;
+  for (int rank = 0; rank < static_cast<int>(settings_.local_ranks); ++rank) {
+    if (static_cast<size_t>(rank) == readers_.size()) {
+      TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, OpenMailbox(rank));
+      readers_.push_back(std::move(reader));
+    }
+    TFHYBRID_RETURN_IF_ERROR(
+        readers_[static_cast<size_t>(rank)].Wait(led_, [&] { return CheckRank(rank); }));
+  }
+  return ReadEach(settings_.schema, &readers_);
+}
+
+Status HostUpdate::CheckRank(int local_rank) const {
+  const std::shared_ptr<Store> store = store_.lock();
+  if (store != nullptr) return store->CheckRank(local_rank);
+  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+}
+
+Result<MailboxReader> HostUpdate::OpenMailbox(int local_rank) const {
+  const std::string path = Path("." + std::to_string(local_rank));
+  while (true) {
+    Result<MailboxReader> reader = MailboxReader::Open(path, token_);
+    if (reader.ok() || reader.status().code() != StatusCode::kNotFound) return reader;
+    TFHYBRID_RETURN_IF_ERROR(CheckRank(local_rank));
+    std::this_thread::sleep_for(kOpenPoll);
+  }
+}
+
+Status HostUpdate::PostAll(Span<const int64_t> words) {
+  const MessageSchema& schema = settings_.schema;
+  TFHYBRID_ASSIGN_OR_RETURN(
+      const std::vector<GradientMessage> messages,
+      ParseMessages(schema, words, static_cast<int64_t>(settings_.hosts.size())));
+  TFHYBRID_RETURN_IF_ERROR(FailureOf(messages));
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> room,
+                            posted_all_->Write(WidenedWords(schema, messages)));
+  Widen(schema, messages, room);
+  posted_all_->Post();
+  return Status::Ok();
+}
+
+Result<std::vector<GradientMessage>> HostUpdate::ReadAll() {
+  if (all_.empty()) {
+    TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(Path(".all"), token_));
+    all_.push_back(std::move(reader));
+  }
+  return ReadApplied(settings_, &all_);
+}
+
+Status HostUpdate::Stage(const std::vector<GradientMessage>& messages,
+                         const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  if (update_ == nullptr) {
+    TFHYBRID_ASSIGN_OR_RETURN(UpdateJournal journal,
+                              CreateJournal(Path(""), token_, settings_, tables));
+    update_ = std::make_unique<TableUpdate>(std::move(journal));
+  }
+  const PhaseTimer timer(Phase::kPlan);
+  return update_->Stage(messages, tables, parallel_for);
+}
+
+Status HostUpdate::Apply(const std::vector<GradientMessage>& messages, const StepNumbers& numbers,
+                         const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
+  TFHYBRID_RETURN_IF_ERROR(Stage(messages, tables, parallel_for));
+  return Commit(numbers, tables, parallel_for);
+}
+
+Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,
+                                    const UpdateSettings& settings,
+                                    const std::vector<TableWriter*>& tables) {
+  int64_t row_floats = 0;
+  for (const TableWriter* table : tables) {
+    // Of the optimizer with most state: it may be set later.
+    row_floats = std::max(row_floats, table->dim() + MaxStateFloats(table->dim()) + kHistoryFloats);
+  }
+  return UpdateJournal::Create(path, token, settings, row_floats);
+}
+
+Result<std::vector<GradientMessage>> ReadApplied(const UpdateSettings& settings,
+                                                 std::vector<MailboxReader>* readers) {
+  if (settings.FromRanks()) return ReadEach(settings.schema, readers);
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, readers->front().Words());
+  return ParseMessages(settings.schema, words, static_cast<int64_t>(settings.hosts.size()));
+}
+
+}  // namespace tfhybrid

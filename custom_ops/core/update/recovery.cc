@@ -1,0 +1,107 @@
+#include "core/update/recovery.h"
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/update/table_update.h"
+#include "core/util/fault_point.h"
+#include "core/util/flush_denormals.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr char kJournalSuffix[] = ".journal";
+
+Status FinishUpdate(const std::string& path, const Store& store, const ParallelFor& parallel_for) {
+  TFHYBRID_ASSIGN_OR_RETURN(UpdateJournal journal, UpdateJournal::Open(path, store.token()));
+  if (!journal.begun()) return Status::Ok();
+  const UpdateSettings settings = journal.settings();
+  std::vector<std::shared_ptr<OpenTable>> open;
+  std::vector<TableWriter*> tables;
+  bool published = true;
+  for (size_t t = 0; t < settings.schema.tables.size(); ++t) {
+    open.push_back(store.Find(settings.schema.tables[t]));
+    if (open.back() == nullptr || open.back()->writer->dim() != settings.schema.dims[t]) {
+      return Status::Error(StatusCode::kDataLoss, path, ".journal is damaged: it names table '",
+                           settings.schema.tables[t], "'");
+    }
+    tables.push_back(open.back()->writer.get());
+    const uint64_t version = journal.beginning(static_cast<int64_t>(t)).version;
+    if (version > tables.back()->version() + 1) {
+      return Status::Error(StatusCode::kDataLoss, path, ".journal is damaged: it leads table '",
+                           settings.schema.tables[t], "' from version ", tables.back()->version(),
+                           " to ", version);
+    }
+    published = published && tables.back()->version() >= version;
+  }
+  // All tables have it; the ranks may have touched their mailboxes since.
+  if (published) return Status::Ok();
+  std::vector<MailboxReader> readers;
+  const Result<std::vector<GradientMessage>> messages =
+      MessagesOf(path, store.token(), settings, &readers);
+  if (!messages.ok()) {
+    return Status::Error(StatusCode::kDataLoss, path, ".journal: an update was begun that cannot ",
+                         "be finished: ", messages.status().message());
+  }
+  TFHYBRID_RETURN_IF_ERROR(
+      TableUpdate(std::move(journal)).Resume(messages.value(), tables, parallel_for));
+  for (const auto& table : open) table->SetPosted(table->writer->version());
+  return Status::Ok();
+}
+
+}  // namespace
+
+std::vector<std::string> Journals(const std::string& directory) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (entry.path().extension() != kJournalSuffix) continue;
+    const std::string path = entry.path().string();
+    paths.push_back(path.substr(0, path.size() - (sizeof(kJournalSuffix) - 1)));
+  }
+  return paths;
+}
+
+Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_t token,
+                                                const UpdateSettings& settings,
+                                                std::vector<MailboxReader>* readers) {
+  const bool per_rank = settings.FromRanks();
+  for (size_t rank = 0; rank < (per_rank ? settings.hosts.size() : 1); ++rank) {
+    const std::string which = per_rank ? std::to_string(rank) : "all";
+    TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, MailboxReader::Open(path + "." + which, token));
+    readers->push_back(std::move(reader));
+  }
+  return ReadApplied(settings, readers);
+}
+
+Result<std::unique_ptr<Store>> RecoverStore(const StoreConfig& config,
+                                            const ParallelFor& parallel_for) {
+  const FlushDenormals flush;
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::TakeOver(config));
+  for (const std::string& path : Journals(store->directory())) {
+    TFHYBRID_RETURN_IF_ERROR(FinishUpdate(path, *store, parallel_for));
+  }
+  return store;
+}
+
+Status ForgetUpdates(const Store& store) {
+  const auto is_of_update = [](const std::filesystem::path& file) {
+    const std::string kind = file.extension().string();
+    return kind == kJournalSuffix || kind == ".mail" || file.stem().extension() == ".mail";
+  };
+  for (const auto& entry : std::filesystem::directory_iterator(store.directory())) {
+    if (!is_of_update(entry.path())) continue;
+    TFHYBRID_FAULT_POINT();
+    std::error_code error;
+    std::filesystem::remove(entry.path(), error);
+    if (error) {
+      return Status::Error(StatusCode::kSystem, "Cannot remove ", entry.path().string(), ": ",
+                           error.message());
+    }
+  }
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid
