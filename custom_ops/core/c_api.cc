@@ -1,6 +1,5 @@
 #include "core/c_api.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -39,13 +38,6 @@ int WithKept(const Body& body) {
     if (kept != nullptr) return body(store, kept.get());
     return Status::Error(StatusCode::kNotFound, "This rank keeps no state");
   });
-}
-
-// As much of `all` as there is room for, and how much there is.
-template <typename All, typename T>
-void CopyOut(const All& all, T* to, int64_t room, int64_t* size) {
-  *size = static_cast<int64_t>(all.size());
-  std::copy_n(all.begin(), std::min(*size, room), to);
 }
 
 // As tfhybrid_report_stores() says.

@@ -214,6 +214,61 @@ TFHYBRID_EXPORT int tfhybrid_table_set_decay(const char* table, double decay);
 /* After loading: continues with the event time that a table had. The leader alone. */
 TFHYBRID_EXPORT int tfhybrid_table_set_event_time(const char* table, int64_t time);
 
+/* Updates, without TensorFlow; see core/engine/engine.h. */
+typedef struct tfhybrid_update_config {
+  const char* name; /* equal on all ranks */
+  int tables;
+  const char* const* table_names; /* of tables that are open, each once */
+  int ranks;
+  const int64_t* hosts; /* of each rank; ranks of a host follow each other */
+  int64_t host;         /* this one */
+  const char* exchange; /* these as in tfhybrid.DistributedOptimizer */
+  const char* reduction;
+  const char* wire_dtype;
+  const char* clipping;
+  float clip_limit;
+} tfhybrid_update_config;
+
+/* What a rank brings to a step: counts[t] keys of table t, in any order, as often as they occur,
+   and a gradient of each, [counts[t], dim]. */
+typedef struct tfhybrid_contribution {
+  const int64_t* counts;
+  const int64_t* const* keys;
+  const float* const* gradients;
+  int64_t samples;
+  int64_t event_time;  /* the least int64 if unknown */
+  int skip;            /* not 0: a gradient is not finite, and nobody applies this update */
+  const char* failure; /* null, or why there are no gradients */
+} tfhybrid_contribution;
+
+/* `*update` is its number, for the calls below. */
+TFHYBRID_EXPORT int tfhybrid_update_open(const tfhybrid_update_config* config, int64_t* update);
+/* Posts, once the tables have what was posted before; where no other host takes part, the leader
+   then applies the posts of all its ranks. Nobody waits for that: see tfhybrid_table_wait(). */
+TFHYBRID_EXPORT int tfhybrid_update_post(int64_t update, const tfhybrid_contribution* contribution,
+                                         const float* learning_rates, double dense_squares);
+/* Where hosts take part, their leaders alone, after their own posts. Waits for the posts of this
+   host's ranks and merges them; `words` receives the size of the message for each host: with
+   exchange "leaders" one, for all. */
+TFHYBRID_EXPORT int tfhybrid_update_merge(int64_t update, int64_t* words, int64_t room,
+                                          int64_t* size);
+/* With exchange "owner": merges what the leaders have sent to this one, end to end by host. */
+TFHYBRID_EXPORT int tfhybrid_update_merge_owned(int64_t update, const int64_t* shares,
+                                                int64_t words, int64_t* merged_words);
+/* Copies what was merged last: as many words as was said. */
+TFHYBRID_EXPORT int tfhybrid_update_merged(int64_t update, int64_t* words, int64_t room,
+                                           int64_t* size);
+/* Plans what the leaders say, end to end by host, and makes room for it. `complaint` is why this
+   host cannot apply it, empty if it can; where `*vote` is not 0 the others' complaints count too.
+   All hosts then commit the same text. */
+TFHYBRID_EXPORT int tfhybrid_update_stage(int64_t update, const int64_t* messages, int64_t words,
+                                          int* vote, char* complaint, int64_t room, int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_update_commit(int64_t update, const char* complaint,
+                                           const float* learning_rates, double dense_squares);
+/* Beside hosts that commit, ranks that do not lead need no call. Waits until a table has the
+   updates that this rank has taken part in, and raises why one of them failed. */
+TFHYBRID_EXPORT int tfhybrid_table_wait(const char* table);
+
 /* Saving while training goes on; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads while updates go on; it is thawed in the end. With
    `only_changed`, and where changes are tracked, only rows that changed since are frozen. */

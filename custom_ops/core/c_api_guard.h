@@ -1,8 +1,10 @@
-// What every function of the C interface does: turns a Status and any exception into a code, and
-// keeps the message for tfhybrid_last_error().
+// What the functions of the C interface share: a Status and any exception become a code, the
+// message is kept for tfhybrid_last_error(), and results are copied to where the caller has room.
 #ifndef TFHYBRID_CORE_C_API_GUARD_H_
 #define TFHYBRID_CORE_C_API_GUARD_H_
 
+#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
@@ -31,6 +33,13 @@ int Guarded(const Body& body) {
   } catch (const std::exception& error) {
     return Report(Status::Error(StatusCode::kSystem, error.what()));
   }
+}
+
+// As much of `all` as there is room for, and how much there is.
+template <typename All, typename T>
+void CopyOut(const All& all, T* to, int64_t room, int64_t* size) {
+  *size = static_cast<int64_t>(all.size());
+  std::copy_n(all.begin(), std::min(*size, room), to);
 }
 
 }  // namespace tfhybrid

@@ -160,6 +160,12 @@ int tfhybrid_read(int tables, const char* const* names, const uint64_t* min_vers
   });
 }
 
+int tfhybrid_table_wait(const char* table) {
+  return tfhybrid::WithTable(table, [](const tfhybrid::Engine* engine, tfhybrid::OpenTable* open) {
+    return engine->WaitForVersion(*open, open->posted);
+  });
+}
+
 int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
                              float* embeddings, float* states, void* histories) {
   return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {

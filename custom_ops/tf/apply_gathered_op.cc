@@ -46,7 +46,7 @@ class ApplyGatheredOp : public UpdateKernel {
     const OpenTables& tables = in_use.tables;
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
-                              update().OpenIn(in_use.engine.get()));
+                              update().OpenIn(in_use.engine));
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
     for (const auto& table : tables) table->CountPost();

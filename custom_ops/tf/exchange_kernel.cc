@@ -17,7 +17,7 @@ void ExchangeKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCall
 Status ExchangeKernel::Start(tensorflow::OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, tables_.Get(update_.settings.schema.dims));
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update,
-                            update_.OpenIn(in_use.engine.get()));
+                            update_.OpenIn(in_use.engine));
   if (in_use.engine->ExchangeOf(*update) == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The leader of a host exchanges gradients with others, nobody else");

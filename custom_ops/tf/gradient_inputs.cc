@@ -49,28 +49,7 @@ Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context
   return tables;
 }
 
-Result<std::vector<std::vector<KeyGradients>>> ReadGradients(tensorflow::OpKernelContext* context,
-                                                             const HostUpdate& update,
-                                                             const std::vector<bool>& distinct) {
-  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
-                            ReadBatch(context, update.settings().schema, distinct));
-  std::vector<std::vector<KeyGradients>> tables = update.kept();
-  for (size_t t = 0; t < tables.size(); ++t) tables[t].push_back(batch[t]);
-  return tables;
-}
-
-void MessageInputs::Write(const MessageBuilder& message) const {
-  message.header()->samples = samples;
-  message.header()->skip = skip;
-  message.header()->event_time = event_time;
-}
-
-float MessageInputs::Factor(const UpdateSettings& settings) const {
-  // Divided by the samples of all ranks when it is applied.
-  return settings.reduction == Reduction::kMean ? static_cast<float>(samples) : 1.0f;
-}
-
-Result<MessageInputs> ReadMessageInputs(tensorflow::OpKernelContext* context) {
+Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context) {
   const Tensor *samples = nullptr, *skip = nullptr, *event_time = nullptr, *failure = nullptr;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("samples", &samples)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("skip", &skip)));
@@ -87,8 +66,8 @@ Result<MessageInputs> ReadMessageInputs(tensorflow::OpKernelContext* context) {
     return Status::Error(StatusCode::kInvalidArgument,
                          "samples is a number of samples. Received: ", count);
   }
-  return MessageInputs{count, skip->flat<bool>()(0), event_time->flat<tensorflow::int64>()(0),
-                       std::string(failure->flat<tensorflow::tstring>()(0))};
+  return Contribution{count, skip->flat<bool>()(0), event_time->flat<tensorflow::int64>()(0),
+                      std::string(failure->flat<tensorflow::tstring>()(0))};
 }
 
 Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,

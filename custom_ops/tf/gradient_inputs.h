@@ -3,12 +3,11 @@
 #define TFHYBRID_TF_GRADIENT_INPUTS_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/compute/gradient_sum.h"
+#include "core/update/contribution.h"
 #include "core/update/gradient_message.h"
-#include "core/update/host_update.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -27,23 +26,8 @@ Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context
                                             const MessageSchema& schema,
                                             const std::vector<bool>& distinct);
 
-// By table: the micro-batches that were kept, then the inputs.
-Result<std::vector<std::vector<KeyGradients>>> ReadGradients(tensorflow::OpKernelContext* context,
-                                                             const HostUpdate& update,
-                                                             const std::vector<bool>& distinct);
-
 // The inputs `samples`, `skip`, `event_time` and `failure`.
-struct MessageInputs {
-  int64_t samples;
-  bool skip;
-  int64_t event_time;
-  std::string failure;
-
-  void Write(const MessageBuilder& message) const;
-  // What gradients are multiplied by on their way.
-  float Factor(const UpdateSettings& settings) const;
-};
-Result<MessageInputs> ReadMessageInputs(tensorflow::OpKernelContext* context);
+Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context);
 
 // An output: int64 [words].
 Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,

@@ -45,11 +45,10 @@ class KeepGradientsOp : public tensorflow::OpKernel {
   }
 
  private:
-  Status Keep(OpKernelContext* context) const {
+  Status Keep(OpKernelContext* context) {
     const MessageSchema& schema = update_.settings.schema;
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
-                              update_.OpenIn(engine.get()));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.OpenIn(engine));
     TFHYBRID_ASSIGN_OR_RETURN(
         const std::vector<KeyGradients> gradients,
         ReadBatch(context, schema, std::vector<bool>(schema.tables.size(), false)));

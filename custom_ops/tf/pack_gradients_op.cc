@@ -1,7 +1,6 @@
 // TfhybridPackGradients: what this rank says about a step, as one tensor for an allgather.
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,35 +65,18 @@ class PackGradientsOp : public tensorflow::OpKernel {
   const MessageSchema& schema() const { return update_.settings.schema; }
 
   Status Pack(OpKernelContext* context) {
-    TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
+    TFHYBRID_ASSIGN_OR_RETURN(const Contribution contribution, ReadContribution(context));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
-                              update_.OpenIn(engine.get()));
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
-                              ReadGradients(context, *opened, distinct_));
-    if (!inputs.failure.empty()) {
-      const std::vector<int64_t> words = FailureMessage(schema(), 0, inputs.failure);
-      TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> message,
-                                AllocateWords(context, 0, static_cast<int64_t>(words.size())));
-      std::copy(words.begin(), words.end(), message.begin());
-      return Status::Ok();
-    }
-    const std::lock_guard<std::mutex> guard(mutex_);
-    const ParallelFor parallel_for = ThreadsOf(context);
-    const std::vector<int64_t>& counts = packer_.Number(std::move(gradients), parallel_for);
-    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
-                              AllocateWords(context, 0, MessageWords(schema(), counts)));
-    const MessageBuilder message(schema(), counts, words);
-    inputs.Write(message);
-    packer_.Fill(schema(), message, inputs.Factor(update_.settings), parallel_for);
-    opened->Forget();
-    return Status::Ok();
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.OpenIn(engine));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
+                              ReadBatch(context, schema(), distinct_));
+    return opened->Pack(
+        batch, contribution, [&](int64_t words) { return AllocateWords(context, 0, words); },
+        ThreadsOf(context));
   }
 
   UpdateAttributes update_;
   std::vector<bool> distinct_;
-  std::mutex mutex_;
-  GradientPacker packer_;  // scratch, guarded by mutex_
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridPackGradients").Device(tensorflow::DEVICE_CPU),

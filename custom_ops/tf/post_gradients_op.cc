@@ -1,7 +1,6 @@
 // TfhybridPostGradients: the end of a rank's step: its gradients go to the leader of its host,
 // through shared memory.
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,39 +64,16 @@ class PostGradientsOp : public UpdateKernel {
     const OpenTables& tables = in_use.tables;
     const PhaseTimer timer(Phase::kPost);
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
-    TFHYBRID_ASSIGN_OR_RETURN(const MessageInputs inputs, ReadMessageInputs(context));
+    TFHYBRID_ASSIGN_OR_RETURN(const Contribution contribution, ReadContribution(context));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
-                              update().OpenIn(in_use.engine.get()));
-    TFHYBRID_ASSIGN_OR_RETURN(std::vector<std::vector<KeyGradients>> gradients,
-                              ReadGradients(context, *opened, distinct_));
-    const std::lock_guard<std::mutex> guard(mutex_);
-    const Status posted = Post(opened.get(), std::move(gradients), inputs, ThreadsOf(context));
-    opened->Forget();
-    for (const auto& table : tables) table->CountPost();
-    // After a failure too: the leader, this one or another, tells it to all ranks.
-    if (opened->settings().FromRanks() && tables.front()->writer != nullptr) {
-      in_use.engine->Apply(tables, opened, std::move(numbers),
-                           [opened] { return opened->Collect(); });
-    }
-    return posted;
-  }
-
-  Status Post(HostUpdate* opened, std::vector<std::vector<KeyGradients>> gradients,
-              const MessageInputs& inputs, const ParallelFor& parallel_for) {
-    if (!inputs.failure.empty()) {
-      opened->PostFailure(inputs.failure);
-      return Status::Ok();
-    }
-    const std::vector<int64_t>& counts = packer_.Number(std::move(gradients), parallel_for);
-    return opened->Post(counts, [&](const MessageBuilder& message) {
-      inputs.Write(message);
-      packer_.Fill(schema(), message, inputs.Factor(opened->settings()), parallel_for);
-    });
+                              update().OpenIn(in_use.engine));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
+                              ReadBatch(context, schema(), distinct_));
+    return in_use.engine->Post(tables, opened, batch, contribution, std::move(numbers),
+                               ThreadsOf(context));
   }
 
   std::vector<bool> distinct_;
-  std::mutex mutex_;
-  GradientPacker packer_;  // scratch, guarded by mutex_
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridPostGradients").Device(tensorflow::DEVICE_CPU),

@@ -1,7 +1,8 @@
 #include "tf/update_attributes.h"
 
-#include <algorithm>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
@@ -9,38 +10,37 @@
 namespace tfhybrid {
 
 tensorflow::Status UpdateAttributes::Read(tensorflow::OpKernelConstruction* context) {
-  std::string exchange, reduction, wire_dtype, clipping;
-  TF_RETURN_IF_ERROR(ReadSchema(context, &settings.schema));
+  MessageSchema schema;
+  UpdateChoices choices;
+  std::vector<int64_t> hosts;
+  int64_t host = 0;
+  TF_RETURN_IF_ERROR(ReadSchema(context, &schema));
   TF_RETURN_IF_ERROR(context->GetAttr("update", &name));
-  TF_RETURN_IF_ERROR(context->GetAttr("exchange", &exchange));
-  TF_RETURN_IF_ERROR(context->GetAttr("hosts", &settings.hosts));
-  TF_RETURN_IF_ERROR(context->GetAttr("host", &settings.host));
-  TF_RETURN_IF_ERROR(context->GetAttr("reduction", &reduction));
-  TF_RETURN_IF_ERROR(context->GetAttr("wire_dtype", &wire_dtype));
-  TF_RETURN_IF_ERROR(context->GetAttr("clipping", &clipping));
-  TF_RETURN_IF_ERROR(context->GetAttr("clip_limit", &settings.clip_limit));
-  const Result<Reduction> parsed = ParseReduction(reduction);
-  TF_RETURN_IF_ERROR(ToTensorFlow(parsed.status()));
-  settings.reduction = parsed.value();
-  const Result<Clipping> clips = ParseClipping(clipping);
-  TF_RETURN_IF_ERROR(ToTensorFlow(clips.status()));
-  settings.clipping = clips.value();
-  const Result<Exchange> travels = ParseExchange(exchange);
-  TF_RETURN_IF_ERROR(ToTensorFlow(travels.status()));
-  settings.exchange = travels.value();
-  settings.form = wire_dtype == "bfloat16" ? kBfloat16 : 0;
-  settings.local_ranks = std::count(settings.hosts.begin(), settings.hosts.end(), settings.host);
-  if (settings.local_ranks == 0) {
-    return tensorflow::errors::InvalidArgument("hosts has one entry per rank, this rank's too");
-  }
-  if (settings.BetweenLeaders()) {
-    // One message per host is applied.
-    settings.hosts.erase(std::unique(settings.hosts.begin(), settings.hosts.end()),
-                         settings.hosts.end());
-  }
-  // Two graphs of one optimizer may train different tables: their messages must not meet.
-  name += "-" + std::to_string(static_cast<uint64_t>(settings.schema.Signature()));
+  TF_RETURN_IF_ERROR(context->GetAttr("hosts", &hosts));
+  TF_RETURN_IF_ERROR(context->GetAttr("host", &host));
+  TF_RETURN_IF_ERROR(context->GetAttr("exchange", &choices.exchange));
+  TF_RETURN_IF_ERROR(context->GetAttr("reduction", &choices.reduction));
+  TF_RETURN_IF_ERROR(context->GetAttr("wire_dtype", &choices.wire_dtype));
+  TF_RETURN_IF_ERROR(context->GetAttr("clipping", &choices.clipping));
+  TF_RETURN_IF_ERROR(context->GetAttr("clip_limit", &choices.clip_limit));
+  Result<UpdateSettings> made =
+      UpdateSettings::Make(std::move(schema), std::move(hosts), host, choices);
+  TF_RETURN_IF_ERROR(ToTensorFlow(made.status()));
+  settings = made.Take();
   return tensorflow::OkStatus();
+}
+
+Result<std::shared_ptr<HostUpdate>> UpdateAttributes::OpenIn(
+    const std::shared_ptr<Engine>& engine) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::shared_ptr<HostUpdate> update = engine_.lock() == engine ? update_.lock() : nullptr;
+  if (update == nullptr) {
+    TFHYBRID_ASSIGN_OR_RETURN(const size_t number, engine->OpenUpdate(name, settings));
+    TFHYBRID_ASSIGN_OR_RETURN(update, engine->Update(number));
+    engine_ = engine;
+    update_ = update;
+  }
+  return update;
 }
 
 }  // namespace tfhybrid

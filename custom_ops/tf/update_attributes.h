@@ -3,6 +3,7 @@
 #define TFHYBRID_TF_UPDATE_ATTRIBUTES_H_
 
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/engine/engine.h"
@@ -40,9 +41,13 @@ struct UpdateAttributes {
   UpdateSettings settings;
 
   tensorflow::Status Read(tensorflow::OpKernelConstruction* context);
-  Result<std::shared_ptr<HostUpdate>> OpenIn(Engine* engine) const {
-    return engine->Update(name, settings);
-  }
+  // Opened when an op first runs, and anew in another job, as NamedTables. Thread-safe.
+  Result<std::shared_ptr<HostUpdate>> OpenIn(const std::shared_ptr<Engine>& engine);
+
+ private:
+  std::mutex mutex_;
+  std::weak_ptr<Engine> engine_;      // guarded by mutex_; where update_ is from
+  std::weak_ptr<HostUpdate> update_;  // guarded by mutex_
 };
 
 }  // namespace tfhybrid

@@ -16,7 +16,7 @@ class UpdateKernel : public WaitingKernel {
   explicit UpdateKernel(tensorflow::OpKernelConstruction* context);
 
  protected:
-  const UpdateAttributes& update() const { return update_; }
+  UpdateAttributes& update() { return update_; }
   const MessageSchema& schema() const { return update_.settings.schema; }
 
  private:

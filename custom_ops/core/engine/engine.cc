@@ -56,27 +56,39 @@ Result<std::shared_ptr<OpenTable>> Engine::Table(const std::string& name) const 
   return table;
 }
 
-Result<std::shared_ptr<HostUpdate>> Engine::Update(const std::string& name,
-                                                   const UpdateSettings& settings) {
+Result<size_t> Engine::OpenUpdate(const std::string& name, const UpdateSettings& settings) {
+  // Two graphs of one optimizer may train different tables: their messages must not meet.
+  const std::string full =
+      name + "-" + std::to_string(static_cast<uint64_t>(settings.schema.Signature()));
   const std::lock_guard<std::mutex> guard(mutex_);
-  std::shared_ptr<HostUpdate>& update = updates_[name];
-  if (update == nullptr) {
-    TFHYBRID_ASSIGN_OR_RETURN(update, HostUpdate::Open(store_, name, settings));
-    if (settings.BetweenLeaders() && store_->is_leader()) {
-      exchanges_[update.get()] = std::make_unique<HostExchange>(update.get());
-    }
-  }
-  if (!(update->settings() == settings)) {
+  for (size_t number = 0; number < updates_.size(); ++number) {
+    if (updates_[number].name != full) continue;
+    if (updates_[number].update->settings() == settings) return number;
     return Status::Error(StatusCode::kInvalidArgument, "The update '", name,
                          "' is open with other settings");
   }
-  return update;
+  OpenedUpdate opened = {full, nullptr, nullptr};
+  TFHYBRID_ASSIGN_OR_RETURN(opened.update, HostUpdate::Open(store_, full, settings));
+  if (settings.BetweenLeaders() && store_->is_leader()) {
+    opened.exchange = std::make_unique<HostExchange>(opened.update.get());
+  }
+  updates_.push_back(std::move(opened));
+  return updates_.size() - 1;
+}
+
+Result<std::shared_ptr<HostUpdate>> Engine::Update(size_t number) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (number < updates_.size()) return updates_[number].update;
+  return Status::Error(StatusCode::kNotFound, "This engine has ", updates_.size(),
+                       " updates open. Received: the number ", number);
 }
 
 HostExchange* Engine::ExchangeOf(const HostUpdate& update) const {
   const std::lock_guard<std::mutex> guard(mutex_);
-  const auto found = exchanges_.find(&update);
-  return found == exchanges_.end() ? nullptr : found->second.get();
+  for (const OpenedUpdate& opened : updates_) {
+    if (opened.update.get() == &update) return opened.exchange.get();
+  }
+  return nullptr;
 }
 
 Status Engine::WaitForVersion(const OpenTable& table, uint64_t version) const {
@@ -108,6 +120,18 @@ void Engine::WhenReached(std::vector<Wanted> wanted, std::function<void(const St
 Result<std::vector<uint64_t>> Engine::Read(const std::vector<TableRead>& reads,
                                            int timeout_ms) const {
   return ReadVersion(reads, timeout_ms, [this] { return store_->CheckLeader(); });
+}
+
+Status Engine::Post(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+                    const std::vector<KeyGradients>& batch, const Contribution& contribution,
+                    StepNumbers numbers, const ParallelFor& parallel_for) {
+  const Status posted = update->PostBatch(batch, contribution, parallel_for);
+  for (const auto& table : tables) table->CountPost();
+  // After a failure too: the leader, this one or another, tells it to all ranks.
+  if (update->settings().FromRanks() && tables.front()->writer != nullptr) {
+    Apply(tables, update, std::move(numbers), [update] { return update->Collect(); });
+  }
+  return posted;
 }
 
 void Engine::Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,

@@ -21,7 +21,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,9 +62,10 @@ class Engine {
 
   // The open table of that name, or an error that says what the user forgot.
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
-  // The update of that name, opened when first asked for.
-  Result<std::shared_ptr<HostUpdate>> Update(const std::string& name,
-                                             const UpdateSettings& settings);
+  // The number of the update of that name and those tables, which is opened when first asked for;
+  // later with the same settings only.
+  Result<size_t> OpenUpdate(const std::string& name, const UpdateSettings& settings);
+  Result<std::shared_ptr<HostUpdate>> Update(size_t number) const;
   // How leaders exchange it; null where they do not, or where this process does not lead.
   HostExchange* ExchangeOf(const HostUpdate& update) const;
 
@@ -84,6 +84,11 @@ class Engine {
   // of each (core/engine/version_read.h).
   Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
+  // Posts what this rank brings to an update. The leader applies it, with what the other ranks of
+  // its host post, unless hosts exchange first. REQUIRES: as of HostUpdate::Post().
+  Status Post(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
+              const std::vector<KeyGradients>& batch, const Contribution& contribution,
+              StepNumbers numbers, const ParallelFor& parallel_for);
   // The leader's. Applies the messages that `collect` returns, on the applying thread. The outcome
   // reaches whoever waits for the tables' next version.
   void Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
@@ -104,9 +109,14 @@ class Engine {
   const pid_t process_;
   WorkerThreads workers_;
   const ParallelFor threads_;
+  struct OpenedUpdate {
+    std::string name;
+    std::shared_ptr<HostUpdate> update;
+    std::unique_ptr<HostExchange> exchange;
+  };
+
   mutable std::mutex mutex_;
-  std::map<std::string, std::shared_ptr<HostUpdate>> updates_;            // guarded by mutex_
-  std::map<const HostUpdate*, std::unique_ptr<HostExchange>> exchanges_;  // guarded by mutex_
+  std::vector<OpenedUpdate> updates_;  // by number; guarded by mutex_
   SerialThread waiting_, applying_;
 };
 

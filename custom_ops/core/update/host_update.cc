@@ -49,6 +49,7 @@ HostUpdate::HostUpdate(const std::shared_ptr<Store>& store, std::string name,
       settings_(std::move(settings)) {}
 
 void HostUpdate::Keep(const std::vector<KeyGradients>& tables) {
+  const std::lock_guard<std::mutex> guard(posting_);
   std::vector<KeptGradients> batch;
   for (size_t t = 0; t < tables.size(); ++t) {
     const KeyGradients& table = tables[t];
@@ -59,15 +60,55 @@ void HostUpdate::Keep(const std::vector<KeyGradients>& tables) {
   kept_.push_back(std::move(batch));
 }
 
-std::vector<std::vector<KeyGradients>> HostUpdate::kept() const {
+std::vector<std::vector<KeyGradients>> HostUpdate::WithKept(
+    const std::vector<KeyGradients>& batch) const {
   std::vector<std::vector<KeyGradients>> tables(settings_.schema.tables.size());
-  for (const std::vector<KeptGradients>& batch : kept_) {
-    for (size_t t = 0; t < tables.size(); ++t) {
+  for (size_t t = 0; t < tables.size(); ++t) {
+    for (const std::vector<KeptGradients>& kept : kept_) {
       tables[t].push_back(
-          {batch[t].keys, batch[t].gradients.data(), RowLayout::Array(settings_.schema.dims[t])});
+          {kept[t].keys, kept[t].gradients.data(), RowLayout::Array(settings_.schema.dims[t])});
     }
+    tables[t].push_back(batch[t]);
   }
   return tables;
+}
+
+Status HostUpdate::Pack(const std::vector<KeyGradients>& batch, const Contribution& contribution,
+                        const std::function<Result<Span<int64_t>>(int64_t words)>& allocate,
+                        const ParallelFor& parallel_for) {
+  const MessageSchema& schema = settings_.schema;
+  if (!contribution.failure.empty()) {
+    const std::vector<int64_t> failure = FailureMessage(schema, 0, contribution.failure);
+    TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
+                              allocate(static_cast<int64_t>(failure.size())));
+    std::copy(failure.begin(), failure.end(), words.begin());
+    return Status::Ok();
+  }
+  const std::lock_guard<std::mutex> guard(posting_);
+  const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, allocate(MessageWords(schema, counts)));
+  const MessageBuilder message(schema, counts, words);
+  contribution.Write(message);
+  packer_.Fill(schema, message, contribution.Factor(settings_), parallel_for);
+  kept_.clear();
+  return Status::Ok();
+}
+
+Status HostUpdate::PostBatch(const std::vector<KeyGradients>& batch,
+                             const Contribution& contribution, const ParallelFor& parallel_for) {
+  const std::lock_guard<std::mutex> guard(posting_);
+  Status posted;
+  if (contribution.failure.empty()) {
+    const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
+    posted = Post(counts, [&](const MessageBuilder& message) {
+      contribution.Write(message);
+      packer_.Fill(settings_.schema, message, contribution.Factor(settings_), parallel_for);
+    });
+  } else {
+    PostFailure(contribution.failure);
+  }
+  kept_.clear();
+  return posted;
 }
 
 std::string HostUpdate::Path(const std::string& what) const {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +22,8 @@
 
 #include "core/compute/gradient_sum.h"
 #include "core/store/store.h"
+#include "core/update/contribution.h"
+#include "core/update/gradient_packer.h"
 #include "core/update/mailbox.h"
 #include "core/update/table_update.h"
 #include "core/update/update_journal.h"
@@ -41,9 +44,14 @@ class HostUpdate {
 
   // A micro-batch: its gradients go with the message that this rank posts next.
   void Keep(const std::vector<KeyGradients>& tables);
-  // Micro-batches that were kept, by table; valid until Forget().
-  std::vector<std::vector<KeyGradients>> kept() const;
-  void Forget() { kept_.clear(); }
+  // Packs micro-batches that were kept and then `batch`, by table, into the words that `allocate`
+  // has, as this rank's message to all ranks. Thread-safe.
+  Status Pack(const std::vector<KeyGradients>& batch, const Contribution& contribution,
+              const std::function<Result<Span<int64_t>>(int64_t words)>& allocate,
+              const ParallelFor& parallel_for);
+  // Posts them. REQUIRES and failures as of Post(); thread-safe.
+  Status PostBatch(const std::vector<KeyGradients>& batch, const Contribution& contribution,
+                   const ParallelFor& parallel_for);
 
   // Posts this rank's message of `key_counts` keys per table that `fill` writes. Where it cannot,
   // the leader is told. REQUIRES: the tables have reached the version that the last post led to.
@@ -79,6 +87,8 @@ class HostUpdate {
   std::string Path(const std::string& what) const;
   Result<MailboxReader> OpenMailbox(int local_rank) const;
   Status CheckRank(int local_rank) const;
+  // Kept micro-batches and then `batch`, by table, as packer_ wants them.
+  std::vector<std::vector<KeyGradients>> WithKept(const std::vector<KeyGradients>& batch) const;
 
   const std::weak_ptr<Store> store_;
   const std::string directory_;
@@ -90,7 +100,9 @@ class HostUpdate {
     std::vector<int64_t> keys;
     std::vector<float> gradients;
   };
-  std::vector<std::vector<KeptGradients>> kept_;  // by micro-batch and table
+  std::mutex posting_;
+  std::vector<std::vector<KeptGradients>> kept_;  // by micro-batch and table; guarded by posting_
+  GradientPacker packer_;                         // scratch, guarded by posting_
   // The leader's.
   uint64_t led_ = 0;  // messages of each rank that were waited for
   std::vector<MailboxReader> readers_;

@@ -1,8 +1,39 @@
 #include "core/update/update_settings.h"
 
+#include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace tfhybrid {
+
+Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, std::vector<int64_t> rank_hosts,
+                                            int64_t host, const UpdateChoices& choices) {
+  UpdateSettings made;
+  made.schema = std::move(schema);
+  TFHYBRID_ASSIGN_OR_RETURN(made.exchange, ParseExchange(choices.exchange));
+  TFHYBRID_ASSIGN_OR_RETURN(made.reduction, ParseReduction(choices.reduction));
+  TFHYBRID_ASSIGN_OR_RETURN(made.clipping, ParseClipping(choices.clipping));
+  made.clip_limit = choices.clip_limit;
+  if (choices.wire_dtype != "float32" && choices.wire_dtype != "bfloat16") {
+    return Status::Error(StatusCode::kInvalidArgument,
+                         "wire_dtype is 'float32' or 'bfloat16'. Received: '", choices.wire_dtype,
+                         "'");
+  }
+  made.form = choices.wire_dtype == "bfloat16" ? kBfloat16 : 0;
+  made.hosts = std::move(rank_hosts);
+  made.host = host;
+  made.local_ranks = std::count(made.hosts.begin(), made.hosts.end(), host);
+  if (made.local_ranks == 0) {
+    return Status::Error(StatusCode::kInvalidArgument,
+                         "hosts has one entry per rank, this rank's too. Received: ",
+                         made.hosts.size(), " entries, none of them host ", host);
+  }
+  if (made.BetweenLeaders()) {
+    // One message per host is applied.
+    made.hosts.erase(std::unique(made.hosts.begin(), made.hosts.end()), made.hosts.end());
+  }
+  return made;
+}
 
 bool UpdateSettings::operator==(const UpdateSettings& other) const {
   const auto all = [](const UpdateSettings& its) {

@@ -30,7 +30,19 @@ enum class Exchange : uint32_t {
 
 Result<Exchange> ParseExchange(const std::string& name);
 
+// What users choose of an update, in their words.
+struct UpdateChoices {
+  std::string exchange, reduction;
+  std::string wire_dtype;  // what gradients are rounded to in messages between hosts
+  std::string clipping;
+  float clip_limit;
+};
+
 struct UpdateSettings {
+  // `rank_hosts`: the host of each rank, where ranks of a host follow each other; `host`: this one.
+  static Result<UpdateSettings> Make(MessageSchema schema, std::vector<int64_t> rank_hosts,
+                                     int64_t host, const UpdateChoices& choices);
+
   MessageSchema schema;
   std::vector<int64_t> hosts;  // of each message that is applied; those of a host follow each other
   Reduction reduction = Reduction::kFrequency;

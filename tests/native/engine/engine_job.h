@@ -24,7 +24,7 @@ class EngineJob {
       tables.push_back(engine->store().OpenNamed(ConfigOf(schema, t), 0).Take());
       EXPECT_OK(tables[t]->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
     }
-    update = engine->Update("sgd", SettingsOf(schema)).Take();
+    update = engine->Update(engine->OpenUpdate("sgd", SettingsOf(schema)).Take()).Take();
   }
 
   static TableConfig ConfigOf(const MessageSchema& schema, size_t table) {

@@ -90,11 +90,16 @@ TEST_F(EngineTest, AFailedUpdateReachesThoseWhoWaitForIt) {
 TEST_F(EngineTest, AnUpdateIsOpenedOnceWithOneSetOfSettings) {
   const EngineJob job(directory_.path(), "job");
   UpdateSettings settings = job.update->settings();
-  EXPECT_EQ(job.update, job.engine->Update("sgd", settings).Take());
-  EXPECT_NE(job.update, job.engine->Update("other", settings).Take());
+  EXPECT_EQ(0u, job.engine->OpenUpdate("sgd", settings).Take());
+  EXPECT_EQ(1u, job.engine->OpenUpdate("other", settings).Take());
+  EXPECT_EQ(job.update, job.engine->Update(0).Take());
+  EXPECT_NE(job.update, job.engine->Update(1).Take());
+  ExpectError(job.engine->Update(2).status(), StatusCode::kNotFound, {"2 updates", "number 2"});
   settings.reduction = Reduction::kMean;
-  ExpectError(job.engine->Update("sgd", settings).status(), StatusCode::kInvalidArgument,
+  ExpectError(job.engine->OpenUpdate("sgd", settings).status(), StatusCode::kInvalidArgument,
               {"'sgd'", "other settings"});
+  settings.schema.dims[0] = 3;
+  EXPECT_EQ(2u, job.engine->OpenUpdate("sgd", settings).Take()) << "of other tables";
 }
 
 TEST_F(EngineTest, AForkedChildIsRefusedAndTakesNothingWithIt) {
