@@ -50,11 +50,10 @@ int WithExchange(int64_t number, const Body& body) {
       return Status::Error(StatusCode::kFailedPrecondition,
                            "The leader of a host exchanges gradients with others, nobody else");
     }
-    std::promise<Status> ran;
-    if (!in_use.engine->Submit([&] { ran.set_value(body(in_use, exchange)); })) {
-      return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
-    }
-    return ran.get_future().get();
+    std::packaged_task<Status()> work([&] { return body(in_use, exchange); });
+    std::future<Status> done = work.get_future();
+    if (in_use.engine->Submit([&] { work(); })) return done.get();
+    return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
   });
 }
 

@@ -224,7 +224,7 @@ def call(function: str, *arguments: object) -> None:
         raise _ERRORS[code](_library.tfhybrid_last_error().decode())
 
 
-def _words(
+def words(
     dtype: type[np.generic], function: str, *arguments: object, again: bool = True
 ) -> np.ndarray:
     """Calls a function whose last arguments are a buffer, its room and the size of what there is.
@@ -250,9 +250,9 @@ def _words(
         room = size.value
 
 
-def _text(function: str, *arguments: object, again: bool = True) -> str:
-    """As `_words`, of a text."""
-    return _words(np.uint8, function, *arguments, again=again).tobytes().decode(errors="replace")
+def text(function: str, *arguments: object, again: bool = True) -> str:
+    """As `words`, of a text."""
+    return words(np.uint8, function, *arguments, again=again).tobytes().decode(errors="replace")
 
 
 def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
@@ -262,7 +262,7 @@ def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
 
 def open_store(directory: str, job: str, local_rank: int, description: str, token: int) -> str:
     """Opens this process's store; returns what was reclaimed from dead jobs, a line each."""
-    return _text(
+    return text(
         "store_open",
         directory.encode(),
         job.encode(),
@@ -293,7 +293,7 @@ def recover_store(directory: str, job: str, description: str) -> int:
 
 def report_stores(directory: str) -> list[list[str]]:
     """Returns what `tfhybrid_report_stores` says: lines of fields, decoded."""
-    lines = _text("report_stores", directory.encode()).split("\n")[:-1]
+    lines = text("report_stores", directory.encode()).split("\n")[:-1]
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
 
@@ -306,13 +306,13 @@ def remove_store(directory: str, job: str) -> int:
 
 def store_versions() -> dict[str, int]:
     """Returns the version of each table of the store that was recovered, by its file."""
-    lines = _text("store_versions").split("\n")[:-1]
+    lines = text("store_versions").split("\n")[:-1]
     return {file: int(version) for version, file in (line.split(" ") for line in lines)}
 
 
 def last_updates() -> np.ndarray:
     """Returns the last updates of a recovered store, for `roll_forward` on another host."""
-    return _words(np.int64, "last_updates")
+    return words(np.int64, "last_updates")
 
 
 def roll_forward(updates: np.ndarray) -> None:
@@ -322,7 +322,7 @@ def roll_forward(updates: np.ndarray) -> None:
 
 def find_kept() -> str:
     """Takes over what this rank of a dead job kept; returns the configuration that it was of."""
-    return _text("kept_find")
+    return text("kept_find")
 
 
 def kept_steps() -> list[int]:
@@ -357,7 +357,7 @@ def forget_kept() -> None:
 def rank_state(local_rank: int) -> tuple[RankState, str]:
     """Returns what became of a rank of this host, and the description it gave of itself."""
     state = ctypes.c_int()
-    description = _text("rank_state", ctypes.c_int(local_rank), ctypes.byref(state))
+    description = text("rank_state", ctypes.c_int(local_rank), ctypes.byref(state))
     return RankState(state.value), description
 
 

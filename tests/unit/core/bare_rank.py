@@ -1,0 +1,90 @@
+"""A rank that trains two tables with ctypes and NumPy alone: no TensorFlow, no Horovod."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from tfhybrid.core import engine, native
+
+TABLES = {"item": 3, "user": 16}
+RANKS_PER_HOST = 4
+HOSTS = [0] * RANKS_PER_HOST + [1] * RANKS_PER_HOST + [2] * RANKS_PER_HOST
+LEARNING_RATE = 0.1
+STEPS_EACH_WAY = 3
+_OPEN_TIMEOUT_MS = 60_000
+_TOKEN = 7
+
+
+def batch(step: int, rank: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns the keys of each table, some of them twice, and a gradient of each."""
+    random = np.random.default_rng([step, rank])
+    count = 0 if (step, rank) == (1, 5) else 40
+    keys = [random.integers(-50, 50, count) for _ in TABLES]
+    for of_table in keys:
+        of_table[:3] = np.array([0, -(2**63), 2**63 - 1])[: len(of_table)]
+    gradients = [random.normal(size=(count, dim)).astype(np.float32) for dim in TABLES.values()]
+    return keys, gradients
+
+
+def run(test: Connection, directory: str, rank: int) -> None:
+    """Trains; what leaders exchange travels through the test. Ends when the test says so."""
+    host, local_rank = divmod(rank, RANKS_PER_HOST)
+    native.open_store(directory, "bare", local_rank, f"rank {rank}", _TOKEN)
+    test.send("has opened the store")
+    open_tables(is_leader=local_rank == 0)
+    step = 0
+    for exchange in ("leaders", "owner"):
+        update = engine.Update(exchange, TABLES, HOSTS, host, exchange=exchange)
+        for _ in range(STEPS_EACH_WAY):
+            keys, gradients = batch(step, rank)
+            update.post(keys, gradients, [LEARNING_RATE] * 2, samples=len(keys[0]))
+            if local_rank == 0:
+                _exchange(test, update, exchange)
+            step += 1
+    for name in TABLES:
+        engine.wait(name)
+    test.send(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)))
+    wanted = test.recv()
+    rows, versions = engine.read(TABLES, wanted, min_versions=[step] * 2)
+    digests = [_digest(name) for name in TABLES]
+    test.send((rows, versions, digests))
+    test.recv()
+    native.close_store()
+
+
+def open_tables(*, is_leader: bool) -> None:
+    """Opens both in the store of this process."""
+    for name, dim in TABLES.items():
+        config = native.TableConfigStruct(
+            name.encode(), dim, 2, -0.05, 0.05, 0, native.RowPolicyStruct()
+        )
+        native.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
+        if is_leader:
+            adagrad = native.OptimizerConfigStruct(
+                kind=native.OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
+            )
+            native.call("table_set_optimizer", name.encode(), ctypes.byref(adagrad))
+
+
+def _exchange(test: Connection, update: engine.Update, exchange: str) -> None:
+    def travelled(words: list[np.ndarray]) -> np.ndarray:
+        test.send(words)
+        return test.recv()
+
+    merged = update.merge()
+    if exchange == "owner":
+        merged = [update.merge_owned(travelled(merged))]
+    vote, complaint = update.stage(travelled(merged))
+    if vote:  # tables grow: each host must hear whether the others' can
+        complaint = bytes(travelled([np.frombuffer(complaint.encode(), np.uint8)])).decode()
+    update.commit([LEARNING_RATE] * 2, complaint)
+
+
+def _digest(name: str) -> int:
+    digest = ctypes.c_uint64()
+    native.call("table_digest", name.encode(), ctypes.byref(digest))
+    return digest.value

@@ -1,0 +1,167 @@
+"""Jobs of processes that have neither TensorFlow nor Horovod: the engine through C alone."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfhybrid
+from tests.reference import training
+from tests.unit.core import bare_rank
+from tfhybrid.core import engine, native
+from tfhybrid.errors import ConfigError, PeerDiedError, StoreError
+
+HOSTS = sorted(set(bare_rank.HOSTS))
+
+
+@pytest.fixture
+def ranks(shm_directory: Path) -> Iterator[list[Connection]]:
+    """All ranks of the job, each host with a folder of its own."""
+    context = multiprocessing.get_context("spawn")  # none of what this process has imported
+    connections: list[Connection] = []
+    processes = []
+    for rank, host in enumerate(bare_rank.HOSTS):
+        directory = shm_directory / str(host)
+        directory.mkdir(exist_ok=True)
+        ours, its = context.Pipe()
+        process = context.Process(target=bare_rank.run, args=(its, str(directory), rank))
+        process.start()
+        its.close()
+        processes.append(process)
+        connections.append(ours)
+        if rank % bare_rank.RANKS_PER_HOST == 0:  # a leader, before those that join its store
+            assert ours.recv() == "has opened the store"
+    yield connections
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+def test_three_hosts_of_four_ranks_do_three_updates_a_step(ranks: list[Connection]) -> None:
+    leaders = ranks[:: bare_rank.RANKS_PER_HOST]
+    for rank, connection in enumerate(ranks):
+        if rank % bare_rank.RANKS_PER_HOST:
+            assert connection.recv() == "has opened the store"
+    sent = [leader.recv() for leader in leaders]
+    while isinstance(sent[0][0], np.ndarray):
+        for host, leader in enumerate(leaders):
+            leader.send(np.concatenate([words[host if len(words) > 1 else 0] for words in sent]))
+        sent = [leader.recv() for leader in leaders]
+    tables = _reference()
+    keys = [np.array([*table.rows, 10**12]) for table in tables.values()]
+    others = [connection for connection in ranks if connection not in leaders]
+    assert [*sent, *(connection.recv() for connection in others)] == [[]] * len(ranks)
+    digests = set()
+    for connection in ranks:
+        connection.send(keys)
+    steps = 2 * bare_rank.STEPS_EACH_WAY
+    for connection in ranks:
+        rows, versions, digest = connection.recv()
+        # As many updates of each host's tables as there were steps: not one for each rank.
+        assert versions == [steps, steps]
+        for table, of_table, wanted in zip(tables.values(), keys, rows, strict=True):
+            np.testing.assert_allclose(wanted, table.lookup(of_table), rtol=2e-5, atol=1e-7)
+        digests.add(tuple(digest))
+    assert len(digests) == 1  # to the bit
+    for connection in ranks:
+        connection.send("end")
+
+
+def _reference() -> dict[str, training.Table]:
+    initializer = tfhybrid.initializers.RandomUniform(-0.05, 0.05)
+    tables = {
+        name: training.Table(
+            name,
+            tfhybrid.TableConfig(dim, initializer=initializer),
+            training.Adagrad(bare_rank.LEARNING_RATE),
+        )
+        for name, dim in bare_rank.TABLES.items()
+    }
+    for step in range(2 * bare_rank.STEPS_EACH_WAY):
+        batches = [bare_rank.batch(step, rank) for rank in range(len(bare_rank.HOSTS))]
+        samples = [len(keys[0]) for keys, _ in batches]
+        for number, table in enumerate(tables.values()):
+            of_ranks = [
+                training.sum_by_key(keys[number], gradients[number]) for keys, gradients in batches
+            ]
+            table.update(training.reduce(of_ranks, samples, "frequency"))
+    return tables
+
+
+@contextlib.contextmanager
+def _store(directory: Path) -> Iterator[None]:
+    native.close_store()
+    native.open_store(str(directory), "alone", 0, "rank 0", 7)
+    try:
+        bare_rank.open_tables(is_leader=True)
+        yield
+    finally:
+        native.close_store()
+
+
+def test_bad_input_is_named_and_changes_nothing(shm_directory: Path) -> None:
+    with pytest.raises(StoreError, match=r"init\(\) has not been called"):
+        native.close_store()
+        engine.Update("alone", bare_rank.TABLES, [0], 0)
+    with _store(shm_directory):
+        with pytest.raises(StoreError, match="No table named 'shop'"):
+            engine.Update("alone", {"shop": 3}, [0], 0)
+        with pytest.raises(ConfigError, match="exchange is 'leaders'.*Received: 'gossip'"):
+            engine.Update("alone", bare_rank.TABLES, [0], 0, exchange="gossip")
+        with pytest.raises(ConfigError, match="wire_dtype is 'float32'.*Received: 'int8'"):
+            engine.Update("alone", bare_rank.TABLES, [0], 0, wire_dtype="int8")
+        with pytest.raises(ConfigError, match="this rank's too. Received: 2 entries"):
+            engine.Update("alone", bare_rank.TABLES, [0, 1], 2)
+        update = engine.Update("alone", bare_rank.TABLES, [0], 0)
+        with pytest.raises(ConfigError, match="other settings"):
+            engine.Update("alone", bare_rank.TABLES, [0], 0, reduction="mean")
+        keys, gradients = bare_rank.batch(0, 0)
+        with pytest.raises(ConfigError, match=r"Gradients are \[\(40, 3\), \(40, 16\)\]"):
+            update.post(keys, gradients[::-1], [0.1, 0.1], samples=40)
+        with pytest.raises(ConfigError, match=r"2 tables. Received: \[0.1\]"):
+            update.post(keys, gradients, [0.1], samples=40)
+        with pytest.raises(StoreError, match="The leader of a host exchanges"):
+            update.merge()
+        assert engine.read(bare_rank.TABLES, keys)[1] == [0, 0]
+
+
+def test_a_failure_is_posted_in_place_of_gradients(shm_directory: Path) -> None:
+    with _store(shm_directory):
+        update = engine.Update("alone", bare_rank.TABLES, [0], 0)
+        keys, gradients = bare_rank.batch(0, 0)
+        update.post(keys, gradients, [0.1, 0.1], samples=40)
+        update.post(keys, gradients, [0.1, 0.1], samples=40, skip=True)
+        engine.wait("user")
+        before, versions = engine.read(bare_rank.TABLES, keys)
+        assert versions == [2, 2]
+        update.post(keys, gradients, [0.1, 0.1], samples=0, failure="the disk is gone")
+        with pytest.raises(StoreError, match="the disk is gone"):
+            engine.wait("item")
+        after, versions = engine.read(bare_rank.TABLES, keys)
+        assert versions == [2, 2]
+        assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+
+
+def test_a_version_that_does_not_come_is_waited_for_up_to_the_limit(shm_directory: Path) -> None:
+    with _store(shm_directory), pytest.raises(PeerDiedError, match="within 20 ms"):
+        engine.read({"item": 3}, [np.array([1])], min_versions=[1], timeout_seconds=0.02)
+
+
+def test_what_it_imports_has_no_tensorflow() -> None:
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys, tfhybrid.core.engine\n"
+            "assert not {'tensorflow', 'horovod', 'keras'} & set(sys.modules)",
+        ],
+        check=True,
+    )
