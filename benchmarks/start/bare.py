@@ -1,0 +1,30 @@
+"""Opens a store and a table, trains a step and reads it, by ctypes alone."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import numpy as np
+
+from tfhybrid.core import engine, native
+
+KEYS = np.arange(1000)
+DIM = 16
+
+
+def main(directory: str) -> None:
+    """Ends once the updated rows are read."""
+    native.open_store(directory, "start", 0, "rank 0", 7)
+    table = native.TableConfigStruct(b"item", DIM, 2, -0.05, 0.05, 0, native.RowPolicyStruct())
+    native.call("table_open", ctypes.byref(table), ctypes.c_int(0))
+    sgd = native.OptimizerConfigStruct(kind=native.OptimizerKind.SGD)
+    native.call("table_set_optimizer", b"item", ctypes.byref(sgd))
+    update = engine.Update("sgd", {"item": DIM}, [0], 0)
+    update.post([KEYS], [np.ones((len(KEYS), DIM))], [0.1], samples=len(KEYS))
+    engine.read({"item": DIM}, [KEYS], min_versions=[1])
+    native.close_store()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
