@@ -35,7 +35,7 @@ def run(test: Connection, directory: str, rank: int) -> None:
     host, local_rank = divmod(rank, RANKS_PER_HOST)
     native.open_store(directory, "bare", local_rank, f"rank {rank}", _TOKEN)
     test.send("has opened the store")
-    open_tables(is_leader=local_rank == 0)
+    open_tables(TABLES, is_leader=local_rank == 0)
     step = 0
     for exchange in ("leaders", "owner"):
         update = engine.Update(exchange, TABLES, HOSTS, host, exchange=exchange)
@@ -56,9 +56,9 @@ def run(test: Connection, directory: str, rank: int) -> None:
     native.close_store()
 
 
-def open_tables(*, is_leader: bool) -> None:
-    """Opens both in the store of this process."""
-    for name, dim in TABLES.items():
+def open_tables(tables: dict[str, int], *, is_leader: bool) -> None:
+    """Opens tables, by name and dim, in the store of this process."""
+    for name, dim in tables.items():
         config = native.TableConfigStruct(
             name.encode(), dim, 2, -0.05, 0.05, 0, native.RowPolicyStruct()
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 import tfhybrid
 from tests.reference import training
 from tests.unit.core import bare_rank
-from tfhybrid.core import engine, native
+from tfhybrid.core import engine
 from tfhybrid.errors import ConfigError, PeerDiedError, StoreError
 
 HOSTS = sorted(set(bare_rank.HOSTS))
@@ -96,63 +95,63 @@ def _reference() -> dict[str, training.Table]:
     return tables
 
 
-@contextlib.contextmanager
-def _store(directory: Path) -> Iterator[None]:
-    native.close_store()
-    native.open_store(str(directory), "alone", 0, "rank 0", 7)
-    try:
-        bare_rank.open_tables(is_leader=True)
-        yield
-    finally:
-        native.close_store()
+@pytest.fixture
+def tables(request: pytest.FixtureRequest) -> dict[str, int]:
+    """Two tables of the test's own, open in the store of this process's job of one rank."""
+    tables = {f"{request.node.name}_{name}": dim for name, dim in bare_rank.TABLES.items()}
+    bare_rank.open_tables(tables, is_leader=True)
+    return tables
 
 
-def test_bad_input_is_named_and_changes_nothing(shm_directory: Path) -> None:
-    with pytest.raises(StoreError, match=r"init\(\) has not been called"):
-        native.close_store()
-        engine.Update("alone", bare_rank.TABLES, [0], 0)
-    with _store(shm_directory):
-        with pytest.raises(StoreError, match="No table named 'shop'"):
-            engine.Update("alone", {"shop": 3}, [0], 0)
-        with pytest.raises(ConfigError, match="exchange is 'leaders'.*Received: 'gossip'"):
-            engine.Update("alone", bare_rank.TABLES, [0], 0, exchange="gossip")
-        with pytest.raises(ConfigError, match="wire_dtype is 'float32'.*Received: 'int8'"):
-            engine.Update("alone", bare_rank.TABLES, [0], 0, wire_dtype="int8")
-        with pytest.raises(ConfigError, match="this rank's too. Received: 2 entries"):
-            engine.Update("alone", bare_rank.TABLES, [0, 1], 2)
-        update = engine.Update("alone", bare_rank.TABLES, [0], 0)
-        with pytest.raises(ConfigError, match="other settings"):
-            engine.Update("alone", bare_rank.TABLES, [0], 0, reduction="mean")
-        keys, gradients = bare_rank.batch(0, 0)
-        with pytest.raises(ConfigError, match=r"Gradients are \[\(40, 3\), \(40, 16\)\]"):
-            update.post(keys, gradients[::-1], [0.1, 0.1], samples=40)
-        with pytest.raises(ConfigError, match=r"2 tables. Received: \[0.1\]"):
-            update.post(keys, gradients, [0.1], samples=40)
-        with pytest.raises(StoreError, match="The leader of a host exchanges"):
-            update.merge()
-        assert engine.read(bare_rank.TABLES, keys)[1] == [0, 0]
+def test_bad_input_is_named_and_changes_nothing(tables: dict[str, int]) -> None:
+    with pytest.raises(StoreError, match="No table named 'shop'"):
+        engine.Update("bad", {"shop": 3}, [0], 0)
+    with pytest.raises(ConfigError, match="one table or more"):
+        engine.Update("bad", {}, [0], 0)
+    with pytest.raises(ConfigError, match="exchange is 'leaders'.*Received: 'gossip'"):
+        engine.Update("bad", tables, [0], 0, exchange="gossip")
+    with pytest.raises(ConfigError, match="here. Received: 'all_ranks'"):
+        engine.Update("bad", tables, [0], 0, exchange="all_ranks")
+    with pytest.raises(ConfigError, match="wire_dtype is 'float32'.*Received: 'int8'"):
+        engine.Update("bad", tables, [0], 0, wire_dtype="int8")
+    with pytest.raises(ConfigError, match="this rank's too. Received: 2 entries"):
+        engine.Update("bad", tables, [0, 1], 2)
+    update = engine.Update("bad", tables, [0], 0)
+    with pytest.raises(ConfigError, match="other settings"):
+        engine.Update("bad", tables, [0], 0, reduction="mean")
+    keys, gradients = bare_rank.batch(0, 0)
+    with pytest.raises(ConfigError, match=r"Gradients are \[\(40, 3\), \(40, 16\)\]"):
+        update.post(keys, gradients[::-1], [0.1, 0.1], samples=40)
+    with pytest.raises(ConfigError, match=r"2 tables. Received: \[0.1\]"):
+        update.post(keys, gradients, [0.1], samples=40)
+    with pytest.raises(StoreError, match="The leader of a host exchanges"):
+        update.merge()
+    assert engine.read(tables, keys)[1] == [0, 0]
 
 
-def test_a_failure_is_posted_in_place_of_gradients(shm_directory: Path) -> None:
-    with _store(shm_directory):
-        update = engine.Update("alone", bare_rank.TABLES, [0], 0)
-        keys, gradients = bare_rank.batch(0, 0)
-        update.post(keys, gradients, [0.1, 0.1], samples=40)
-        update.post(keys, gradients, [0.1, 0.1], samples=40, skip=True)
-        engine.wait("user")
-        before, versions = engine.read(bare_rank.TABLES, keys)
-        assert versions == [2, 2]
-        update.post(keys, gradients, [0.1, 0.1], samples=0, failure="the disk is gone")
-        with pytest.raises(StoreError, match="the disk is gone"):
-            engine.wait("item")
-        after, versions = engine.read(bare_rank.TABLES, keys)
-        assert versions == [2, 2]
-        assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
+def test_a_failure_is_posted_in_place_of_gradients(tables: dict[str, int]) -> None:
+    item, user = tables
+    update = engine.Update("failing", tables, [0], 0)
+    keys, gradients = bare_rank.batch(0, 0)
+    update.post(keys, gradients, [0.1, 0.1], samples=40)
+    update.post(keys, gradients, [0.1, 0.1], samples=40, skip=True)
+    engine.wait(user)
+    before, versions = engine.read(tables, keys)
+    assert versions == [2, 2]
+    update.post(keys, gradients, [0.1, 0.1], samples=0, failure="the disk is gone")
+    with pytest.raises(StoreError, match="the disk is gone"):
+        engine.wait(item)
+    after, versions = engine.read(tables, keys)
+    assert versions == [2, 2]
+    assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
 
 
-def test_a_version_that_does_not_come_is_waited_for_up_to_the_limit(shm_directory: Path) -> None:
-    with _store(shm_directory), pytest.raises(PeerDiedError, match="within 20 ms"):
-        engine.read({"item": 3}, [np.array([1])], min_versions=[1], timeout_seconds=0.02)
+def test_a_version_that_does_not_come_is_waited_for_up_to_the_limit(
+    tables: dict[str, int],
+) -> None:
+    keys, _ = bare_rank.batch(0, 0)
+    with pytest.raises(PeerDiedError, match="within 20 ms"):
+        engine.read(tables, keys, min_versions=[1, 0], timeout_seconds=0.02)
 
 
 def test_what_it_imports_has_no_tensorflow() -> None:
