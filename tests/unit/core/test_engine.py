@@ -98,7 +98,7 @@ def _reference() -> dict[str, training.Table]:
 @pytest.fixture
 def tables(request: pytest.FixtureRequest) -> dict[str, int]:
     """Two tables of the test's own, open in the store of this process's job of one rank."""
-    tables = {f"{request.node.name}_{name}": dim for name, dim in bare_rank.TABLES.items()}
+    tables = {f"{request.node.name[:30]}_{name}": dim for name, dim in bare_rank.TABLES.items()}
     bare_rank.open_tables(tables, is_leader=True)
     return tables
 
@@ -108,13 +108,13 @@ def test_bad_input_is_named_and_changes_nothing(tables: dict[str, int]) -> None:
         engine.Update("bad", {"shop": 3}, [0], 0)
     with pytest.raises(ConfigError, match="one table or more"):
         engine.Update("bad", {}, [0], 0)
-    with pytest.raises(ConfigError, match="exchange is 'leaders'.*Received: 'gossip'"):
+    with pytest.raises(ConfigError, match=r"exchange is 'leaders'.*Received: 'gossip'"):
         engine.Update("bad", tables, [0], 0, exchange="gossip")
-    with pytest.raises(ConfigError, match="here. Received: 'all_ranks'"):
+    with pytest.raises(ConfigError, match=r"here. Received: 'all_ranks'"):
         engine.Update("bad", tables, [0], 0, exchange="all_ranks")
-    with pytest.raises(ConfigError, match="wire_dtype is 'float32'.*Received: 'int8'"):
+    with pytest.raises(ConfigError, match=r"wire_dtype is 'float32'.*Received: 'int8'"):
         engine.Update("bad", tables, [0], 0, wire_dtype="int8")
-    with pytest.raises(ConfigError, match="this rank's too. Received: 2 entries"):
+    with pytest.raises(ConfigError, match=r"this rank's too. Received: 2 entries"):
         engine.Update("bad", tables, [0, 1], 2)
     update = engine.Update("bad", tables, [0], 0)
     with pytest.raises(ConfigError, match="other settings"):
