@@ -83,7 +83,7 @@ TEST_F(CApiTest, WithoutAStoreEveryCallSaysThatInitIsMissing) {
 
 TEST_F(CApiTest, RowsGoInAndComeOut) {
   OpenWithTable();
-  EXPECT_STREQ("", reclaimed_);
+  EXPECT_EQ("", reclaimed_);
   ExpectCode(StatusCode::kOk, tfhybrid_table_set_optimizer("item", &kAdagrad));
   const float states[4] = {5, 6, 7, 8};
   ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, states, nullptr));
@@ -332,7 +332,7 @@ TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {
   OpenWithTable();
   tfhybrid_store_close(0);
   OpenWithTable();
-  EXPECT_STREQ("", reclaimed_);
+  EXPECT_EQ("", reclaimed_);
 }
 
 TEST_F(CApiTest, PureFunctionsNeedNoStore) {
