@@ -35,6 +35,7 @@ def run(test: Connection, directory: str, rank: int) -> None:
     host, local_rank = divmod(rank, RANKS_PER_HOST)
     native.open_store(directory, "bare", local_rank, f"rank {rank}", _TOKEN)
     test.send("has opened the store")
+    test.recv()  # once all have: one that a leader does not find is dead to it
     open_tables(TABLES, is_leader=local_rank == 0)
     step = 0
     for exchange in ("leaders", "owner"):
