@@ -165,7 +165,7 @@ class Update:
             ctypes.c_int64(self._messages),
             ctypes.byref(count),
         )
-        return np.split(self._merged(sum(sizes)), np.cumsum(sizes)[:-1])
+        return np.split(self._merged(sum(sizes)), np.cumsum(list(sizes))[:-1])
 
     def merge_owned(self, shares: np.ndarray) -> np.ndarray:
         """Merges what the leaders sent to this one; with `exchange="owner"`.
