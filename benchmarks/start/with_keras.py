@@ -17,7 +17,7 @@ def main(directory: str) -> None:
     """Ends once the updated rows are read."""
     os.environ["TFHYBRID_SHM_DIR"] = directory
     tfhybrid.init("start")
-    layer = tfhybrid.layers.Embedding("item", 16)
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(16), name="item")
     item = keras.Input((), dtype="int64")
     model = keras.Model(item, keras.layers.Dense(1)(layer(item)))
     model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
