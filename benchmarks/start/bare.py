@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 
 import numpy as np
 
 from tfhybrid.core import engine, native
+from tfhybrid.initializers import Uniform
 
 KEYS = np.arange(1000)
 DIM = 16
@@ -16,10 +16,8 @@ DIM = 16
 def main(directory: str) -> None:
     """Ends once the updated rows are read."""
     native.open_store(directory, "start", 0, "rank 0", 7)
-    table = native.TableConfigStruct(b"item", DIM, 2, -0.05, 0.05, 0, native.RowPolicyStruct())
-    native.call("table_open", ctypes.byref(table), ctypes.c_int(0))
-    sgd = native.OptimizerConfigStruct(kind=native.OptimizerKind.SGD)
-    native.call("table_set_optimizer", b"item", ctypes.byref(sgd))
+    engine.open_table("item", DIM, Uniform().native)
+    engine.set_optimizer("item", kind=native.OptimizerKind.SGD)
     update = engine.Update("sgd", {"item": DIM}, [0], 0)
     update.post([KEYS], [np.ones((len(KEYS), DIM))], [0.1], samples=len(KEYS))
     engine.read({"item": DIM}, [KEYS], min_versions=[1])

@@ -45,15 +45,12 @@ int WithUpdate(int64_t number, const Body& body) {
 template <typename Body>
 int WithExchange(int64_t number, const Body& body) {
   return WithUpdate(number, [&](const UpdateInUse& in_use) -> Status {
-    HostExchange* const exchange = in_use.engine->ExchangeOf(*in_use.update);
-    if (exchange == nullptr) {
-      return Status::Error(StatusCode::kFailedPrecondition,
-                           "The leader of a host exchanges gradients with others, nobody else");
-    }
-    std::packaged_task<Status()> work([&] { return body(in_use, exchange); });
-    std::future<Status> done = work.get_future();
-    if (in_use.engine->Submit([&] { work(); })) return done.get();
-    return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+    std::packaged_task<Status(HostExchange*)> run(
+        [&](HostExchange* exchange) { return body(in_use, exchange); });
+    std::future<Status> done = run.get_future();
+    TFHYBRID_RETURN_IF_ERROR(in_use.engine->SubmitExchange(
+        *in_use.update, [&run](HostExchange* exchange) { run(exchange); }));
+    return done.get();
   });
 }
 
@@ -122,9 +119,7 @@ int tfhybrid_update_post(int64_t update, const tfhybrid_contribution* contributi
 
 int tfhybrid_update_merge(int64_t update, int64_t* words, int64_t room, int64_t* size) {
   return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange* exchange) {
-    std::vector<tfhybrid::TableWriter*> writers;
-    for (const auto& table : in_use.tables) writers.push_back(table->writer.get());
-    exchange->Merge(writers, in_use.engine->threads());
+    in_use.engine->Merge(in_use.tables, exchange);
     tfhybrid::CopyOut(exchange->Splits(), words, room, size);
     return Status::Ok();
   });
@@ -154,9 +149,9 @@ int tfhybrid_update_merged(int64_t update, int64_t* words, int64_t room, int64_t
 
 int tfhybrid_update_stage(int64_t update, const int64_t* messages, int64_t words, int* vote,
                           char* complaint, int64_t room, int64_t* size) {
-  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange*) {
+  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange* exchange) {
     const HostExchange::Staged staged =
-        in_use.engine->Stage(in_use.tables, *in_use.update, {messages, words});
+        in_use.engine->Stage(in_use.tables, exchange, {messages, words});
     *vote = staged.vote ? 1 : 0;
     tfhybrid::CopyOut(staged.complaint, complaint, room, size);
     return Status::Ok();
@@ -165,7 +160,7 @@ int tfhybrid_update_stage(int64_t update, const int64_t* messages, int64_t words
 
 int tfhybrid_update_commit(int64_t update, const char* complaint, const float* learning_rates,
                            double dense_squares) {
-  return tfhybrid::WithUpdate(update, [&](const UpdateInUse& in_use) {
+  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange*) {
     in_use.engine->Commit(in_use.tables, in_use.update,
                           in_use.Numbers(learning_rates, dense_squares), complaint);
     return Status::Ok();

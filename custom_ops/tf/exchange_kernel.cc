@@ -18,17 +18,11 @@ Status ExchangeKernel::Start(tensorflow::OpKernelContext* context, const DoneCal
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, tables_.Get(update_.settings.schema.dims));
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> update,
                             update_.OpenIn(in_use.engine));
-  if (in_use.engine->ExchangeOf(*update) == nullptr) {
-    return Status::Error(StatusCode::kFailedPrecondition,
-                         "The leader of a host exchanges gradients with others, nobody else");
-  }
-  const bool submitted = in_use.engine->Submit([=] {
-    const Status ran = Run(context, in_use, update);
+  return in_use.engine->SubmitExchange(*update, [=](HostExchange* exchange) {
+    const Status ran = Run(context, in_use, update, exchange);
     OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(ran), done);
     done();
   });
-  if (submitted) return Status::Ok();
-  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
 }
 
 }  // namespace tfhybrid

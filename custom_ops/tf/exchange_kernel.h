@@ -23,7 +23,7 @@ class ExchangeKernel : public tensorflow::AsyncOpKernel {
 
  protected:
   virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use,
-                     const std::shared_ptr<HostUpdate>& update) = 0;
+                     const std::shared_ptr<HostUpdate>& update, HostExchange* exchange) = 0;
 
  private:
   // Either leaves the op to the applying thread, or returns what is wrong.

@@ -95,12 +95,8 @@ class MergeHostOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& update) override {
-    HostExchange* const exchange = in_use.engine->ExchangeOf(*update);
-    // Not held while other processes are waited for; they are only asked for their room.
-    std::vector<TableWriter*> writers;
-    for (const auto& table : in_use.tables) writers.push_back(table->writer.get());
-    exchange->Merge(writers, in_use.engine->threads());
+             const std::shared_ptr<HostUpdate>& /*update*/, HostExchange* exchange) override {
+    in_use.engine->Merge(in_use.tables, exchange);
     const std::vector<int64_t> splits = exchange->Splits();
     int64_t total = 0;
     Tensor* sizes = nullptr;
@@ -123,10 +119,9 @@ class MergeOwnedOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& update) override {
+             const std::shared_ptr<HostUpdate>& /*update*/, HostExchange* exchange) override {
     const Tensor* shares = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("shares", &shares)));
-    HostExchange* const exchange = in_use.engine->ExchangeOf(*update);
     exchange->MergeOwned(KeysOf(*shares), in_use.engine->threads());
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
                               AllocateWords(context, 0, exchange->Splits().front()));
@@ -141,11 +136,11 @@ class StageUpdateOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& update) override {
+             const std::shared_ptr<HostUpdate>& /*update*/, HostExchange* exchange) override {
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
     const HostExchange::Staged staged =
-        in_use.engine->Stage(in_use.tables, *update, KeysOf(*messages));
+        in_use.engine->Stage(in_use.tables, exchange, KeysOf(*messages));
     const auto bytes = static_cast<int64_t>(staged.complaint.size());
     Tensor *vote = nullptr, *complaint = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &vote)));
@@ -164,7 +159,7 @@ class CommitUpdateOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& update) override {
+             const std::shared_ptr<HostUpdate>& update, HostExchange* /*exchange*/) override {
     const Tensor* complaints = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, in_use.tables.size()));

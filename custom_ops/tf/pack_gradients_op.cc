@@ -1,12 +1,9 @@
 // TfhybridPackGradients: what this rank says about a step, as one tensor for an allgather.
-#include <algorithm>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/engine/current_engine.h"
-#include "core/update/gradient_packer.h"
 #include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -5,8 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/update/gradient_packer.h"
-#include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
@@ -62,7 +60,6 @@ class PostGradientsOp : public UpdateKernel {
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
     const OpenTables& tables = in_use.tables;
-    const PhaseTimer timer(Phase::kPost);
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const Contribution contribution, ReadContribution(context));
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,

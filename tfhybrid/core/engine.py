@@ -14,6 +14,9 @@ import numpy as np
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 
+# How long a rank waits for its leader to make a table; the leader may be loading data first.
+_OPEN_TIMEOUT_MS = 120_000
+
 
 class UpdateConfigStruct(ctypes.Structure):
     """`tfhybrid_update_config`."""
@@ -247,6 +250,57 @@ class Update:
             )
         rates = (ctypes.c_float * len(learning_rates))(*learning_rates)
         return rates, ctypes.c_double(dense_squares)
+
+
+def open_table(
+    name: str,
+    dim: int,
+    initializer: tuple[int, float, float],
+    *,
+    seed: int = 0,
+    policy: dict[str, float] | None = None,
+) -> None:
+    """Opens a table in this process's store; the leader makes it, the others wait for that.
+
+    Args:
+        name: Of the table.
+        dim: Floats of an embedding.
+        initializer: `native` of one of `tfhybrid.initializers`.
+        seed: Of the job.
+        policy: Fields of `native.RowPolicyStruct`; by default no row is ever waited for or removed.
+
+    Raises:
+        TfhybridError: It is open with another configuration, or did not come in time.
+    """
+    config = native.TableConfigStruct(
+        name.encode(), dim, *initializer, seed, native.RowPolicyStruct(**(policy or {}))
+    )
+    native.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
+
+
+def set_optimizer(name: str, **settings: float) -> None:
+    """Gives a table its optimizer; the leader alone.
+
+    Args:
+        name: Of the table.
+        **settings: Fields of `native.OptimizerConfigStruct`; those that are left out are 0.
+
+    Raises:
+        TfhybridError: A setting cannot be, or this process does not lead.
+    """
+    native.call(
+        "table_set_optimizer", name.encode(), ctypes.byref(native.OptimizerConfigStruct(**settings))
+    )
+
+
+def digest(name: str) -> int:
+    """Returns a hash by which two hosts see whether a table's replicas are equal, bit for bit.
+
+    On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
+    """
+    value = ctypes.c_uint64()
+    native.call("table_digest", name.encode(), ctypes.byref(value))
+    return value.value
 
 
 def wait(table: str) -> None:

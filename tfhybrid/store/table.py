@@ -12,7 +12,7 @@ import numpy as np
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
-from tfhybrid.core import native
+from tfhybrid.core import engine, native
 from tfhybrid.errors import ConfigError
 from tfhybrid.job.job import current_job
 from tfhybrid.store.filling import fill
@@ -20,9 +20,6 @@ from tfhybrid.store.frozen_table import FrozenTable, TableFile
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
 from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms
-
-# How long a rank waits for the leader to create a table; the leader may be loading data first.
-_OPEN_TIMEOUT_MS = 120_000
 
 
 class Table:
@@ -72,11 +69,13 @@ class Table:
 
     def open(self) -> None:
         """Opens the table in the process's store; called once it is known which that is."""
-        kind, a, b = self.config.initializer.native
-        name, dim = self.name.encode(), self.config.dim
-        policy = native.RowPolicyStruct(**self.config.policy)
-        struct = native.TableConfigStruct(name, dim, kind, a, b, self._job.seed, policy)
-        native.call("table_open", ctypes.byref(struct), ctypes.c_int(_OPEN_TIMEOUT_MS))
+        engine.open_table(
+            self.name,
+            self.config.dim,
+            self.config.initializer.native,
+            seed=self._job.seed,
+            policy=self.config.policy,
+        )
         self._is_open = True
         if self.waiting is not None:
             self.waiting.open()
@@ -215,9 +214,7 @@ class Table:
 
         On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
         """
-        digest = ctypes.c_uint64()
-        self._call("table_digest", ctypes.byref(digest))
-        return digest.value
+        return engine.digest(self.name)
 
     def track_changes(self) -> None:
         """Notes from now on which rows change, for `freeze`; the leader alone, between two steps.
@@ -421,8 +418,7 @@ class Table:
         if self._job.is_leader:
             settings = native.optimizer_settings(self.optimizer)
             settings |= {name: int(settings[name]) for name in ("kind", "flags")}
-            struct = native.OptimizerConfigStruct(**settings)
-            self._call("table_set_optimizer", ctypes.byref(struct))
+            engine.set_optimizer(self.name, **settings)
 
     def _counters(self) -> native.TableStatsStruct:
         struct = native.TableStatsStruct()

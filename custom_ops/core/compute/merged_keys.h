@@ -23,6 +23,24 @@ namespace tfhybrid {
 // Keys that make a share of their own worth while.
 constexpr int64_t kUnitKeys = 16384;
 
+// Shares out keys[t] keys of each table t among units, which have `table`, `part` and `parts`.
+// Those that there are already keep their scratch.
+template <typename Unit>
+void PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
+  size_t used = 0;
+  for (size_t table = 0; table < keys.size(); ++table) {
+    const int64_t parts = 1 + keys[table] / kUnitKeys;
+    for (int64_t part = 0; part < parts; ++part, ++used) {
+      if (used == units->size()) units->emplace_back();
+      Unit& unit = (*units)[used];
+      unit.table = table;
+      unit.part = part;
+      unit.parts = parts;
+    }
+  }
+  units->resize(used);
+}
+
 // What one rank, or one host for all of its ranks, brings for a table. REQUIRES: its keys are
 // distinct.
 struct RankGradients {

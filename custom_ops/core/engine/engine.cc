@@ -7,6 +7,7 @@
 
 #include "core/engine/held_writers.h"
 #include "core/update/recovery.h"
+#include "core/util/phase_times.h"
 
 namespace tfhybrid {
 Engine::Engine(std::unique_ptr<Store> store)
@@ -125,6 +126,7 @@ Result<std::vector<uint64_t>> Engine::Read(const std::vector<TableRead>& reads,
 Status Engine::Post(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
                     const std::vector<KeyGradients>& batch, const Contribution& contribution,
                     StepNumbers numbers, const ParallelFor& parallel_for) {
+  const PhaseTimer timer(Phase::kPost);
   const Status posted = update->PostBatch(batch, contribution, parallel_for);
   for (const auto& table : tables) table->CountPost();
   // After a failure too: the leader, this one or another, tells it to all ranks.
@@ -146,10 +148,27 @@ void Engine::Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& 
   });
 }
 
-HostExchange::Staged Engine::Stage(const OpenTables& tables, const HostUpdate& update,
+Status Engine::SubmitExchange(const HostUpdate& update, std::function<void(HostExchange*)> work) {
+  HostExchange* const exchange = ExchangeOf(update);
+  if (exchange == nullptr) {
+    return Status::Error(StatusCode::kFailedPrecondition,
+                         "The leader of a host exchanges gradients with others, nobody else");
+  }
+  if (Submit([exchange, work = std::move(work)] { work(exchange); })) return Status::Ok();
+  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+}
+
+void Engine::Merge(const OpenTables& tables, HostExchange* exchange) const {
+  // Not held while other processes are waited for; they are only asked for their room.
+  std::vector<TableWriter*> writers;
+  for (const auto& table : tables) writers.push_back(table->writer.get());
+  exchange->Merge(writers, threads_);
+}
+
+HostExchange::Staged Engine::Stage(const OpenTables& tables, HostExchange* exchange,
                                    Span<const int64_t> messages) const {
   const HeldWriters writers(tables);
-  return ExchangeOf(update)->Stage(messages, writers.all(), threads_);
+  return exchange->Stage(messages, writers.all(), threads_);
 }
 
 void Engine::Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,

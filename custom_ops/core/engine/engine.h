@@ -66,8 +66,6 @@ class Engine {
   // later with the same settings only.
   Result<size_t> OpenUpdate(const std::string& name, const UpdateSettings& settings);
   Result<std::shared_ptr<HostUpdate>> Update(size_t number) const;
-  // How leaders exchange it; null where they do not, or where this process does not lead.
-  HostExchange* ExchangeOf(const HostUpdate& update) const;
 
   // Waits until the leader has applied `version` updates to the table; an error once it cannot.
   Status WaitForVersion(const OpenTable& table, uint64_t version) const;
@@ -93,10 +91,14 @@ class Engine {
   // reaches whoever waits for the tables' next version.
   void Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
              StepNumbers numbers, std::function<Result<std::vector<GradientMessage>>()> collect);
-  // The leader's, between hosts: plans what they say; then applies it on the applying thread, or
-  // tells all who wait why it will not come.
-  HostExchange::Staged Stage(const OpenTables& tables, const HostUpdate& update,
+  // The leader's, between hosts: runs `work` on the applying thread, after what that was given
+  // before; an error on any other rank, and where hosts do not exchange.
+  Status SubmitExchange(const HostUpdate& update, std::function<void(HostExchange*)> work);
+  // In such work: HostExchange::Merge() and Stage() for these tables.
+  void Merge(const OpenTables& tables, HostExchange* exchange) const;
+  HostExchange::Staged Stage(const OpenTables& tables, HostExchange* exchange,
                              Span<const int64_t> messages) const;
+  // Applies what was staged, on the applying thread, or tells all who wait why it will not come.
   void Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
               StepNumbers numbers, std::string complaint);
   // Runs `work` on the applying thread; false after Close().
@@ -104,6 +106,8 @@ class Engine {
 
  private:
   explicit Engine(std::unique_ptr<Store> store);
+  // How leaders exchange an update; null where they do not, or where this process does not lead.
+  HostExchange* ExchangeOf(const HostUpdate& update) const;
 
   const std::shared_ptr<Store> store_;
   const pid_t process_;

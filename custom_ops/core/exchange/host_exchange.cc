@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "core/util/phase_times.h"
 
@@ -28,16 +29,9 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   table_room_.clear();
   for (const TableWriter* table : tables) table_room_.push_back(table->Room());
   failure_.clear();
-  samples_ = 0;
-  skip_ = false;
-  event_time_ = kNoTime;
   shares_ = update_->settings().exchange == Exchange::kOwner ? hosts_ : 1;
   if (messages.ok()) {
-    for (const GradientMessage& message : messages.value()) {
-      samples_ += message.header.samples;
-      skip_ = skip_ || message.header.skip != 0;
-      event_time_ = std::max(event_time_, message.header.event_time);
-    }
+    joint_ = JointOf(messages.value());
     const std::vector<int64_t> one_host(messages.value().size(), host_);
     merger_.Merge(update_->settings().schema, messages.value(), one_host, shares_, parallel_for);
   } else {
@@ -63,16 +57,9 @@ Status HostExchange::TryMerge(Span<const int64_t> words, const ParallelFor& para
     Widen(schema, shares, widened_);
     TFHYBRID_ASSIGN_OR_RETURN(shares, ParseMessages(schema, widened_, hosts_));
   }
-  samples_ = 0;
-  skip_ = false;
-  event_time_ = kNoTime;
-  std::vector<int64_t> hosts;
-  for (const GradientMessage& share : shares) {
-    samples_ += share.header.samples;
-    skip_ = skip_ || share.header.skip != 0;
-    event_time_ = std::max(event_time_, share.header.event_time);
-    hosts.push_back(static_cast<int64_t>(hosts.size()));
-  }
+  joint_ = JointOf(shares);
+  std::vector<int64_t> hosts(shares.size());
+  std::iota(hosts.begin(), hosts.end(), 0);
   merger_.Merge(schema, shares, hosts, shares_, parallel_for);
   return Status::Ok();
 }
@@ -105,9 +92,8 @@ void HostExchange::Fill(Span<int64_t> words, const ParallelFor& parallel_for) co
 
 void HostExchange::WriteHeader(const MessageBuilder& message, int64_t owner) const {
   MessageHeader* header = message.header();
-  header->samples = owner == 0 ? samples_ : 0;  // each sample once
-  header->skip = skip_;
-  header->event_time = event_time_;
+  joint_.Write(message);
+  if (owner != 0) header->samples = 0;  // each sample once
   header->room = mailbox_room_;
   for (size_t t = 0; t < table_room_.size(); ++t) {
     *message.room(static_cast<int64_t>(t)) = table_room_[t];

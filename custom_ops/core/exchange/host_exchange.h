@@ -74,9 +74,7 @@ class HostExchange {
   MessageMerger merger_;
   int64_t shares_ = 1;            // messages that it is
   std::vector<int64_t> widened_;  // what an owner merges, where it came as bfloat16
-  int64_t samples_ = 0;
-  bool skip_ = false;
-  int64_t event_time_ = kNoTime;
+  Contribution joint_;
   std::vector<int64_t> failure_;  // a message, instead of what was merged
   // Of this host, when it merged.
   int64_t mailbox_room_ = 0;

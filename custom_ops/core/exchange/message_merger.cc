@@ -1,6 +1,7 @@
 #include "core/exchange/message_merger.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/compute/bfloat16.h"
 #include "core/placement/key_owner.h"
@@ -38,21 +39,12 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
 
 void MessageMerger::Plan(const MessageSchema& schema,
                          const std::vector<GradientMessage>& messages) {
-  size_t used = 0;
-  keys_ = 0;
-  for (size_t table = 0; table < schema.tables.size(); ++table) {
-    int64_t keys = 0;
-    for (const GradientMessage& message : messages) keys += message.keys[table].size();
-    const int64_t parts = 1 + keys / kUnitKeys;
-    for (int64_t part = 0; part < parts; ++part, ++used) {
-      if (used == units_.size()) units_.emplace_back();
-      units_[used].table = table;
-      units_[used].part = part;
-      units_[used].parts = parts;
-    }
-    keys_ += keys;
+  std::vector<int64_t> keys(schema.tables.size(), 0);
+  for (const GradientMessage& message : messages) {
+    for (size_t table = 0; table < keys.size(); ++table) keys[table] += message.keys[table].size();
   }
-  units_.resize(used);
+  keys_ = std::accumulate(keys.begin(), keys.end(), int64_t{0});
+  PlanUnits(keys, &units_);
 }
 
 void MessageMerger::ShareOut(Unit* unit, int64_t owners) {

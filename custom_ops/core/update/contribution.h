@@ -1,9 +1,11 @@
-// Contribution: what a rank's message says beside its gradients.
+// Contribution: what a message says beside its gradients.
 #ifndef TFHYBRID_CORE_UPDATE_CONTRIBUTION_H_
 #define TFHYBRID_CORE_UPDATE_CONTRIBUTION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/compute/row_policy.h"
 #include "core/update/gradient_message.h"
@@ -29,6 +31,17 @@ struct Contribution {
     return settings.reduction == Reduction::kMean ? static_cast<float>(samples) : 1.0f;
   }
 };
+
+// What messages say together; none of them is a failure.
+inline Contribution JointOf(const std::vector<GradientMessage>& messages) {
+  Contribution joint;
+  for (const GradientMessage& message : messages) {
+    joint.samples += message.header.samples;
+    joint.skip = joint.skip || message.header.skip != 0;
+    joint.event_time = std::max(joint.event_time, message.header.event_time);
+  }
+  return joint;
+}
 
 }  // namespace tfhybrid
 

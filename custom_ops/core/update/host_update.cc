@@ -73,6 +73,12 @@ std::vector<std::vector<KeyGradients>> HostUpdate::WithKept(
   return tables;
 }
 
+void HostUpdate::FillNumbered(const Contribution& contribution, const MessageBuilder& message,
+                              const ParallelFor& parallel_for) const {
+  contribution.Write(message);
+  packer_.Fill(settings_.schema, message, contribution.Factor(settings_), parallel_for);
+}
+
 Status HostUpdate::Pack(const std::vector<KeyGradients>& batch, const Contribution& contribution,
                         const std::function<Result<Span<int64_t>>(int64_t words)>& allocate,
                         const ParallelFor& parallel_for) {
@@ -87,9 +93,7 @@ Status HostUpdate::Pack(const std::vector<KeyGradients>& batch, const Contributi
   const std::lock_guard<std::mutex> guard(posting_);
   const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
   TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, allocate(MessageWords(schema, counts)));
-  const MessageBuilder message(schema, counts, words);
-  contribution.Write(message);
-  packer_.Fill(schema, message, contribution.Factor(settings_), parallel_for);
+  FillNumbered(contribution, MessageBuilder(schema, counts, words), parallel_for);
   kept_.clear();
   return Status::Ok();
 }
@@ -101,8 +105,7 @@ Status HostUpdate::PostBatch(const std::vector<KeyGradients>& batch,
   if (contribution.failure.empty()) {
     const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
     posted = Post(counts, [&](const MessageBuilder& message) {
-      contribution.Write(message);
-      packer_.Fill(settings_.schema, message, contribution.Factor(settings_), parallel_for);
+      FillNumbered(contribution, message, parallel_for);
     });
   } else {
     PostFailure(contribution.failure);

@@ -89,6 +89,9 @@ class HostUpdate {
   Status CheckRank(int local_rank) const;
   // Kept micro-batches and then `batch`, by table, as packer_ wants them.
   std::vector<std::vector<KeyGradients>> WithKept(const std::vector<KeyGradients>& batch) const;
+  // Writes what packer_ has numbered.
+  void FillNumbered(const Contribution& contribution, const MessageBuilder& message,
+                    const ParallelFor& parallel_for) const;
 
   const std::weak_ptr<Store> store_;
   const std::string directory_;

@@ -1,6 +1,7 @@
 #include "core/update/table_update.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/util/fault_point.h"
 #include "core/util/phase_times.h"
@@ -54,7 +55,7 @@ float TableUpdate::Scale(uint32_t count) const {
     case Reduction::kFrequency:
       return 1.0f / static_cast<float>(count);
     case Reduction::kMean:
-      return 1.0f / static_cast<float>(samples_);
+      return 1.0f / static_cast<float>(joint_.samples);
     case Reduction::kSum:
       return 1.0f;
   }
@@ -78,14 +79,11 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
     return Status::Error(StatusCode::kFailedPrecondition, "Table '", table->name(),
                          "' has no optimizer: was the DistributedOptimizer built for it?");
   }
-  int64_t event_time = kNoTime;
-  for (const GradientMessage& message : messages) {
-    event_time = std::max(event_time, message.header.event_time);
-  }
+  joint_ = JointOf(messages);
   starts_.clear();
   for (const TableWriter* table : tables) {
     starts_.push_back(
-        {table->rows(), {table->version() + 1, std::max(table->event_time(), event_time)}});
+        {table->rows(), {table->version() + 1, std::max(table->event_time(), joint_.event_time)}});
   }
   Plan(messages, tables, parallel_for);
   return Reserve(tables);
@@ -148,6 +146,7 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
 Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
                            const std::vector<TableWriter*>& tables,
                            const ParallelFor& parallel_for) {
+  joint_ = JointOf(messages);
   starts_.clear();
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
@@ -163,34 +162,19 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
 void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
                        const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   std::vector<std::vector<RankGradients>> ranks(tables.size());
-  skip_ = false;
-  samples_ = 0;
-  for (const GradientMessage& message : messages) {
-    skip_ = skip_ || message.header.skip != 0;
-    samples_ += message.header.samples;
-  }
-  size_t used = 0;
-  int64_t total = 0;
+  std::vector<int64_t> keys(tables.size(), 0);
   for (size_t table = 0; table < tables.size(); ++table) {
-    int64_t keys = 0;
     for (size_t rank = 0; rank < messages.size(); ++rank) {
       const GradientMessage& message = messages[rank];
-      ranks[table].push_back({skip_ ? Span<const int64_t>() : message.keys[table],
+      ranks[table].push_back({joint_.skip ? Span<const int64_t>() : message.keys[table],
                               message.gradients[table], journal_.settings().hosts[rank],
                               message.ranks[table]});
-      keys += ranks[table].back().keys.size();
+      keys[table] += ranks[table].back().keys.size();
     }
-    const int64_t parts = 1 + keys / kUnitKeys;
-    for (int64_t part = 0; part < parts; ++part, ++used) {
-      if (used == units_.size()) units_.emplace_back();
-      units_[used].table = table;
-      units_[used].part = part;
-      units_[used].parts = parts;
-    }
-    total += keys;
   }
-  units_.resize(used);
-  const auto count = static_cast<int64_t>(used);
+  PlanUnits(keys, &units_);
+  const int64_t total = std::accumulate(keys.begin(), keys.end(), int64_t{0});
+  const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kMergeCostNs * (total / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       Unit& unit = units_[static_cast<size_t>(u)];

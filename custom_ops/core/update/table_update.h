@@ -26,6 +26,7 @@
 #include "core/compute/row_update.h"
 #include "core/compute/square_sum.h"
 #include "core/store/table_writer.h"
+#include "core/update/contribution.h"
 #include "core/update/gradient_message.h"
 #include "core/update/update_journal.h"
 #include "core/util/parallel.h"
@@ -93,7 +94,7 @@ class TableUpdate {
   // Which of a unit's keys without a row must wait for one.
   static void Admit(const TableWriter& table, const Start& start, Unit* unit);
   // Whether rows change: not where a rank's gradients are not finite, nor without samples.
-  bool Applies() const { return !skip_ && samples_ > 0; }
+  bool Applies() const { return !joint_.skip && joint_.samples > 0; }
   void AddUntouched(const std::vector<TableWriter*>& tables);
   int64_t Rows() const;
   Status Reserve(const std::vector<TableWriter*>& tables);
@@ -119,8 +120,7 @@ class TableUpdate {
   Reduced GradientOf(const Unit& unit, int64_t i, int64_t dim, float* scratch) const;
 
   UpdateJournal journal_;
-  int64_t samples_ = 0;        // of the batches of all ranks
-  bool skip_ = false;          // whether a rank's gradients are not finite
+  Contribution joint_;         // of all ranks
   std::vector<Start> starts_;  // by table
   std::vector<Unit> units_;
   std::vector<RowUpdate> row_updates_;  // by table

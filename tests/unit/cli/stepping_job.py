@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 import tfhybrid
+from tests.reference.click_model import collection
 
 TABLES = {
     "item": tfhybrid.TableConfig(4, eviction=tfhybrid.Eviction(unseen_steps=2, every=1)),
@@ -21,11 +22,11 @@ def run(test: Connection, shm_directory: str) -> None:
     os.environ["TFHYBRID_SHM_DIR"] = shm_directory
     tfhybrid.init("seen")
     model = compiled()
-    (layer,) = (one for one in model.layers if hasattr(one, "tables"))
+    tables = collection(model).tables.values()
     for step in range(10**9):
         test.recv()
         model.train_on_batch({name: np.array([step]) for name in TABLES}, np.ones(1))
-        assert all(table.version == step + 1 for table in layer.tables.values())
+        assert all(table.version == step + 1 for table in tables)
         test.send("trained")
 
 

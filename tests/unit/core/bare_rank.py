@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from multiprocessing.connection import Connection
 
 import numpy as np
 
 from tfhybrid.core import engine, native
+from tfhybrid.initializers import Uniform
 
 TABLES = {"item": 3, "user": 16}
 RANKS_PER_HOST = 4
 HOSTS = [0] * RANKS_PER_HOST + [1] * RANKS_PER_HOST + [2] * RANKS_PER_HOST
+INITIALIZER = Uniform()
 LEARNING_RATE = 0.1
 STEPS_EACH_WAY = 3
-_OPEN_TIMEOUT_MS = 60_000
 _TOKEN = 7
 
 
@@ -51,7 +51,7 @@ def run(test: Connection, directory: str, rank: int) -> None:
     test.send(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)))
     wanted = test.recv()
     rows, versions = engine.read(TABLES, wanted, min_versions=[step] * 2)
-    digests = [_digest(name) for name in TABLES]
+    digests = [engine.digest(name) for name in TABLES]
     test.send((rows, versions, digests))
     test.recv()
     native.close_store()
@@ -60,15 +60,14 @@ def run(test: Connection, directory: str, rank: int) -> None:
 def open_tables(tables: dict[str, int], *, is_leader: bool) -> None:
     """Opens tables, by name and dim, in the store of this process."""
     for name, dim in tables.items():
-        config = native.TableConfigStruct(
-            name.encode(), dim, 2, -0.05, 0.05, 0, native.RowPolicyStruct()
-        )
-        native.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
+        engine.open_table(name, dim, INITIALIZER.native)
         if is_leader:
-            adagrad = native.OptimizerConfigStruct(
-                kind=native.OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
+            engine.set_optimizer(
+                name,
+                kind=native.OptimizerKind.ADAGRAD,
+                initial_accumulator_value=0.1,
+                epsilon=1e-7,
             )
-            native.call("table_set_optimizer", name.encode(), ctypes.byref(adagrad))
 
 
 def _exchange(test: Connection, update: engine.Update, exchange: str) -> None:
@@ -83,9 +82,3 @@ def _exchange(test: Connection, update: engine.Update, exchange: str) -> None:
     if vote:  # tables grow: each host must hear whether the others' can
         complaint = bytes(travelled([np.frombuffer(complaint.encode(), np.uint8)])).decode()
     update.commit([LEARNING_RATE] * 2, complaint)
-
-
-def _digest(name: str) -> int:
-    digest = ctypes.c_uint64()
-    native.call("table_digest", name.encode(), ctypes.byref(digest))
-    return digest.value

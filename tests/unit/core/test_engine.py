@@ -81,11 +81,10 @@ def test_three_hosts_of_four_ranks_do_three_updates_a_step(ranks: list[Connectio
 
 
 def _reference() -> dict[str, training.Table]:
-    initializer = tfhybrid.initializers.Uniform(-0.05, 0.05)
     tables = {
         name: training.Table(
             name,
-            tfhybrid.TableConfig(dim, initializer=initializer),
+            tfhybrid.TableConfig(dim, initializer=bare_rank.INITIALIZER),
             training.Adagrad(bare_rank.LEARNING_RATE),
         )
         for name, dim in bare_rank.TABLES.items()
@@ -131,6 +130,8 @@ def test_bad_input_is_named_and_changes_nothing(tables: dict[str, int]) -> None:
         update.post(keys, gradients, [0.1], samples=40)
     with pytest.raises(StoreError, match="The leader of a host exchanges"):
         update.merge()
+    with pytest.raises(StoreError, match="The leader of a host exchanges"):
+        update.commit([0.1, 0.1])
     assert engine.read(tables, keys)[1] == [0, 0]
 
 
