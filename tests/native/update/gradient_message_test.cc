@@ -89,6 +89,14 @@ TEST(GradientMessageTest, ImpossibleCountsAreAnError) {
       ExpectError(ParseError(words, 1), StatusCode::kInvalidArgument, {"rank 0"});
     }
   }
+  // Of a length that fits: a table has less than no keys, the other so many more.
+  for (const std::vector<int64_t>& counts : {std::vector<int64_t>{-1, 6}, {6, -1}, {-4, 16}}) {
+    std::vector<int64_t> words = Message(kSchema, {{7, -1}, {5}}, 1);
+    words.resize(static_cast<size_t>(MessageWords(kSchema, counts)));
+    words[1] = static_cast<int64_t>(words.size());
+    std::copy(counts.begin(), counts.end(), words.begin() + 8);
+    ExpectError(ParseError(words, 1), StatusCode::kInvalidArgument, {"rank 0", "damaged"});
+  }
   for (const int64_t size : {int64_t{-1}, int64_t{0}, int64_t{3}, kMost}) {
     std::vector<int64_t> words = Message(kSchema, {{7, -1}, {5}}, 1);
     words[1] = size;
