@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 
-from tfhybrid.core import engine, native
+from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
 from tfhybrid.initializers import Uniform
 
 KEYS = np.arange(1000)
@@ -15,13 +16,14 @@ DIM = 16
 
 def main(directory: str) -> None:
     """Ends once the updated rows are read."""
-    native.open_store(directory, "start", 0, "rank 0", 7)
+    engine = Engine()
+    engine.open_store(directory, "start", 0, "rank 0", 7)
     engine.open_table("item", DIM, Uniform().native)
     engine.set_optimizer("item", kind=native.OptimizerKind.SGD)
-    update = engine.Update("sgd", {"item": DIM}, [0], 0)
+    update = engine.open_update("sgd", {"item": DIM})
     update.post([KEYS], [np.ones((len(KEYS), DIM))], [0.1], samples=len(KEYS))
     engine.read({"item": DIM}, [KEYS], min_versions=[1])
-    native.close_store()
+    engine.close_store()
 
 
 if __name__ == "__main__":

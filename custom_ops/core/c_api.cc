@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "core/c_api_guard.h"
-#include "core/engine/current_engine.h"
 #include "core/process_end.h"
 #include "core/store/segment.h"
 #include "core/store/store_report.h"
@@ -21,19 +20,16 @@
 namespace tfhybrid {
 namespace {
 
-// As Guarded, for a body that wants the store of the current engine.
+// As WithEngine, for a body that wants its store.
 template <typename Body>
-int WithStore(const Body& body) {
-  return Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
-    return body(&engine->store());
-  });
+int WithStore(int64_t engine, const Body& body) {
+  return WithEngine(engine, [&](Engine* its) { return body(&its->store()); });
 }
 
 // As WithStore, for a body that wants what this rank keeps.
 template <typename Body>
-int WithKept(const Body& body) {
-  return WithStore([&](Store* store) -> Status {
+int WithKept(int64_t engine, const Body& body) {
+  return WithStore(engine, [&](Store* store) -> Status {
     const std::shared_ptr<KeptState> kept = store->kept();
     if (kept != nullptr) return body(store, kept.get());
     return Status::Error(StatusCode::kNotFound, "This rank keeps no state");
@@ -73,41 +69,49 @@ using tfhybrid::Status;
 
 const char* tfhybrid_last_error(void) { return tfhybrid::LastError().c_str(); }
 
-int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
-                        const char* description, uint64_t token, char* reclaimed, int64_t room,
-                        int64_t* size) {
+int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t host, int64_t* engine) {
   return tfhybrid::Guarded([&]() -> Status {
-    *size = 0;
-    if (tfhybrid::CurrentEngine().ok()) {
-      return Status::Error(tfhybrid::StatusCode::kFailedPrecondition,
-                           "This process has a store open already");
-    }
-    std::vector<std::string> lines;
-    auto engine =
-        tfhybrid::Engine::Open({shm_directory, job, local_rank, description, token}, &lines);
-    std::string report;
-    for (const std::string& line : lines) report += line + "\n";
-    tfhybrid::CopyOut(report, reclaimed, room, size);
-    if (!engine.ok()) return engine.status();
-    tfhybrid::SetCurrentEngine(engine.Take());
+    TFHYBRID_ASSIGN_OR_RETURN(*engine, tfhybrid::ReserveEngine({{hosts, hosts + ranks}, host}));
     return Status::Ok();
   });
 }
 
-void tfhybrid_store_close(int leave) {
-  const auto engine = tfhybrid::CurrentEngine();
-  if (leave != 0 && engine.ok()) engine.value()->store().LeaveBehind();
-  tfhybrid::SetCurrentEngine(nullptr);
+int tfhybrid_store_open(int64_t engine, const char* shm_directory, const char* job, int local_rank,
+                        const char* description, uint64_t token, char* reclaimed, int64_t room,
+                        int64_t* size) {
+  return tfhybrid::Guarded([&] {
+    *size = 0;
+    std::vector<std::string> lines;
+    const Status opened = tfhybrid::OpenEngine(engine, [&](const tfhybrid::Topology& topology) {
+      return tfhybrid::Engine::Open({shm_directory, job, local_rank, description, token}, topology,
+                                    &lines);
+    });
+    std::string report;
+    for (const std::string& line : lines) report += line + "\n";
+    tfhybrid::CopyOut(report, reclaimed, room, size);
+    return opened;
+  });
 }
 
-int tfhybrid_store_recover(const char* shm_directory, const char* job, const char* description,
-                           uint64_t* token) {
+void tfhybrid_store_close(int64_t engine, int leave) {
+  const auto its = tfhybrid::EngineOf(engine);
+  if (leave != 0 && its.ok()) its.value()->store().LeaveBehind();
+  tfhybrid::CloseEngine(engine);
+}
+
+int tfhybrid_store_recover(int64_t engine, const char* shm_directory, const char* job,
+                           const char* description, uint64_t* token) {
   return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::Engine> engine,
-                              tfhybrid::Engine::Recover({shm_directory, job, 0, description, 0}));
-    *token = engine->store().token();
-    tfhybrid::SetCurrentEngine(std::move(engine));
-    return Status::Ok();
+    return tfhybrid::OpenEngine(
+        engine,
+        [&](const tfhybrid::Topology& topology)
+            -> tfhybrid::Result<std::shared_ptr<tfhybrid::Engine>> {
+          TFHYBRID_ASSIGN_OR_RETURN(
+              std::shared_ptr<tfhybrid::Engine> recovered,
+              tfhybrid::Engine::Recover({shm_directory, job, 0, description, 0}, topology));
+          *token = recovered->store().token();
+          return recovered;
+        });
   });
 }
 
@@ -125,8 +129,8 @@ int tfhybrid_remove_store(const char* shm_directory, const char* job, int64_t* b
   });
 }
 
-int tfhybrid_store_versions(char* versions, int64_t room, int64_t* size) {
-  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room, int64_t* size) {
+  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
     std::string report;
     for (const auto& [name, table] : store->tables()) {
       // As in the file's name: without a space or a line's end.
@@ -138,55 +142,55 @@ int tfhybrid_store_versions(char* versions, int64_t room, int64_t* size) {
   });
 }
 
-int tfhybrid_last_updates(int64_t* updates, int64_t room, int64_t* size) {
-  return tfhybrid::WithStore([&](tfhybrid::Store* store) -> Status {
+int tfhybrid_last_updates(int64_t engine, int64_t* updates, int64_t room, int64_t* size) {
+  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<int64_t> last, tfhybrid::LastUpdates(*store));
     tfhybrid::CopyOut(last, updates, room, size);
     return Status::Ok();
   });
 }
 
-int tfhybrid_roll_forward(const int64_t* updates, int64_t words) {
-  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+int tfhybrid_roll_forward(int64_t engine, const int64_t* updates, int64_t words) {
+  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
     return tfhybrid::RollForward({updates, words}, *store, tfhybrid::RunInline);
   });
 }
 
-int tfhybrid_forget_updates(void) {
+int tfhybrid_forget_updates(int64_t engine) {
   return tfhybrid::WithStore(
-      [](tfhybrid::Store* store) { return tfhybrid::ForgetUpdates(*store); });
+      engine, [](tfhybrid::Store* store) { return tfhybrid::ForgetUpdates(*store); });
 }
 
-int tfhybrid_kept_make(const char* configuration, int64_t bytes) {
+int tfhybrid_kept_make(int64_t engine, const char* configuration, int64_t bytes) {
   return tfhybrid::WithStore(
-      [&](tfhybrid::Store* store) { return store->MakeKept(configuration, bytes); });
+      engine, [&](tfhybrid::Store* store) { return store->MakeKept(configuration, bytes); });
 }
 
-int tfhybrid_kept_note(const void* note, int64_t bytes) {
-  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+int tfhybrid_kept_note(int64_t engine, const void* note, int64_t bytes) {
+  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
     const std::shared_ptr<tfhybrid::KeptState> kept = store->kept();
     const Span<const uint8_t> all(static_cast<const uint8_t*>(note), bytes);
     return kept == nullptr ? Status::Ok() : kept->SetNote(all);
   });
 }
 
-int tfhybrid_kept_forget(void) {
-  return tfhybrid::WithStore([](tfhybrid::Store* store) {
+int tfhybrid_kept_forget(int64_t engine) {
+  return tfhybrid::WithStore(engine, [](tfhybrid::Store* store) {
     store->ForgetKept();
     return Status::Ok();
   });
 }
 
-int tfhybrid_kept_find(char* configuration, int64_t room, int64_t* size) {
-  return tfhybrid::WithStore([&](tfhybrid::Store* store) -> Status {
+int tfhybrid_kept_find(int64_t engine, char* configuration, int64_t room, int64_t* size) {
+  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) -> Status {
     TFHYBRID_RETURN_IF_ERROR(store->FindKept());
     tfhybrid::CopyOut(store->kept()->configuration(), configuration, room, size);
     return Status::Ok();
   });
 }
 
-int tfhybrid_kept_steps(int64_t* steps, int64_t* count) {
-  return tfhybrid::WithKept([&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
+int tfhybrid_kept_steps(int64_t engine, int64_t* steps, int64_t* count) {
+  return tfhybrid::WithKept(engine, [&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
     *count = 0;
     for (const auto& state : kept->States()) {
       const bool fits = state.tables == store->TablesDigest({});
@@ -196,8 +200,8 @@ int tfhybrid_kept_steps(int64_t* steps, int64_t* count) {
   });
 }
 
-int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes) {
-  return tfhybrid::WithKept([&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
+int tfhybrid_kept_resume(int64_t engine, int64_t step, void* state, int64_t bytes) {
+  return tfhybrid::WithKept(engine, [&](tfhybrid::Store* store, tfhybrid::KeptState* kept) {
     for (const auto& found : kept->States()) {
       if (found.step != static_cast<uint64_t>(step) || found.tables != store->TablesDigest({}) ||
           found.content.size() != bytes) {
@@ -212,9 +216,9 @@ int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes) {
   });
 }
 
-int tfhybrid_rank_state(int local_rank, int* state, char* description, int64_t room,
+int tfhybrid_rank_state(int64_t engine, int local_rank, int* state, char* description, int64_t room,
                         int64_t* size) {
-  return tfhybrid::WithStore([&](tfhybrid::Store* store) {
+  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
     const tfhybrid::RankState found = store->StateOf(local_rank);
     *state = static_cast<int>(found.state);
     tfhybrid::CopyOut(found.description, description, room, size);

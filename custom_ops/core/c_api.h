@@ -1,7 +1,7 @@
 /* The C interface of the core: what the Python package and the command line call through ctypes,
    without TensorFlow.
 
-   A process has at most one open store. Functions that can fail return 0 or a tfhybrid::StatusCode;
+   Functions that can fail return 0 or a tfhybrid::StatusCode;
    the message of the calling thread's last failure is tfhybrid_last_error(). Pointers are borrowed
    for the call. What is returned lies in the caller's buffers; where its size is not known before,
    a function writes no more than there is room for and says in `size` how much there is. Texts end
@@ -102,13 +102,18 @@ typedef struct tfhybrid_record_schema {
 
 TFHYBRID_EXPORT const char* tfhybrid_last_error(void);
 
-/* The store of this process. `reclaimed` receives a description of what dead jobs had left, one
+/* Engines: a process may open several. `*engine` is the number of one, for the calls below;
+   `hosts` has the host of each of the job's ranks, where ranks of a host follow each other, `host`
+   is this one. A number holds one store after another, and is never given again. */
+TFHYBRID_EXPORT int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t host,
+                                            int64_t* engine);
+/* The store of an engine. `reclaimed` receives a description of what dead jobs had left, one
    per line. */
-TFHYBRID_EXPORT int tfhybrid_store_open(const char* shm_directory, const char* job, int local_rank,
-                                        const char* description, uint64_t token, char* reclaimed,
-                                        int64_t room, int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_store_open(int64_t engine, const char* shm_directory, const char* job,
+                                        int local_rank, const char* description, uint64_t token,
+                                        char* reclaimed, int64_t room, int64_t* size);
 /* `leave`: not 0 to leave the store behind for a job that is started again. */
-TFHYBRID_EXPORT void tfhybrid_store_close(int leave);
+TFHYBRID_EXPORT void tfhybrid_store_close(int64_t engine, int leave);
 /* The stores of this user on this host, of whatever jobs, in lines of fields with tabs between
    them; texts are %-encoded. Ranks and tables follow their store:
      store  JOB  DIRECTORY  BYTES  PROBLEM
@@ -122,8 +127,8 @@ TFHYBRID_EXPORT int tfhybrid_remove_store(const char* shm_directory, const char*
                                           int64_t* bytes);
 /* What became of a rank of this host: `*state` is a tfhybrid::HolderState, `*description` what the
    rank says of itself. */
-TFHYBRID_EXPORT int tfhybrid_rank_state(int local_rank, int* state, char* description, int64_t room,
-                                        int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_rank_state(int64_t engine, int local_rank, int* state,
+                                        char* description, int64_t room, int64_t* size);
 /* How this process ends; see core/process_end.h. */
 TFHYBRID_EXPORT int tfhybrid_exit_after(int milliseconds);
 TFHYBRID_EXPORT int tfhybrid_linger_after_sigterm(int milliseconds);
@@ -134,95 +139,98 @@ TFHYBRID_EXPORT int64_t tfhybrid_available_bytes(const char* directory);
 /* A restart from memory; see core/update/recovery.h. The leader of each host alone, and before any
    rank opens a table. */
 /* Instead of store_open; the others open the store with the token that it has. */
-TFHYBRID_EXPORT int tfhybrid_store_recover(const char* shm_directory, const char* job,
-                                           const char* description, uint64_t* token);
+TFHYBRID_EXPORT int tfhybrid_store_recover(int64_t engine, const char* shm_directory,
+                                           const char* job, const char* description,
+                                           uint64_t* token);
 /* "VERSION FILE" of each table, one per line. */
-TFHYBRID_EXPORT int tfhybrid_store_versions(char* versions, int64_t room, int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room,
+                                            int64_t* size);
 /* Room and size in words. */
-TFHYBRID_EXPORT int tfhybrid_last_updates(int64_t* updates, int64_t room, int64_t* size);
-TFHYBRID_EXPORT int tfhybrid_roll_forward(const int64_t* updates, int64_t words);
-TFHYBRID_EXPORT int tfhybrid_forget_updates(void);
+TFHYBRID_EXPORT int tfhybrid_last_updates(int64_t engine, int64_t* updates, int64_t room,
+                                          int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_roll_forward(int64_t engine, const int64_t* updates, int64_t words);
+TFHYBRID_EXPORT int tfhybrid_forget_updates(int64_t engine);
 
 /* What this rank keeps beside the tables; see core/store/kept_state.h. A state is `bytes` bytes:
    the note, then what the op TfhybridKeepState is given. */
-TFHYBRID_EXPORT int tfhybrid_kept_make(const char* configuration, int64_t bytes);
+TFHYBRID_EXPORT int tfhybrid_kept_make(int64_t engine, const char* configuration, int64_t bytes);
 /* What the op writes in front of its tensors from now on, where a state is kept. Not beside a
    step. */
-TFHYBRID_EXPORT int tfhybrid_kept_note(const void* note, int64_t bytes);
-TFHYBRID_EXPORT int tfhybrid_kept_forget(void);
+TFHYBRID_EXPORT int tfhybrid_kept_note(int64_t engine, const void* note, int64_t bytes);
+TFHYBRID_EXPORT int tfhybrid_kept_forget(int64_t engine);
 /* Takes over what a dead process kept; once more changes nothing. */
-TFHYBRID_EXPORT int tfhybrid_kept_find(char* configuration, int64_t room, int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_kept_find(int64_t engine, char* configuration, int64_t room,
+                                       int64_t* size);
 /* The steps of states, two at most, that belong to the tables as they are. */
-TFHYBRID_EXPORT int tfhybrid_kept_steps(int64_t* steps, int64_t* count);
+TFHYBRID_EXPORT int tfhybrid_kept_steps(int64_t engine, int64_t* steps, int64_t* count);
 /* Reads the state of one of them, and forgets what came after it. */
-TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t step, void* state, int64_t bytes);
+TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t engine, int64_t step, void* state, int64_t bytes);
 
 /* Nanoseconds that this process has spent in each tfhybrid::Phase; as many numbers as `phases`. */
 TFHYBRID_EXPORT int tfhybrid_phase_times(int phases, int64_t* nanoseconds);
 
 /* Tables, by name. */
-TFHYBRID_EXPORT int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms);
-TFHYBRID_EXPORT int tfhybrid_table_set_optimizer(const char* table,
+TFHYBRID_EXPORT int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config,
+                                        int timeout_ms);
+TFHYBRID_EXPORT int tfhybrid_table_set_optimizer(int64_t engine, const char* table,
                                                  const tfhybrid_optimizer_config* config);
-TFHYBRID_EXPORT int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats);
+TFHYBRID_EXPORT int tfhybrid_table_stats_get(int64_t engine, const char* table,
+                                             tfhybrid_table_stats* stats);
 /* Rows whose embedding holds a NaN; reads them all. */
-TFHYBRID_EXPORT int tfhybrid_table_count_nan(const char* table, int64_t* rows);
-TFHYBRID_EXPORT int tfhybrid_table_digest(const char* table, uint64_t* digest);
+TFHYBRID_EXPORT int tfhybrid_table_count_nan(int64_t engine, const char* table, int64_t* rows);
+TFHYBRID_EXPORT int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
-TFHYBRID_EXPORT int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
-                                          float* embeddings);
+TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,
+                                          const int64_t* keys, float* embeddings);
 /* Embeddings of several tables as they all were after one update, at or after `min_versions` of
    each (null: as they are), for whoever reads beside training; `keys[t]` has `counts[t]` keys,
    `embeddings[t]` room for as many rows. `versions` receives the version of each table that was
    read. Waits for at most about `timeout_ms`. */
-TFHYBRID_EXPORT int tfhybrid_read(int tables, const char* const* names,
+TFHYBRID_EXPORT int tfhybrid_read(int64_t engine, int tables, const char* const* names,
                                   const uint64_t* min_versions, const int64_t* counts,
                                   const int64_t* const* keys, float* const* embeddings,
                                   int timeout_ms, uint64_t* versions);
 /* Rows as they lie: in creation order, where none is ever removed. `states` and `histories`
    (tfhybrid::RowHistory) may be null, and must be on ranks that do not lead. */
-TFHYBRID_EXPORT int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count,
-                                             int64_t* keys, float* embeddings, float* states,
-                                             void* histories);
+TFHYBRID_EXPORT int tfhybrid_table_read_rows(int64_t engine, const char* table, int64_t first,
+                                             int64_t count, int64_t* keys, float* embeddings,
+                                             float* states, void* histories);
 /* Rows by key: `found` is 1 for each key that has one. The others' embeddings are their initial
    values, their places in `states` and `histories`, which are as above, stay as they are. */
-TFHYBRID_EXPORT int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* keys,
-                                             uint8_t* found, float* embeddings, float* states,
-                                             void* histories);
+TFHYBRID_EXPORT int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count,
+                                             const int64_t* keys, uint8_t* found, float* embeddings,
+                                             float* states, void* histories);
 /* The leader alone writes; `states` null means fresh state, `histories` null those of rows that
    were updated just now. */
-TFHYBRID_EXPORT int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
-                                              const float* embeddings, const float* states,
-                                              const void* histories);
+TFHYBRID_EXPORT int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count,
+                                              const int64_t* keys, const float* embeddings,
+                                              const float* states, const void* histories);
 /* Removes the rows of those keys that have one; the leader alone. */
-TFHYBRID_EXPORT int tfhybrid_table_remove_keys(const char* table, int64_t count,
+TFHYBRID_EXPORT int tfhybrid_table_remove_keys(int64_t engine, const char* table, int64_t count,
                                                const int64_t* keys);
-TFHYBRID_EXPORT int tfhybrid_table_clear(const char* table);
+TFHYBRID_EXPORT int tfhybrid_table_clear(int64_t engine, const char* table);
 /* Makes room for `rows` rows in all. */
-TFHYBRID_EXPORT int tfhybrid_table_reserve(const char* table, int64_t rows);
-TFHYBRID_EXPORT int tfhybrid_table_load_records(const char* table, const char* path,
+TFHYBRID_EXPORT int tfhybrid_table_reserve(int64_t engine, const char* table, int64_t rows);
+TFHYBRID_EXPORT int tfhybrid_table_load_records(int64_t engine, const char* table, const char* path,
                                                 const tfhybrid_record_schema* schema,
                                                 int64_t* rows);
 /* After loading: the leader publishes `version`, the others wait until it has at least that; all
    continue from there. Going back needs a barrier between the leader's call and the others'. */
-TFHYBRID_EXPORT int tfhybrid_table_set_version(const char* table, uint64_t version);
+TFHYBRID_EXPORT int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version);
 /* What keys without a row have decayed to, of their initial values; 1 without weight decay. It is
    set on a table that was cleared, by the leader. */
-TFHYBRID_EXPORT int tfhybrid_table_decay(const char* table, double* decay);
-TFHYBRID_EXPORT int tfhybrid_table_set_decay(const char* table, double decay);
+TFHYBRID_EXPORT int tfhybrid_table_decay(int64_t engine, const char* table, double* decay);
+TFHYBRID_EXPORT int tfhybrid_table_set_decay(int64_t engine, const char* table, double decay);
 /* After loading: continues with the event time that a table had. The leader alone. */
-TFHYBRID_EXPORT int tfhybrid_table_set_event_time(const char* table, int64_t time);
+TFHYBRID_EXPORT int tfhybrid_table_set_event_time(int64_t engine, const char* table, int64_t time);
 
 /* Updates, without TensorFlow; see core/engine/engine.h. */
 typedef struct tfhybrid_update_config {
   const char* name; /* equal on all ranks */
   int tables;
   const char* const* table_names; /* of tables that are open, each once */
-  int ranks;
-  const int64_t* hosts; /* of each rank; ranks of a host follow each other */
-  int64_t host;         /* this one */
-  const char* exchange; /* these as in tfhybrid.DistributedOptimizer */
+  const char* exchange;           /* these as in tfhybrid.DistributedOptimizer */
   const char* reduction;
   const char* wire_dtype;
   const char* clipping;
@@ -242,45 +250,59 @@ typedef struct tfhybrid_contribution {
 } tfhybrid_contribution;
 
 /* `*update` is its number, for the calls below. */
-TFHYBRID_EXPORT int tfhybrid_update_open(const tfhybrid_update_config* config, int64_t* update);
+TFHYBRID_EXPORT int tfhybrid_update_open(int64_t engine, const tfhybrid_update_config* config,
+                                         int64_t* update);
 /* Posts, once the tables have what was posted before; where no other host takes part, the leader
    then applies the posts of all its ranks. Nobody waits for that: see tfhybrid_table_wait(). */
-TFHYBRID_EXPORT int tfhybrid_update_post(int64_t update, const tfhybrid_contribution* contribution,
+TFHYBRID_EXPORT int tfhybrid_update_post(int64_t engine, int64_t update,
+                                         const tfhybrid_contribution* contribution,
                                          const float* learning_rates, double dense_squares);
 /* Where hosts take part, their leaders alone, after their own posts. Waits for the posts of this
    host's ranks and merges them; `words` receives the size of the message for each host: with
    exchange "leaders" one, for all. */
-TFHYBRID_EXPORT int tfhybrid_update_merge(int64_t update, int64_t* words, int64_t room,
-                                          int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_update_merge(int64_t engine, int64_t update, int64_t* words,
+                                          int64_t room, int64_t* size);
 /* With exchange "owner": merges what the leaders have sent to this one, end to end by host. */
-TFHYBRID_EXPORT int tfhybrid_update_merge_owned(int64_t update, const int64_t* shares,
-                                                int64_t words, int64_t* merged_words);
+TFHYBRID_EXPORT int tfhybrid_update_merge_owned(int64_t engine, int64_t update,
+                                                const int64_t* shares, int64_t words,
+                                                int64_t* merged_words);
 /* Copies what was merged last: as many words as was said. */
-TFHYBRID_EXPORT int tfhybrid_update_merged(int64_t update, int64_t* words, int64_t room,
-                                           int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_update_merged(int64_t engine, int64_t update, int64_t* words,
+                                           int64_t room, int64_t* size);
 /* Plans what the leaders say, end to end by host, and makes room for it. `complaint` is why this
    host cannot apply it, empty if it can; where `*vote` is not 0 the others' complaints count too.
    All hosts then commit the same text. */
-TFHYBRID_EXPORT int tfhybrid_update_stage(int64_t update, const int64_t* messages, int64_t words,
-                                          int* vote, char* complaint, int64_t room, int64_t* size);
-TFHYBRID_EXPORT int tfhybrid_update_commit(int64_t update, const char* complaint,
+TFHYBRID_EXPORT int tfhybrid_update_stage(int64_t engine, int64_t update, const int64_t* messages,
+                                          int64_t words, int* vote, char* complaint, int64_t room,
+                                          int64_t* size);
+TFHYBRID_EXPORT int tfhybrid_update_commit(int64_t engine, int64_t update, const char* complaint,
                                            const float* learning_rates, double dense_squares);
+/* With exchange "all_ranks", instead of all the above: packs this rank's message, where there is
+   room for all of it. */
+TFHYBRID_EXPORT int tfhybrid_update_pack(int64_t engine, int64_t update,
+                                         const tfhybrid_contribution* contribution, int64_t* words,
+                                         int64_t room, int64_t* size);
+/* Every rank then brings the messages of all ranks, end to end. */
+TFHYBRID_EXPORT int tfhybrid_update_apply_gathered(int64_t engine, int64_t update,
+                                                   const int64_t* messages, int64_t words,
+                                                   const float* learning_rates,
+                                                   double dense_squares);
 /* Beside hosts that commit, ranks that do not lead need no call. Waits until a table has the
    updates that this rank has taken part in, and raises why one of them failed. */
-TFHYBRID_EXPORT int tfhybrid_table_wait(const char* table);
+TFHYBRID_EXPORT int tfhybrid_table_wait(int64_t engine, const char* table);
 
 /* Saving while training goes on; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads while updates go on; it is thawed in the end. With
    `only_changed`, and where changes are tracked, only rows that changed since are frozen. */
-TFHYBRID_EXPORT int tfhybrid_table_track_changes(const char* table);
-TFHYBRID_EXPORT int tfhybrid_table_freeze(const char* table, int only_changed,
+TFHYBRID_EXPORT int tfhybrid_table_track_changes(int64_t engine, const char* table);
+TFHYBRID_EXPORT int tfhybrid_table_freeze(int64_t engine, const char* table, int only_changed,
                                           tfhybrid_frozen_table* frozen);
 /* Each part once; without a path it is only described. */
-TFHYBRID_EXPORT int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
-                                              tfhybrid_table_file* file);
+TFHYBRID_EXPORT int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part,
+                                              const char* path, tfhybrid_table_file* file);
 /* Copies as many keys as `removed` of what was frozen says. */
-TFHYBRID_EXPORT int tfhybrid_table_removed_keys(const char* table, int64_t* keys);
-TFHYBRID_EXPORT int tfhybrid_table_thaw(const char* table);
+TFHYBRID_EXPORT int tfhybrid_table_removed_keys(int64_t engine, const char* table, int64_t* keys);
+TFHYBRID_EXPORT int tfhybrid_table_thaw(int64_t engine, const char* table);
 
 /* Pure functions. */
 TFHYBRID_EXPORT int tfhybrid_initial_rows(uint32_t initializer, double a, double b,

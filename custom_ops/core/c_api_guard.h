@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
+#include "core/engine/engine_registry.h"
 #include "core/util/status.h"
 
 namespace tfhybrid {
@@ -33,6 +35,15 @@ int Guarded(const Body& body) {
   } catch (const std::exception& error) {
     return Report(Status::Error(StatusCode::kSystem, error.what()));
   }
+}
+
+// As Guarded, for a body that wants the engine of that number, which is held for the call.
+template <typename Body>
+int WithEngine(int64_t engine, const Body& body) {
+  return Guarded([&]() -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> its, EngineOf(engine));
+    return body(its.get());
+  });
 }
 
 // As much of `all` as there is room for, and how much there is.

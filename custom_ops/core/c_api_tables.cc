@@ -9,7 +9,7 @@
 #include "core/c_api_guard.h"
 #include "core/checkpoint/record_file.h"
 #include "core/checkpoint/table_file.h"
-#include "core/engine/current_engine.h"
+#include "core/engine/engine_registry.h"
 #include "core/store/table_digest.h"
 
 namespace tfhybrid {
@@ -17,38 +17,37 @@ namespace {
 
 // As Guarded, for a body that wants the table of that name, and its engine.
 template <typename Body>
-int WithTable(const char* name, const Body& body) {
+int WithTable(int64_t engine, const char* name, const Body& body) {
   return Guarded([&]() -> Status {
     const std::string wanted = name;
-    const Result<std::shared_ptr<Engine>> engine = CurrentEngine();
-    if (!engine.ok()) {
-      return Status::Error(engine.status().code(), engine.status().message(),
-                           ", wanted for table '", wanted, "'");
+    const Result<std::shared_ptr<Engine>> its = EngineOf(engine);
+    if (!its.ok()) {
+      return Status::Error(its.status().code(), its.status().message(), ", wanted for table '",
+                           wanted, "'");
     }
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table,
-                              engine.value()->Table(wanted));
-    return body(engine.value().get(), table.get());
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, its.value()->Table(wanted));
+    return body(its.value().get(), table.get());
   });
 }
 
 // As WithTable, once the table has the updates that this rank has taken part in.
 template <typename Body>
-int WithDoneTable(const char* name, const Body& body) {
-  return WithTable(name, [&](const Engine* engine, OpenTable* table) -> Status {
-    TFHYBRID_RETURN_IF_ERROR(engine->WaitUntilDone(*table, table->posted));
+int WithDoneTable(int64_t engine, const char* name, const Body& body) {
+  return WithTable(engine, name, [&](const Engine* its, OpenTable* table) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*table, table->posted));
     return body(table);
   });
 }
 
 // As WithDoneTable, for a body that wants the writer, held for the call.
 template <typename Body>
-int WithWriter(const char* name, const Body& body) {
-  return WithTable(name, [&](const Engine* engine, OpenTable* table) -> Status {
+int WithWriter(int64_t engine, const char* name, const Body& body) {
+  return WithTable(engine, name, [&](const Engine* its, OpenTable* table) -> Status {
     if (table->writer == nullptr) {
       return Status::Error(StatusCode::kFailedPrecondition,
                            "Only the leader (local rank 0) writes ", "table '", name, "'");
     }
-    TFHYBRID_RETURN_IF_ERROR(engine->WaitUntilDone(*table, table->posted));
+    TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*table, table->posted));
     const std::lock_guard<std::mutex> guard(table->writing);
     return body(table->writer.get());
   });
@@ -66,10 +65,8 @@ Status CheckLeads(const OpenTable& table) {
 using tfhybrid::Span;
 using tfhybrid::Status;
 
-int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
-  return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::Engine> engine,
-                              tfhybrid::CurrentEngine());
+int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config, int timeout_ms) {
+  return tfhybrid::WithEngine(engine, [&](tfhybrid::Engine* its) -> Status {
     const tfhybrid::Initializer initializer = {
         static_cast<tfhybrid::InitializerKind>(config->initializer), config->initializer_a,
         config->initializer_b};
@@ -85,14 +82,15 @@ int tfhybrid_table_open(const tfhybrid_table_config* config, int timeout_ms) {
                                       policy.min_norm,
                                       policy.max_rows,
                                       policy.waiting_steps};
-    return engine->store()
+    return its->store()
         .OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
         .status();
   });
 }
 
-int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_config* config) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+int tfhybrid_table_set_optimizer(int64_t engine, const char* table,
+                                 const tfhybrid_optimizer_config* config) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
     return writer->SetOptimizer({static_cast<tfhybrid::OptimizerKind>(config->kind),
                                  config->initial_accumulator_value, config->epsilon, config->flags,
                                  config->beta_1, config->beta_2, config->momentum, config->rho,
@@ -101,8 +99,8 @@ int tfhybrid_table_set_optimizer(const char* table, const tfhybrid_optimizer_con
   });
 }
 
-int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+int tfhybrid_table_stats_get(int64_t engine, const char* table, tfhybrid_table_stats* stats) {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     const tfhybrid::TableStats found = open->reader->Stats();
     *stats = {found.rows,
               found.version,
@@ -120,55 +118,53 @@ int tfhybrid_table_stats_get(const char* table, tfhybrid_table_stats* stats) {
   });
 }
 
-int tfhybrid_table_count_nan(const char* table, int64_t* rows) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+int tfhybrid_table_count_nan(int64_t engine, const char* table, int64_t* rows) {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(*rows, open->reader->CountNanRows());
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_digest(const char* table, uint64_t* digest) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest) {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(*digest, tfhybrid::TableDigest(open));
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_lookup(const char* table, int64_t count, const int64_t* keys,
+int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                           float* embeddings) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
   });
 }
 
-int tfhybrid_read(int tables, const char* const* names, const uint64_t* min_versions,
-                  const int64_t* counts, const int64_t* const* keys, float* const* embeddings,
-                  int timeout_ms, uint64_t* versions) {
-  return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::Engine> engine,
-                              tfhybrid::CurrentEngine());
+int tfhybrid_read(int64_t engine, int tables, const char* const* names,
+                  const uint64_t* min_versions, const int64_t* counts, const int64_t* const* keys,
+                  float* const* embeddings, int timeout_ms, uint64_t* versions) {
+  return tfhybrid::WithEngine(engine, [&](tfhybrid::Engine* its) -> Status {
     std::vector<tfhybrid::TableRead> reads;
     for (int t = 0; t < tables; ++t) {
-      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table,
-                                engine->Table(names[t]));
+      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table, its->Table(names[t]));
       const uint64_t min_version = min_versions == nullptr ? 0 : min_versions[t];
       reads.push_back({std::move(table), min_version, {keys[t], counts[t]}, embeddings[t]});
     }
-    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> found, engine->Read(reads, timeout_ms));
+    TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> found, its->Read(reads, timeout_ms));
     std::copy(found.begin(), found.end(), versions);
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_wait(const char* table) {
-  return tfhybrid::WithTable(table, [](const tfhybrid::Engine* engine, tfhybrid::OpenTable* open) {
-    return engine->WaitForVersion(*open, open->posted);
-  });
+int tfhybrid_table_wait(int64_t engine, const char* table) {
+  return tfhybrid::WithTable(engine, table,
+                             [](const tfhybrid::Engine* its, tfhybrid::OpenTable* open) {
+                               return its->WaitForVersion(*open, open->posted);
+                             });
 }
 
-int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, int64_t* keys,
-                             float* embeddings, float* states, void* histories) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+int tfhybrid_table_read_rows(int64_t engine, const char* table, int64_t first, int64_t count,
+                             int64_t* keys, float* embeddings, float* states, void* histories) {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     TFHYBRID_RETURN_IF_ERROR(open->reader->ReadRows(first, count, keys, embeddings));
     if (states == nullptr && histories == nullptr) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
@@ -181,9 +177,9 @@ int tfhybrid_table_read_rows(const char* table, int64_t first, int64_t count, in
   });
 }
 
-int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* keys, uint8_t* found,
-                             float* embeddings, float* states, void* histories) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, const int64_t* keys,
+                             uint8_t* found, float* embeddings, float* states, void* histories) {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     const Span<const int64_t> wanted(keys, count);
     TFHYBRID_RETURN_IF_ERROR(open->reader->FindKeys(wanted, found));
     TFHYBRID_RETURN_IF_ERROR(open->reader->Lookup(wanted, embeddings));
@@ -195,33 +191,35 @@ int tfhybrid_table_read_keys(const char* table, int64_t count, const int64_t* ke
   });
 }
 
-int tfhybrid_table_write_rows(const char* table, int64_t count, const int64_t* keys,
+int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                               const float* embeddings, const float* states, const void* histories) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
     return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
                              static_cast<const tfhybrid::RowHistory*>(histories),
                              tfhybrid::RunInline);
   });
 }
 
-int tfhybrid_table_remove_keys(const char* table, int64_t count, const int64_t* keys) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+int tfhybrid_table_remove_keys(int64_t engine, const char* table, int64_t count,
+                               const int64_t* keys) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
     return writer->RemoveKeys(Span<const int64_t>(keys, count));
   });
 }
 
-int tfhybrid_table_clear(const char* table) {
-  return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
+int tfhybrid_table_clear(int64_t engine, const char* table) {
+  return tfhybrid::WithWriter(engine, table,
+                              [](tfhybrid::TableWriter* writer) { return writer->Clear(); });
 }
 
-int tfhybrid_table_reserve(const char* table, int64_t rows) {
-  return tfhybrid::WithWriter(table,
+int tfhybrid_table_reserve(int64_t engine, const char* table, int64_t rows) {
+  return tfhybrid::WithWriter(engine, table,
                               [&](tfhybrid::TableWriter* writer) { return writer->Reserve(rows); });
 }
 
-int tfhybrid_table_load_records(const char* table, const char* path,
+int tfhybrid_table_load_records(int64_t engine, const char* table, const char* path,
                                 const tfhybrid_record_schema* schema, int64_t* rows) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(
         *rows, tfhybrid::LoadRecordFile(path,
                                         {schema->header_bytes, schema->record_bytes,
@@ -231,28 +229,28 @@ int tfhybrid_table_load_records(const char* table, const char* path,
   });
 }
 
-int tfhybrid_table_set_version(const char* table, uint64_t version) {
-  return tfhybrid::WithTable(
-      table, [&](const tfhybrid::Engine* engine, tfhybrid::OpenTable* open) -> Status {
-        if (open->writer != nullptr) {
-          const std::lock_guard<std::mutex> guard(open->writing);
-          open->writer->PublishVersion(version);
-        }
-        TFHYBRID_RETURN_IF_ERROR(engine->WaitForVersion(*open, version));
-        open->posted = version;
-        return Status::Ok();
-      });
+int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version) {
+  return tfhybrid::WithTable(engine, table,
+                             [&](const tfhybrid::Engine* its, tfhybrid::OpenTable* open) -> Status {
+                               if (open->writer != nullptr) {
+                                 const std::lock_guard<std::mutex> guard(open->writing);
+                                 open->writer->PublishVersion(version);
+                               }
+                               TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*open, version));
+                               open->posted = version;
+                               return Status::Ok();
+                             });
 }
 
-int tfhybrid_table_decay(const char* table, double* decay) {
-  return tfhybrid::WithDoneTable(table, [&](tfhybrid::OpenTable* open) -> Status {
+int tfhybrid_table_decay(int64_t engine, const char* table, double* decay) {
+  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     *decay = open->reader->decay();
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_set_decay(const char* table, double decay) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+int tfhybrid_table_set_decay(int64_t engine, const char* table, double decay) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     if (!(decay > 0.0 && decay <= 1.0) || writer->rows() != 0) {
       return Status::Error(tfhybrid::StatusCode::kInvalidArgument,
                            "The decay of an empty table lies above 0, up to 1. Received: ", decay,
@@ -263,22 +261,23 @@ int tfhybrid_table_set_decay(const char* table, double decay) {
   });
 }
 
-int tfhybrid_table_set_event_time(const char* table, int64_t time) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) {
+int tfhybrid_table_set_event_time(int64_t engine, const char* table, int64_t time) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
     writer->SetEventTime(time);
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_track_changes(const char* table) {
-  return tfhybrid::WithWriter(table, [](tfhybrid::TableWriter* writer) {
+int tfhybrid_table_track_changes(int64_t engine, const char* table) {
+  return tfhybrid::WithWriter(engine, table, [](tfhybrid::TableWriter* writer) {
     writer->TrackChanges();
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_table* frozen) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+int tfhybrid_table_freeze(int64_t engine, const char* table, int only_changed,
+                          tfhybrid_frozen_table* frozen) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
                               writer->Freeze(only_changed != 0));
     *frozen = {
@@ -289,10 +288,10 @@ int tfhybrid_table_freeze(const char* table, int only_changed, tfhybrid_frozen_t
   });
 }
 
-int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
+int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part, const char* path,
                               tfhybrid_table_file* file) {
   return tfhybrid::WithTable(
-      table, [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
+      engine, table, [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
         std::shared_ptr<tfhybrid::FrozenTable> frozen;
         {
           // For a moment only: updates go on while the file is written.
@@ -312,8 +311,8 @@ int tfhybrid_table_write_part(const char* table, int64_t part, const char* path,
       });
 }
 
-int tfhybrid_table_removed_keys(const char* table, int64_t* keys) {
-  return tfhybrid::WithWriter(table, [&](tfhybrid::TableWriter* writer) -> Status {
+int tfhybrid_table_removed_keys(int64_t engine, const char* table, int64_t* keys) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     if (writer->frozen() == nullptr) {
       return Status::Error(tfhybrid::StatusCode::kFailedPrecondition, "Table '", table,
                            "' is not frozen");
@@ -324,8 +323,8 @@ int tfhybrid_table_removed_keys(const char* table, int64_t* keys) {
   });
 }
 
-int tfhybrid_table_thaw(const char* table) {
-  return tfhybrid::WithTable(table,
+int tfhybrid_table_thaw(int64_t engine, const char* table) {
+  return tfhybrid::WithTable(engine, table,
                              [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
                                const std::lock_guard<std::mutex> guard(open->writing);
                                if (open->writer != nullptr) open->writer->Thaw();

@@ -1,168 +1,179 @@
 // The C interface of updates.
-#include <algorithm>
 #include <future>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
-#include "core/engine/current_engine.h"
+#include "core/engine/engine_registry.h"
 
 namespace tfhybrid {
 namespace {
 
-// An update, the engine that has it open, and its tables, held for the call.
-struct UpdateInUse {
-  std::shared_ptr<Engine> engine;
-  std::shared_ptr<HostUpdate> update;
-  OpenTables tables;
+StepNumbers NumbersOf(const OpenedUpdate& update, const float* learning_rates,
+                      double dense_squares) {
+  return {{learning_rates, learning_rates + update.tables.size()}, dense_squares};
+}
 
-  const MessageSchema& schema() const { return update->settings().schema; }
-  StepNumbers Numbers(const float* learning_rates, double dense_squares) const {
-    return {{learning_rates, learning_rates + tables.size()}, dense_squares};
+Contribution ContributionOf(const tfhybrid_contribution& from) {
+  return {from.samples, from.skip != 0, from.event_time,
+          from.failure == nullptr ? "" : from.failure};
+}
+
+// What a rank brings, once the tables have what was posted before.
+Result<std::vector<KeyGradients>> BatchOf(const Engine& engine, const OpenedUpdate& update,
+                                          const tfhybrid_contribution& from) {
+  std::vector<KeyGradients> batch;
+  for (size_t t = 0; t < update.tables.size(); ++t) {
+    const auto& table = update.tables[t];
+    TFHYBRID_RETURN_IF_ERROR(engine.WaitForVersion(*table, table->posted));
+    batch.push_back({{from.keys[t], from.counts[t]},
+                     from.gradients[t],
+                     RowLayout::Array(update.schema().dims[t])});
   }
-};
+  return batch;
+}
 
-// As Guarded, for a body that wants the update of that number.
+// As WithEngine, for a body that wants an update of it.
 template <typename Body>
-int WithUpdate(int64_t number, const Body& body) {
-  return Guarded([&]() -> Status {
-    UpdateInUse in_use;
-    TFHYBRID_ASSIGN_OR_RETURN(in_use.engine, CurrentEngine());
-    TFHYBRID_ASSIGN_OR_RETURN(in_use.update, in_use.engine->Update(static_cast<size_t>(number)));
-    for (const std::string& name : in_use.schema().tables) {
-      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, in_use.engine->Table(name));
-      in_use.tables.push_back(std::move(table));
-    }
-    return body(in_use);
+int WithUpdate(int64_t engine, int64_t update, const Body& body) {
+  return WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const UpdateInUse opened, its->Update(update));
+    return body(its, opened);
   });
 }
 
 // As WithUpdate, for a leader among several: the body runs on the applying thread, after what that
 // was given before.
 template <typename Body>
-int WithExchange(int64_t number, const Body& body) {
-  return WithUpdate(number, [&](const UpdateInUse& in_use) -> Status {
-    std::packaged_task<Status(HostExchange*)> run(
-        [&](HostExchange* exchange) { return body(in_use, exchange); });
+int WithExchange(int64_t engine, int64_t update, const Body& body) {
+  return WithUpdate(engine, update, [&](Engine* its, const UpdateInUse& opened) -> Status {
+    std::packaged_task<Status()> run([&] { return body(its, opened); });
     std::future<Status> done = run.get_future();
-    TFHYBRID_RETURN_IF_ERROR(in_use.engine->SubmitExchange(
-        *in_use.update, [&run](HostExchange* exchange) { run(exchange); }));
+    TFHYBRID_RETURN_IF_ERROR(its->SubmitExchange(opened, [&run] { run(); }));
     return done.get();
   });
-}
-
-Result<MessageSchema> SchemaOf(const Engine& engine, const tfhybrid_update_config& config) {
-  MessageSchema schema;
-  if (config.tables < 1) {
-    return Status::Error(StatusCode::kInvalidArgument, "An update is of one table or more");
-  }
-  for (int t = 0; t < config.tables; ++t) {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table,
-                              engine.Table(config.table_names[t]));
-    schema.tables.push_back(table->reader->name());
-    schema.dims.push_back(table->reader->dim());
-  }
-  return schema;
 }
 
 }  // namespace
 }  // namespace tfhybrid
 
-using tfhybrid::HostExchange;
-using tfhybrid::Span;
+using tfhybrid::Engine;
+using tfhybrid::OpenedUpdate;
 using tfhybrid::Status;
+using tfhybrid::StatusCode;
 using tfhybrid::UpdateInUse;
 
-int tfhybrid_update_open(const tfhybrid_update_config* config, int64_t* update) {
-  return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::Engine> engine,
-                              tfhybrid::CurrentEngine());
-    TFHYBRID_ASSIGN_OR_RETURN(tfhybrid::MessageSchema schema, tfhybrid::SchemaOf(*engine, *config));
+int tfhybrid_update_open(int64_t engine, const tfhybrid_update_config* config, int64_t* update) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    if (config->tables < 1) {
+      return Status::Error(StatusCode::kInvalidArgument, "An update is of one table or more");
+    }
     TFHYBRID_ASSIGN_OR_RETURN(
-        const tfhybrid::UpdateSettings settings,
-        tfhybrid::UpdateSettings::Make(std::move(schema),
-                                       {config->hosts, config->hosts + config->ranks}, config->host,
-                                       {config->exchange, config->reduction, config->wire_dtype,
-                                        config->clipping, config->clip_limit}));
-    if (settings.exchange == tfhybrid::Exchange::kAllRanks) {
-      return Status::Error(tfhybrid::StatusCode::kInvalidArgument,
-                           "exchange is 'leaders' or 'owner' here. Received: 'all_ranks'");
-    }
-    TFHYBRID_ASSIGN_OR_RETURN(const size_t number, engine->OpenUpdate(config->name, settings));
-    *update = static_cast<int64_t>(number);
+        *update,
+        its->OpenUpdate(config->name, {config->table_names, config->table_names + config->tables},
+                        {config->exchange, config->reduction, config->wire_dtype, config->clipping,
+                         config->clip_limit}));
     return Status::Ok();
   });
 }
 
-int tfhybrid_update_post(int64_t update, const tfhybrid_contribution* contribution,
+int tfhybrid_update_post(int64_t engine, int64_t update, const tfhybrid_contribution* contribution,
                          const float* learning_rates, double dense_squares) {
-  return tfhybrid::WithUpdate(update, [&](const UpdateInUse& in_use) -> Status {
-    std::vector<tfhybrid::KeyGradients> batch;
-    for (size_t t = 0; t < in_use.tables.size(); ++t) {
-      const auto& table = in_use.tables[t];
-      TFHYBRID_RETURN_IF_ERROR(in_use.engine->WaitForVersion(*table, table->posted));
-      batch.push_back({{contribution->keys[t], contribution->counts[t]},
-                       contribution->gradients[t],
-                       tfhybrid::RowLayout::Array(in_use.schema().dims[t])});
-    }
-    const char* const failure = contribution->failure;
-    return in_use.engine->Post(in_use.tables, in_use.update, batch,
-                               {contribution->samples, contribution->skip != 0,
-                                contribution->event_time, failure == nullptr ? "" : failure},
-                               in_use.Numbers(learning_rates, dense_squares),
-                               in_use.engine->threads());
-  });
+  return tfhybrid::WithUpdate(
+      engine, update, [&](Engine* its, const UpdateInUse& opened) -> Status {
+        if (opened->settings().exchange == tfhybrid::Exchange::kAllRanks) {
+          return Status::Error(StatusCode::kFailedPrecondition,
+                               "With exchange='all_ranks' gradients are packed, not posted");
+        }
+        TFHYBRID_ASSIGN_OR_RETURN(const std::vector<tfhybrid::KeyGradients> batch,
+                                  tfhybrid::BatchOf(*its, *opened, *contribution));
+        return its->Post(opened, batch, tfhybrid::ContributionOf(*contribution),
+                         tfhybrid::NumbersOf(*opened, learning_rates, dense_squares),
+                         its->threads());
+      });
 }
 
-int tfhybrid_update_merge(int64_t update, int64_t* words, int64_t room, int64_t* size) {
-  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange* exchange) {
-    in_use.engine->Merge(in_use.tables, exchange);
-    tfhybrid::CopyOut(exchange->Splits(), words, room, size);
+int tfhybrid_update_merge(int64_t engine, int64_t update, int64_t* words, int64_t room,
+                          int64_t* size) {
+  return tfhybrid::WithExchange(engine, update, [&](Engine* its, const UpdateInUse& opened) {
+    its->Merge(*opened);
+    tfhybrid::CopyOut(opened->exchange->Splits(), words, room, size);
     return Status::Ok();
   });
 }
 
-int tfhybrid_update_merge_owned(int64_t update, const int64_t* shares, int64_t words,
-                                int64_t* merged_words) {
-  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange* exchange) {
-    exchange->MergeOwned({shares, words}, in_use.engine->threads());
-    *merged_words = exchange->Splits().front();
+int tfhybrid_update_merge_owned(int64_t engine, int64_t update, const int64_t* shares,
+                                int64_t words, int64_t* merged_words) {
+  return tfhybrid::WithExchange(engine, update, [&](Engine* its, const UpdateInUse& opened) {
+    opened->exchange->MergeOwned({shares, words}, its->threads());
+    *merged_words = opened->exchange->Splits().front();
     return Status::Ok();
   });
 }
 
-int tfhybrid_update_merged(int64_t update, int64_t* words, int64_t room, int64_t* size) {
-  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange* exchange) {
+int tfhybrid_update_merged(int64_t engine, int64_t update, int64_t* words, int64_t room,
+                           int64_t* size) {
+  return tfhybrid::WithExchange(engine, update, [&](Engine* its, const UpdateInUse& opened) {
     *size = 0;
-    for (const int64_t split : exchange->Splits()) *size += split;
+    for (const int64_t split : opened->exchange->Splits()) *size += split;
     if (*size > room) {
-      return Status::Error(tfhybrid::StatusCode::kInvalidArgument, "What was merged has ", *size,
+      return Status::Error(StatusCode::kInvalidArgument, "What was merged has ", *size,
                            " words. Received: room for ", room);
     }
-    exchange->Fill({words, *size}, in_use.engine->threads());
+    opened->exchange->Fill({words, *size}, its->threads());
     return Status::Ok();
   });
 }
 
-int tfhybrid_update_stage(int64_t update, const int64_t* messages, int64_t words, int* vote,
-                          char* complaint, int64_t room, int64_t* size) {
-  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange* exchange) {
-    const HostExchange::Staged staged =
-        in_use.engine->Stage(in_use.tables, exchange, {messages, words});
+int tfhybrid_update_stage(int64_t engine, int64_t update, const int64_t* messages, int64_t words,
+                          int* vote, char* complaint, int64_t room, int64_t* size) {
+  return tfhybrid::WithExchange(engine, update, [&](Engine* its, const UpdateInUse& opened) {
+    const tfhybrid::HostExchange::Staged staged = its->Stage(*opened, {messages, words});
     *vote = staged.vote ? 1 : 0;
     tfhybrid::CopyOut(staged.complaint, complaint, room, size);
     return Status::Ok();
   });
 }
 
-int tfhybrid_update_commit(int64_t update, const char* complaint, const float* learning_rates,
-                           double dense_squares) {
-  return tfhybrid::WithExchange(update, [&](const UpdateInUse& in_use, HostExchange*) {
-    in_use.engine->Commit(in_use.tables, in_use.update,
-                          in_use.Numbers(learning_rates, dense_squares), complaint);
+int tfhybrid_update_commit(int64_t engine, int64_t update, const char* complaint,
+                           const float* learning_rates, double dense_squares) {
+  return tfhybrid::WithExchange(engine, update, [&](Engine* its, const UpdateInUse& opened) {
+    its->Commit(opened, tfhybrid::NumbersOf(*opened, learning_rates, dense_squares), complaint);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_update_pack(int64_t engine, int64_t update, const tfhybrid_contribution* contribution,
+                         int64_t* words, int64_t room, int64_t* size) {
+  return tfhybrid::WithUpdate(
+      engine, update, [&](Engine* its, const UpdateInUse& opened) -> Status {
+        *size = 0;
+        TFHYBRID_ASSIGN_OR_RETURN(const std::vector<tfhybrid::KeyGradients> batch,
+                                  tfhybrid::BatchOf(*its, *opened, *contribution));
+        const Status packed = opened->host_update->Pack(
+            batch, tfhybrid::ContributionOf(*contribution),
+            [&](int64_t wanted) -> tfhybrid::Result<tfhybrid::Span<int64_t>> {
+              *size = wanted;
+              if (wanted <= room) return tfhybrid::Span<int64_t>(words, wanted);
+              return Status::Error(StatusCode::kInvalidArgument, "The message has ", wanted,
+                                   " words. Received: room for ", room);
+            },
+            its->threads());
+        // Without room nothing is packed, and the caller comes again.
+        return *size > room ? Status::Ok() : packed;
+      });
+}
+
+int tfhybrid_update_apply_gathered(int64_t engine, int64_t update, const int64_t* messages,
+                                   int64_t words, const float* learning_rates,
+                                   double dense_squares) {
+  return tfhybrid::WithUpdate(engine, update, [&](Engine* its, const UpdateInUse& opened) {
+    its->ApplyGathered(opened, tfhybrid::NumbersOf(*opened, learning_rates, dense_squares),
+                       [held = std::vector<int64_t>(messages, messages + words)] {
+                         return tfhybrid::Span<const int64_t>(held);
+                       });
     return Status::Ok();
   });
 }

@@ -20,7 +20,8 @@ REGISTER_OP("TfhybridApplyGathered")
     .Input("messages: int64")
     .Input("learning_rates: float")
     .Input("dense_squares: double")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .TFHYBRID_UPDATE.Attr("N: int >= 1")
+    .SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
       return tensorflow::OkStatus();
     })
@@ -42,21 +43,14 @@ class ApplyGatheredOp : public UpdateKernel {
   using UpdateKernel::UpdateKernel;
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
-    const OpenTables& tables = in_use.tables;
-    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
-                              update().OpenIn(in_use.engine));
+  Status Run(OpKernelContext* context, const std::shared_ptr<Engine>& engine,
+             const UpdateInUse& update) override {
+    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
-    for (const auto& table : tables) table->CountPost();
-    if (tables.front()->writer == nullptr) return Status::Ok();
     // The tensor is held, not copied, until it lies in shared memory.
-    in_use.engine->Apply(tables, opened, std::move(numbers),
-                         [opened, held = *messages]() -> Result<std::vector<GradientMessage>> {
-                           TFHYBRID_RETURN_IF_ERROR(opened->PostAll(KeysOf(held)));
-                           return opened->ReadAll();
-                         });
+    engine->ApplyGathered(update, std::move(numbers),
+                          [held = *messages] { return Int64sOf(held); });
     return Status::Ok();
   }
 };

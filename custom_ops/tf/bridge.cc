@@ -1,6 +1,6 @@
 #include "tf/bridge.h"
 
-#include "core/engine/current_engine.h"
+#include "core/engine/engine_registry.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/work_sharder.h"
@@ -50,9 +50,14 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   };
 }
 
+tensorflow::Status NamedTables::Read(tensorflow::OpKernelConstruction* context) {
+  TF_RETURN_IF_ERROR(context->GetAttr("engine", &number_));
+  return context->GetAttr("tables", &names_);
+}
+
 Result<TablesInUse> NamedTables::Get(const std::vector<int64_t>& dims) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, EngineOf(number_));
   TablesInUse found = {engine, {}};
   found.tables.reserve(names_.size());
   if (engine_.lock() == engine) {

@@ -21,8 +21,8 @@ tensorflow::Status ToTensorFlow(const Status& status);
 
 Status FromTensorFlow(const tensorflow::Status& status);
 
-// The keys of a tensor, whatever its shape.
-inline Span<const int64_t> KeysOf(const tensorflow::Tensor& tensor) {
+// What a tensor of int64 holds, whatever its shape.
+inline Span<const int64_t> Int64sOf(const tensorflow::Tensor& tensor) {
   return Span<const int64_t>(
       reinterpret_cast<const int64_t*>(tensor.flat<tensorflow::int64>().data()),
       tensor.NumElements());
@@ -38,16 +38,18 @@ struct TablesInUse {
 };
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before
-// its tables, and anew when another job has begun, because TensorFlow keeps kernels of eager ops as
-// long as the process lives. So it must not keep the tables of a job that has ended. Thread-safe.
+// its tables, and anew when its engine has another store. It must not keep them: TensorFlow keeps
+// kernels of eager ops as long as the process lives. Thread-safe.
 class NamedTables {
  public:
-  void SetNames(std::vector<std::string> names) { names_ = std::move(names); }
+  // The attributes `engine` and `tables`.
+  tensorflow::Status Read(tensorflow::OpKernelConstruction* context);
   const std::vector<std::string>& names() const { return names_; }
   // `dims` is what the op was built for.
   Result<TablesInUse> Get(const std::vector<int64_t>& dims);
 
  private:
+  int64_t number_ = 0;  // of the engine
   std::vector<std::string> names_;
   std::mutex mutex_;
   std::weak_ptr<Engine> engine_;                  // guarded by mutex_; where tables_ are from

@@ -5,7 +5,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
-#include "tf/waiting_kernel.h"
+#include "tf/update_kernel.h"
 
 namespace tfhybrid {
 namespace {
@@ -36,10 +36,8 @@ squares: The sum over all of them.
 REGISTER_OP("TfhybridClipFactor")
     .Input("proxies: N * resource")
     .Output("factor: float")
-    .Attr("tables: list(string)")
-    .Attr("dims: list(int)")
     .Attr("N: int >= 1")
-    .SetIsStateful()
+    .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn(ScalarShape)
     .Doc(R"doc(
 Waits for the update that this rank has posted last, and returns what clipping by global norm
@@ -66,15 +64,16 @@ class SquareSumOp : public OpKernel {
   }
 };
 
-class ClipFactorOp : public WaitingKernel {
+class ClipFactorOp : public UpdateKernel {
  public:
-  using WaitingKernel::WaitingKernel;
+  using UpdateKernel::UpdateKernel;
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
+  Status Run(OpKernelContext* context, const std::shared_ptr<Engine>& /*engine*/,
+             const UpdateInUse& update) override {
     Tensor* factor = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &factor)));
-    factor->scalar<float>()() = in_use.tables.front()->reader->clip_factor();
+    factor->scalar<float>()() = update->tables.front()->reader->clip_factor();
     return Status::Ok();
   }
 };

@@ -9,28 +9,29 @@
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tf/bridge.h"
-#include "tf/update_attributes.h"
+#include "tf/named_update.h"
 
 namespace tfhybrid {
 
-// Attributes: TFHYBRID_UPDATE_ATTRIBUTES. Runs on the engine's applying thread, after what that was
+// Attributes: TFHYBRID_UPDATE. Runs on the engine's applying thread, after what that was
 // given before, and holds no thread of TensorFlow's meanwhile.
 class ExchangeKernel : public tensorflow::AsyncOpKernel {
  public:
-  explicit ExchangeKernel(tensorflow::OpKernelConstruction* context);
+  explicit ExchangeKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
+    OP_REQUIRES_OK(context, update_.Read(context));
+  }
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
 
  protected:
-  virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use,
-                     const std::shared_ptr<HostUpdate>& update, HostExchange* exchange) = 0;
+  virtual Status Run(tensorflow::OpKernelContext* context, Engine* engine,
+                     const UpdateInUse& update) = 0;
 
  private:
   // Either leaves the op to the applying thread, or returns what is wrong.
   Status Start(tensorflow::OpKernelContext* context, const DoneCallback& done);
 
-  UpdateAttributes update_;
-  NamedTables tables_;
+  NamedUpdate update_;
 };
 
 }  // namespace tfhybrid

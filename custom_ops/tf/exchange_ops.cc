@@ -22,7 +22,8 @@ REGISTER_OP("TfhybridMergeHost")
     .Input("proxies: N * resource")
     .Output("message: int64")
     .Output("splits: int32")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .TFHYBRID_UPDATE.Attr("N: int >= 1")
+    .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
       context->set_output(1, context->Vector(context->UnknownDim()));
@@ -39,7 +40,7 @@ splits: Words of the message, or of each share.
 REGISTER_OP("TfhybridMergeOwned")
     .Input("shares: int64")
     .Output("message: int64")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
       return tensorflow::OkStatus();
@@ -56,7 +57,8 @@ REGISTER_OP("TfhybridStageUpdate")
     .Input("messages: int64")
     .Output("vote: bool")
     .Output("complaint: uint8")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .TFHYBRID_UPDATE.Attr("N: int >= 1")
+    .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Scalar());
       context->set_output(1, context->Vector(context->UnknownDim()));
@@ -76,7 +78,8 @@ REGISTER_OP("TfhybridCommitUpdate")
     .Input("complaints: uint8")
     .Input("learning_rates: float")
     .Input("dense_squares: double")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .TFHYBRID_UPDATE.Attr("N: int >= 1")
+    .SetIsStateful()
     .SetShapeFn([](InferenceContext*) { return tensorflow::OkStatus(); })
     .Doc(R"doc(
 Applies the update that was staged, or tells all who wait for it why it will not come.
@@ -94,10 +97,9 @@ class MergeHostOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& /*update*/, HostExchange* exchange) override {
-    in_use.engine->Merge(in_use.tables, exchange);
-    const std::vector<int64_t> splits = exchange->Splits();
+  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
+    engine->Merge(*update);
+    const std::vector<int64_t> splits = update->exchange->Splits();
     int64_t total = 0;
     Tensor* sizes = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
@@ -108,7 +110,7 @@ class MergeHostOp : public ExchangeKernel {
       total += splits[owner];
     }
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, AllocateWords(context, 0, total));
-    exchange->Fill(words, in_use.engine->threads());
+    update->exchange->Fill(words, engine->threads());
     return Status::Ok();
   }
 };
@@ -118,14 +120,13 @@ class MergeOwnedOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& /*update*/, HostExchange* exchange) override {
+  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
     const Tensor* shares = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("shares", &shares)));
-    exchange->MergeOwned(KeysOf(*shares), in_use.engine->threads());
+    update->exchange->MergeOwned(Int64sOf(*shares), engine->threads());
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
-                              AllocateWords(context, 0, exchange->Splits().front()));
-    exchange->Fill(words, in_use.engine->threads());
+                              AllocateWords(context, 0, update->exchange->Splits().front()));
+    update->exchange->Fill(words, engine->threads());
     return Status::Ok();
   }
 };
@@ -135,12 +136,10 @@ class StageUpdateOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& /*update*/, HostExchange* exchange) override {
+  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
     const Tensor* messages = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
-    const HostExchange::Staged staged =
-        in_use.engine->Stage(in_use.tables, exchange, KeysOf(*messages));
+    const HostExchange::Staged staged = engine->Stage(*update, Int64sOf(*messages));
     const auto bytes = static_cast<int64_t>(staged.complaint.size());
     Tensor *vote = nullptr, *complaint = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->allocate_output(0, TensorShape({}), &vote)));
@@ -158,15 +157,14 @@ class CommitUpdateOp : public ExchangeKernel {
   using ExchangeKernel::ExchangeKernel;
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use,
-             const std::shared_ptr<HostUpdate>& update, HostExchange* /*exchange*/) override {
+  Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
     const Tensor* complaints = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
-    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, in_use.tables.size()));
+    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
     const auto* text = reinterpret_cast<const char*>(complaints->flat<tensorflow::uint8>().data());
     // The step goes on meanwhile.
-    in_use.engine->Commit(in_use.tables, update, std::move(numbers),
-                          {text, static_cast<size_t>(complaints->NumElements())});
+    engine->Commit(update, std::move(numbers),
+                   {text, static_cast<size_t>(complaints->NumElements())});
     return Status::Ok();
   }
 };

@@ -47,7 +47,7 @@ Result<std::vector<Bags>> FeatureBags::Read(tensorflow::OpKernelContext* context
     if (combiners_[i] == Combiner::kNone) continue;
     const int64_t count = keys[static_cast<int>(i)].NumElements();
     bags[i].combiner = combiners_[i];
-    bags[i].splits = KeysOf(splits[next_splits++]);
+    bags[i].splits = Int64sOf(splits[next_splits++]);
     TFHYBRID_RETURN_IF_ERROR(CheckBags(bags[i], count));
     if (!weighted_[i]) continue;
     const Tensor& of_keys = weights[next_weights++];

@@ -20,10 +20,12 @@ tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, Message
   return tensorflow::errors::InvalidArgument("tables and dims have one entry per table");
 }
 
-tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context, size_t tables,
+tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context,
                                 std::vector<bool>* distinct) {
+  int tables = 0;
+  TF_RETURN_IF_ERROR(context->GetAttr("N", &tables));
   TF_RETURN_IF_ERROR(context->GetAttr("distinct", distinct));
-  if (distinct->size() == tables) return tensorflow::OkStatus();
+  if (distinct->size() == static_cast<size_t>(tables)) return tensorflow::OkStatus();
   return tensorflow::errors::InvalidArgument("distinct has one entry per table");
 }
 
@@ -33,6 +35,10 @@ Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context
   OpInputList keys, gradients;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
+  if (static_cast<size_t>(keys.size()) != schema.tables.size()) {
+    return Status::Error(StatusCode::kInvalidArgument, "The update is of ", schema.tables.size(),
+                         " tables. Received: keys of ", keys.size());
+  }
   std::vector<KeyGradients> tables;
   for (int i = 0; i < keys.size(); ++i) {
     const auto t = static_cast<size_t>(i);
@@ -43,7 +49,7 @@ Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context
                            "]. Received: ", keys[i].shape().DebugString(), " and ",
                            gradients[i].shape().DebugString());
     }
-    tables.push_back({KeysOf(keys[i]), gradients[i].flat<float>().data(),
+    tables.push_back({Int64sOf(keys[i]), gradients[i].flat<float>().data(),
                       RowLayout::Array(schema.dims[t]), distinct[t]});
   }
   return tables;

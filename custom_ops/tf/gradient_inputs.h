@@ -17,8 +17,8 @@ namespace tfhybrid {
 // The attributes `tables` and `dims`.
 tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema);
 
-// The attribute `distinct`: for each of `tables` tables whether none of its keys comes twice.
-tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context, size_t tables,
+// The attribute `distinct`: for each of `N` tables whether none of its keys comes twice.
+tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context,
                                 std::vector<bool>* distinct);
 
 // The inputs `keys` and `gradients`: one entry per table; points into them.

@@ -3,13 +3,12 @@
 #include <memory>
 #include <vector>
 
-#include "core/engine/current_engine.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/update_attributes.h"
+#include "tf/named_update.h"
 
 namespace tfhybrid {
 namespace {
@@ -21,7 +20,8 @@ REGISTER_OP("TfhybridKeepGradients")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
     .Input("gradients: N * float")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .Attr("N: int >= 1")
+    .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
       return tensorflow::OkStatus();
     })
@@ -46,17 +46,16 @@ class KeepGradientsOp : public tensorflow::OpKernel {
 
  private:
   Status Keep(OpKernelContext* context) {
-    const MessageSchema& schema = update_.settings.schema;
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.OpenIn(engine));
+    TFHYBRID_ASSIGN_OR_RETURN(const NamedUpdate::InUse in_use, update_.Get());
+    const MessageSchema& schema = in_use.update->schema();
     TFHYBRID_ASSIGN_OR_RETURN(
         const std::vector<KeyGradients> gradients,
         ReadBatch(context, schema, std::vector<bool>(schema.tables.size(), false)));
-    opened->Keep(gradients);
+    in_use.update->host_update->Keep(gradients);
     return Status::Ok();
   }
 
-  UpdateAttributes update_;
+  NamedUpdate update_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridKeepGradients").Device(tensorflow::DEVICE_CPU),

@@ -22,6 +22,7 @@ REGISTER_OP("TfhybridKeepState")
     .Input("proxies: N * resource")
     .Input("step: int64")
     .Input("state: types")
+    .Attr("engine: int")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("types: list(type) >= 1")
@@ -45,9 +46,9 @@ step: The step after which this is the state.
 state: What is kept, behind the note of tfhybrid_kept_note().
 )doc");
 
-class KeepStateOp : public WaitingKernel {
+class KeepStateOp : public TablesKernel {
  public:
-  explicit KeepStateOp(OpKernelConstruction* context) : WaitingKernel(context) {}
+  explicit KeepStateOp(OpKernelConstruction* context) : TablesKernel(context) {}
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use) override {

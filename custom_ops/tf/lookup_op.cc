@@ -64,6 +64,7 @@ REGISTER_OP("TfhybridLookup")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
     .TFHYBRID_FEATURE_BAGS.Output("embeddings: M * float")
+    .Attr("engine: int")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("side_by_side: bool = false")
@@ -106,9 +107,9 @@ combiners: Of each feature: "sum", "mean", "sqrtn", or "" for one embedding per 
 weighted: Of each feature.
 )doc");
 
-class LookupOp : public WaitingKernel {
+class LookupOp : public TablesKernel {
  public:
-  explicit LookupOp(OpKernelConstruction* context) : WaitingKernel(context) {
+  explicit LookupOp(OpKernelConstruction* context) : TablesKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
     OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
   }
@@ -140,7 +141,7 @@ class LookupOp : public WaitingKernel {
     ThreadsOf(context)(starts.back(), cost, [&](int64_t begin, int64_t end) {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
-        const Span<const int64_t> all = KeysOf(keys[static_cast<int>(i)]);
+        const Span<const int64_t> all = Int64sOf(keys[static_cast<int>(i)]);
         TableReader* reader = in_use.tables[i]->reader.get();
         const Status looked_up = bags[i].combiner == Combiner::kNone
                                      ? reader->Lookup(all.subspan(first, last - first), out)

@@ -3,14 +3,13 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/current_engine.h"
 #include "core/util/phase_times.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/update_attributes.h"
+#include "tf/named_update.h"
 
 namespace tfhybrid {
 namespace {
@@ -29,7 +28,8 @@ REGISTER_OP("TfhybridPackGradients")
     .Input("failure: string")
     .Output("message: int64")
     .Attr("distinct: list(bool)")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .Attr("N: int >= 1")
+    .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
       return tensorflow::OkStatus();
@@ -49,7 +49,7 @@ class PackGradientsOp : public tensorflow::OpKernel {
  public:
   explicit PackGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, update_.Read(context));
-    OP_REQUIRES_OK(context, ReadDistinct(context, schema().dims.size(), &distinct_));
+    OP_REQUIRES_OK(context, ReadDistinct(context, &distinct_));
   }
 
   void Compute(OpKernelContext* context) override {
@@ -59,20 +59,17 @@ class PackGradientsOp : public tensorflow::OpKernel {
   }
 
  private:
-  const MessageSchema& schema() const { return update_.settings.schema; }
-
   Status Pack(OpKernelContext* context) {
     TFHYBRID_ASSIGN_OR_RETURN(const Contribution contribution, ReadContribution(context));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Engine> engine, CurrentEngine());
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened, update_.OpenIn(engine));
+    TFHYBRID_ASSIGN_OR_RETURN(const NamedUpdate::InUse in_use, update_.Get());
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
-                              ReadBatch(context, schema(), distinct_));
-    return opened->Pack(
+                              ReadBatch(context, in_use.update->schema(), distinct_));
+    return in_use.update->host_update->Pack(
         batch, contribution, [&](int64_t words) { return AllocateWords(context, 0, words); },
         ThreadsOf(context));
   }
 
-  UpdateAttributes update_;
+  NamedUpdate update_;
   std::vector<bool> distinct_;
 };
 

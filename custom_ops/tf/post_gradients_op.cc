@@ -28,7 +28,8 @@ REGISTER_OP("TfhybridPostGradients")
     .Input("learning_rates: float")
     .Input("dense_squares: double")
     .Attr("distinct: list(bool)")
-    .TFHYBRID_UPDATE_ATTRIBUTES.SetIsStateful()
+    .Attr("N: int >= 1")
+    .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
       return tensorflow::OkStatus();
     })
@@ -54,20 +55,17 @@ distinct: For each table whether it is known that no key comes twice.
 class PostGradientsOp : public UpdateKernel {
  public:
   explicit PostGradientsOp(OpKernelConstruction* context) : UpdateKernel(context) {
-    OP_REQUIRES_OK(context, ReadDistinct(context, schema().dims.size(), &distinct_));
+    OP_REQUIRES_OK(context, ReadDistinct(context, &distinct_));
   }
 
  private:
-  Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
-    const OpenTables& tables = in_use.tables;
-    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, tables.size()));
+  Status Run(OpKernelContext* context, const std::shared_ptr<Engine>& engine,
+             const UpdateInUse& update) override {
+    TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const Contribution contribution, ReadContribution(context));
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<HostUpdate> opened,
-                              update().OpenIn(in_use.engine));
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<KeyGradients> batch,
-                              ReadBatch(context, schema(), distinct_));
-    return in_use.engine->Post(tables, opened, batch, contribution, std::move(numbers),
-                               ThreadsOf(context));
+                              ReadBatch(context, update->schema(), distinct_));
+    return engine->Post(update, batch, contribution, std::move(numbers), ThreadsOf(context));
   }
 
   std::vector<bool> distinct_;

@@ -32,6 +32,7 @@ REGISTER_OP("TfhybridSumGradients")
     .Input("gradients: M * float")
     .TFHYBRID_FEATURE_BAGS.Output("distinct: T * int64")
     .Output("sums: T * float")
+    .Attr("engine: int")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
     .Attr("table_of: list(int)")
@@ -71,8 +72,7 @@ table_of: The table of each feature, 0 to T - 1.
 class SumGradientsOp : public tensorflow::OpKernel {
  public:
   explicit SumGradientsOp(OpKernelConstruction* context) : OpKernel(context) {
-    std::vector<std::string> names;
-    OP_REQUIRES_OK(context, context->GetAttr("tables", &names));
+    OP_REQUIRES_OK(context, tables_.Read(context));
     OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
     OP_REQUIRES_OK(context, context->GetAttr("table_of", &table_of_));
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
@@ -81,9 +81,8 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("N", &features));
     OP_REQUIRES_OK(context, context->GetAttr("T", &tables));
     table_dims_.resize(static_cast<size_t>(tables));
-    OP_REQUIRES(context, names.size() == table_dims_.size(),
+    OP_REQUIRES(context, tables_.names().size() == table_dims_.size(),
                 tensorflow::errors::InvalidArgument("tables has T names"));
-    tables_.SetNames(std::move(names));
     OP_REQUIRES(
         context, dims_.size() == static_cast<size_t>(features) && dims_.size() == table_of_.size(),
         tensorflow::errors::InvalidArgument("dims and table_of have one entry per feature"));
@@ -155,7 +154,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
                              wanted, " floats. Received: ", gradient.shape().DebugString());
       }
       const float* data = gradient.flat<float>().data();
-      KeyGradients part = {KeysOf(keys[i]), data, RowLayout::Array(dims_[feature])};
+      KeyGradients part = {Int64sOf(keys[i]), data, RowLayout::Array(dims_[feature])};
       if (side_by_side_) {
         part.gradients += places.offsets[feature];
         part.layout = places.layouts[feature];

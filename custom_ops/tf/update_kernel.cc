@@ -4,10 +4,6 @@
 
 namespace tfhybrid {
 
-UpdateKernel::UpdateKernel(tensorflow::OpKernelConstruction* context) : WaitingKernel(context) {
-  OP_REQUIRES_OK(context, update_.Read(context));
-}
-
 Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables) {
   const tensorflow::Tensor *rates = nullptr, *dense_squares = nullptr;
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("learning_rates", &rates)));

@@ -2,25 +2,39 @@
 #ifndef TFHYBRID_TF_UPDATE_KERNEL_H_
 #define TFHYBRID_TF_UPDATE_KERNEL_H_
 
-#include "core/update/host_update.h"
+#include <memory>
+
+#include "core/engine/engine.h"
+#include "core/update/update_journal.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
-#include "tf/update_attributes.h"
+#include "tf/named_update.h"
 #include "tf/waiting_kernel.h"
 
 namespace tfhybrid {
 
-// Attributes: TFHYBRID_UPDATE_ATTRIBUTES.
+// Attributes: TFHYBRID_UPDATE.
 class UpdateKernel : public WaitingKernel {
  public:
-  explicit UpdateKernel(tensorflow::OpKernelConstruction* context);
+  explicit UpdateKernel(tensorflow::OpKernelConstruction* context) : WaitingKernel(context) {
+    OP_REQUIRES_OK(context, update_.Read(context));
+  }
 
  protected:
-  UpdateAttributes& update() { return update_; }
-  const MessageSchema& schema() const { return update_.settings.schema; }
+  virtual Status Run(tensorflow::OpKernelContext* context, const std::shared_ptr<Engine>& engine,
+                     const UpdateInUse& update) = 0;
 
  private:
-  UpdateAttributes update_;
+  Result<TablesInUse> Tables() final {
+    TFHYBRID_ASSIGN_OR_RETURN(const NamedUpdate::InUse in_use, update_.Get());
+    return TablesInUse{in_use.engine, in_use.update->tables};
+  }
+  Status Run(tensorflow::OpKernelContext* context, const TablesInUse& /*in_use*/) final {
+    TFHYBRID_ASSIGN_OR_RETURN(const NamedUpdate::InUse in_use, update_.Get());
+    return Run(context, in_use.engine, in_use.update);
+  }
+
+  NamedUpdate update_;
 };
 
 // The inputs `learning_rates`, one per table, and `dense_squares`.

@@ -7,16 +7,6 @@
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
-WaitingKernel::WaitingKernel(tensorflow::OpKernelConstruction* context) : AsyncOpKernel(context) {
-  std::vector<std::string> names;
-  OP_REQUIRES_OK(context, context->GetAttr("tables", &names));
-  OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
-  OP_REQUIRES(context, !names.empty() && names.size() == dims_.size(),
-              tensorflow::errors::InvalidArgument(
-                  "tables and dims have one entry for each input. Received: ", names.size(),
-                  " and ", dims_.size()));
-  tables_.SetNames(std::move(names));
-}
 
 void WaitingKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
   const Status status = Start(context, done);
@@ -24,7 +14,7 @@ void WaitingKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallb
 }
 
 Status WaitingKernel::Start(tensorflow::OpKernelContext* context, const DoneCallback& done) {
-  TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, tables_.Get(dims_));
+  TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, Tables());
   std::vector<Wanted> wanted;
   for (const auto& table : in_use.tables) wanted.push_back({table, table->posted.load()});
   if (Engine::HaveReached(wanted)) {
@@ -45,6 +35,15 @@ Status WaitingKernel::Start(tensorflow::OpKernelContext* context, const DoneCall
     });
   });
   return Status::Ok();
+}
+
+TablesKernel::TablesKernel(tensorflow::OpKernelConstruction* context) : WaitingKernel(context) {
+  OP_REQUIRES_OK(context, tables_.Read(context));
+  OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
+  OP_REQUIRES(context, !names().empty() && names().size() == dims_.size(),
+              tensorflow::errors::InvalidArgument(
+                  "tables and dims have one entry for each input. Received: ", names().size(),
+                  " and ", dims_.size()));
 }
 
 }  // namespace tfhybrid

@@ -15,22 +15,32 @@ namespace tfhybrid {
 
 class WaitingKernel : public tensorflow::AsyncOpKernel {
  public:
-  // Reads the attributes `tables` and `dims`, which every such op has.
-  explicit WaitingKernel(tensorflow::OpKernelConstruction* context);
+  using AsyncOpKernel::AsyncOpKernel;
 
   void ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) final;
 
  protected:
+  virtual Result<TablesInUse> Tables() = 0;
   // On one of TensorFlow's threads, once the tables have come so far.
   virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use) = 0;
-
-  const std::vector<std::string>& names() const { return tables_.names(); }
-  const std::vector<int64_t>& dims() const { return dims_; }
 
  private:
   // Either finishes and calls `done`, or leaves both to the waiting thread, or returns what is
   // wrong.
   Status Start(tensorflow::OpKernelContext* context, const DoneCallback& done);
+};
+
+// One that names its tables by the attributes `engine`, `tables` and `dims`.
+class TablesKernel : public WaitingKernel {
+ public:
+  explicit TablesKernel(tensorflow::OpKernelConstruction* context);
+
+ protected:
+  const std::vector<std::string>& names() const { return tables_.names(); }
+  const std::vector<int64_t>& dims() const { return dims_; }
+
+ private:
+  Result<TablesInUse> Tables() final { return tables_.Get(dims_); }
 
   std::vector<int64_t> dims_;
   NamedTables tables_;

@@ -38,12 +38,16 @@ void ExpectMessage(const std::string& part) {
 
 class CApiTest : public testing::Test {
  protected:
-  ~CApiTest() override { tfhybrid_store_close(0); }
+  CApiTest() {
+    const int64_t hosts[] = {0, 0};
+    ExpectCode(StatusCode::kOk, tfhybrid_engine_reserve(hosts, 2, 0, &engine_));
+  }
+  ~CApiTest() override { tfhybrid_store_close(engine_, 0); }
   int Open(int local_rank) {
     constexpr int64_t kRoom = 256;
     char text[kRoom];
     int64_t size = 0;
-    const int code = tfhybrid_store_open(directory_.path().c_str(), "job", local_rank,
+    const int code = tfhybrid_store_open(engine_, directory_.path().c_str(), "job", local_rank,
                                          ("rank " + std::to_string(local_rank)).c_str(), kToken,
                                          text, kRoom, &size);
     reclaimed_.assign(text, static_cast<size_t>(std::min(size, kRoom)));
@@ -51,10 +55,11 @@ class CApiTest : public testing::Test {
   }
   void OpenWithTable() {
     ExpectCode(StatusCode::kOk, Open(0));
-    ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kItem, kTimeoutMs));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kItem, kTimeoutMs));
   }
 
   TemporaryDirectory directory_;
+  int64_t engine_ = 0;
   std::string reclaimed_;
   int64_t keys_[2] = {4, std::numeric_limits<int64_t>::min()};
   float rows_[4] = {1, 2, 3, 4};
@@ -65,108 +70,119 @@ TEST_F(CApiTest, WithoutAStoreEveryCallSaysThatInitIsMissing) {
   int64_t loaded;
   tfhybrid_table_stats stats;
   const tfhybrid_record_schema schema = {0, 16, 0, 8};
-  const int codes[] = {tfhybrid_table_open(&kItem, 10),
-                       tfhybrid_table_set_optimizer("item", &kAdagrad),
-                       tfhybrid_table_stats_get("item", &stats),
-                       tfhybrid_table_digest("item", &digest),
-                       tfhybrid_table_lookup("item", 2, keys_, rows_),
-                       tfhybrid_table_read_rows("item", 0, 0, keys_, rows_, nullptr, nullptr),
-                       tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr),
-                       tfhybrid_table_clear("item"),
-                       tfhybrid_table_load_records("item", "/missing", &schema, &loaded),
-                       tfhybrid_table_set_version("item", 1)};
+  const int codes[] = {
+      tfhybrid_table_open(engine_, &kItem, 10),
+      tfhybrid_table_set_optimizer(engine_, "item", &kAdagrad),
+      tfhybrid_table_stats_get(engine_, "item", &stats),
+      tfhybrid_table_digest(engine_, "item", &digest),
+      tfhybrid_table_lookup(engine_, "item", 2, keys_, rows_),
+      tfhybrid_table_read_rows(engine_, "item", 0, 0, keys_, rows_, nullptr, nullptr),
+      tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr),
+      tfhybrid_table_clear(engine_, "item"),
+      tfhybrid_table_load_records(engine_, "item", "/missing", &schema, &loaded),
+      tfhybrid_table_set_version(engine_, "item", 1)};
   for (const int code : codes) ExpectCode(StatusCode::kFailedPrecondition, code);
   ExpectMessage("init()");
   ExpectMessage("'item'");
-  tfhybrid_store_close(0);
+  tfhybrid_store_close(engine_, 0);
 }
 
 TEST_F(CApiTest, RowsGoInAndComeOut) {
   OpenWithTable();
   EXPECT_EQ("", reclaimed_);
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_optimizer("item", &kAdagrad));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_optimizer(engine_, "item", &kAdagrad));
   const float states[4] = {5, 6, 7, 8};
-  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, states, nullptr));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 3));
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, states, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 3));
   const int64_t wanted[3] = {keys_[1], 0, keys_[0]};
   float found[6];
-  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 3, wanted, found));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup(engine_, "item", 3, wanted, found));
   EXPECT_EQ((std::vector<float>{3, 4, 0.5, 0.5, 1, 2}), std::vector<float>(found, found + 6));
 
   int64_t read_keys[2];
   float read_rows[4], read_states[4];
-  ExpectCode(StatusCode::kOk,
-             tfhybrid_table_read_rows("item", 0, 2, read_keys, read_rows, read_states, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_read_rows(engine_, "item", 0, 2, read_keys, read_rows,
+                                                       read_states, nullptr));
   EXPECT_EQ(0, std::memcmp(keys_, read_keys, sizeof(keys_)));
   EXPECT_EQ(0, std::memcmp(rows_, read_rows, sizeof(rows_)));
   EXPECT_EQ(0, std::memcmp(states, read_states, sizeof(states)));
 
   tfhybrid_table_stats stats;
-  ExpectCode(StatusCode::kOk, tfhybrid_table_stats_get("item", &stats));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_stats_get(engine_, "item", &stats));
   EXPECT_EQ(2, stats.rows);
   EXPECT_EQ(3, stats.version);
   EXPECT_EQ(stats.bytes, stats.embedding_bytes + stats.state_bytes + stats.index_bytes + 4096);
   uint64_t digest = 0;
-  ExpectCode(StatusCode::kOk, tfhybrid_table_digest("item", &digest));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_digest(engine_, "item", &digest));
   EXPECT_NE(0u, digest);
 
-  ExpectCode(StatusCode::kOk, tfhybrid_table_clear("item"));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_digest("item", &digest));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_clear(engine_, "item"));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_digest(engine_, "item", &digest));
   EXPECT_EQ(0u, digest);
 }
 
 TEST_F(CApiTest, SeveralTablesAreReadAtOneVersion) {
   OpenWithTable();
   constexpr tfhybrid_table_config kUser = {"user", 1, 1 /* constant */, 0.25, 0, 99, {}};
-  ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kUser, kTimeoutMs));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 3));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kUser, kTimeoutMs));
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 3));
   const char* const names[] = {"user", "item"};
   const int64_t counts[] = {1, 2};
   const int64_t* const keys[] = {keys_, keys_};
   float user[1], item[4];
   float* const rows[] = {user, item};
   uint64_t versions[2];
-  ExpectCode(StatusCode::kOk, tfhybrid_read(2, names, nullptr, counts, keys, rows, 10, versions));
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_read(engine_, 2, names, nullptr, counts, keys, rows, 10, versions));
   EXPECT_EQ((std::vector<float>{0.25, 1, 2, 3, 4}),
             (std::vector<float>{user[0], item[0], item[1], item[2], item[3]}));
   EXPECT_EQ(0u, versions[0]);
   EXPECT_EQ(3u, versions[1]);
   const uint64_t too_new[] = {0, 4};
   ExpectCode(StatusCode::kDeadlineExceeded,
-             tfhybrid_read(2, names, too_new, counts, keys, rows, 10, versions));
+             tfhybrid_read(engine_, 2, names, too_new, counts, keys, rows, 10, versions));
   const char* const unknown[] = {"user", "items"};
   ExpectCode(StatusCode::kNotFound,
-             tfhybrid_read(2, unknown, nullptr, counts, keys, rows, 10, versions));
+             tfhybrid_read(engine_, 2, unknown, nullptr, counts, keys, rows, 10, versions));
 }
 
 TEST_F(CApiTest, ErrorsKeepTheirCodesAndWords) {
   OpenWithTable();
   ExpectCode(StatusCode::kFailedPrecondition, Open(0));
   ExpectMessage("open already");
-  ExpectCode(StatusCode::kAlreadyExists, tfhybrid_table_open(&kItem, kTimeoutMs));
+  ExpectCode(StatusCode::kAlreadyExists, tfhybrid_table_open(engine_, &kItem, kTimeoutMs));
   ExpectMessage("'item'");
   const tfhybrid_table_config wrong = {"wrong", 0, 1, 0, 0, 0, {}};
-  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(&wrong, kTimeoutMs));
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(engine_, &wrong, kTimeoutMs));
   ExpectMessage("Received: 0");
   const tfhybrid_table_config unknown_kind = {"wrong", 2, 12345, 0, 0, 0, {}};
-  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(&unknown_kind, kTimeoutMs));
-  ExpectCode(StatusCode::kNotFound, tfhybrid_table_lookup("other", 2, keys_, rows_));
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_open(engine_, &unknown_kind, kTimeoutMs));
+  ExpectCode(StatusCode::kNotFound, tfhybrid_table_lookup(engine_, "other", 2, keys_, rows_));
   ExpectMessage("'other'");
   ExpectCode(StatusCode::kInvalidArgument,
-             tfhybrid_table_read_rows("item", 0, 1, keys_, rows_, nullptr, nullptr));
+             tfhybrid_table_read_rows(engine_, "item", 0, 1, keys_, rows_, nullptr, nullptr));
   ExpectMessage("count=1");
   tfhybrid_optimizer_config optimizer = kAdagrad;
   optimizer.kind = 9;
-  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_table_set_optimizer("item", &optimizer));
-  ExpectCode(StatusCode::kSystem, tfhybrid_table_lookup(nullptr, 2, keys_, rows_));
+  ExpectCode(StatusCode::kInvalidArgument,
+             tfhybrid_table_set_optimizer(engine_, "item", &optimizer));
+  ExpectCode(StatusCode::kSystem, tfhybrid_table_lookup(engine_, nullptr, 2, keys_, rows_));
+}
+
+TEST_F(CApiTest, AProcessHasItsPlaceInAJob) {
+  const int64_t hosts[] = {0, 0};
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_engine_reserve(hosts, 2, 1, &engine_));
+  ExpectMessage("2 entries, none of them host 1");
 }
 
 TEST_F(CApiTest, MessageIsThatOfTheCallingThread) {
-  ExpectCode(StatusCode::kFailedPrecondition, tfhybrid_table_clear("mine"));
-  std::thread([] {
+  ExpectCode(StatusCode::kFailedPrecondition, tfhybrid_table_clear(engine_, "mine"));
+  std::thread([this] {
     EXPECT_STREQ("", tfhybrid_last_error());
-    tfhybrid_table_clear("others");
+    tfhybrid_table_clear(engine_, "others");
   }).join();
   ExpectMessage("'mine'");
 }
@@ -179,41 +195,45 @@ TEST_F(CApiTest, RecordFileIsLoaded) {
   std::ofstream(path, std::ios::binary) << bytes;
   const tfhybrid_record_schema schema = {0, 16, 0, 8};
   int64_t loaded = 0;
-  ExpectCode(StatusCode::kOk, tfhybrid_table_load_records("item", path.c_str(), &schema, &loaded));
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_table_load_records(engine_, "item", path.c_str(), &schema, &loaded));
   EXPECT_EQ(1, loaded);
   float found[2];
-  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 1, keys_, found));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup(engine_, "item", 1, keys_, found));
   EXPECT_EQ(2, found[1]);
   ExpectCode(StatusCode::kNotFound,
-             tfhybrid_table_load_records("item", "/missing", &schema, &loaded));
+             tfhybrid_table_load_records(engine_, "item", "/missing", &schema, &loaded));
 }
 
 TEST_F(CApiTest, OnlyTheLeaderWrites) {
   OpenWithTable();
-  ExpectCode(StatusCode::kOk, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
+  ExpectCode(StatusCode::kOk,
+             tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 1));
   const auto other_rank = [&] {
     // Forked with the leader's store open, which a rank never is: it lets go of it first.
-    tfhybrid_store_close(0);
+    tfhybrid_store_close(engine_, 0);
     ExpectCode(StatusCode::kOk, Open(1));
-    ExpectCode(StatusCode::kOk, tfhybrid_table_open(&kItem, kTimeoutMs));
-    ExpectCode(StatusCode::kOk, tfhybrid_table_set_version("item", 1));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kItem, kTimeoutMs));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 1));
     float found[4];
-    ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 2, keys_, found));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_lookup(engine_, "item", 2, keys_, found));
     EXPECT_EQ(4, found[3]);
     const auto refused = StatusCode::kFailedPrecondition;
-    ExpectCode(refused, tfhybrid_table_write_rows("item", 2, keys_, rows_, nullptr, nullptr));
+    ExpectCode(refused,
+               tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));
     ExpectMessage("leader");
-    ExpectCode(refused, tfhybrid_table_clear("item"));
-    ExpectCode(refused, tfhybrid_table_set_optimizer("item", &kAdagrad));
+    ExpectCode(refused, tfhybrid_table_clear(engine_, "item"));
+    ExpectCode(refused, tfhybrid_table_set_optimizer(engine_, "item", &kAdagrad));
     int64_t keys[2];
     ExpectCode(StatusCode::kOk,
-               tfhybrid_table_read_rows("item", 0, 2, keys, found, nullptr, nullptr));
-    ExpectCode(refused, tfhybrid_table_read_rows("item", 0, 2, keys, found, found, nullptr));
-    tfhybrid_store_close(0);
+               tfhybrid_table_read_rows(engine_, "item", 0, 2, keys, found, nullptr, nullptr));
+    ExpectCode(refused,
+               tfhybrid_table_read_rows(engine_, "item", 0, 2, keys, found, found, nullptr));
+    tfhybrid_store_close(engine_, 0);
   };
   RunInChild(other_rank);
-  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup("item", 2, keys_, rows_));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_lookup(engine_, "item", 2, keys_, rows_));
 }
 
 TEST_F(CApiTest, WhatADeadJobLeftIsReported) {
@@ -227,11 +247,13 @@ TEST_F(CApiTest, WhatBecameOfARankIsTold) {
   int state = -1;
   char text[9] = "........";
   int64_t size = 0;
-  const auto ask = [&](int64_t room) { return tfhybrid_rank_state(1, &state, text, room, &size); };
+  const auto ask = [&](int64_t room) {
+    return tfhybrid_rank_state(engine_, 1, &state, text, room, &size);
+  };
   ExpectCode(StatusCode::kFailedPrecondition, ask(8));
   ExpectCode(StatusCode::kOk, Open(0));
   ChildProcess member([&] {
-    tfhybrid_store_close(0);
+    tfhybrid_store_close(engine_, 0);
     ExpectCode(StatusCode::kOk, Open(1));
   });
   ExpectCode(StatusCode::kOk, ask(0));
@@ -330,7 +352,7 @@ TEST_F(CApiTest, SigtermThatTheProgramHandlesIsLeftAlone) {
 
 TEST_F(CApiTest, ClosedStoreCanBeOpenedAgain) {
   OpenWithTable();
-  tfhybrid_store_close(0);
+  tfhybrid_store_close(engine_, 0);
   OpenWithTable();
   EXPECT_EQ("", reclaimed_);
 }

@@ -26,7 +26,8 @@ NATIVE_MAY_INCLUDE = {
     },
     "core/checkpoint": {"core/util", "core/shm", "core/compute", "core/store"},
     "core/engine": {
-        *("core/util", "core/shm", "core/compute", "core/store", "core/update", "core/exchange"),
+        *("core/util", "core/shm", "core/compute", "core/store", "core/placement", "core/update"),
+        "core/exchange",
     },
     "core": {
         *("core/util", "core/shm", "core/compute", "core/store", "core/update"),

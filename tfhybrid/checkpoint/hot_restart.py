@@ -22,7 +22,7 @@ from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, random_state
 from tfhybrid.checkpoint.manifest import Position
-from tfhybrid.core import native
+from tfhybrid.core.kept_state import KeptState
 from tfhybrid.errors import ConfigError, TfhybridError
 from tfhybrid.job import current_job
 from tfhybrid.job.memory import Openable
@@ -35,11 +35,13 @@ class Keeper:
     """Keeps the dense state of a model at every step, on this rank.
 
     Args:
+        kept: Where it keeps it.
         model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
         configuration: What must be the same in the run that goes on from here, as JSON has it.
     """
 
-    def __init__(self, model: keras.Model, configuration: dict[str, Any]) -> None:
+    def __init__(self, kept: KeptState, model: keras.Model, configuration: dict[str, Any]) -> None:
+        self._kept = kept
         self._model = model
         self._configuration = configuration
         self._noted = np.zeros(3, np.int64)  # epoch, its step, and the optimizer's step there
@@ -47,7 +49,7 @@ class Keeper:
     def difference(self) -> str | None:
         """Returns why what the last run kept is not of this configuration, or `None`."""
         try:
-            found = json.loads(native.find_kept())
+            found = json.loads(self._kept.find())
         except (TfhybridError, ValueError) as error:
             return str(error)
         for what in [*self._configuration, *found]:
@@ -58,7 +60,7 @@ class Keeper:
 
     def resume(self, step: int) -> Position:
         """Takes over the state of a step, and returns where the data stood then."""
-        content = native.resume_kept(step, self._size())
+        content = self._kept.resume(step, self._size())
         noted, *random = _split(content, self._note())
         random_state.assign(dict(zip(random_state.gather(), random, strict=True)), "")
         variables = self._variables()
@@ -73,7 +75,7 @@ class Keeper:
 
     def start(self, position: Position) -> None:
         """Keeps every state from now on, as of training that goes on from a position."""
-        native.make_kept(json.dumps(self._configuration), self._size())
+        self._kept.make(json.dumps(self._configuration), self._size())
         self._begin(position)
 
     def begin_epoch(self, epoch: int) -> None:
@@ -89,7 +91,7 @@ class Keeper:
         """
         if position is not None:
             self._noted[:] = *position, int(self._model.optimizer.iterations)
-        native.note_kept(b"".join(array.tobytes() for array in self._note()))
+        self._kept.note(b"".join(array.tobytes() for array in self._note()))
 
     def keep(self, proxies: Sequence[Any]) -> tf.Operation:
         """Keeps the state as it is; a part of the step, before its gradients are posted.
@@ -134,7 +136,7 @@ def resume(model: keras.Model, *, whole: bool) -> Position | None:
     model.optimizer.build(model.trainable_variables)
     # Now, because a checkpoint brings its own learning rate.
     memory.configuration = _configuration(model, memory.tables)
-    keeper = Keeper(model, memory.configuration)
+    keeper = Keeper(memory.kept, model, memory.configuration)
     why_not = memory.absence
     if why_not is None:
         why_not, position = _resume(keeper, whole)
@@ -175,7 +177,7 @@ def start(model: keras.Model, position: Position) -> None:
                 "before the tables' half: global_clipnorm needs it behind. clipnorm does not"
             )
         return
-    keeper = Keeper(model, memory.configuration)
+    keeper = Keeper(memory.kept, model, memory.configuration)
     distributed.together(lambda: keeper.start(position))
 
 
@@ -223,7 +225,7 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, Position | None]:
     assert memory is not None
     try:
         memory.open_tables()
-        kept = distributed.allgather_object(native.kept_steps())
+        kept = distributed.allgather_object(memory.kept.steps())
         common = set(kept[0]).intersection(*kept[1:])
         if not common:
             return f"the ranks keep no state in common that goes with the tables: {kept}", None

@@ -260,35 +260,14 @@ def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
-def open_store(directory: str, job: str, local_rank: int, description: str, token: int) -> str:
-    """Opens this process's store; returns what was reclaimed from dead jobs, a line each."""
-    return text(
-        "store_open",
-        directory.encode(),
-        job.encode(),
-        ctypes.c_int(local_rank),
-        description.encode(),
-        ctypes.c_uint64(token),
-        again=False,
-    )
+def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
+    """Returns the addresses of C-contiguous arrays."""
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
 
 
-def close_store(*, leave: bool = False) -> None:
-    """Closes this process's store; the last process of a job removes it, or leaves it."""
-    _library.tfhybrid_store_close(ctypes.c_int(leave))
-
-
-def recover_store(directory: str, job: str, description: str) -> int:
-    """Opens the store that a dead job left on this host, as its leader; returns its token."""
-    token = ctypes.c_uint64()
-    call(
-        "store_recover",
-        directory.encode(),
-        job.encode(),
-        description.encode(),
-        ctypes.byref(token),
-    )
-    return token.value
+def close_store(engine: int, leave: bool) -> None:
+    """As `tfhybrid_store_close`, which cannot fail."""
+    _library.tfhybrid_store_close(ctypes.c_int64(engine), ctypes.c_int(leave))
 
 
 def report_stores(directory: str) -> list[list[str]]:
@@ -302,63 +281,6 @@ def remove_store(directory: str, job: str) -> int:
     size = ctypes.c_int64()
     call("remove_store", directory.encode(), job.encode(), ctypes.byref(size))
     return size.value
-
-
-def store_versions() -> dict[str, int]:
-    """Returns the version of each table of the store that was recovered, by its file."""
-    lines = text("store_versions").split("\n")[:-1]
-    return {file: int(version) for version, file in (line.split(" ") for line in lines)}
-
-
-def last_updates() -> np.ndarray:
-    """Returns the last updates of a recovered store, for `roll_forward` on another host."""
-    return words(np.int64, "last_updates")
-
-
-def roll_forward(updates: np.ndarray) -> None:
-    """Applies those updates of another host that this one's tables lack."""
-    call("roll_forward", pointer(updates), ctypes.c_int64(len(updates)))
-
-
-def find_kept() -> str:
-    """Takes over what this rank of a dead job kept; returns the configuration that it was of."""
-    return text("kept_find")
-
-
-def kept_steps() -> list[int]:
-    """Returns the steps of which a state is kept that belongs to the tables as they are."""
-    steps, count = (ctypes.c_int64 * 2)(), ctypes.c_int64()
-    call("kept_steps", steps, ctypes.byref(count))
-    return list(steps)[: count.value]
-
-
-def resume_kept(step: int, size: int) -> bytes:
-    """Returns the state of a step, and forgets what came after it."""
-    state = ctypes.create_string_buffer(size)
-    call("kept_resume", ctypes.c_int64(step), state, ctypes.c_int64(size))
-    return state.raw
-
-
-def make_kept(configuration: str, size: int) -> None:
-    """Makes room for the states of this rank, of `size` bytes each."""
-    call("kept_make", configuration.encode(), ctypes.c_int64(size))
-
-
-def note_kept(note: bytes) -> None:
-    """Sets what each state begins with from now on."""
-    call("kept_note", note, ctypes.c_int64(len(note)))
-
-
-def forget_kept() -> None:
-    """Keeps no state any more."""
-    call("kept_forget")
-
-
-def rank_state(local_rank: int) -> tuple[RankState, str]:
-    """Returns what became of a rank of this host, and the description it gave of itself."""
-    state = ctypes.c_int()
-    description = text("rank_state", ctypes.c_int(local_rank), ctypes.byref(state))
-    return RankState(state.value), description
 
 
 def exit_after(seconds: float) -> None:

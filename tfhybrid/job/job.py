@@ -17,6 +17,7 @@ from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
 from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import opening, watch
 from tfhybrid.job.memory import Memory
@@ -31,15 +32,15 @@ class Job:
 
     name: str
     seed: int
-    hosts: tuple[int, ...]  # the host of each rank
+    engine: Engine
     is_leader: bool
     memory: Memory | None = None  # of a job that may go on from memory
     watch: Watch | None = None  # of the other ranks, where there are any
 
     @property
-    def host(self) -> int:
-        """The host of this rank."""
-        return self.hosts[distributed.rank()]
+    def hosts(self) -> tuple[int, ...]:
+        """The host of each rank."""
+        return self.engine.hosts
 
     @property
     def several_hosts(self) -> bool:
@@ -124,15 +125,16 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
     _check_arguments({"job": job, "seed": seed, "resume": resume})
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if job is None else job)
-    memory = Memory(name, hosts) if resume else None
+    engine = Engine(hosts, hosts[distributed.rank()])
+    memory = Memory(engine, name) if resume else None
     if memory is None:
-        opening.open_fresh(name, hosts)
+        opening.open_fresh(engine, name)
     try:
-        watching = watch.start()
+        watching = watch.start(engine)
     except TfhybridError:
-        native.close_store()
+        engine.close_store()
         raise
-    _current = Job(name, seed, hosts, distributed.local_rank() == 0, memory, watching)
+    _current = Job(name, seed, engine, distributed.local_rank() == 0, memory, watching)
     atexit.register(_exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
@@ -169,9 +171,10 @@ def _exit() -> None:
 def _end(*, leave: bool) -> None:
     global _current
     job, _current = _current, None
-    if job is not None and job.watch is not None:
-        job.watch.leave()
-    native.close_store(leave=leave and job is not None and job.memory is not None)
+    if job is not None:
+        if job.watch is not None:
+            job.watch.leave()
+        job.engine.close_store(leave=leave and job.memory is not None)
     atexit.unregister(_exit)
 
 

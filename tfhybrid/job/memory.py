@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
-from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.kept_state import KeptState
 from tfhybrid.job import opening
 
 
@@ -28,27 +29,29 @@ class Memory:
     trains on is never part of both. Every rank calls the same methods.
 
     Args:
+        engine: Of this rank.
         job: Name of the job.
-        hosts: The host of each rank.
 
     Attributes:
         absence: Why there is nothing to go on with; `None` if there is.
         settled: Whether the choice was made. Tables that come later are opened when they are made.
         tables: Those that came before.
         configuration: What must be the same in the run that goes on from this one.
+        kept: What this rank keeps beside the tables.
         optimizers: Number of optimizers that train tables.
     """
 
-    def __init__(self, job: str, hosts: tuple[int, ...]) -> None:
+    def __init__(self, engine: Engine, job: str) -> None:
+        self._engine = engine
         self._job = job
-        self._hosts = hosts
+        self.kept = KeptState(engine)
         self.tables: list[Openable] = []
         self.configuration: dict[str, Any] = {}
         self.settled = False
         self.optimizers = 0
-        self.absence = opening.take_over(job)
+        self.absence = opening.take_over(engine, job)
         if self.absence is not None:
-            opening.open_fresh(job, hosts)
+            opening.open_fresh(engine, job)
 
     def open_tables(self) -> None:
         """Opens the tables that wait, in the stores that there are."""
@@ -61,12 +64,12 @@ class Memory:
 
     def discard(self) -> None:
         """Puts fresh stores in the place of those that a killed run left."""
-        native.close_store()
+        self._engine.close_store()
         distributed.barrier()
-        opening.open_fresh(self._job, self._hosts)
+        opening.open_fresh(self._engine, self._job)
 
     def count_optimizer(self) -> None:
         """Counts an optimizer; with a second one nothing is kept any more."""
         self.optimizers += 1
         if self.optimizers > 1:
-            native.forget_kept()
+            self.kept.forget()

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from tfhybrid import distributed
 from tfhybrid.config import shm_directory
-from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
 
 Result = TypeVar("Result")
@@ -28,30 +28,33 @@ _RUN_BITS = 48
 _DYING_SECONDS = 10.0  # that the processes of a run that was killed may take to be gone
 
 
-def open_fresh(job: str, hosts: tuple[int, ...]) -> None:
+def open_fresh(engine: Engine, job: str) -> None:
     """Opens a fresh store on all ranks, leaders first; where one fails, all raise.
 
     Args:
+        engine: Of this rank.
         job: Name of the job.
-        hosts: The host of each rank.
     """
     run = distributed.broadcast_object(secrets.randbits(_RUN_BITS))
-    token = run << _HOST_BITS | hosts[distributed.rank()]
+    token = run << _HOST_BITS | engine.hosts[distributed.rank()]
     try:
-        distributed.together(lambda: _open(job, token) if distributed.local_rank() == 0 else None)
-        _attach(job, token)
+        distributed.together(
+            lambda: _open(engine, job, token) if distributed.local_rank() == 0 else None
+        )
+        _attach(engine, job, token)
     except TfhybridError:
-        native.close_store()
+        engine.close_store()
         raise
 
 
-def take_over(job: str) -> str | None:
+def take_over(engine: Engine, job: str) -> str | None:
     """Opens the stores that a killed run of the job left, all at one version, on all ranks.
 
     Hosts that died one update apart come together at the later one. Where not every host has a
     store that can be used, all are removed.
 
     Args:
+        engine: Of this rank.
         job: Name of the job.
 
     Returns:
@@ -61,16 +64,16 @@ def take_over(job: str) -> str | None:
         NameTakenError: The job still runs.
     """
     is_leader = distributed.local_rank() == 0
-    mine = distributed.together(lambda: _recover(job) if is_leader else None)
+    mine = distributed.together(lambda: _recover(engine, job) if is_leader else None)
     everyone = distributed.allgather_object(mine)
     found = {rank: store for rank, store in enumerate(everyone) if store is not None}
-    why_not = _mismatch(list(found.values())) or _come_together(found)
+    why_not = _mismatch(list(found.values())) or _come_together(engine, found)
     if why_not is not None:
-        native.close_store()  # which removes it
+        engine.close_store()  # which removes it
         return why_not
-    distributed.together(lambda: native.call("forget_updates") if is_leader else None)
+    distributed.together(lambda: engine.forget_updates() if is_leader else None)
     token = [store.token for rank, store in found.items() if rank <= distributed.rank()][-1]
-    _attach(job, token)
+    _attach(engine, job, token)
     return None
 
 
@@ -83,24 +86,26 @@ class _Found:
     failure: str | None = None
 
 
-def _open(job: str, token: int) -> None:
-    reclaimed = native.open_store(
+def _open(engine: Engine, job: str, token: int) -> None:
+    reclaimed = engine.open_store(
         shm_directory(), job, distributed.local_rank(), distributed.process(), token
     )
     for line in reclaimed.splitlines():
         _log.warning("Removed the store of a dead job, %s", line)
 
 
-def _attach(job: str, token: int) -> None:
-    distributed.together(lambda: _open(job, token) if distributed.local_rank() > 0 else None)
+def _attach(engine: Engine, job: str, token: int) -> None:
+    distributed.together(
+        lambda: _open(engine, job, token) if distributed.local_rank() > 0 else None
+    )
 
 
-def _recover(job: str) -> _Found:
+def _recover(engine: Engine, job: str) -> _Found:
     deadline = time.monotonic() + _DYING_SECONDS
     while True:
         try:
-            token = native.recover_store(shm_directory(), job, distributed.process())
-            return _Found(token, native.store_versions())
+            token = engine.recover_store(shm_directory(), job, distributed.process())
+            return _Found(token, engine.store_versions())
         except NameTakenError:
             if time.monotonic() > deadline:
                 raise
@@ -125,7 +130,7 @@ def _mismatch(found: list[_Found]) -> str | None:
     return None
 
 
-def _come_together(found: dict[int, _Found]) -> str | None:
+def _come_together(engine: Engine, found: dict[int, _Found]) -> str | None:
     """Brings hosts that are behind to the newest version; returns why it cannot be, or `None`."""
     newest = {
         table: max(store.versions[table] for store in found.values())
@@ -138,11 +143,11 @@ def _come_together(found: dict[int, _Found]) -> str | None:
     if not ahead:
         return "each host lacks an update that another one has"
     failure, updates = distributed.broadcast_object(
-        _attempt(native.last_updates) if distributed.rank() == ahead[0] else None, ahead[0]
+        _attempt(engine.last_updates) if distributed.rank() == ahead[0] else None, ahead[0]
     )
     if failure is None and distributed.rank() in behind:
-        failure, _ = _attempt(lambda: native.roll_forward(updates))
-        if failure is None and native.store_versions() != newest:
+        failure, _ = _attempt(lambda: engine.roll_forward(updates))
+        if failure is None and engine.store_versions() != newest:
             failure = "updates are missing"
     for rank, told in enumerate(distributed.allgather_object(failure)):
         if told is not None:

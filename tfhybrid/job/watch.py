@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from tfhybrid import distributed
 from tfhybrid.config import silence_seconds
 from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
 from tfhybrid.job import lifelines
 from tfhybrid.job.lifelines import LEFT, Lifelines
 
@@ -29,8 +30,11 @@ GRACE_SECONDS = 2.0
 LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5
 
 
-def start() -> Watch | None:
+def start(engine: Engine) -> Watch | None:
     """Starts to watch the other ranks, if there are any; every rank must call it.
+
+    Args:
+        engine: Of this rank.
 
     Raises:
         StoreError: A lifeline cannot be made; on all ranks.
@@ -41,7 +45,7 @@ def start() -> Watch | None:
     names = distributed.allgather_object(name)
     neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
     lines = {link: names[rank] for rank, link in _connect_to_rank_0().items()}
-    return Watch(name, neighbours, Lifelines(lines, silence_seconds()))
+    return Watch(engine, name, neighbours, Lifelines(lines, silence_seconds()))
 
 
 class Watch:
@@ -52,12 +56,16 @@ class Watch:
     nobody waits for another any more, and `horovodrun` may kill the rest.
 
     Args:
+        engine: Of this rank, whose store tells of its neighbours.
         name: This rank, for messages.
         neighbours: The local ranks of this host's other ranks.
         lifelines: Closed by `leave` and `abandon`.
     """
 
-    def __init__(self, name: str, neighbours: Sequence[int], lifelines: Lifelines) -> None:
+    def __init__(
+        self, engine: Engine, name: str, neighbours: Sequence[int], lifelines: Lifelines
+    ) -> None:
+        self._engine = engine
         self._name = name
         self._neighbours = neighbours
         self._lifelines = lifelines
@@ -126,7 +134,7 @@ class Watch:
         return self._lifelines.news(seconds) + self._neighbours_news()
 
     def _neighbours_news(self) -> list[str]:
-        states = [native.rank_state(neighbour) for neighbour in self._neighbours]
+        states = [self._engine.rank_state(neighbour) for neighbour in self._neighbours]
         died = [f"{name} has died" for state, name in states if state == native.RankState.DIED]
         left = [LEFT for state, _ in states if state == native.RankState.LEFT]
         return died + left

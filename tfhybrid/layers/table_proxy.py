@@ -42,7 +42,7 @@ class TableProxy(_Variable):
     @property
     def table_ref(self) -> TableRef:
         """The table as ops name it."""
-        return TableRef(self.table.name, self.table.dim, self.handle)
+        return TableRef(self.table.engine, self.table.name, self.table.dim, self.handle)
 
     def assign(self, value: Any, *options: Any, **named: Any) -> NoReturn:
         """Refuses `set_weights`, `load_weights` and `EarlyStopping(restore_best_weights=True)`."""

@@ -21,11 +21,13 @@ class TableRef:
     """A table as an op names it.
 
     Args:
-        name: The table's name in the process's store.
+        engine: The number of the engine that it is open in.
+        name: The table's name there.
         dim: Its dim.
         proxy: The handle of its proxy variable, which carries gradients and orders ops.
     """
 
+    engine: int
     name: str
     dim: int
     proxy: tf.Tensor
@@ -37,26 +39,13 @@ class UpdateRef:
 
     Args:
         tables: The tables, each once.
-        update: Tells them from those of others; equal on all ranks.
+        number: Of the update in the tables' engine.
         exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
-        hosts: The host of each rank.
-        host: The host of this rank.
-        reduction: `"frequency"`, `"sum"` or `"mean"`.
-        wire_dtype: What gradients are rounded to in messages between hosts.
-        clipping: What of the reduced gradients is clipped: `"none"`, `"value"`, `"norm"` or
-            `"global_norm"`.
-        clip_limit: To what.
     """
 
     tables: tuple[TableRef, ...]
-    update: str
+    number: int
     exchange: str
-    hosts: tuple[int, ...]
-    host: int
-    reduction: str
-    wire_dtype: str
-    clipping: str
-    clip_limit: float
 
     @property
     def proxies(self) -> list[tf.Tensor]:
@@ -64,15 +53,9 @@ class UpdateRef:
         return [table.proxy for table in self.tables]
 
     @property
-    def attributes(self) -> dict[str, Any]:
-        """What all ops of an update are told."""
-        names = ("update", "exchange", "hosts", "host", "reduction", "wire_dtype")
-        clipping = ("clipping", "clip_limit")
-        return {
-            "tables": [table.name for table in self.tables],
-            "dims": [table.dim for table in self.tables],
-            **{name: getattr(self, name) for name in names + clipping},
-        }
+    def attributes(self) -> dict[str, int]:
+        """By which an op names the update."""
+        return {"engine": self.tables[0].engine, "update": self.number}
 
 
 class StepNumbers(NamedTuple):
@@ -138,6 +121,7 @@ def lookup(
         keys=[feature.keys for feature in features],
         splits=[feature.splits for feature in features if feature.splits is not None],
         weights=[feature.weights for feature in features if feature.weights is not None],
+        engine=tables[0].engine,
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],
         combiners=[feature.combiner for feature in features],
@@ -166,6 +150,7 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
         weights=list(op.inputs[2 * features + bags :]),
         combiners=combiners,
         weighted=op.get_attr("weighted"),
+        engine=op.get_attr("engine"),
         tables=tables,
         dims=dims,
         table_of=[tables.index(name) for name in names],
@@ -213,9 +198,10 @@ def find_nonfinite(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
         update: Of which tables.
         gradients: One per table.
     """
-    names = update.attributes
     return _ops.tfhybrid_find_nonfinite(
-        **_batch(gradients), tables=names["tables"], dims=names["dims"]
+        **_batch(gradients),
+        tables=[table.name for table in update.tables],
+        dims=[table.dim for table in update.tables],
     )
 
 
@@ -289,7 +275,7 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
 
 def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
     """Merges the hosts' shares of the keys that this host owns; on the leader."""
-    return _ops.tfhybrid_merge_owned(shares=shares, **update.attributes, N=len(update.tables))
+    return _ops.tfhybrid_merge_owned(shares=shares, **update.attributes)
 
 
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -330,10 +316,7 @@ def clip_factor(update: UpdateRef) -> tf.Tensor:
 
     It waits until that is applied on this host.
     """
-    names = update.attributes
-    return _ops.tfhybrid_clip_factor(
-        proxies=update.proxies, tables=names["tables"], dims=names["dims"]
-    )
+    return _ops.tfhybrid_clip_factor(proxies=update.proxies, **update.attributes)
 
 
 def keep_state(
@@ -350,6 +333,7 @@ def keep_state(
         proxies=[table.proxy for table in tables],
         step=step,
         state=list(state),
+        engine=tables[0].engine,
         tables=[table.name for table in tables],
         dims=[table.dim for table in tables],
     )

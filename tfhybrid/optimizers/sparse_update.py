@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.core import native
+from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock, TableProxy
@@ -126,18 +127,17 @@ class SparseUpdate:
                 "An optimizer trains the tables that it was built for, and no others: give each "
                 f"model one of its own. Received: the new tables {unknown}"
             )
-        job = current_job()
-        return UpdateRef(
-            tables=tuple(proxy.table_ref for proxy in proxies),
-            update=self.name,
+        choices = UpdateChoices(
             exchange=self.exchange,
-            hosts=job.hosts,
-            host=job.host,
             reduction=self.reduction,
             wire_dtype=self.wire_dtype,
             clipping=self.clipping.kind,
             clip_limit=self.clipping.limit,
         )
+        dims = {proxy.table.name: proxy.table.dim for proxy in proxies}
+        update = current_job().engine.open_update(self.name, dims, choices)
+        tables = tuple(proxy.table_ref for proxy in proxies)
+        return UpdateRef(tables, update.number, self.exchange)
 
     def learning_rates(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
-from tfhybrid.core import engine, native
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.job.job import current_job
 from tfhybrid.store.filling import fill
@@ -69,7 +69,7 @@ class Table:
 
     def open(self) -> None:
         """Opens the table in the process's store; called once it is known which that is."""
-        engine.open_table(
+        self._job.engine.open_table(
             self.name,
             self.config.dim,
             self.config.initializer.native,
@@ -83,6 +83,11 @@ class Table:
             self.reserve(self.config.expected_rows)
         if self.optimizer:
             self._set_optimizer()
+
+    @property
+    def engine(self) -> int:
+        """The number of the engine that it is open in."""
+        return self._job.engine.number
 
     @property
     def keeps_history(self) -> bool:
@@ -214,7 +219,7 @@ class Table:
 
         On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
         """
-        return engine.digest(self.name)
+        return self._job.engine.digest(self.name)
 
     def track_changes(self) -> None:
         """Notes from now on which rows change, for `freeze`; the leader alone, between two steps.
@@ -418,7 +423,7 @@ class Table:
         if self._job.is_leader:
             settings = native.optimizer_settings(self.optimizer)
             settings |= {name: int(settings[name]) for name in ("kind", "flags")}
-            engine.set_optimizer(self.name, **settings)
+            self._job.engine.set_optimizer(self.name, **settings)
 
     def _counters(self) -> native.TableStatsStruct:
         struct = native.TableStatsStruct()
@@ -426,7 +431,7 @@ class Table:
         return struct
 
     def _call(self, function: str, *arguments: object) -> None:
-        native.call(function, self.name.encode(), *arguments)
+        self._job.engine.call(function, self.name.encode(), *arguments)
 
 
 class WaitingTable(Table):

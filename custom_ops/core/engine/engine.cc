@@ -10,8 +10,10 @@
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
-Engine::Engine(std::unique_ptr<Store> store)
+
+Engine::Engine(std::unique_ptr<Store> store, Topology topology)
     : store_(std::move(store)),
+      topology_(std::move(topology)),
       process_(getpid()),
       workers_(AllowedProcessors()),
       threads_([this](int64_t total, int64_t cost,
@@ -19,17 +21,18 @@ Engine::Engine(std::unique_ptr<Store> store)
         workers_.Run(total, cost, work);
       }) {}
 
-Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config,
+Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config, const Topology& topology,
                                              std::vector<std::string>* reclaimed) {
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, config.local_rank == 0
                                                               ? Store::Create(config, reclaimed)
                                                               : Store::Attach(config));
-  return std::shared_ptr<Engine>(new Engine(std::move(store)));
+  return std::shared_ptr<Engine>(new Engine(std::move(store), topology));
 }
 
-Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config) {
+Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config,
+                                                const Topology& topology) {
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, RecoverStore(config, RunInline));
-  return std::shared_ptr<Engine>(new Engine(std::move(store)));
+  return std::shared_ptr<Engine>(new Engine(std::move(store), topology));
 }
 
 void Engine::Close() {
@@ -57,39 +60,42 @@ Result<std::shared_ptr<OpenTable>> Engine::Table(const std::string& name) const 
   return table;
 }
 
-Result<size_t> Engine::OpenUpdate(const std::string& name, const UpdateSettings& settings) {
+Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
+                                   const UpdateChoices& choices) {
+  auto opened = std::make_shared<OpenedUpdate>();
+  MessageSchema schema;
+  for (const std::string& table : tables) {
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> found, Table(table));
+    schema.tables.push_back(table);
+    schema.dims.push_back(found->reader->dim());
+    opened->tables.push_back(std::move(found));
+  }
   // Two graphs of one optimizer may train different tables: their messages must not meet.
-  const std::string full =
-      name + "-" + std::to_string(static_cast<uint64_t>(settings.schema.Signature()));
+  opened->name = name + "-" + std::to_string(static_cast<uint64_t>(schema.Signature()));
+  TFHYBRID_ASSIGN_OR_RETURN(const UpdateSettings settings,
+                            UpdateSettings::Make(std::move(schema), topology_, choices));
   const std::lock_guard<std::mutex> guard(mutex_);
   for (size_t number = 0; number < updates_.size(); ++number) {
-    if (updates_[number].name != full) continue;
-    if (updates_[number].update->settings() == settings) return number;
+    if (updates_[number]->name != opened->name) continue;
+    if (updates_[number]->settings() == settings) return static_cast<int64_t>(number);
     return Status::Error(StatusCode::kInvalidArgument, "The update '", name,
                          "' is open with other settings");
   }
-  OpenedUpdate opened = {full, nullptr, nullptr};
-  TFHYBRID_ASSIGN_OR_RETURN(opened.update, HostUpdate::Open(store_, full, settings));
+  TFHYBRID_ASSIGN_OR_RETURN(opened->host_update, HostUpdate::Open(store_, opened->name, settings));
   if (settings.BetweenLeaders() && store_->is_leader()) {
-    opened.exchange = std::make_unique<HostExchange>(opened.update.get());
+    opened->exchange = std::make_unique<HostExchange>(opened->host_update.get());
   }
   updates_.push_back(std::move(opened));
-  return updates_.size() - 1;
+  return static_cast<int64_t>(updates_.size()) - 1;
 }
 
-Result<std::shared_ptr<HostUpdate>> Engine::Update(size_t number) const {
+Result<UpdateInUse> Engine::Update(int64_t number) const {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (number < updates_.size()) return updates_[number].update;
+  if (number >= 0 && number < static_cast<int64_t>(updates_.size())) {
+    return updates_[static_cast<size_t>(number)];
+  }
   return Status::Error(StatusCode::kNotFound, "This engine has ", updates_.size(),
                        " updates open. Received: the number ", number);
-}
-
-HostExchange* Engine::ExchangeOf(const HostUpdate& update) const {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  for (const OpenedUpdate& opened : updates_) {
-    if (opened.update.get() == &update) return opened.exchange.get();
-  }
-  return nullptr;
 }
 
 Status Engine::WaitForVersion(const OpenTable& table, uint64_t version) const {
@@ -123,59 +129,69 @@ Result<std::vector<uint64_t>> Engine::Read(const std::vector<TableRead>& reads,
   return ReadVersion(reads, timeout_ms, [this] { return store_->CheckLeader(); });
 }
 
-Status Engine::Post(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-                    const std::vector<KeyGradients>& batch, const Contribution& contribution,
-                    StepNumbers numbers, const ParallelFor& parallel_for) {
+Status Engine::Post(const UpdateInUse& update, const std::vector<KeyGradients>& batch,
+                    const Contribution& contribution, StepNumbers numbers,
+                    const ParallelFor& parallel_for) {
   const PhaseTimer timer(Phase::kPost);
-  const Status posted = update->PostBatch(batch, contribution, parallel_for);
-  for (const auto& table : tables) table->CountPost();
+  HostUpdate* const host_update = update->host_update.get();
+  const Status posted = host_update->PostBatch(batch, contribution, parallel_for);
+  for (const auto& table : update->tables) table->CountPost();
   // After a failure too: the leader, this one or another, tells it to all ranks.
-  if (update->settings().FromRanks() && tables.front()->writer != nullptr) {
-    Apply(tables, update, std::move(numbers), [update] { return update->Collect(); });
+  if (update->settings().FromRanks() && store_->is_leader()) {
+    Apply(update, std::move(numbers), [host_update] { return host_update->Collect(); });
   }
   return posted;
 }
 
-void Engine::Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-                   StepNumbers numbers,
+void Engine::Apply(const UpdateInUse& update, StepNumbers numbers,
                    std::function<Result<std::vector<GradientMessage>>()> collect) {
-  // The tables are held, so that their mappings outlive the update.
-  Submit([this, tables, update, numbers = std::move(numbers), collect = std::move(collect)] {
+  // The update holds its tables, so that their mappings outlive it.
+  Submit([this, update, numbers = std::move(numbers), collect = std::move(collect)] {
     const Result<std::vector<GradientMessage>> messages = collect();
-    const HeldWriters writers(tables);
-    writers.Report(messages.ok() ? update->Apply(messages.value(), numbers, writers.all(), threads_)
+    const HeldWriters writers(update->tables);
+    writers.Report(messages.ok() ? update->host_update->Apply(messages.value(), numbers,
+                                                              writers.all(), threads_)
                                  : messages.status());
   });
 }
 
-Status Engine::SubmitExchange(const HostUpdate& update, std::function<void(HostExchange*)> work) {
-  HostExchange* const exchange = ExchangeOf(update);
-  if (exchange == nullptr) {
+void Engine::ApplyGathered(const UpdateInUse& update, StepNumbers numbers,
+                           std::function<Span<const int64_t>()> messages) {
+  for (const auto& table : update->tables) table->CountPost();
+  if (!store_->is_leader()) return;
+  HostUpdate* const host_update = update->host_update.get();
+  Apply(update, std::move(numbers),
+        [host_update, messages = std::move(messages)]() -> Result<std::vector<GradientMessage>> {
+          TFHYBRID_RETURN_IF_ERROR(host_update->PostAll(messages()));
+          return host_update->ReadAll();
+        });
+}
+
+Status Engine::SubmitExchange(const UpdateInUse& update, std::function<void()> work) {
+  if (update->exchange == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The leader of a host exchanges gradients with others, nobody else");
   }
-  if (Submit([exchange, work = std::move(work)] { work(exchange); })) return Status::Ok();
+  if (Submit([update, work = std::move(work)] { work(); })) return Status::Ok();
   return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
 }
 
-void Engine::Merge(const OpenTables& tables, HostExchange* exchange) const {
+void Engine::Merge(const OpenedUpdate& update) const {
   // Not held while other processes are waited for; they are only asked for their room.
   std::vector<TableWriter*> writers;
-  for (const auto& table : tables) writers.push_back(table->writer.get());
-  exchange->Merge(writers, threads_);
+  for (const auto& table : update.tables) writers.push_back(table->writer.get());
+  update.exchange->Merge(writers, threads_);
 }
 
-HostExchange::Staged Engine::Stage(const OpenTables& tables, HostExchange* exchange,
-                                   Span<const int64_t> messages) const {
-  const HeldWriters writers(tables);
-  return exchange->Stage(messages, writers.all(), threads_);
+HostExchange::Staged Engine::Stage(const OpenedUpdate& update, Span<const int64_t> messages) const {
+  const HeldWriters writers(update.tables);
+  return update.exchange->Stage(messages, writers.all(), threads_);
 }
 
-void Engine::Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-                    StepNumbers numbers, std::string complaint) {
-  Submit([this, tables, update, numbers = std::move(numbers), complaint = std::move(complaint)] {
-    const HeldWriters writers(tables);
-    writers.Report(complaint.empty() ? update->Commit(numbers, writers.all(), threads_)
+void Engine::Commit(const UpdateInUse& update, StepNumbers numbers, std::string complaint) {
+  Submit([this, update, numbers = std::move(numbers), complaint = std::move(complaint)] {
+    const HeldWriters writers(update->tables);
+    writers.Report(complaint.empty() ? update->host_update->Commit(numbers, writers.all(), threads_)
                                      : Status::Error(StatusCode::kFailedPrecondition, complaint));
   });
 }

@@ -30,6 +30,7 @@
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
 #include "core/exchange/host_exchange.h"
+#include "core/placement/topology.h"
 #include "core/store/store.h"
 #include "core/update/host_update.h"
 #include "core/util/parallel.h"
@@ -44,13 +45,26 @@ struct Wanted {
   uint64_t version;
 };
 
+// An update that an engine has open. Held by shared_ptr, as long as it runs.
+struct OpenedUpdate {
+  std::string name;
+  OpenTables tables;
+  std::shared_ptr<HostUpdate> host_update;
+  std::unique_ptr<HostExchange> exchange;  // null where leaders do not exchange, or in another rank
+
+  const UpdateSettings& settings() const { return host_update->settings(); }
+  const MessageSchema& schema() const { return settings().schema; }
+};
+using UpdateInUse = std::shared_ptr<const OpenedUpdate>;
+
 class Engine {
  public:
   // The leader creates its host's store, the others attach it. `reclaimed` as of Store::Create().
-  static Result<std::shared_ptr<Engine>> Open(const StoreConfig& config,
+  static Result<std::shared_ptr<Engine>> Open(const StoreConfig& config, const Topology& topology,
                                               std::vector<std::string>* reclaimed);
   // On the store of a dead job, as its leader (core/update/recovery.h).
-  static Result<std::shared_ptr<Engine>> Recover(const StoreConfig& config);
+  static Result<std::shared_ptr<Engine>> Recover(const StoreConfig& config,
+                                                 const Topology& topology);
   ~Engine() { Close(); }
   // Fails those who wait, runs what was submitted, and ends the threads. Not on one of them.
   void Close();
@@ -62,10 +76,11 @@ class Engine {
 
   // The open table of that name, or an error that says what the user forgot.
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
-  // The number of the update of that name and those tables, which is opened when first asked for;
-  // later with the same settings only.
-  Result<size_t> OpenUpdate(const std::string& name, const UpdateSettings& settings);
-  Result<std::shared_ptr<HostUpdate>> Update(size_t number) const;
+  // The number of the update of that name and those open tables, each named once; it is opened
+  // when first asked for, later with the same choices only.
+  Result<int64_t> OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
+                             const UpdateChoices& choices);
+  Result<UpdateInUse> Update(int64_t number) const;
 
   // Waits until the leader has applied `version` updates to the table; an error once it cannot.
   Status WaitForVersion(const OpenTable& table, uint64_t version) const;
@@ -84,43 +99,38 @@ class Engine {
 
   // Posts what this rank brings to an update. The leader applies it, with what the other ranks of
   // its host post, unless hosts exchange first. REQUIRES: as of HostUpdate::Post().
-  Status Post(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-              const std::vector<KeyGradients>& batch, const Contribution& contribution,
-              StepNumbers numbers, const ParallelFor& parallel_for);
+  Status Post(const UpdateInUse& update, const std::vector<KeyGradients>& batch,
+              const Contribution& contribution, StepNumbers numbers,
+              const ParallelFor& parallel_for);
   // The leader's. Applies the messages that `collect` returns, on the applying thread. The outcome
   // reaches whoever waits for the tables' next version.
-  void Apply(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-             StepNumbers numbers, std::function<Result<std::vector<GradientMessage>>()> collect);
+  void Apply(const UpdateInUse& update, StepNumbers numbers,
+             std::function<Result<std::vector<GradientMessage>>()> collect);
+  // With Exchange::kAllRanks: lets the leader apply the messages of all ranks, end to end, which
+  // `messages` returns and holds; on other ranks notes that it will.
+  void ApplyGathered(const UpdateInUse& update, StepNumbers numbers,
+                     std::function<Span<const int64_t>()> messages);
   // The leader's, between hosts: runs `work` on the applying thread, after what that was given
   // before; an error on any other rank, and where hosts do not exchange.
-  Status SubmitExchange(const HostUpdate& update, std::function<void(HostExchange*)> work);
-  // In such work: HostExchange::Merge() and Stage() for these tables.
-  void Merge(const OpenTables& tables, HostExchange* exchange) const;
-  HostExchange::Staged Stage(const OpenTables& tables, HostExchange* exchange,
-                             Span<const int64_t> messages) const;
+  Status SubmitExchange(const UpdateInUse& update, std::function<void()> work);
+  // In such work: HostExchange::Merge() and Stage() for the update's tables.
+  void Merge(const OpenedUpdate& update) const;
+  HostExchange::Staged Stage(const OpenedUpdate& update, Span<const int64_t> messages) const;
   // Applies what was staged, on the applying thread, or tells all who wait why it will not come.
-  void Commit(const OpenTables& tables, const std::shared_ptr<HostUpdate>& update,
-              StepNumbers numbers, std::string complaint);
+  void Commit(const UpdateInUse& update, StepNumbers numbers, std::string complaint);
   // Runs `work` on the applying thread; false after Close().
   bool Submit(std::function<void()> work) { return applying_.Submit(std::move(work)); }
 
  private:
-  explicit Engine(std::unique_ptr<Store> store);
-  // How leaders exchange an update; null where they do not, or where this process does not lead.
-  HostExchange* ExchangeOf(const HostUpdate& update) const;
+  Engine(std::unique_ptr<Store> store, Topology topology);
 
   const std::shared_ptr<Store> store_;
+  const Topology topology_;
   const pid_t process_;
   WorkerThreads workers_;
   const ParallelFor threads_;
-  struct OpenedUpdate {
-    std::string name;
-    std::shared_ptr<HostUpdate> update;
-    std::unique_ptr<HostExchange> exchange;
-  };
-
   mutable std::mutex mutex_;
-  std::vector<OpenedUpdate> updates_;  // by number; guarded by mutex_
+  std::vector<UpdateInUse> updates_;  // by number; guarded by mutex_
   SerialThread waiting_, applying_;
 };
 

@@ -189,7 +189,19 @@ Status HostUpdate::Stage(const std::vector<GradientMessage>& messages,
     update_ = std::make_unique<TableUpdate>(std::move(journal));
   }
   const PhaseTimer timer(Phase::kPlan);
-  return update_->Stage(messages, tables, parallel_for);
+  const Status staged = update_->Stage(messages, tables, parallel_for);
+  is_staged_ = staged.ok();
+  return staged;
+}
+
+Status HostUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
+                          const ParallelFor& parallel_for) {
+  if (!is_staged_) {
+    return Status::Error(StatusCode::kFailedPrecondition,
+                         "An update is staged before it is committed, once");
+  }
+  is_staged_ = false;
+  return update_->Commit(numbers, tables, parallel_for);
 }
 
 Status HostUpdate::Apply(const std::vector<GradientMessage>& messages, const StepNumbers& numbers,

@@ -75,9 +75,7 @@ class HostUpdate {
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   const TableUpdate& staged() const { return *update_; }
   Status Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
-                const ParallelFor& parallel_for) {
-    return update_->Commit(numbers, tables, parallel_for);
-  }
+                const ParallelFor& parallel_for);
   // Both.
   Status Apply(const std::vector<GradientMessage>& messages, const StepNumbers& numbers,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
@@ -112,6 +110,7 @@ class HostUpdate {
   std::optional<Mailbox> posted_all_;  // not where settings().FromRanks()
   std::vector<MailboxReader> all_;     // its reader, once opened
   std::unique_ptr<TableUpdate> update_;
+  bool is_staged_ = false;
 };
 
 // A journal for updates of these tables, whatever optimizers they have or will have.

@@ -6,8 +6,8 @@
 
 namespace tfhybrid {
 
-Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, std::vector<int64_t> rank_hosts,
-                                            int64_t host, const UpdateChoices& choices) {
+Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology& topology,
+                                            const UpdateChoices& choices) {
   UpdateSettings made;
   made.schema = std::move(schema);
   TFHYBRID_ASSIGN_OR_RETURN(made.exchange, ParseExchange(choices.exchange));
@@ -20,14 +20,9 @@ Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, std::vector<in
                          "'");
   }
   made.form = choices.wire_dtype == "bfloat16" ? kBfloat16 : 0;
-  made.hosts = std::move(rank_hosts);
-  made.host = host;
-  made.local_ranks = std::count(made.hosts.begin(), made.hosts.end(), host);
-  if (made.local_ranks == 0) {
-    return Status::Error(StatusCode::kInvalidArgument,
-                         "hosts has one entry per rank, this rank's too. Received: ",
-                         made.hosts.size(), " entries, none of them host ", host);
-  }
+  made.hosts = topology.hosts;
+  made.host = topology.host;
+  made.local_ranks = topology.LocalRanks();
   if (made.BetweenLeaders()) {
     // One message per host is applied.
     made.hosts.erase(std::unique(made.hosts.begin(), made.hosts.end()), made.hosts.end());

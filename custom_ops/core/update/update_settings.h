@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/compute/row_update.h"
+#include "core/placement/topology.h"
 #include "core/update/gradient_message.h"
 #include "core/util/status.h"
 
@@ -39,9 +40,8 @@ struct UpdateChoices {
 };
 
 struct UpdateSettings {
-  // `rank_hosts`: the host of each rank, where ranks of a host follow each other; `host`: this one.
-  static Result<UpdateSettings> Make(MessageSchema schema, std::vector<int64_t> rank_hosts,
-                                     int64_t host, const UpdateChoices& choices);
+  static Result<UpdateSettings> Make(MessageSchema schema, const Topology& topology,
+                                     const UpdateChoices& choices);
 
   MessageSchema schema;
   std::vector<int64_t> hosts;  // of each message that is applied; those of a host follow each other

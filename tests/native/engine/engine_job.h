@@ -16,35 +16,28 @@ namespace tfhybrid {
 
 class EngineJob {
  public:
+  inline static const UpdateChoices kChoices = {"leaders", "sum", "float32", "none", 0.0f};
+
   EngineJob(const std::string& shm_directory, const std::string& name,
             const MessageSchema& schema = {{"item"}, {2}}) {
     std::vector<std::string> reclaimed;
-    engine = Engine::Open({shm_directory, name, 0, "rank 0", kToken}, &reclaimed).Take();
+    engine = Engine::Open({shm_directory, name, 0, "rank 0", kToken}, {}, &reclaimed).Take();
     for (size_t t = 0; t < schema.tables.size(); ++t) {
       tables.push_back(engine->store().OpenNamed(ConfigOf(schema, t), 0).Take());
       EXPECT_OK(tables[t]->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
     }
-    update = engine->Update(engine->OpenUpdate("sgd", SettingsOf(schema)).Take()).Take();
+    update = engine->Update(engine->OpenUpdate("sgd", schema.tables, kChoices).Take()).Take();
   }
 
   static TableConfig ConfigOf(const MessageSchema& schema, size_t table) {
     return {schema.tables[table], schema.dims[table], {InitializerKind::kZeros, 0, 0}, 99};
   }
 
-  static UpdateSettings SettingsOf(const MessageSchema& schema) {
-    UpdateSettings settings;
-    settings.schema = schema;
-    settings.hosts = {0};
-    settings.reduction = Reduction::kSum;
-    settings.local_ranks = 1;
-    return settings;
-  }
-
   // Posts a gradient of each key, to all tables alike.
   void Post(const std::vector<int64_t>& keys, float gradient = -1.0f) const {
-    const MessageSchema& schema = update->settings().schema;
+    const MessageSchema& schema = update->schema();
     const std::vector<int64_t> counts(tables.size(), static_cast<int64_t>(keys.size()));
-    EXPECT_OK(update->Post(counts, [&](const MessageBuilder& message) {
+    EXPECT_OK(update->host_update->Post(counts, [&](const MessageBuilder& message) {
       message.header()->samples = 1;
       for (size_t t = 0; t < tables.size(); ++t) {
         const auto table = static_cast<int64_t>(t);
@@ -57,7 +50,7 @@ class EngineJob {
   }
 
   // Lets the applying thread apply what is posted.
-  void Apply() const { engine->Apply(tables, update, Numbers(), Collecting()); }
+  void Apply() const { engine->Apply(update, Numbers(), Collecting()); }
   void Train(const std::vector<int64_t>& keys, float gradient = -1.0f) const {
     Post(keys, gradient);
     Apply();
@@ -71,7 +64,7 @@ class EngineJob {
 
   StepNumbers Numbers() const { return {std::vector<float>(tables.size(), 1.0f)}; }
   std::function<Result<std::vector<GradientMessage>>()> Collecting() const {
-    return [update = update] { return update->Collect(); };
+    return [update = update] { return update->host_update->Collect(); };
   }
 
   // The first number of each key's row.
@@ -85,7 +78,7 @@ class EngineJob {
 
   std::shared_ptr<Engine> engine;
   OpenTables tables;
-  std::shared_ptr<HostUpdate> update;
+  UpdateInUse update;
 };
 
 }  // namespace tfhybrid

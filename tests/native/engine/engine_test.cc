@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/engine/current_engine.h"
+#include "core/engine/engine_registry.h"
 #include "engine/engine_job.h"
 #include "shm/child_process.h"
 #include "shm/status_asserts.h"
@@ -81,7 +81,7 @@ TEST_F(EngineTest, ClosingFailsThoseWhoWait) {
 TEST_F(EngineTest, AFailedUpdateReachesThoseWhoWaitForIt) {
   const EngineJob job(directory_.path(), "job");
   job.tables[0]->CountPost();
-  job.engine->Apply(job.tables, job.update, job.Numbers(),
+  job.engine->Apply(job.update, job.Numbers(),
                     [] { return Status::Error(StatusCode::kDataLoss, "nothing to apply"); });
   ExpectError(job.Wait(), StatusCode::kDataLoss, {"'item'", "nothing to apply"});
   EXPECT_OK(job.engine->WaitUntilDone(*job.tables[0], 0));
@@ -89,33 +89,58 @@ TEST_F(EngineTest, AFailedUpdateReachesThoseWhoWaitForIt) {
 
 TEST_F(EngineTest, AnUpdateIsOpenedOnceWithOneSetOfSettings) {
   const EngineJob job(directory_.path(), "job");
-  UpdateSettings settings = job.update->settings();
-  EXPECT_EQ(0u, job.engine->OpenUpdate("sgd", settings).Take());
-  EXPECT_EQ(1u, job.engine->OpenUpdate("other", settings).Take());
+  UpdateChoices choices = EngineJob::kChoices;
+  EXPECT_EQ(0, job.engine->OpenUpdate("sgd", {"item"}, choices).Take());
+  EXPECT_EQ(1, job.engine->OpenUpdate("other", {"item"}, choices).Take());
   EXPECT_EQ(job.update, job.engine->Update(0).Take());
   EXPECT_NE(job.update, job.engine->Update(1).Take());
   ExpectError(job.engine->Update(2).status(), StatusCode::kNotFound, {"2 updates", "number 2"});
-  settings.reduction = Reduction::kMean;
-  ExpectError(job.engine->OpenUpdate("sgd", settings).status(), StatusCode::kInvalidArgument,
-              {"'sgd'", "other settings"});
-  settings.schema.dims[0] = 3;
-  EXPECT_EQ(2u, job.engine->OpenUpdate("sgd", settings).Take()) << "of other tables";
+  ExpectError(job.engine->OpenUpdate("sgd", {"items"}, choices).status(), StatusCode::kNotFound,
+              {"'items'"});
+  choices.reduction = "mean";
+  ExpectError(job.engine->OpenUpdate("sgd", {"item"}, choices).status(),
+              StatusCode::kInvalidArgument, {"'sgd'", "other settings"});
+  ASSERT_OK(job.engine->store().OpenNamed({"user", 1, {InitializerKind::kZeros, 0, 0}, 99}, 0));
+  EXPECT_EQ(2, job.engine->OpenUpdate("sgd", {"user"}, choices).Take()) << "of other tables";
+}
+
+TEST_F(EngineTest, ANumberHoldsOneEngineAfterAnother) {
+  const int64_t number = ReserveEngine({}).Take();
+  ExpectError(EngineOf(number).status(), StatusCode::kFailedPrecondition, {"init()"});
+  for (const char* name : {"first", "second"}) {
+    const EngineJob job(directory_.path(), name);
+    const auto open = [&](const Topology&) { return Result<std::shared_ptr<Engine>>(job.engine); };
+    ASSERT_OK(OpenEngine(number, open));
+    EXPECT_EQ(job.engine, EngineOf(number).Take());
+    ExpectError(OpenEngine(number, open), StatusCode::kFailedPrecondition, {"open already"});
+    CloseEngine(number);
+    ExpectError(EngineOf(number).status(), StatusCode::kFailedPrecondition, {"has ended"});
+  }
+  const auto fail = [](const Topology&) -> Result<std::shared_ptr<Engine>> {
+    return Status::Error(StatusCode::kNotFound, "no store");
+  };
+  ExpectError(OpenEngine(number, fail), StatusCode::kNotFound, {"no store"});
+  ExpectError(OpenEngine(number, fail), StatusCode::kNotFound, {"no store"});
+  ExpectError(OpenEngine(number + 1, fail), StatusCode::kFailedPrecondition, {"No engine"});
+  EXPECT_EQ(number + 1, ReserveEngine({}).Take()) << "it is not given again";
 }
 
 TEST_F(EngineTest, AForkedChildIsRefusedAndTakesNothingWithIt) {
   const EngineJob job(directory_.path(), "job");
-  SetCurrentEngine(job.engine);
+  const int64_t number = ReserveEngine({}).Take();
+  ASSERT_OK(OpenEngine(
+      number, [&](const Topology&) -> Result<std::shared_ptr<Engine>> { return job.engine; }));
   job.Train({1});
   ASSERT_OK(job.Wait());
-  RunInChild([] {
-    ExpectError(CurrentEngine().status(), StatusCode::kFailedPrecondition, {"forked child"});
-    SetCurrentEngine(nullptr);
-    ExpectError(CurrentEngine().status(), StatusCode::kFailedPrecondition, {"init()"});
+  RunInChild([number] {
+    ExpectError(EngineOf(number).status(), StatusCode::kFailedPrecondition, {"forked child"});
+    CloseEngine(number);
+    ExpectError(EngineOf(number).status(), StatusCode::kFailedPrecondition, {"init()"});
   });
-  EXPECT_EQ(job.engine, CurrentEngine().Take());
+  EXPECT_EQ(job.engine, EngineOf(number).Take());
   job.Train({1});
   EXPECT_OK(job.Wait());
-  SetCurrentEngine(nullptr);
+  CloseEngine(number);
   EXPECT_FALSE(job.engine->Submit([] {})) << "it is closed";
 }
 

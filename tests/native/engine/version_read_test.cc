@@ -60,7 +60,8 @@ class VersionReadTest : public testing::Test {
   // As another rank of the host, in this process or another.
   Reader Join(const std::vector<int64_t>& keys) const {
     std::vector<std::string> reclaimed;
-    auto engine = Engine::Open({directory_.path(), "job", 1, "rank 1", kToken}, &reclaimed).Take();
+    auto engine =
+        Engine::Open({directory_.path(), "job", 1, "rank 1", kToken}, {}, &reclaimed).Take();
     OpenTables tables;
     for (size_t t = 0; t < kSchema.tables.size(); ++t) {
       tables.push_back(
@@ -104,18 +105,18 @@ TEST_F(VersionReadTest, AnUpdateUnderWayIsWaitedFor) {
   job.Post(keys);
   bool torn = false;
   std::optional<HeldWriters> writers(job.tables);  // the update before has ended too
-  ASSERT_OK(job.update->Apply(job.update->Collect().Take(), job.Numbers(), writers->all(),
-                              [&](int64_t total, int64_t, const auto& work) {
-                                work(0, total / 4);
-                                if (total == UpdateJournal::kLanes) {
-                                  const std::vector<float> seen = job.Firsts(0, keys);
-                                  torn = std::count(seen.begin(), seen.end(), 1.0f) > 0 &&
-                                         std::count(seen.begin(), seen.end(), 2.0f) > 0;
-                                  ExpectError(reader.Read(0, kSoonMs).status(),
-                                              StatusCode::kDeadlineExceeded, {"50 ms"});
-                                }
-                                work(total / 4, total);
-                              }));
+  ASSERT_OK(job.update->host_update->Apply(
+      job.update->host_update->Collect().Take(), job.Numbers(), writers->all(),
+      [&](int64_t total, int64_t, const auto& work) {
+        work(0, total / 4);
+        if (total == UpdateJournal::kLanes) {
+          const std::vector<float> seen = job.Firsts(0, keys);
+          torn = std::count(seen.begin(), seen.end(), 1.0f) > 0 &&
+                 std::count(seen.begin(), seen.end(), 2.0f) > 0;
+          ExpectError(reader.Read(0, kSoonMs).status(), StatusCode::kDeadlineExceeded, {"50 ms"});
+        }
+        work(total / 4, total);
+      }));
   writers.reset();
   EXPECT_TRUE(torn) << "a lookup that does not ask sees the half";
   EXPECT_EQ((std::vector<uint64_t>{2, 2}), reader.Read(2, kSoonMs).value());

@@ -7,7 +7,9 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from tfhybrid.core import engine, native
+from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.initializers import Uniform
 
 TABLES = {"item": 3, "user": 16}
@@ -15,6 +17,7 @@ RANKS_PER_HOST = 4
 HOSTS = [0] * RANKS_PER_HOST + [1] * RANKS_PER_HOST + [2] * RANKS_PER_HOST
 INITIALIZER = Uniform()
 LEARNING_RATE = 0.1
+EXCHANGES = ("leaders", "owner", "all_ranks")
 STEPS_EACH_WAY = 3
 _TOKEN = 7
 
@@ -33,32 +36,38 @@ def batch(step: int, rank: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
 def run(test: Connection, directory: str, rank: int) -> None:
     """Trains; what leaders exchange travels through the test. Ends when the test says so."""
     host, local_rank = divmod(rank, RANKS_PER_HOST)
-    native.open_store(directory, "bare", local_rank, f"rank {rank}", _TOKEN)
+    engine = Engine(HOSTS, host)
+    engine.open_store(directory, "bare", local_rank, f"rank {rank}", _TOKEN)
     test.send("has opened the store")
     test.recv()  # once all have: one that a leader does not find is dead to it
-    open_tables(TABLES, is_leader=local_rank == 0)
+    open_tables(engine, TABLES, is_leader=local_rank == 0)
     step = 0
-    for exchange in ("leaders", "owner"):
-        update = engine.Update(exchange, TABLES, HOSTS, host, exchange=exchange)
+    for exchange in EXCHANGES:
+        update = engine.open_update(exchange, TABLES, UpdateChoices(exchange=exchange))
         for _ in range(STEPS_EACH_WAY):
             keys, gradients = batch(step, rank)
-            update.post(keys, gradients, [LEARNING_RATE] * 2, samples=len(keys[0]))
-            if local_rank == 0:
-                _exchange(test, update, exchange)
+            if exchange == "all_ranks":
+                message = update.pack(keys, gradients, samples=len(keys[0]))
+                messages = _travelled(test, "to all ranks", [message])
+                update.apply_gathered(messages, [LEARNING_RATE] * 2)
+            else:
+                update.post(keys, gradients, [LEARNING_RATE] * 2, samples=len(keys[0]))
+                if local_rank == 0:
+                    _exchange(test, update, exchange)
             step += 1
     for name in TABLES:
         engine.wait(name)
-    test.send(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)))
+    test.send(("done", sorted({"tensorflow", "horovod", "keras"} & set(sys.modules))))
     wanted = test.recv()
     rows, versions = engine.read(TABLES, wanted, min_versions=[step] * 2)
     digests = [engine.digest(name) for name in TABLES]
     test.send((rows, versions, digests))
     test.recv()
-    native.close_store()
+    engine.close_store()
 
 
-def open_tables(tables: dict[str, int], *, is_leader: bool) -> None:
-    """Opens tables, by name and dim, in the store of this process."""
+def open_tables(engine: Engine, tables: dict[str, int], *, is_leader: bool) -> None:
+    """Opens tables, by name and dim, in the store of an engine."""
     for name, dim in tables.items():
         engine.open_table(name, dim, INITIALIZER.native)
         if is_leader:
@@ -70,15 +79,17 @@ def open_tables(tables: dict[str, int], *, is_leader: bool) -> None:
             )
 
 
-def _exchange(test: Connection, update: engine.Update, exchange: str) -> None:
-    def travelled(words: list[np.ndarray]) -> np.ndarray:
-        test.send(words)
-        return test.recv()
-
+def _exchange(test: Connection, update: Update, exchange: str) -> None:
     merged = update.merge()
     if exchange == "owner":
-        merged = [update.merge_owned(travelled(merged))]
-    vote, complaint = update.stage(travelled(merged))
+        merged = [update.merge_owned(_travelled(test, "to leaders", merged))]
+    vote, complaint = update.stage(_travelled(test, "to leaders", merged))
     if vote:  # tables grow: each host must hear whether the others' can
-        complaint = bytes(travelled([np.frombuffer(complaint.encode(), np.uint8)])).decode()
+        text = np.frombuffer(complaint.encode(), np.uint8)
+        complaint = bytes(_travelled(test, "to leaders", [text])).decode()
     update.commit([LEARNING_RATE] * 2, complaint)
+
+
+def _travelled(test: Connection, where: str, words: list[np.ndarray]) -> np.ndarray:
+    test.send((where, words))
+    return test.recv()

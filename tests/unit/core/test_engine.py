@@ -15,9 +15,11 @@ import pytest
 import tfhybrid
 from tests.reference import training
 from tests.unit.core import bare_rank
-from tfhybrid.core import engine
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, PeerDiedError, StoreError
 
+TABLES = bare_rank.TABLES
 HOSTS = sorted(set(bare_rank.HOSTS))
 
 
@@ -50,20 +52,13 @@ def ranks(shm_directory: Path) -> Iterator[list[Connection]]:
 
 
 def test_three_hosts_of_four_ranks_do_three_updates_a_step(ranks: list[Connection]) -> None:
-    leaders = ranks[:: bare_rank.RANKS_PER_HOST]
-    sent = [leader.recv() for leader in leaders]
-    while sent[0]:
-        for host, leader in enumerate(leaders):
-            leader.send(np.concatenate([words[host if len(words) > 1 else 0] for words in sent]))
-        sent = [leader.recv() for leader in leaders]
+    assert _carry(ranks) == [("done", [])] * len(ranks)
     tables = _reference()
     keys = [np.array([*table.rows, 10**12]) for table in tables.values()]
-    others = [connection for connection in ranks if connection not in leaders]
-    assert [*sent, *(connection.recv() for connection in others)] == [[]] * len(ranks)
     digests = []
     for connection in ranks:
         connection.send(keys)
-    steps = 2 * bare_rank.STEPS_EACH_WAY
+    steps = len(bare_rank.EXCHANGES) * bare_rank.STEPS_EACH_WAY
     for connection in ranks:
         rows, versions, digest = connection.recv()
         # As many updates of each host's tables as there were steps: not one for each rank.
@@ -80,6 +75,21 @@ def test_three_hosts_of_four_ranks_do_three_updates_a_step(ranks: list[Connectio
         connection.send("end")
 
 
+def _carry(ranks: list[Connection]) -> list[tuple[str, list]]:
+    """Carries what ranks send each other, and returns what each says in the end."""
+    leaders = ranks[:: bare_rank.RANKS_PER_HOST]
+    while True:
+        said = {leader: leader.recv() for leader in leaders}
+        where = said[leaders[0]][0]
+        if where != "to leaders":
+            said |= {rank: rank.recv() for rank in ranks if rank not in leaders}
+        if where == "done":
+            return [said[rank] for rank in ranks]
+        sent = [said[rank][1] for rank in ranks if rank in said]
+        for number, rank in enumerate(rank for rank in ranks if rank in said):
+            rank.send(np.concatenate([words[number if len(words) > 1 else 0] for words in sent]))
+
+
 def _reference() -> dict[str, training.Table]:
     tables = {
         name: training.Table(
@@ -89,7 +99,7 @@ def _reference() -> dict[str, training.Table]:
         )
         for name, dim in bare_rank.TABLES.items()
     }
-    for step in range(2 * bare_rank.STEPS_EACH_WAY):
+    for step in range(len(bare_rank.EXCHANGES) * bare_rank.STEPS_EACH_WAY):
         batches = [bare_rank.batch(step, rank) for rank in range(len(bare_rank.HOSTS))]
         samples = [len(keys[0]) for keys, _ in batches]
         for number, table in enumerate(tables.values()):
@@ -101,28 +111,29 @@ def _reference() -> dict[str, training.Table]:
 
 
 @pytest.fixture
-def tables(job: None) -> dict[str, int]:
-    """Two tables, open in the store of a job of one rank."""
-    bare_rank.open_tables(bare_rank.TABLES, is_leader=True)
-    return bare_rank.TABLES
+def engine(shm_directory: Path) -> Iterator[Engine]:
+    """Of a job of one rank, with two tables."""
+    engine = Engine()
+    engine.open_store(str(shm_directory), "job", 0, "rank 0", 7)
+    bare_rank.open_tables(engine, TABLES, is_leader=True)
+    yield engine
+    engine.close_store()
 
 
-def test_bad_input_is_named_and_changes_nothing(tables: dict[str, int]) -> None:
+def test_bad_input_is_named_and_changes_nothing(engine: Engine) -> None:
     with pytest.raises(StoreError, match="No table named 'shop'"):
-        engine.Update("bad", {"shop": 3}, [0], 0)
+        engine.open_update("bad", {"shop": 3})
     with pytest.raises(ConfigError, match="one table or more"):
-        engine.Update("bad", {}, [0], 0)
+        engine.open_update("bad", {})
     with pytest.raises(ConfigError, match=r"exchange is 'leaders'.*Received: 'gossip'"):
-        engine.Update("bad", tables, [0], 0, exchange="gossip")
-    with pytest.raises(ConfigError, match=r"here. Received: 'all_ranks'"):
-        engine.Update("bad", tables, [0], 0, exchange="all_ranks")
+        engine.open_update("bad", TABLES, UpdateChoices(exchange="gossip"))
     with pytest.raises(ConfigError, match=r"wire_dtype is 'float32'.*Received: 'int8'"):
-        engine.Update("bad", tables, [0], 0, wire_dtype="int8")
+        engine.open_update("bad", TABLES, UpdateChoices(wire_dtype="int8"))
     with pytest.raises(ConfigError, match=r"this rank's too. Received: 2 entries"):
-        engine.Update("bad", tables, [0, 1], 2)
-    update = engine.Update("bad", tables, [0], 0)
+        Engine([0, 1], 2)
+    update = engine.open_update("bad", TABLES)
     with pytest.raises(ConfigError, match="other settings"):
-        engine.Update("bad", tables, [0], 0, reduction="mean")
+        engine.open_update("bad", TABLES, UpdateChoices(reduction="mean"))
     keys, gradients = bare_rank.batch(0, 0)
     with pytest.raises(ConfigError, match=r"Gradients are \[\(40, 3\), \(40, 16\)\]"):
         update.post(keys, gradients[::-1], [0.1, 0.1], samples=40)
@@ -132,32 +143,67 @@ def test_bad_input_is_named_and_changes_nothing(tables: dict[str, int]) -> None:
         update.merge()
     with pytest.raises(StoreError, match="The leader of a host exchanges"):
         update.commit([0.1, 0.1])
-    assert engine.read(tables, keys)[1] == [0, 0]
+    every_rank = engine.open_update("packed", TABLES, UpdateChoices(exchange="all_ranks"))
+    with pytest.raises(StoreError, match="packed, not posted"):
+        every_rank.post(keys, gradients, [0.1, 0.1], samples=40)
+    with pytest.raises(StoreError, match="A store is open already"):
+        engine.open_store("/dev/shm", "other", 0, "rank 0", 7)
+    assert engine.read(TABLES, keys)[1] == [0, 0]
 
 
-def test_a_failure_is_posted_in_place_of_gradients(tables: dict[str, int]) -> None:
-    item, user = tables
-    update = engine.Update("failing", tables, [0], 0)
+def test_nothing_is_committed_before_it_is_staged(shm_directory: Path) -> None:
+    engine = Engine([0, 1], 0)
+    engine.open_store(str(shm_directory), "job", 0, "rank 0", 7)
+    bare_rank.open_tables(engine, TABLES, is_leader=True)
+    update = engine.open_update("bad", TABLES)
+    keys, gradients = bare_rank.batch(0, 0)
+    update.post(keys, gradients, [0.1, 0.1], samples=40)
+    update.commit([0.1, 0.1])
+    with pytest.raises(StoreError, match="An update is staged before it is committed"):
+        engine.wait("item")
+    engine.close_store()
+
+
+def test_two_engines_of_a_process_hold_tables_of_one_name(
+    engine: Engine, shm_directory: Path
+) -> None:
+    second = Engine()
+    assert second.number > engine.number
+    second.open_store(str(shm_directory), "second", 0, "rank 0", 7)
+    bare_rank.open_tables(second, TABLES, is_leader=True)
+    keys, gradients = bare_rank.batch(0, 0)
+    second.open_update("sgd", TABLES).post(keys, gradients, [0.1, 0.1], samples=40)
+    second.wait("item")
+    assert second.read(TABLES, keys)[1] == [1, 1]
+    assert engine.read(TABLES, keys)[1] == [0, 0]
+    second.close_store()
+    with pytest.raises(StoreError, match="has ended"):
+        second.read(TABLES, keys)
+
+
+def test_a_failure_is_posted_in_place_of_gradients(engine: Engine) -> None:
+    item, user = TABLES
+    update = engine.open_update("failing", TABLES)
     keys, gradients = bare_rank.batch(0, 0)
     update.post(keys, gradients, [0.1, 0.1], samples=40)
     update.post(keys, gradients, [0.1, 0.1], samples=40, skip=True)
     engine.wait(user)
-    before, versions = engine.read(tables, keys)
+    before, versions = engine.read(TABLES, keys)
     assert versions == [2, 2]
     update.post(keys, gradients, [0.1, 0.1], samples=0, failure="the disk is gone")
     with pytest.raises(StoreError, match="the disk is gone"):
         engine.wait(item)
-    after, versions = engine.read(tables, keys)
+    after, versions = engine.read(TABLES, keys)
     assert versions == [2, 2]
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
 
 
 def test_a_version_that_does_not_come_is_waited_for_up_to_the_limit(
-    tables: dict[str, int],
+    engine: Engine,
 ) -> None:
     keys, _ = bare_rank.batch(0, 0)
     with pytest.raises(PeerDiedError, match="within 20 ms"):
-        engine.read(tables, keys, min_versions=[1, 0], timeout_seconds=0.02)
+        engine.read(TABLES, keys, min_versions=[1, 0], timeout_seconds=0.02)
 
 
 def test_what_it_imports_has_no_tensorflow() -> None:

@@ -9,7 +9,7 @@ import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
 from tfhybrid.job.lifelines import Lifelines
 from tfhybrid.job.watch import Watch
 
@@ -30,15 +30,16 @@ def run(
     os.setsid()
     logging.basicConfig(format="%(message)s", filename=Path(directory, f"{rank}.log"))
     name = name_of(rank, os.getpid())
-    native.open_store(directory, "watched", rank, name, 7)
+    engine = Engine([0] * ranks, 0)
+    engine.open_store(directory, "watched", rank, name, 7)
     test.send("has opened the store")
     test.recv()
     if fork and os.fork() == 0:
         while True:
             signal.pause()
     neighbours = [other for other in range(ranks) if other != rank]
-    watch = Watch(name, neighbours, Lifelines({link: "rank 9 (pid 9 on there)"}, 60))
+    watch = Watch(engine, name, neighbours, Lifelines({link: "rank 9 (pid 9 on there)"}, 60))
     test.send("is watching")
     test.recv()
     watch.leave()
-    native.close_store()
+    engine.close_store()

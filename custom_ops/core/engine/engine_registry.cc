@@ -1,0 +1,105 @@
+#include "core/engine/engine_registry.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tfhybrid {
+namespace {
+
+struct Place {
+  Topology topology;
+  bool taken = false;  // by an engine, or by one that is being opened
+  std::shared_ptr<Engine> engine;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<Place> places;  // by number, from 1; guarded by mutex
+};
+
+// Never destroyed: kernels may still ask while the process exits.
+Registry& TheRegistry() {
+  static Registry* const registry = new Registry();
+  return *registry;
+}
+
+// Null where the number was never given. REQUIRES: the registry's mutex is held.
+Place* Find(int64_t number) {
+  std::vector<Place>& places = TheRegistry().places;
+  const bool given = number >= 1 && number <= static_cast<int64_t>(places.size());
+  return given ? &places[static_cast<size_t>(number - 1)] : nullptr;
+}
+
+}  // namespace
+
+Result<int64_t> ReserveEngine(Topology topology) {
+  if (topology.LocalRanks() == 0) {
+    return Status::Error(StatusCode::kInvalidArgument,
+                         "hosts has one entry per rank, this rank's too. Received: ",
+                         topology.hosts.size(), " entries, none of them host ", topology.host);
+  }
+  const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+  TheRegistry().places.push_back({std::move(topology), false, nullptr});
+  return static_cast<int64_t>(TheRegistry().places.size());
+}
+
+Status OpenEngine(int64_t number,
+                  const std::function<Result<std::shared_ptr<Engine>>(const Topology&)>& open) {
+  Topology topology;
+  {
+    const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+    Place* const place = Find(number);
+    if (place == nullptr || place->taken) {
+      return Status::Error(
+          StatusCode::kFailedPrecondition,
+          place == nullptr ? "No engine has the number " : "A store is open already in engine ",
+          number);
+    }
+    place->taken = true;
+    topology = place->topology;
+  }
+  // Not under the mutex: opening may wait for another process.
+  Result<std::shared_ptr<Engine>> opened = open(topology);
+  const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+  Place* const place = Find(number);
+  place->taken = opened.ok();
+  if (opened.ok()) place->engine = opened.Take();
+  return opened.status();
+}
+
+Result<std::shared_ptr<Engine>> EngineOf(int64_t number) {
+  std::shared_ptr<Engine> engine;
+  {
+    const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+    const Place* const place = Find(number);
+    if (place != nullptr) engine = place->engine;
+  }
+  if (engine == nullptr) {
+    return Status::Error(StatusCode::kFailedPrecondition, "Engine ", number,
+                         " has no open store: tfhybrid.init() has not been called in this "
+                         "process, or its job has ended");
+  }
+  TFHYBRID_RETURN_IF_ERROR(engine->CheckProcess());
+  return engine;
+}
+
+void CloseEngine(int64_t number) {
+  std::shared_ptr<Engine> engine;
+  {
+    const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
+    Place* const place = Find(number);
+    if (place == nullptr || place->engine == nullptr) return;
+    std::swap(place->engine, engine);
+    place->taken = false;
+  }
+  if (engine->CheckProcess().ok()) {
+    engine->Close();
+  } else {
+    // Its threads are the parent's, and so is its place in the job.
+    new std::shared_ptr<Engine>(std::move(engine));
+  }
+}
+
+}  // namespace tfhybrid
