@@ -37,7 +37,7 @@ def fill(model: keras.Model, workload: work.Workload) -> None:
         for first in range(0, workload.rows_each, BLOCK):
             ids = np.arange(first, min(first + BLOCK, workload.rows_each))
             vectors = rng.uniform(-0.05, 0.05, (len(ids), workload.dim)).astype(np.float32)
-            table.write_rows(RowBlock(work.keys(number, ids), vectors, None))
+            table.writer.write_rows(RowBlock(work.keys(number, ids), vectors, None))
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def fill(model: keras.Model, rows: int) -> None:
         keys = np.arange(first, min(first + block, rows))
         embeddings = table.lookup(keys)
         states = np.full((len(keys), 1, DIM), 0.1, np.float32)
-        table.write_rows(tfhybrid.store.RowBlock(keys, embeddings, states))
+        table.writer.write_rows(tfhybrid.store.RowBlock(keys, embeddings, states))
 
 
 def main() -> None:

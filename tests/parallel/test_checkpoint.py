@@ -244,8 +244,8 @@ def test_a_table_that_was_loaded_is_whole_in_a_delta(directory):
     train_and_save(manager, 0)
     if distributed.local_rank() == 0:
         table = checkpoint.dense.tables_of(manager.model)["user"]
-        table.clear()
-        table.write_rows(RowBlock(np.arange(5), np.ones((5, 6), np.float32), None))
+        table.writer.clear()
+        table.writer.write_rows(RowBlock(np.arange(5), np.ones((5, 6), np.float32), None))
     distributed.barrier()
     expected = train_and_save(manager, 1, 2)
     found = [read_manifest(directory, step).tables for step in manager.steps()]

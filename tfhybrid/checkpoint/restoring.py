@@ -208,9 +208,9 @@ class _Restoring:
                 if name in stored.manifest.tables:
                     self._load_table(table, stored)
                 else:
-                    table.clear()
+                    table.writer.clear()
                 if track:
-                    table.track_changes()
+                    table.writer.track_changes()
 
     def _load_weights(self, manifest: Manifest) -> None:
         arrays = safetensors.numpy.load(storage.read(self.folder / DENSE).tobytes())
@@ -236,17 +236,18 @@ class _Restoring:
                 table.name,
                 self.folder,
             )
-        table.clear()
-        table.set_decay(entry.decay)
-        table.set_event_time(entry.clock)
-        table.reserve(entry.rows)
+        writer = table.writer
+        writer.clear()
+        writer.set_decay(entry.decay)
+        writer.set_event_time(entry.clock)
+        writer.reserve(entry.rows)
         for update in stored.updates(table.name):
             if len(update.evicted):
-                table.remove_keys(update.evicted)
+                writer.remove_keys(update.evicted)
             for block in update.blocks:
                 states = block.states if same_optimizer else None
                 history = _history(block, entry) if table.keeps_history else None
-                table.write_rows(RowBlock(block.keys, block.embeddings, states, history))
+                writer.write_rows(RowBlock(block.keys, block.embeddings, states, history))
         # A delta's digest is of its own rows.
         comparable = entry.whole and same_optimizer and table.keeps_history == entry.history
         digest = table.digest() if comparable else entry.digest

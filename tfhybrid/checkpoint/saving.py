@@ -174,9 +174,9 @@ class Snapshot:
             return
         try:
             for name, table in self._tables.items():
-                self._frozen[name] = table.freeze(only_changed=self._base is not None)
+                self._frozen[name] = table.writer.freeze(only_changed=self._base is not None)
                 if track and self._frozen[name].whole:
-                    table.track_changes()
+                    table.writer.track_changes()
         except BaseException:
             self._thaw()
             raise
@@ -184,7 +184,7 @@ class Snapshot:
     def _thaw(self) -> None:
         for name in self._frozen:
             with contextlib.suppress(StoreError):  # the job has ended: there is nothing to thaw
-                self._tables[name].thaw()
+                self._tables[name].writer.thaw()
         self._frozen = {}
 
     def _write_share(self) -> None:
@@ -224,7 +224,7 @@ class Snapshot:
         return {
             evicted_file_name(name): _write_arrays(
                 folder / evicted_file_name(name),
-                {"keys": np.unique(self._tables[name].removed_keys(frozen))},
+                {"keys": np.unique(self._tables[name].writer.removed_keys(frozen))},
             )
             for name, frozen in lossy.items()
         }
@@ -237,12 +237,12 @@ class Snapshot:
             return {part.file: file for part, file in zip(parts, files, strict=True)}
 
     def _write_part(self, number: int, part: _Part) -> TableFile:
-        table = self._tables[part.table]
+        writer = self._tables[part.table].writer
         if not self._share.is_mine(number):
-            return table.write_part(part.part, None)
+            return writer.write_part(part.part, None)
         assert self._share.unfinished is not None
         with storage.local_file(self._share.unfinished / part.file) as path:
-            return table.write_part(part.part, path)
+            return writer.write_part(part.part, path)
 
     def _parts(self) -> list[_Part]:
         return [

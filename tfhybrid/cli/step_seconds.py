@@ -140,10 +140,12 @@ def _fill(layer: EmbeddingCollection, rows: int) -> None:
 
     if distributed.local_rank() == 0:
         for table in layer.tables.values():
-            table.reserve(rows)
+            table.writer.reserve(rows)
             for first in range(0, rows, _BLOCK):
                 keys = np.arange(first, min(rows, first + _BLOCK))
-                table.write_rows(RowBlock(keys, np.zeros((len(keys), table.dim), np.float32), None))
+                table.writer.write_rows(
+                    RowBlock(keys, np.zeros((len(keys), table.dim), np.float32), None)
+                )
     distributed.barrier()
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tfhybrid.store.row_block import RowBlock
     from tfhybrid.store.table import Table, WaitingTable
     from tfhybrid.store.table_stats import TableStats
+    from tfhybrid.store.table_writer import TableWriter
 
 __all__ = [
     "FrozenTable",
@@ -18,6 +19,7 @@ __all__ = [
     "Table",
     "TableFile",
     "TableStats",
+    "TableWriter",
     "WaitingTable",
 ]
 
@@ -27,6 +29,7 @@ _SOURCES = {
     "RecordFile": "record_file",
     "RowBlock": "row_block",
     "Table": "table",
+    "TableWriter": "table_writer",
     "TableFile": "frozen_table",
     "TableStats": "table_stats",
     "WaitingTable": "table",

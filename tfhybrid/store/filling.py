@@ -6,11 +6,12 @@ from typing import Protocol
 
 from tfhybrid.errors import ConfigError, DataError
 from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowBlock, RowSource
+from tfhybrid.store.row_block import RowSource
+from tfhybrid.store.table_writer import TableWriter
 
 
 class Fillable(Protocol):
-    """What the leader may do with a table while it is loaded."""
+    """A table, on the leader of a host."""
 
     name: str
     dim: int
@@ -20,14 +21,9 @@ class Fillable(Protocol):
     def rows(self) -> int:
         """Rows in the table."""
 
-    def write_rows(self, block: RowBlock) -> None:
-        """Writes rows."""
-
-    def load_records(self, source: RecordFile) -> None:
-        """Loads a binary file."""
-
-    def clear(self) -> None:
-        """Removes all rows."""
+    @property
+    def writer(self) -> TableWriter:
+        """What writes them."""
 
 
 def fill(table: Fillable, source: RecordFile | RowSource) -> None:
@@ -45,18 +41,18 @@ def fill(table: Fillable, source: RecordFile | RowSource) -> None:
         )
     try:
         if isinstance(source, RecordFile):
-            table.load_records(source)
+            table.writer.load_records(source)
         else:
             _fill_by_blocks(table, source)
     except BaseException:
-        table.clear()
+        table.writer.clear()
         raise
 
 
 def _fill_by_blocks(table: Fillable, source: RowSource) -> None:
     count = 0
     for block in source.blocks(table.dim, table.state_shape):
-        table.write_rows(block)
+        table.writer.write_rows(block)
         count += len(block.keys)
     if count != table.rows:
         raise DataError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import math
-import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -16,10 +15,10 @@ from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.job.job import current_job
 from tfhybrid.store.filling import fill
-from tfhybrid.store.frozen_table import FrozenTable, TableFile
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
 from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms
+from tfhybrid.store.table_writer import TableWriter
 
 
 class Table:
@@ -80,9 +79,15 @@ class Table:
         if self.waiting is not None:
             self.waiting.open()
         if self._job.is_leader and self.config.expected_rows:
-            self.reserve(self.config.expected_rows)
+            self.writer.reserve(self.config.expected_rows)
         if self.optimizer:
             self._set_optimizer()
+
+    @property
+    def writer(self) -> TableWriter:
+        """What the leader of the host may do with it between two steps."""
+        waiting = None if self.waiting is None else self.waiting.writer
+        return TableWriter(self._job.engine, self.name, self.dim, self.state_shape, waiting)
 
     @property
     def engine(self) -> int:
@@ -221,64 +226,6 @@ class Table:
         """
         return self._job.engine.digest(self.name)
 
-    def track_changes(self) -> None:
-        """Notes from now on which rows change, for `freeze`; the leader alone, between two steps.
-
-        It ends when rows are loaded or cleared. A bit per row, in this process's memory.
-        """
-        self._call("table_track_changes")
-
-    def freeze(self, *, only_changed: bool = False) -> FrozenTable:
-        """Keeps the rows as they are now, to be written while training goes on.
-
-        The leader alone, between two steps; `thaw` ends it. Rows are copied aside just before they
-        change. Until then nothing can be loaded or cleared.
-
-        Args:
-            only_changed: Keep those that changed since the last `freeze` or `track_changes`. All
-                are kept where changes are not tracked, and where weights decay.
-        """
-        struct = native.FrozenTableStruct()
-        self._call("table_freeze", ctypes.c_int(only_changed), ctypes.byref(struct))
-        return FrozenTable(
-            struct.rows,
-            struct.version,
-            struct.parts,
-            bool(struct.whole),
-            struct.removed,
-            struct.event_time,
-            struct.decay,
-        )
-
-    def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
-        """Returns the keys, int64, whose rows were removed since what is frozen began to change.
-
-        They come before the rows: some of them may have one again.
-        """
-        keys = np.empty(frozen.removed, np.int64)
-        self._call("table_removed_keys", native.pointer(keys))
-        return keys
-
-    def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
-        """Writes a part of the frozen rows as safetensors; several threads may write several.
-
-        Args:
-            part: Which, from 0; each once.
-            path: A new file. `None`: only describes what would be written.
-
-        Raises:
-            OutOfSpaceError: The disk is full. No file is left behind.
-            StoreError: The file cannot be written, or the table is not frozen.
-        """
-        struct = native.TableFileStruct()
-        file = None if path is None else os.fsencode(path)
-        self._call("table_write_part", ctypes.c_int64(part), file, ctypes.byref(struct))
-        return TableFile(struct.rows, struct.bytes, struct.digest, struct.crc)
-
-    def thaw(self) -> None:
-        """Ends `freeze`."""
-        self._call("table_thaw")
-
     def set_optimizer(self, optimizer: tuple[float, ...], state_shape: tuple[int, int]) -> None:
         """Gives the table its optimizer; called by `DistributedOptimizer` on every rank.
 
@@ -290,49 +237,6 @@ class Table:
         self.state_shape = state_shape
         if self._is_open:
             self._set_optimizer()
-
-    def write_rows(self, block: RowBlock) -> None:
-        """Creates or overwrites rows; the leader alone, and not while a step runs.
-
-        Args:
-            block: The rows; the last of equal keys wins. Without states they start fresh, and
-                without a history as if they had been updated just now.
-        """
-        count = len(block.keys)
-        shapes = [block.keys.shape == (count,), block.embeddings.shape == (count, self.dim)]
-        if block.states is not None:
-            shapes.append(block.states.shape == (count, *self.state_shape))
-        if block.history is not None:
-            shapes.append((block.history.shape, block.history.dtype) == ((count,), native.HISTORY))
-        if not all(shapes):
-            raise ConfigError(
-                f"Rows of table '{self.name}' are keys [n], embeddings [n, {self.dim}] and states "
-                f"[n, {self.state_shape[0]}, {self.state_shape[1]}], and a history [n]. Received: "
-                f"{block.keys.shape}, {block.embeddings.shape}, "
-                f"{None if block.states is None else block.states.shape}, "
-                f"{None if block.history is None else block.history.shape}"
-            )
-        keys = np.ascontiguousarray(block.keys, np.int64)
-        embeddings = np.ascontiguousarray(block.embeddings, np.float32)
-        states = None if block.states is None else np.ascontiguousarray(block.states, np.float32)
-        history = None if block.history is None else np.ascontiguousarray(block.history)
-        self._call(
-            "table_write_rows",
-            ctypes.c_int64(count),
-            native.pointer(keys),
-            native.pointer(embeddings),
-            native.pointer(states),
-            native.pointer(history),
-        )
-
-    def remove_keys(self, keys: np.ndarray) -> None:
-        """Removes the rows of keys that have one; the leader alone, and not while a step runs.
-
-        Args:
-            keys: int64 `[n]`.
-        """
-        keys = np.ascontiguousarray(keys, np.int64)
-        self._call("table_remove_keys", ctypes.c_int64(len(keys)), native.pointer(keys))
 
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.
@@ -361,35 +265,6 @@ class Table:
         """
         distributed.together(lambda: fill(self, source) if self._job.is_leader else None)
         return self.rows
-
-    def reserve(self, rows: int) -> None:
-        """Makes room for so many rows in all; the leader alone, and not while a step runs.
-
-        Raises:
-            OutOfSpaceError: Shared memory is full. The table stays as it is.
-        """
-        self._call("table_reserve", ctypes.c_int64(rows))
-
-    def load_records(self, file: RecordFile) -> None:
-        """Adds the rows of a binary file; what `load` does on the leader."""
-        schema = native.RecordSchemaStruct(*file.layout(self.dim))
-        rows = ctypes.c_int64()
-        path = os.fsencode(file.path)
-        self._call("table_load_records", path, ctypes.byref(schema), ctypes.byref(rows))
-
-    def clear(self) -> None:
-        """Forgets all rows, and who waits; the leader alone, and not while a step runs."""
-        self._call("table_clear")
-        if self.waiting is not None:
-            self.waiting.clear()
-
-    def set_decay(self, decay: float) -> None:
-        """Continues with a table that was cleared; the leader alone. See `decay`."""
-        self._call("table_set_decay", ctypes.c_double(decay))
-
-    def set_event_time(self, time: int) -> None:
-        """Continues with the event time of a table that was saved; the leader alone."""
-        self._call("table_set_event_time", ctypes.c_int64(time))
 
     def set_version(self, version: int) -> None:
         """Continues from `version` after loading; every rank calls it, the leader first."""

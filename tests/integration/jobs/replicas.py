@@ -53,17 +53,17 @@ sys.stdout.write("saved\n")
 
 # What one host cannot freeze is thawed on the others.
 if current_job().is_leader and tfhybrid.rank() > 0:
-    tables["user"].freeze()
+    tables["user"].writer.freeze()
 with pytest.raises(CheckpointError, match="is being saved"):
     checkpoint.save(model, directory, checkpoint.Position(0, 1))
 if current_job().is_leader and tfhybrid.rank() > 0:
-    tables["user"].thaw()
+    tables["user"].writer.thaw()
 checkpoint.save(model, directory, checkpoint.Position(0, 1))
 
 model.train_on_batch(*ranks[tfhybrid.rank()])
 if current_job().is_leader and tfhybrid.rank() > 0:
     table = tables["item"]
-    table.write_rows(RowBlock(np.array([77]), np.ones((1, table.dim), np.float32), None))
+    table.writer.write_rows(RowBlock(np.array([77]), np.ones((1, table.dim), np.float32), None))
 distributed.barrier()
 with pytest.raises(ReplicaError, match=r"table 'item' differ; they were equal at version 1\."):
     compare.compare()

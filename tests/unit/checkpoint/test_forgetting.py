@@ -102,7 +102,7 @@ def test_a_chosen_table_brings_its_waiting_keys(tmp_path):
 def test_a_table_that_was_cleared_forgets_who_waited(tmp_path):
     model, table = start(**ADMITTING)
     train(model, (1, 2), (1, 3))
-    table.clear()
+    table.writer.clear()
     assert (keys_of(table), keys_of(table.waiting)) == ([], [])
 
 

@@ -279,7 +279,7 @@ def test_digest_equals_the_core_s(job, optimizer):
     )
     block.embeddings[3] = [np.nan, -0.0, np.inf]
     assert digest(Rows(*(array[:0] for array in block))) == table.digest() == 0
-    table.write_rows(tfhybrid.store.RowBlock(*block[:3]))
+    table.writer.write_rows(tfhybrid.store.RowBlock(*block[:3]))
     assert digest(block) == table.digest()
     assert sum(map(digest, parts(block, 999))) % 2**64 == table.digest()
 

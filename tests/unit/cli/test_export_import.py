@@ -170,7 +170,7 @@ def test_fresh_states_are_those_of_new_rows(run, newest, tmp_path, vectors, job)
         optimizer = tfhybrid.table_optimizers.get(optimizer)
         table = tfhybrid.store.Table(name, tfhybrid.TableConfig(DIM))
         table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
-        table.write_rows(
+        table.writer.write_rows(
             tfhybrid.store.RowBlock(np.array([1]), np.zeros((1, DIM), np.float32), None)
         )
         (block,) = table.blocks(states=True)

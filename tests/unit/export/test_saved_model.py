@@ -313,7 +313,7 @@ def test_only_small_constants_and_stock_operations_are_inside(tmp_path) -> None:
     (layer,) = (x for x in model.layers if isinstance(x, tfhybrid.layers.EmbeddingCollection))
     for table in layer.tables.values():
         rows = np.zeros((len(user), table.dim), np.float32)
-        table.write_rows(tfhybrid.store.RowBlock(user, rows, None))
+        table.writer.write_rows(tfhybrid.store.RowBlock(user, rows, None))
     folder = export.saved_model(model, tmp_path)
     assert (folder / "saved_model.pb").stat().st_size < 1 << 20
     signature = tf.saved_model.load(str(folder)).signatures["serving_default"]

@@ -27,7 +27,7 @@ def table_of(keys: np.ndarray, initializer="uniform", dim: int = 5) -> Table:
     """A table with random rows for some keys."""
     table = Table("item", tfhybrid.TableConfig(dim, initializer))
     embeddings = np.random.default_rng(0).normal(size=(len(keys), dim)).astype(np.float32)
-    table.write_rows(RowBlock(np.asarray(keys, np.int64), embeddings, None))
+    table.writer.write_rows(RowBlock(np.asarray(keys, np.int64), embeddings, None))
     return table
 
 
@@ -87,7 +87,7 @@ def test_shapes_are_known_where_those_of_keys_are() -> None:
 def test_small_rows_are_left_out_on_request() -> None:
     table = Table("item", tfhybrid.TableConfig(2, "zeros"))
     embeddings = np.array([[3, 4], [0.3, 0.4], [0, 0], [np.nan, 0]], np.float32)
-    table.write_rows(RowBlock(np.array([4, 3, 2, 1]), embeddings, None))
+    table.writer.write_rows(RowBlock(np.array([4, 3, 2, 1]), embeddings, None))
     stock = StockTable(table, min_norm=1.0)
     assert stock.keys.numpy().tolist() == [1, 4]
     np.testing.assert_array_equal(lookup(stock, np.array([4, 3])), [[3, 4], [0, 0]])

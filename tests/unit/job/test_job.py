@@ -69,7 +69,7 @@ def test_shutdown_removes_the_store_and_init_starts_a_fresh_one(name) -> None:
     table = Table("item", FOUR)
     table.set_optimizer(tfhybrid.optimizers.SGD().native(), (0, table.dim))
     ones = np.ones((1, 4), np.float32)
-    table.write_rows(tfhybrid.store.RowBlock(np.array([7]), ones, None))
+    table.writer.write_rows(tfhybrid.store.RowBlock(np.array([7]), ones, None))
     assert files_of(name)
     tfhybrid.shutdown()
     assert not files_of(name)

@@ -57,7 +57,7 @@ def test_keys_that_are_no_whole_numbers_are_refused(table, keys) -> None:
 
 def test_written_rows_are_read_back_in_creation_order(table) -> None:
     rows = block([5, INT64.min, 0, -1, INT64.max])
-    table.write_rows(rows)
+    table.writer.write_rows(rows)
     np.testing.assert_array_equal(table.lookup(rows.keys), rows.embeddings)
     blocks = list(table.blocks(block_rows=2, states=True))
     assert [len(part.keys) for part in blocks] == [2, 2, 1]
@@ -68,22 +68,22 @@ def test_written_rows_are_read_back_in_creation_order(table) -> None:
 
 def test_blocks_leave_out_states_that_nobody_asked_for(table) -> None:
     assert list(table.blocks()) == []
-    table.write_rows(block([1]))
+    table.writer.write_rows(block([1]))
     (part,) = table.blocks()
     assert part.states is None
 
 
 def test_writing_overwrites_and_the_last_of_equal_keys_wins(table) -> None:
-    table.write_rows(block([1, 2]))
+    table.writer.write_rows(block([1, 2]))
     rows = block([2, 3, 2])
-    table.write_rows(rows)
+    table.writer.write_rows(rows)
     assert table.stats().rows == 3
     np.testing.assert_array_equal(table.lookup([2, 3]), rows.embeddings[[2, 1]])
 
 
 def test_rows_written_without_states_start_fresh(table) -> None:
     rows = block([1])
-    table.write_rows(RowBlock(rows.keys, rows.embeddings, None))
+    table.writer.write_rows(RowBlock(rows.keys, rows.embeddings, None))
     (part,) = table.blocks(states=True)
     np.testing.assert_array_equal(part.states, np.full((1, 1, DIM), 0.1, np.float32))
 
@@ -100,13 +100,13 @@ def test_rows_written_without_states_start_fresh(table) -> None:
 )
 def test_rows_of_another_shape_are_refused(table, damage: Callable) -> None:
     with pytest.raises(ConfigError, match="Rows of table 'item' are keys"):
-        table.write_rows(damage(block([1, 2])))
+        table.writer.write_rows(damage(block([1, 2])))
     assert table.stats().rows == 0
 
 
 def test_many_rows_grow_the_table(table) -> None:
     keys = np.random.default_rng(0).permutation(50_000)
-    table.write_rows(block(keys))
+    table.writer.write_rows(block(keys))
     stats = table.stats()
     assert stats.rows == 50_000
     assert stats.chunks > 1
@@ -119,12 +119,12 @@ def test_many_rows_grow_the_table(table) -> None:
 
 def test_stats_count_new_rows_since_the_last_call(table) -> None:
     assert table.stats().new_rows == 0
-    table.write_rows(block(range(7)))
+    table.writer.write_rows(block(range(7)))
     assert table.rows == 7
     assert table.stats().new_rows == 7
-    table.write_rows(block(range(5, 9)))
+    table.writer.write_rows(block(range(5, 9)))
     assert table.stats().new_rows == 2
-    table.clear()
+    table.writer.clear()
     assert table.stats().new_rows == 0
 
 
@@ -132,7 +132,7 @@ def test_stats_count_rows_with_a_nan(table) -> None:
     rows = block(range(20_000))
     rows.embeddings[[0, 77, 19_999], [0, DIM - 1, 1]] = np.nan
     rows.embeddings[5] = np.inf
-    table.write_rows(rows)
+    table.writer.write_rows(rows)
     assert table.stats(count_nan=True).nan_rows == 3
 
 
@@ -141,7 +141,7 @@ def test_digest_is_equal_for_equal_rows_in_any_order() -> None:
         tfhybrid.shutdown()
         tfhybrid.init()
         table = adagrad_table("item")
-        table.write_rows(rows)
+        table.writer.write_rows(rows)
         return table.digest()
 
     rows = block([4, 5, 6])
@@ -180,8 +180,10 @@ def test_a_table_of_an_ended_job_says_so(table) -> None:
 
 def test_quantiles_of_norms_are_those_of_the_rows(table) -> None:
     keys = np.arange(101)
-    table.write_rows(RowBlock(keys, np.outer(keys, [0.6, 0.8, 0.0]).astype(np.float32), None))
-    table.write_rows(RowBlock(np.array([999]), np.full((1, DIM), np.nan, np.float32), None))
+    table.writer.write_rows(
+        RowBlock(keys, np.outer(keys, [0.6, 0.8, 0.0]).astype(np.float32), None)
+    )
+    table.writer.write_rows(RowBlock(np.array([999]), np.full((1, DIM), np.nan, np.float32), None))
     found = table.stats(norm_quantiles=[0, 0.5, 0.99, 1]).norm_quantiles
     assert found == pytest.approx({0: 0.0, 0.5: 50.0, 0.99: 99.0, 1: 100.0})
     assert table.stats().norm_quantiles == {}
@@ -191,7 +193,7 @@ def test_quantiles_of_a_large_table_are_of_rows_that_are_spread_evenly(table) ->
     keys = np.arange(2_000_000)
     embeddings = np.zeros((len(keys), DIM), np.float32)
     embeddings[:, 0] = keys
-    table.write_rows(RowBlock(keys, embeddings, None))
+    table.writer.write_rows(RowBlock(keys, embeddings, None))
     found = table.stats(norm_quantiles=[0.25, 0.5]).norm_quantiles
     assert found == pytest.approx({0.25: 500_000, 0.5: 1_000_000}, rel=0.02)
 
@@ -204,7 +206,7 @@ def test_quantiles_of_no_rows_and_of_none_that_there_are(table) -> None:
 
 def test_rows_are_read_by_key(table) -> None:
     rows = block([5, INT64.min, 0, -1])
-    table.write_rows(rows)
+    table.writer.write_rows(rows)
     found = table.read([-1, 77, 5, INT64.max, 5], states=True)
     assert found.keys.tolist() == [-1, 5, 5]
     np.testing.assert_array_equal(found.embeddings, rows.embeddings[[3, 0, 0]])
@@ -221,12 +223,12 @@ def test_histories_are_read_and_written_by_key() -> None:
     table = Table("forgets", config)
     history = np.array([(2.0, 7, -5), (1.0, 8, 2**40)], native.HISTORY)
     embeddings = np.ones((2, DIM), np.float32)
-    table.write_rows(RowBlock(np.array([3, 4]), embeddings, None, history))
-    table.write_rows(RowBlock(np.array([5]), embeddings[:1], None))
+    table.writer.write_rows(RowBlock(np.array([3, 4]), embeddings, None, history))
+    table.writer.write_rows(RowBlock(np.array([5]), embeddings[:1], None))
     found = table.read([4, 6, 3, 5], states=True)
     assert found.keys.tolist() == [4, 3, 5]
     assert found.history.tolist() == [*history[::-1].tolist(), (1.0, 0, native.NO_TIME)]
-    table.remove_keys(np.array([3, 6, 3]))
+    table.writer.remove_keys(np.array([3, 6, 3]))
     assert table.read([3, 4, 5]).keys.tolist() == [4, 5]
     with pytest.raises(ConfigError, match=r"and a history \[n\]"):
-        table.write_rows(RowBlock(np.array([5]), embeddings[:1], None, history))
+        table.writer.write_rows(RowBlock(np.array([5]), embeddings[:1], None, history))

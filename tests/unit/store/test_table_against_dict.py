@@ -109,7 +109,7 @@ class TableAgainstDict(RuleBasedStateMachine):
         rows = random.normal(size=(2, len(keys), DIM)).astype(np.float32)
         states = None if fresh else np.abs(rows[1])[:, np.newaxis]
         block = RowBlock(np.array(keys, np.int64), rows[0], states)
-        self.table.write_rows(block)
+        self.table.writer.write_rows(block)
         self.model.write(block)
 
     @rule(keys=BATCHES, seed=SEEDS)
@@ -127,7 +127,7 @@ class TableAgainstDict(RuleBasedStateMachine):
         random = np.random.default_rng(seed)
         keys = random.integers(-300, 300, 150)
         block = RowBlock(keys, random.normal(size=(150, DIM)).astype(np.float32), None)
-        self.table.write_rows(block)
+        self.table.writer.write_rows(block)
         self.model.write(block)
 
     @rule(keys=BATCHES)
@@ -144,19 +144,19 @@ class TableAgainstDict(RuleBasedStateMachine):
 
     @rule(keys=BATCHES)
     def remove(self, keys: list[int]) -> None:
-        self.table.remove_keys(np.array(keys, np.int64))
+        self.table.writer.remove_keys(np.array(keys, np.int64))
         self.model.remove(keys)
 
     @rule(share=st.floats(0, 1), seed=SEEDS)
     def remove_many(self, share: float, seed: int) -> None:
         random = np.random.default_rng(seed)
         keys = [key for key in self.model.rows if random.random() < share]
-        self.table.remove_keys(np.array(keys, np.int64))
+        self.table.writer.remove_keys(np.array(keys, np.int64))
         self.model.remove(keys)
 
     @rule()
     def clear(self) -> None:
-        self.table.clear()
+        self.table.writer.clear()
         self.model.rows.clear()
 
     @rule(block_rows=st.integers(1, 50))
