@@ -26,7 +26,7 @@ from tfhybrid.core.kept_state import KeptState
 from tfhybrid.errors import ConfigError, TfhybridError
 from tfhybrid.job import current_job
 from tfhybrid.job.memory import Openable
-from tfhybrid.ops import table_ops
+from tfhybrid.ops import update_ops
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -101,7 +101,7 @@ class Keeper:
         """
         state = [tf.convert_to_tensor(variable) for variable in self._variables()]
         step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
-        return table_ops.keep_state([proxy.table_ref for proxy in proxies], step, state)
+        return update_ops.keep_state([proxy.table_ref for proxy in proxies], step, state)
 
     def _begin(self, position: Position) -> None:
         self.note(position)

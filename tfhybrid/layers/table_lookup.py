@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import tensorflow as tf
 
 from tfhybrid.layers.table_proxy import TableProxy
-from tfhybrid.ops import table_ops
+from tfhybrid.ops import lookup as lookup_op
 from tfhybrid.ops.feature_keys import FeatureKeys
+from tfhybrid.ops.lookup import TableRef
 from tfhybrid.store import Table
 
 # From a table and int64 keys of any shape to float32 `keys.shape + [dim]`.
@@ -61,7 +62,7 @@ def lookup(
     replacement = _replacement.get()
     if replacement is None:
         refs = [_ref(proxy) for proxy in proxies]
-        return table_ops.lookup(refs, features, side_by_side=side_by_side)
+        return lookup_op.lookup(refs, features, side_by_side=side_by_side)
     embeddings = [
         feature.combine(replacement(proxy.table, feature.keys))
         for proxy, feature in zip(proxies, features, strict=True)
@@ -71,7 +72,7 @@ def lookup(
     return [tf.concat([_one_row_a_sample(embedding) for embedding in embeddings], axis=1)]
 
 
-def _ref(proxy: TableProxy) -> table_ops.TableRef:
+def _ref(proxy: TableProxy) -> TableRef:
     # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
     tf.convert_to_tensor(proxy)
     return proxy.table_ref

@@ -10,7 +10,7 @@ from tensorflow import keras
 
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.errors import UnsupportedError
-from tfhybrid.ops.table_ops import TableRef
+from tfhybrid.ops.lookup import TableRef
 from tfhybrid.store import Table
 
 # The variables of Keras 2 are those of TensorFlow, which has a name for their class only as the

@@ -11,9 +11,10 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import TableProxy
-from tfhybrid.ops import table_ops
+from tfhybrid.ops import update_ops
 from tfhybrid.ops.feature_keys import FeatureKeys
-from tfhybrid.ops.table_ops import Contribution, StepNumbers
+from tfhybrid.ops.lookup import lookup, samples_of
+from tfhybrid.ops.update_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches
 from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
@@ -108,7 +109,7 @@ class DistributedStep:
         found = dense_step.find_nonfinite(dense, trained.variables)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
-            in_tables = table_ops.find_nonfinite(update, sparse)
+            in_tables = update_ops.find_nonfinite(update, sparse)
             found = tf.where(tf.equal(in_tables, ""), found, in_tables)
         if self.micro_batches.passes == 1:
             self._finish(trained, sparse, dense, samples, found)
@@ -122,7 +123,7 @@ class DistributedStep:
 
         def keep() -> None:
             if trained.proxies:
-                table_ops.keep_gradients(self.sparse_update.update_of(trained.proxies), sparse)
+                update_ops.keep_gradients(self.sparse_update.update_of(trained.proxies), sparse)
 
         tf.cond(complete, _branch(step), _branch(keep))
 
@@ -283,11 +284,11 @@ class DistributedStep:
         The leader learns the dense part with the post; what it finds comes back with the tables'
         next version, for which the dense half waits.
         """
-        squares = table_ops.square_sum(step.gradients)
+        squares = update_ops.square_sum(step.gradients)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
             self.sparse_update.apply(update, contribution, StepNumbers(trained.rates(), squares))
-            factor = table_ops.clip_factor(update)
+            factor = update_ops.clip_factor(update)
         else:
             limit = tf.constant(self.sparse_update.clipping.limit, tf.float64)
             factor = limit / tf.maximum(tf.sqrt(squares), limit)
@@ -314,7 +315,7 @@ class DistributedStep:
 def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
     """Returns the number of samples of the batch, int64; 1 where no lookup tells."""
     for slices in sparse:
-        samples = table_ops.samples_of(slices)
+        samples = samples_of(slices)
         if samples is not None:
             return samples
     return tf.constant(1, tf.int64)
@@ -326,7 +327,7 @@ def _raise(proxies: Sequence[TableProxy]) -> None:
         tf.debugging.Assert(False, ["A gradient is not finite on one of the ranks"])
         return
     # The next lookup gets the failure of an update, its text included.
-    table_ops.lookup([proxies[0].table_ref], [FeatureKeys(tf.zeros([0], tf.int64))])
+    lookup([proxies[0].table_ref], [FeatureKeys(tf.zeros([0], tf.int64))])
 
 
 def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfhybrid import distributed
-from tfhybrid.ops import table_ops
-from tfhybrid.ops.table_ops import StepNumbers, UpdateRef
+from tfhybrid.ops import update_ops
+from tfhybrid.ops.update_ops import StepNumbers, UpdateRef
 
 
 def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -> None:
@@ -17,15 +17,15 @@ def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -
         numbers: Of the step.
         name: Tells its collectives from those of others.
     """
-    message, splits = table_ops.merge_host(update)
+    message, splits = update_ops.merge_host(update)
     if update.exchange == "owner":
         shares = distributed.scatter_to_hosts(message, splits, f"{name}.shares")
-        message = table_ops.merge_owned(update, shares)
+        message = update_ops.merge_owned(update, shares)
     messages = distributed.gather_from_hosts(message, f"{name}.messages")
-    vote, complaint = table_ops.stage_update(update, messages)
+    vote, complaint = update_ops.stage_update(update, messages)
     complaints = tf.cond(
         vote,
         lambda: distributed.gather_from_hosts(complaint, f"{name}.complaints"),
         lambda: complaint,
     )
-    table_ops.commit_update(update, complaints, numbers)
+    update_ops.commit_update(update, complaints, numbers)

@@ -11,7 +11,7 @@ import tensorflow as tf
 class MicroBatches:
     """The dense gradients, samples and findings of this rank since its last exchange.
 
-    The sparse gradients wait natively, where they are merged (`table_ops.keep_gradients`).
+    The sparse gradients wait natively, where they are merged (`update_ops.keep_gradients`).
 
     Args:
         passes: Number of micro-batches that make a step.

@@ -13,8 +13,8 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import EventClock, TableProxy
-from tfhybrid.ops import table_ops
-from tfhybrid.ops.table_ops import Contribution, StepNumbers, UpdateRef
+from tfhybrid.ops import update_ops
+from tfhybrid.ops.update_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import exchange_between_hosts
 from tfhybrid.table_optimizers import RateFactor, SparseOptimizer
@@ -157,11 +157,11 @@ class SparseUpdate:
     def apply(self, update: UpdateRef, contribution: Contribution, numbers: StepNumbers) -> None:
         """Updates the tables with what all ranks bring."""
         if update.exchange == "all_ranks":
-            message = table_ops.pack_gradients(update, contribution)
+            message = update_ops.pack_gradients(update, contribution)
             messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
-            table_ops.apply_gathered(update, messages, numbers)
+            update_ops.apply_gathered(update, messages, numbers)
             return
-        posted = table_ops.post_gradients(update, contribution, numbers)
+        posted = update_ops.post_gradients(update, contribution, numbers)
         job = current_job()
         if job.is_leader and job.several_hosts:
             # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.

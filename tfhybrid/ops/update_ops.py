@@ -1,36 +1,15 @@
-"""The TensorFlow ops of custom_ops/tf: lookup, its gradient, and what becomes of that."""
+"""The TensorFlow ops of an update: what becomes of the gradients of lookups."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfhybrid.ops._abi import check_build
-from tfhybrid.ops.feature_keys import FeatureKeys
-
-check_build()
-_ops = tf.load_op_library(str(Path(__file__).parent / "libtfhybrid_ops.so"))
-
-
-@dataclasses.dataclass(frozen=True)
-class TableRef:
-    """A table as an op names it.
-
-    Args:
-        engine: The number of the engine that it is open in.
-        name: The table's name there.
-        dim: Its dim.
-        proxy: The handle of its proxy variable, which carries gradients and orders ops.
-    """
-
-    engine: int
-    name: str
-    dim: int
-    proxy: tf.Tensor
+from tfhybrid.ops._library import OPS
+from tfhybrid.ops.lookup import TableRef, has_distinct_keys
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,90 +77,8 @@ class Contribution:
             "skip": self.skip,
             "event_time": self.event_time,
             "failure": self.failure,
-            "distinct": [_has_distinct_keys(slices) for slices in self.gradients],
+            "distinct": [has_distinct_keys(slices) for slices in self.gradients],
         }
-
-
-def lookup(
-    tables: Sequence[TableRef], features: Sequence[FeatureKeys], *, side_by_side: bool = False
-) -> list[tf.Tensor]:
-    """Reads the embeddings of all features in one op, and combines those of bags.
-
-    Args:
-        tables: The table of each feature; features may share one.
-        features: Their keys; side by side `[batch, ...]`, or a bag per sample.
-        side_by_side: Whether all features of a sample lie in one row of one tensor.
-
-    Returns:
-        float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
-        `[batch, width]`.
-    """
-    return _ops.tfhybrid_lookup(
-        proxies=[table.proxy for table in tables],
-        keys=[feature.keys for feature in features],
-        splits=[feature.splits for feature in features if feature.splits is not None],
-        weights=[feature.weights for feature in features if feature.weights is not None],
-        engine=tables[0].engine,
-        tables=[table.name for table in tables],
-        dims=[table.dim for table in tables],
-        combiners=[feature.combiner for feature in features],
-        weighted=[feature.weights is not None for feature in features],
-        side_by_side=side_by_side,
-        M=1 if side_by_side else len(features),
-    )
-
-
-@tf.RegisterGradient("TfhybridLookup")
-def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
-    """As for `tf.nn.embedding_lookup`, with the gradients of equal keys summed already."""
-    dims = op.get_attr("dims")
-    features = len(dims)
-    combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
-    bags = len([combiner for combiner in combiners if combiner])
-    splits = list(op.inputs[2 * features : 2 * features + bags])
-    names = [name.decode() for name in op.get_attr("tables")]
-    # The first feature of each table carries what all of its features say.
-    firsts = {name: position for position, name in reversed(list(enumerate(names)))}
-    tables = sorted(firsts, key=firsts.__getitem__)
-    distinct, sums = _ops.tfhybrid_sum_gradients(
-        keys=list(op.inputs[features : 2 * features]),
-        gradients=list(gradients),
-        splits=splits,
-        weights=list(op.inputs[2 * features + bags :]),
-        combiners=combiners,
-        weighted=op.get_attr("weighted"),
-        engine=op.get_attr("engine"),
-        tables=tables,
-        dims=dims,
-        table_of=[tables.index(name) for name in names],
-        side_by_side=op.get_attr("side_by_side"),
-        T=len(tables),
-    )
-    slices: list[tf.IndexedSlices | None] = [None] * len(op.inputs)
-    samples = tf.size(splits[0], tf.int64) - 1 if combiners[0] else _samples(op.inputs[features])
-    for table, keys, values in zip(tables, distinct, sums, strict=True):
-        shape = tf.stack([samples, tf.constant(dims[firsts[table]], tf.int64)])
-        slices[firsts[table]] = tf.IndexedSlices(values, keys, shape)
-    return slices
-
-
-def _samples(keys: tf.Tensor) -> tf.Tensor:
-    """Returns the length of the batch that keys are of, int64."""
-    return tf.size(keys, tf.int64) if keys.shape.rank == 0 else tf.shape(keys, tf.int64)[0]
-
-
-def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
-    """Returns the number of samples that a lookup's gradient is of, int64, where it says so.
-
-    It travels as the first axis of the dense shape, which a table does not have.
-    """
-    return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
-
-
-def _has_distinct_keys(slices: tf.IndexedSlices) -> bool:
-    """Whether the keys come straight from a lookup's gradient, whatever was done to the values."""
-    # Where a table was looked up twice, the tape has laid two gradients end to end.
-    return not tf.executing_eagerly() and slices.indices.op.type == "TfhybridSumGradients"
 
 
 def _batch(gradients: Sequence[tf.IndexedSlices]) -> dict[str, list[tf.Tensor]]:
@@ -198,7 +95,7 @@ def find_nonfinite(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
         update: Of which tables.
         gradients: One per table.
     """
-    return _ops.tfhybrid_find_nonfinite(
+    return OPS.tfhybrid_find_nonfinite(
         **_batch(gradients),
         tables=[table.name for table in update.tables],
         dims=[table.dim for table in update.tables],
@@ -212,7 +109,7 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
         update: Of which tables.
         gradients: One per table.
     """
-    return _ops.tfhybrid_keep_gradients(
+    return OPS.tfhybrid_keep_gradients(
         proxies=update.proxies, **_batch(gradients), **update.attributes
     )
 
@@ -223,7 +120,7 @@ def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
     Returns:
         int64 `[words]`.
     """
-    return _ops.tfhybrid_pack_gradients(**contribution.inputs, **update.attributes)
+    return OPS.tfhybrid_pack_gradients(**contribution.inputs, **update.attributes)
 
 
 def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
@@ -234,7 +131,7 @@ def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers)
         messages: int64 `[words]`, the messages of all ranks end to end.
         numbers: Of the step.
     """
-    return _ops.tfhybrid_apply_gathered(
+    return OPS.tfhybrid_apply_gathered(
         proxies=update.proxies,
         messages=messages,
         **numbers._asdict(),
@@ -252,7 +149,7 @@ def post_gradients(
         contribution: What this rank brings.
         numbers: Of the step.
     """
-    return _ops.tfhybrid_post_gradients(
+    return OPS.tfhybrid_post_gradients(
         proxies=update.proxies,
         **numbers._asdict(),
         **contribution.inputs,
@@ -270,12 +167,12 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
         The host's message int64 `[words]`, whole or, with `exchange="owner"`, in one share per
         host; the lengths of what it is made of, int32.
     """
-    return _ops.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
+    return OPS.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
 
 
 def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
     """Merges the hosts' shares of the keys that this host owns; on the leader."""
-    return _ops.tfhybrid_merge_owned(shares=shares, **update.attributes)
+    return OPS.tfhybrid_merge_owned(shares=shares, **update.attributes)
 
 
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -285,9 +182,7 @@ def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.
         bool: whether hosts must be asked if all can apply it; uint8 `[n]`: why this one cannot, or
         nothing.
     """
-    return _ops.tfhybrid_stage_update(
-        proxies=update.proxies, messages=messages, **update.attributes
-    )
+    return OPS.tfhybrid_stage_update(proxies=update.proxies, messages=messages, **update.attributes)
 
 
 def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
@@ -298,7 +193,7 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
         complaints: uint8 `[n]`, those of all hosts.
         numbers: Of the step.
     """
-    return _ops.tfhybrid_commit_update(
+    return OPS.tfhybrid_commit_update(
         proxies=update.proxies,
         complaints=complaints,
         **numbers._asdict(),
@@ -308,7 +203,7 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
 
 def square_sum(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns the sum of the squares of all tensors, float64, the same bits on all ranks."""
-    return _ops.tfhybrid_square_sum(gradients=[tf.cast(g, tf.float32) for g in gradients])
+    return OPS.tfhybrid_square_sum(gradients=[tf.cast(g, tf.float32) for g in gradients])
 
 
 def clip_factor(update: UpdateRef) -> tf.Tensor:
@@ -316,7 +211,7 @@ def clip_factor(update: UpdateRef) -> tf.Tensor:
 
     It waits until that is applied on this host.
     """
-    return _ops.tfhybrid_clip_factor(proxies=update.proxies, **update.attributes)
+    return OPS.tfhybrid_clip_factor(proxies=update.proxies, **update.attributes)
 
 
 def keep_state(
@@ -329,7 +224,7 @@ def keep_state(
         step: int64 scalar, the step after which this is the state.
         state: Tensors of plain numbers, always of the same shapes.
     """
-    return _ops.tfhybrid_keep_state(
+    return OPS.tfhybrid_keep_state(
         proxies=[table.proxy for table in tables],
         step=step,
         state=list(state),

@@ -1,0 +1,116 @@
+"""The lookup and its gradient, and what the gradient says besides keys and sums.
+
+A tape hands on nothing but `tf.IndexedSlices`, and users may change their values. So the rest lies
+in what they leave as it is:
+
+- The number of samples is the first axis of `dense_shape`. A table has no number of rows, and
+  everything that changes the values of slices hands their shape on.
+- The keys of one lookup's gradient are distinct, and those of two that the tape has laid end to end
+  need not be. In a graph the former are an output of the op that made them distinct.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfhybrid.ops._library import OPS
+from tfhybrid.ops.feature_keys import FeatureKeys
+
+
+@dataclasses.dataclass(frozen=True)
+class TableRef:
+    """A table as an op names it.
+
+    Args:
+        engine: The number of the engine that it is open in.
+        name: The table's name there.
+        dim: Its dim.
+        proxy: The handle of its proxy variable, which carries gradients and orders ops.
+    """
+
+    engine: int
+    name: str
+    dim: int
+    proxy: tf.Tensor
+
+
+def lookup(
+    tables: Sequence[TableRef], features: Sequence[FeatureKeys], *, side_by_side: bool = False
+) -> list[tf.Tensor]:
+    """Reads the embeddings of all features in one op, and combines those of bags.
+
+    Args:
+        tables: The table of each feature; features may share one.
+        features: Their keys; side by side `[batch, ...]`, or a bag per sample.
+        side_by_side: Whether all features of a sample lie in one row of one tensor.
+
+    Returns:
+        float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
+        `[batch, width]`.
+    """
+    return OPS.tfhybrid_lookup(
+        proxies=[table.proxy for table in tables],
+        keys=[feature.keys for feature in features],
+        splits=[feature.splits for feature in features if feature.splits is not None],
+        weights=[feature.weights for feature in features if feature.weights is not None],
+        engine=tables[0].engine,
+        tables=[table.name for table in tables],
+        dims=[table.dim for table in tables],
+        combiners=[feature.combiner for feature in features],
+        weighted=[feature.weights is not None for feature in features],
+        side_by_side=side_by_side,
+        M=1 if side_by_side else len(features),
+    )
+
+
+@tf.RegisterGradient("TfhybridLookup")
+def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
+    """As for `tf.nn.embedding_lookup`, with the gradients of equal keys summed already."""
+    dims = op.get_attr("dims")
+    features = len(dims)
+    combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
+    bags = len([combiner for combiner in combiners if combiner])
+    splits = list(op.inputs[2 * features : 2 * features + bags])
+    names = [name.decode() for name in op.get_attr("tables")]
+    # The first feature of each table carries what all of its features say.
+    firsts = {name: position for position, name in reversed(list(enumerate(names)))}
+    tables = sorted(firsts, key=firsts.__getitem__)
+    distinct, sums = OPS.tfhybrid_sum_gradients(
+        keys=list(op.inputs[features : 2 * features]),
+        gradients=list(gradients),
+        splits=splits,
+        weights=list(op.inputs[2 * features + bags :]),
+        combiners=combiners,
+        weighted=op.get_attr("weighted"),
+        engine=op.get_attr("engine"),
+        tables=tables,
+        dims=dims,
+        table_of=[tables.index(name) for name in names],
+        side_by_side=op.get_attr("side_by_side"),
+        T=len(tables),
+    )
+    slices: list[tf.IndexedSlices | None] = [None] * len(op.inputs)
+    samples = tf.size(splits[0], tf.int64) - 1 if combiners[0] else _samples(op.inputs[features])
+    for table, keys, values in zip(tables, distinct, sums, strict=True):
+        shape = tf.stack([samples, tf.constant(dims[firsts[table]], tf.int64)])
+        slices[firsts[table]] = tf.IndexedSlices(values, keys, shape)
+    return slices
+
+
+def _samples(keys: tf.Tensor) -> tf.Tensor:
+    """Returns the length of the batch that keys are of, int64."""
+    return tf.size(keys, tf.int64) if keys.shape.rank == 0 else tf.shape(keys, tf.int64)[0]
+
+
+def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
+    """Returns the number of samples that a lookup's gradient is of, int64, where it says so."""
+    return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
+
+
+def has_distinct_keys(slices: tf.IndexedSlices) -> bool:
+    """Returns whether it is known that no key of a gradient comes twice."""
+    return not tf.executing_eagerly() and slices.indices.op.type == "TfhybridSumGradients"
