@@ -42,7 +42,7 @@ for epoch in range(2):
     for features, labels in train.dataset(epoch):
         loss = step(features, labels)
     optimizer.join()  # takes part in the others' steps until all have come here
-    checkpoints.save(tfhybrid.checkpoint.Position(epoch + 1, 0))  # written while training goes on
+    checkpoints.save(tfhybrid.data.Position(epoch + 1, 0))  # written while training goes on
     scores = tfhybrid.metrics.evaluate(model, test.dataset())
     if tfhybrid.rank() == 0:
         print(f"epoch {epoch}: loss {loss:.4f}, test AUC {scores['auc']:.4f}")

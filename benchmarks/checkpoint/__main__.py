@@ -17,7 +17,7 @@ from rich.table import Table
 import tfhybrid
 from benchmarks.launch import write_result
 from tfhybrid.checkpoint.manager import CheckpointManager
-from tfhybrid.checkpoint.manifest import Position
+from tfhybrid.data import Position
 
 DIM = 16
 STEP_KEYS = 65536

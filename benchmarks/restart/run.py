@@ -75,7 +75,7 @@ def main() -> None:
         model.train_on_batch(keys, labels)
         milliseconds.append(1e3 * (time.perf_counter() - before))
     if not steps_in_checkpoint:
-        tfhybrid.checkpoint.save(model, directory, tfhybrid.checkpoint.Position(0, STEPS))
+        tfhybrid.checkpoint.save(model, directory, tfhybrid.data.Position(0, STEPS))
         model.train_on_batch(keys, labels)
     result = {
         "position": position.step,

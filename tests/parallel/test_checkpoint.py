@@ -21,13 +21,13 @@ from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
-from tfhybrid.data import Batches, Clicks
+from tfhybrid.data import Batches, Clicks, Position
 from tfhybrid.errors import CheckpointError, ConfigError
 from tfhybrid.store import RowBlock
 
 FEATURES = ["user", "item"]
 STEPS_PER_EPOCH = 4
-START = checkpoint.Position(0, 0)
+START = Position(0, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -123,26 +123,26 @@ def test_resumed_equals_uninterrupted(directory, save_freq):
 def test_goes_back_in_a_running_job(directory):
     model = start()
     fit(model, 1)
-    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    checkpoint.save(model, directory, Position(1, 0))
     expected = state(model)
-    fit(model, 3, checkpoint.Position(1, 0))
+    fit(model, 3, Position(1, 0))
     assert state(model)[0] != expected[0]
     assert checkpoint.restore(model, directory) == (1, 0)
     assert_equal(state(model), expected)
-    fit(model, 2, checkpoint.Position(1, 0))
+    fit(model, 2, Position(1, 0))
 
 
 def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
     model = start()
     fit(model, 1)
     expected = state(model)
-    snapshot = Snapshot(model, directory, checkpoint.Position(1, 0))
+    snapshot = Snapshot(model, directory, Position(1, 0))
     with pytest.raises(CheckpointError, match="is being saved"):
-        Snapshot(model, directory, checkpoint.Position(1, 0))
-    fit(model, 3, checkpoint.Position(1, 0))
+        Snapshot(model, directory, Position(1, 0))
+    fit(model, 3, Position(1, 0))
     assert state(model)[0] != expected[0]
     distributed.together(snapshot.write)
-    fit(model, 4, checkpoint.Position(3, 0))
+    fit(model, 4, Position(3, 0))
 
     restored = start()
     assert checkpoint.restore(restored, directory) == (1, 0)
@@ -153,7 +153,7 @@ def test_what_is_saved_is_of_one_step_though_training_goes_on(directory):
 def test_job_that_ends_first_leaves_no_checkpoint(directory):
     model = start()
     fit(model, 1)
-    snapshot = Snapshot(model, directory, checkpoint.Position(1, 0))
+    snapshot = Snapshot(model, directory, Position(1, 0))
     leads = distributed.rank() == 0
     tfhybrid.shutdown()
     with pytest.raises(CheckpointError) if leads else contextlib.nullcontext():
@@ -168,8 +168,8 @@ def test_manager_saves_in_a_loop_of_ones_own(directory):
     manager = CheckpointManager(model, directory, max_to_keep=2)
     assert manager.restore() == (0, 0)
     for epoch in range(3):
-        fit(model, epoch + 1, checkpoint.Position(epoch, 0))
-        manager.save(checkpoint.Position(epoch + 1, 0))
+        fit(model, epoch + 1, Position(epoch, 0))
+        manager.save(Position(epoch + 1, 0))
     expected = state(model)
     manager.wait()
     distributed.barrier()
@@ -194,7 +194,7 @@ def train_and_save(manager: CheckpointManager, *epochs: int) -> dict[int, tuple]
     states = {}
     for epoch in epochs:
         change_some(manager.model, epoch)
-        manager.save(checkpoint.Position(epoch, 0))
+        manager.save(Position(epoch, 0))
         states[int(manager.model.optimizer.iterations)] = state(manager.model)
     manager.wait()
     distributed.barrier()
@@ -279,10 +279,10 @@ def embeddings(model: keras.Model) -> dict[str, np.ndarray]:
 def test_decayed_tables_come_back_and_go_on(directory):
     model = decaying()
     fit(model, 1)
-    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    checkpoint.save(model, directory, Position(1, 0))
     saved, saved_embeddings = state(model), embeddings(model)
     assert all(table.decay < 0.9 for table in checkpoint.dense.tables_of(model).values())
-    fit(model, 3, checkpoint.Position(1, 0))
+    fit(model, 3, Position(1, 0))
     expected = embeddings(model)
 
     resumed = decaying()
@@ -412,7 +412,7 @@ def saved(tmp_path_factory) -> SimpleNamespace:
     directory = common_directory(tmp_path_factory)
     model = start()
     fit(model, 1)
-    checkpoint.save(model, directory, checkpoint.Position(1, 0))
+    checkpoint.save(model, directory, Position(1, 0))
     found = rows_and_weights(model)
     tfhybrid.shutdown()
     return SimpleNamespace(directory=directory, rows_and_weights=found)
@@ -442,7 +442,7 @@ def test_state_of_another_sparse_optimizer_is_dropped(saved, optimizer, caplog):
         np.testing.assert_array_equal(states(model), initial)
         assert "Table 'user'" in caplog.text
         assert "its state is dropped" in caplog.text
-    fit(model, 2, checkpoint.Position(1, 0))
+    fit(model, 2, Position(1, 0))
 
 
 def test_state_of_another_dense_optimizer_is_dropped(saved, caplog):
@@ -454,7 +454,7 @@ def test_state_of_another_dense_optimizer_is_dropped(saved, caplog):
     assert int(model.optimizer.iterations) == STEPS_PER_EPOCH
     if distributed.rank() == 0:
         assert "optimizer Adam: its state is dropped, SGD starts afresh" in caplog.text
-    fit(model, 2, checkpoint.Position(1, 0))
+    fit(model, 2, Position(1, 0))
 
 
 def test_model_with_one_more_feature_takes_the_tables_that_both_have(saved):
@@ -492,4 +492,4 @@ def test_unwritable_directory_is_an_error_on_all_ranks(directory):
         blocked.write_text("in the way")
     distributed.barrier()
     with pytest.raises(CheckpointError, match=r"could not be written"):
-        checkpoint.save(model, blocked / "below", checkpoint.Position(1, 0))
+        checkpoint.save(model, blocked / "below", Position(1, 0))

@@ -19,6 +19,7 @@ from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.core.native import WAITING_SUFFIX
+from tfhybrid.data import Position
 from tfhybrid.store import RowBlock
 
 STEPS = 24
@@ -93,9 +94,7 @@ def saved(tmp_path_factory) -> SimpleNamespace:
     """A run that was saved in the middle, and one that went on from there."""
     job = start()
     job.train(1, HALF)
-    folder = checkpoint.save(
-        job.model, common_directory(tmp_path_factory), checkpoint.Position(0, HALF)
-    )
+    folder = checkpoint.save(job.model, common_directory(tmp_path_factory), Position(0, HALF))
     leads = tfhybrid.local_rank() == 0
     tables = checkpoint.dense.saved_tables_of(job.model)
     kept = {name: histories(t.blocks(states=True)) for name, t in tables.items() if leads}
@@ -142,7 +141,7 @@ def deltas(tmp_path_factory) -> SimpleNamespace:
     digests = {}
     for first in range(1, STEPS, 6):
         job.train(first, first + 6)
-        manager.save(checkpoint.Position(0, first + 6))
+        manager.save(Position(0, first + 6))
         manager.wait()
         digests[first + 5] = job.digests()
     job.train(STEPS + 1, STEPS + 4)

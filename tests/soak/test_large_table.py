@@ -24,6 +24,7 @@ from tensorflow import keras
 import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.config import shm_directory
+from tfhybrid.data import Position
 
 ROWS = int(float(os.environ.get("TFHYBRID_SOAK_ROWS", "1e8")))
 DIM = 8
@@ -126,7 +127,7 @@ def test_it_is_created_trained_saved_restored_and_looked_up(directory: Path) -> 
         rows = training.lookup(keys)
     digest = training.table.digest()
     with training.timed("save"):
-        folder = checkpoint.save(training.model, directory, checkpoint.Position(1, 0))
+        folder = checkpoint.save(training.model, directory, Position(1, 0))
     size = sum(file.stat().st_size for file in folder.iterdir())
 
     seconds, stats = training.seconds, training.table.stats()

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfhybrid import checkpoint
 from tfhybrid.callbacks.joined import Joined
+from tfhybrid.data.position import Position
 from tfhybrid.errors import ConfigError
 
 
@@ -66,7 +67,7 @@ class Checkpoint(Joined):
         self.save_freq = save_freq
         self.max_to_keep = max_to_keep
         self.full_every = full_every
-        self._position = checkpoint.Position(0, 0)
+        self._position = Position(0, 0)
         self._manager: checkpoint.CheckpointManager | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -88,17 +89,17 @@ class Checkpoint(Joined):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
         super().on_epoch_begin(epoch, logs)
-        self._position = checkpoint.Position(epoch, 0)
+        self._position = Position(epoch, 0)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Ends a step, or as many as Keras does in one execution."""
-        self._position = checkpoint.Position(self._position.epoch, batch)
+        self._position = Position(self._position.epoch, batch)
         super().on_train_batch_end(batch, logs)
 
     def after_step(self) -> None:
         """Saves after every `save_freq` steps."""
         # Steps of the job: as many on a rank that had fewer batches.
-        self._position = checkpoint.Position(self._position.epoch, self._position.step + 1)
+        self._position = Position(self._position.epoch, self._position.step + 1)
         if (
             isinstance(self.save_freq, int)
             and int(self.model.optimizer.iterations) % self.save_freq == 0
@@ -109,8 +110,8 @@ class Checkpoint(Joined):
         """Saves after every epoch, if asked to."""
         super().on_epoch_end(epoch, logs)
         if self.save_freq == "epoch":
-            self._save(checkpoint.Position(epoch + 1, 0))
+            self._save(Position(epoch + 1, 0))
 
-    def _save(self, position: checkpoint.Position) -> None:
+    def _save(self, position: Position) -> None:
         if self._manager is not None:
             self._manager.save(position)

@@ -7,7 +7,6 @@ from tfhybrid._lazy import lazy
 if TYPE_CHECKING:
     from tfhybrid.checkpoint.hot_restart import keep_position
     from tfhybrid.checkpoint.manager import CheckpointManager
-    from tfhybrid.checkpoint.manifest import Position
     from tfhybrid.checkpoint.restoring import restore
     from tfhybrid.checkpoint.saving import save
     from tfhybrid.checkpoint.sources import (
@@ -24,7 +23,6 @@ __all__ = [
     "CheckpointManager",
     "NumpyRows",
     "ParquetRows",
-    "Position",
     "TfraRows",
     "VariableRows",
     "keep_position",
@@ -39,7 +37,6 @@ _SOURCES = {
     "CheckpointManager": "manager",
     "NumpyRows": "sources",
     "ParquetRows": "sources",
-    "Position": "manifest",
     "TfraRows": "sources",
     "VariableRows": "sources",
     "keep_position": "hot_restart",

@@ -21,14 +21,17 @@ from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, random_state
-from tfhybrid.checkpoint.manifest import Position
 from tfhybrid.core.kept_state import KeptState
-from tfhybrid.errors import ConfigError, TfhybridError
+from tfhybrid.data.position import AnyPosition, Position, cursor_of, position_of, told
+from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.job import current_job
 from tfhybrid.job.memory import Openable
 from tfhybrid.ops import update_ops
 
 _log = logging.getLogger("tfhybrid.checkpoint")
+
+POSITION_BYTES = 4096
+"""Most bytes of JSON of a position that is kept."""
 
 
 class Keeper:
@@ -44,7 +47,8 @@ class Keeper:
         self._kept = kept
         self._model = model
         self._configuration = configuration
-        self._noted = np.zeros(3, np.int64)  # epoch, its step, and the optimizer's step there
+        self._noted_step = np.zeros((), np.int64)  # the optimizer's, where the position was noted
+        self._noted = np.zeros(POSITION_BYTES, np.uint8)  # the position, as JSON; then spaces
 
     def difference(self) -> str | None:
         """Returns why what the last run kept is not of this configuration, or `None`."""
@@ -58,39 +62,48 @@ class Keeper:
                 return f"{what} was {json.dumps(then)}, and is {json.dumps(now)}"
         return None
 
-    def resume(self, step: int) -> Position:
+    def resume(self, step: int) -> AnyPosition:
         """Takes over the state of a step, and returns where the data stood then."""
         content = self._kept.resume(step, self._size())
-        noted, *random = _split(content, self._note())
+        noted_step, noted, *random = _split(content, self._note())
+        position = self._advance(position_of(json.loads(noted.tobytes())), step - int(noted_step))
         random_state.assign(dict(zip(random_state.gather(), random, strict=True)), "")
         variables = self._variables()
         values = _split(content[-_bytes(map(np.asarray, variables)) :], map(np.asarray, variables))
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-        epoch, epoch_step, noted_step = (int(number) for number in noted)
-        batches = (step - noted_step) * self._model.optimizer.distributed_step.micro_batches.passes
-        position = Position(epoch, epoch_step + batches)
         self._begin(position)
         return position
 
-    def start(self, position: Position) -> None:
+    def start(self, position: AnyPosition) -> None:
         """Keeps every state from now on, as of training that goes on from a position."""
         self._kept.make(json.dumps(self._configuration), self._size())
         self._begin(position)
 
     def begin_epoch(self, epoch: int) -> None:
         """Notes that an epoch begins; the one that training was resumed in goes on."""
-        if epoch != self._noted[0]:
+        noted = position_of(json.loads(self._noted.tobytes()))
+        if not isinstance(noted, Position) or epoch != noted.epoch:
             self.note(Position(epoch, 0))
 
-    def note(self, position: Position | None = None) -> None:
+    def note(self, position: AnyPosition | None = None) -> None:
         """Notes, before a step, where the data stand, and the states of random generators.
 
         Args:
             position: Of the step. By default they stand one step further with every step.
+
+        Raises:
+            ConfigError: It is larger than what is kept.
         """
         if position is not None:
-            self._noted[:] = *position, int(self._model.optimizer.iterations)
+            text = json.dumps(cursor_of(position), separators=(",", ":")).encode()
+            if len(text) > POSITION_BYTES:
+                raise ConfigError(
+                    f"A position of at most {POSITION_BYTES} bytes of JSON is kept. "
+                    f"Received: {len(text)} bytes, {text[:100]!r}"
+                )
+            self._noted[:] = np.frombuffer(text.ljust(POSITION_BYTES), np.uint8)
+            self._noted_step[()] = int(self._model.optimizer.iterations)
         self._kept.note(b"".join(array.tobytes() for array in self._note()))
 
     def keep(self, proxies: Sequence[Any]) -> tf.Operation:
@@ -103,7 +116,7 @@ class Keeper:
         step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
         return update_ops.keep_state([proxy.table_ref for proxy in proxies], step, state)
 
-    def _begin(self, position: Position) -> None:
+    def _begin(self, position: AnyPosition) -> None:
         self.note(position)
         self._model.optimizer.sparse_update.keeper = self
 
@@ -111,13 +124,25 @@ class Keeper:
         return [*dense.variables_of(self._model), tf.random.get_global_generator().state]
 
     def _note(self) -> list[np.ndarray]:
-        return [self._noted, *random_state.gather().values()]
+        return [self._noted_step, self._noted, *random_state.gather().values()]
+
+    def _advance(self, noted: AnyPosition, steps: int) -> AnyPosition:
+        """Returns where the data stand so many steps after one was noted."""
+        if isinstance(noted, Position):
+            passes = self._model.optimizer.distributed_step.micro_batches.passes
+            return Position(noted.epoch, noted.step + steps * passes)
+        if steps > 1:
+            raise StoreError(
+                f"where the data stand was kept {steps} steps before, and only a Position tells "
+                f"how they go on from there: {told(noted)}"
+            )
+        return noted
 
     def _size(self) -> int:
         return _bytes([*self._note(), *map(np.asarray, self._variables())])
 
 
-def resume(model: keras.Model, *, whole: bool) -> Position | None:
+def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
     """Gives a model what the last run of the job left in memory; every rank must call it.
 
     Afterwards the tables of the job are open, and what comes of its steps is kept.
@@ -152,7 +177,7 @@ def resume(model: keras.Model, *, whole: bool) -> Position | None:
     return None
 
 
-def start(model: keras.Model, position: Position) -> None:
+def start(model: keras.Model, position: AnyPosition) -> None:
     """Keeps a model's states from now on, in a job that may go on from memory.
 
     Args:
@@ -181,24 +206,29 @@ def start(model: keras.Model, position: Position) -> None:
     distributed.together(lambda: keeper.start(position))
 
 
-def keep_position(model: keras.Model, position: Position) -> None:
+def keep_position(model: keras.Model, position: AnyPosition) -> None:
     """Notes where the data stand before a step, for a restart from memory.
 
+    A `Position` advances by itself: one step further with every step. Any other position is kept
+    before every step, as it is once that step is done.
+
     In a loop of one's own, where an epoch begins; call it before every step where Python's or
-    NumPy's random generators are used. `tfhybrid.callbacks.HotRestart` does so in `fit`. With every
-    step the data stand one step further by themselves. Without `tfhybrid.init(resume="memory")` it
-    does nothing.
+    NumPy's random generators are used. `tfhybrid.callbacks.HotRestart` does so in `fit`. Without
+    `tfhybrid.init(resume="memory")` it does nothing.
 
     Args:
         model: As given to `restore`.
-        position: The epoch, and the steps of it that are done.
+        position: The epoch, and the steps of it that are done; or another position.
+
+    Raises:
+        ConfigError: It is no object of JSON, or larger than the 4096 bytes that are kept.
 
     Example:
 
     ```python
     for epoch in range(position.epoch, 10):
         first = position.step if epoch == position.epoch else 0
-        tfhybrid.checkpoint.keep_position(model, tfhybrid.checkpoint.Position(epoch, first))
+        tfhybrid.checkpoint.keep_position(model, tfhybrid.data.Position(epoch, first))
         for batch in batches.dataset(epoch, first):
             train_step(batch)
     ```
@@ -214,7 +244,7 @@ def keeper_of(model: keras.Model) -> Keeper | None:
     return None if update is None else update.keeper
 
 
-def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, Position | None]:
+def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None]:
     """Returns why it is not resumed, on all ranks, or where it goes on."""
     if not whole:
         return "a step, tables or no weights were asked for", None
@@ -233,7 +263,7 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, Position | None]:
         position = distributed.together(lambda: keeper.resume(step))
     except TfhybridError as error:
         return str(error), None
-    _log.info("Resumed from memory at step %d, going on at epoch %d, step %d", step, *position)
+    _log.info("Resumed from memory at step %d, going on at %s", step, told(position))
     return None, position
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from typing import Any
 
 from tensorflow import keras
 
 from tfhybrid.checkpoint import storage
-from tfhybrid.checkpoint.manifest import Base, Position
+from tfhybrid.checkpoint.manifest import Base
 from tfhybrid.checkpoint.restoring import restore_checkpoint
 from tfhybrid.checkpoint.saving import Snapshot, together
 from tfhybrid.checkpoint.stored import steps
+from tfhybrid.data.position import AnyPosition
 from tfhybrid.errors import CheckpointError, ConfigError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -49,7 +51,7 @@ class CheckpointManager:
     for step, batch in enumerate(batches.dataset(*position)):
         train_step(batch)
         if step % 1000 == 999:
-            manager.save(tfhybrid.checkpoint.Position(position.epoch, position.step + step + 1))
+            manager.save(tfhybrid.data.Position(position.epoch, position.step + step + 1))
     manager.wait()
     ```
     """
@@ -86,7 +88,7 @@ class CheckpointManager:
         """Returns the steps of which there is a checkpoint, oldest first."""
         return steps(self.directory)
 
-    def save(self, position: Position) -> None:
+    def save(self, position: AnyPosition) -> None:
         """Saves the model between two steps; first waits for the save before.
 
         A save that failed while training went on is logged, and kept for `wait`: the next one may
@@ -117,7 +119,7 @@ class CheckpointManager:
         """
         together(self._raise_failure)
 
-    def restore(self, step: int | None = None) -> Position:
+    def restore(self, step: int | None = None) -> Any:
         """Restores the newest checkpoint, or that of a step; see `tfhybrid.checkpoint.restore`."""
         self._join()
         restored = restore_checkpoint(

@@ -24,22 +24,25 @@ import json
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.untrusted_json import (
+    are_counts,
     are_numbers,
     is_count,
     is_integer,
+    is_object,
     is_text,
     parse_object,
     want,
 )
 from tfhybrid.core import native
 from tfhybrid.core.native import OptimizerKind
+from tfhybrid.data.position import Cursor
 from tfhybrid.errors import CheckpointError
 
 FORMAT = 1
@@ -48,13 +51,6 @@ DENSE = "dense.safetensors"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.%~-]{1,255}")
 _MAX_MANIFEST_BYTES = 64 << 20  # a hundred thousand blocks
 _MAX_DIM = 65536
-
-
-class Position(NamedTuple):
-    """Where training goes on: the epoch, and the steps of it that are done."""
-
-    epoch: int
-    step: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +196,7 @@ class Manifest:
 
     format: int
     step: int
-    position: Position
+    position: Cursor  # opaque: what it means is the data's matter
     ranks: int
     seed: int
     optimizer: str
@@ -211,7 +207,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         want(is_count(self.step, 10**10), "a step", self.step)
-        want(all(is_count(part, 2**63) for part in self.position), "a position", self.position)
+        want(is_object(self.position), "a position, an object of JSON", self.position)
         want(is_count(self.ranks, 2**31) and self.ranks > 0, "a number of ranks", self.ranks)
         want(is_count(self.seed, 2**64), "a seed", self.seed)
         want(is_text(self.optimizer), "a class of optimizer", self.optimizer)
@@ -272,7 +268,10 @@ class Manifest:
                 raise CheckpointError(
                     f"{folder} has format {found}; this version reads format {FORMAT}."
                 )
-            raw["position"] = Position(*raw["position"])
+            if isinstance(raw["position"], list):  # of a checkpoint before positions were cursors
+                want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
+                epoch, step = raw["position"]
+                raw["position"] = {"epoch": epoch, "step": step}
             raw["base"] = None if raw["base"] is None else Base(**raw["base"])
             raw["tables"] = {name: TableEntry(**entry) for name, entry in raw["tables"].items()}
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -15,12 +15,13 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint import dense, hot_restart, storage
-from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, Position, TableEntry
+from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
 from tfhybrid.checkpoint.table_file import Rows
 from tfhybrid.core import native
 from tfhybrid.core.native import OptimizerFlag, optimizer_settings
+from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.job import current_job
 from tfhybrid.store import RowBlock, Table, WaitingTable
@@ -35,7 +36,7 @@ def restore(
     step: int | None = None,
     tables: Collection[str] | None = None,
     weights: bool = True,
-) -> Position:
+) -> Any:
     """Gives a model the weights, optimizer and tables of a checkpoint; every rank must call it.
 
     In a job with `tfhybrid.init(resume="memory")` it takes them from memory, if the run before left
@@ -56,7 +57,8 @@ def restore(
         weights: Whether to restore the dense weights and their optimizer too.
 
     Returns:
-        Where training goes on; `Position(0, 0)` if there is no checkpoint and none was named.
+        Where training goes on, the position that was saved; `tfhybrid.data.Position(0, 0)` if there
+        is no checkpoint and none was named.
 
     Raises:
         CheckpointError: On all ranks: there is none of that step, a file is missing or damaged, or
@@ -80,7 +82,7 @@ class Restored(NamedTuple):
     That is nothing if the model is not in all as it was saved.
     """
 
-    position: Position
+    position: Any
     base: Base | None
 
 
@@ -135,14 +137,15 @@ def _restore_files(
     manifest = stored.manifest
     for table in restoring.tables.values():
         table.set_version(manifest.tables[_awaited(table)].version)
-    _log.info("Restored %s, going on at epoch %d, step %d", folder, *manifest.position)
+    position = position_of(manifest.position)
+    _log.info("Restored %s, going on at %s", folder, told(position))
     exact = tables is None and all(
         name in manifest.tables
         and _same_optimizer(table, manifest)
         and table.keeps_history == manifest.tables[name].history
         for name, table in restoring.tables.items()
     )
-    return Restored(manifest.position, stored.base() if track and exact else None)
+    return Restored(position, stored.base() if track and exact else None)
 
 
 def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[str, Table]:

@@ -24,7 +24,6 @@ from tfhybrid.checkpoint.manifest import (
     Base,
     FileEntry,
     Manifest,
-    Position,
     TableEntry,
 )
 from tfhybrid.checkpoint.sharing import Share
@@ -32,6 +31,7 @@ from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import folder_of, is_base, prune
 from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
 from tfhybrid.core import native
+from tfhybrid.data.position import AnyPosition, cursor_of
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
 from tfhybrid.job import current_job
 from tfhybrid.store import FrozenTable, Table, TableFile
@@ -44,7 +44,7 @@ _WRITERS = 4  # threads; each holds a file in memory, 64 MB of embeddings at mos
 def save(
     model: keras.Model,
     directory: str | os.PathLike[str],
-    position: Position,
+    position: AnyPosition,
     *,
     max_to_keep: int | None = None,
 ) -> Location:
@@ -54,7 +54,8 @@ def save(
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
         directory: Where checkpoints are kept, a path or a URL that `tf.io.gfile` reaches; made if
             it does not exist.
-        position: Where training will go on.
+        position: Where training will go on: what the data's `position` returns, or another object
+            of JSON, which `restore` returns as it is.
         max_to_keep: Number of newest checkpoints that stay. `None` keeps all.
 
     Returns:
@@ -66,7 +67,7 @@ def save(
     Example:
 
     ```python
-    tfhybrid.checkpoint.save(model, "checkpoints/", tfhybrid.checkpoint.Position(epoch=1, step=0))
+    tfhybrid.checkpoint.save(model, "checkpoints/", tfhybrid.data.Position(epoch=1, step=0))
     ```
     """
     snapshot = Snapshot(model, directory, position)
@@ -116,7 +117,7 @@ class Snapshot:
         self,
         model: keras.Model,
         directory: str | os.PathLike[str],
-        position: Position,
+        position: AnyPosition,
         *,
         base: Base | None = None,
         track: bool = False,
@@ -126,7 +127,7 @@ class Snapshot:
         if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
             base = None
         self._base: Base | None = distributed.broadcast_object(base)
-        self._position = position
+        self._position = cursor_of(position)
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
         self._tables = dense.saved_tables_of(model)

@@ -69,6 +69,21 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value == value.encode("utf-8", "ignore").decode("utf-8")
 
 
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether it is an object of JSON that can be written again, in any depth."""
+    return isinstance(value, dict) and _is_json(value)
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(is_text, value)) and all(map(_is_json, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    if value is None or isinstance(value, bool):
+        return True
+    return is_text(value) or is_integer(value, 2**63) or _is_finite(value)
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     want(len(dict(pairs)) == len(pairs), "names that occur once", [name for name, _ in pairs])
     return dict(pairs)

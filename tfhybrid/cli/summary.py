@@ -22,6 +22,7 @@ from tfhybrid.core.native import (
     OptimizerKind,
     optimizer_settings,
 )
+from tfhybrid.data.position import told
 
 # Name of an optimizer, and which of a table's optimizer settings it has. The classes themselves, in
 # tfhybrid.optimizers, need Keras.
@@ -65,7 +66,7 @@ def of_checkpoint(stored: StoredCheckpoint) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "step": manifest.step,
-        "position": manifest.position._asdict(),
+        "position": manifest.position,
         "saved": saved.isoformat(timespec="seconds"),
         "versions": manifest.versions,
         "ranks": manifest.ranks,
@@ -96,7 +97,7 @@ def show_checkpoint(found: dict[str, Any]) -> None:
     position, dense = found["position"], found["dense"]
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     show(plain(found["folder"], "bold"))
-    going_on = f"going on at epoch {position['epoch']}, step {position['step']}"
+    going_on = f"going on at {told(position)}"
     show(f"step      {found['step']}, {going_on}")
     show(plain(f"saved     {found['saved']} with {versions}"))
     show(f"ranks     {found['ranks']}, seed {found['seed']}")

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from tfhybrid.data.formats.parquet import Parquet
     from tfhybrid.data.formats.tfrecord import TFRecord
     from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
+    from tfhybrid.data.position import Position, StreamPosition
     from tfhybrid.data.ragged import Ragged
-    from tfhybrid.data.resumable import Position
     from tfhybrid.data.sharding import Shard
-    from tfhybrid.data.stream import END_MARKER, DirectoryStream, StreamPosition
+    from tfhybrid.data.stream import END_MARKER, DirectoryStream
     from tfhybrid.data.strings import string_keys
 
 __all__ = [
@@ -75,10 +75,10 @@ _SOURCES = {
     "IdSpace": "generator",
     "Libfm": "formats.libfm",
     "Parquet": "formats.parquet",
-    "Position": "resumable",
+    "Position": "position",
     "Ragged": "ragged",
     "Shard": "sharding",
-    "StreamPosition": "stream",
+    "StreamPosition": "position",
     "TFRecord": "formats.tfrecord",
     "Unit": "formats.format",
     "data_directory": "archives",

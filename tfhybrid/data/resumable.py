@@ -5,21 +5,14 @@ from __future__ import annotations
 import abc
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.elements import dataset_of, element
+from tfhybrid.data.position import Position
 from tfhybrid.data.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError
-
-
-class Position(NamedTuple):
-    """A place in the training data: `step` batches of epoch `epoch` have been used."""
-
-    epoch: int = 0
-    step: int = 0
 
 
 class ResumableBatches(abc.ABC):

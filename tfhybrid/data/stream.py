@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.elements import Element, dataset_of, element
+from tfhybrid.data.position import StreamPosition
 from tfhybrid.data.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError, DataError
 
@@ -21,13 +22,6 @@ END_MARKER = "_END"
 """The file that says that no more files will come."""
 
 _logger = logging.getLogger("tfhybrid.data.stream")
-
-
-class StreamPosition(NamedTuple):
-    """A place in a stream: `row` samples, counted from the start of `file` on, have been used."""
-
-    file: str
-    row: int = 0
 
 
 class _Segment(NamedTuple):

@@ -19,6 +19,7 @@ from tests.reference import click_model
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError, ReplicaError
 from tfhybrid.job import current_job
 from tfhybrid.store import RowBlock
@@ -34,7 +35,7 @@ compare = tfhybrid.callbacks.CompareReplicas()
 compare.set_model(model)
 compare.compare()
 
-snapshot = Snapshot(model, directory, checkpoint.Position(0, 1))
+snapshot = Snapshot(model, directory, Position(0, 1))
 leaders = distributed.allgather_object(current_job().is_leader)
 assert snapshot._share.leaders == tuple(np.flatnonzero(leaders))
 distributed.together(snapshot.write)
@@ -55,10 +56,10 @@ sys.stdout.write("saved\n")
 if current_job().is_leader and tfhybrid.rank() > 0:
     tables["user"].writer.freeze()
 with pytest.raises(CheckpointError, match="is being saved"):
-    checkpoint.save(model, directory, checkpoint.Position(0, 1))
+    checkpoint.save(model, directory, Position(0, 1))
 if current_job().is_leader and tfhybrid.rank() > 0:
     tables["user"].writer.thaw()
-checkpoint.save(model, directory, checkpoint.Position(0, 1))
+checkpoint.save(model, directory, Position(0, 1))
 
 model.train_on_batch(*ranks[tfhybrid.rank()])
 if current_job().is_leader and tfhybrid.rank() > 0:
@@ -69,7 +70,7 @@ with pytest.raises(ReplicaError, match=r"table 'item' differ; they were equal at
     compare.compare()
 told = r"The replicas differ: rank \d+ on (\S+) has in item-0"
 with pytest.raises(CheckpointError, match=told) as error:
-    checkpoint.save(model, directory, checkpoint.Position(0, 2))
+    checkpoint.save(model, directory, Position(0, 2))
 host = re.search(told, str(error.value))[1]
 sys.stdout.write(f"difference found on {host}, told on {socket.gethostname()}\n")
 assert checkpoint.steps(directory) == [1]

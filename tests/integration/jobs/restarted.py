@@ -24,6 +24,7 @@ import tfhybrid
 from tests.reference import click_model
 from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
+from tfhybrid.data import Position
 from tfhybrid.job import current_job
 
 directory, steps = sys.argv[1], int(sys.argv[2])
@@ -81,7 +82,7 @@ for step in range(position.step, steps):
     keys, labels = batches[step][tfhybrid.rank()]
     model.train_on_batch(keys, labels)
     if "save" in options and (step + 1) % options["save"] == 0:
-        checkpoint.save(model, directory, checkpoint.Position(0, step + 1))
+        checkpoint.save(model, directory, Position(0, step + 1))
         say(f"saved rank={tfhybrid.rank()}")
     if step == options.get("lag"):
         die_apart()

@@ -17,6 +17,7 @@ import tfhybrid
 from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
 from tfhybrid import checkpoint
+from tfhybrid.data import Position
 
 STEPS = 6
 TOLERANCES = {"sgd": 1e-6, "adagrad": 1e-6, "adam": 2e-6}
@@ -42,7 +43,7 @@ def run(directory: Path, optimizer: str, stages: list[int]) -> None:
     for batches in steps:
         trainer.step(batches)
     compare(model, trainer, optimizer, "trained on")
-    checkpoint.save(model, directory, checkpoint.Position(len(stages), 0))
+    checkpoint.save(model, directory, Position(len(stages), 0))
     tfhybrid.shutdown()
     keras.backend.clear_session()
 

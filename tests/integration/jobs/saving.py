@@ -13,6 +13,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.reference import click_model
 from tfhybrid import checkpoint
+from tfhybrid.data import Position
 
 tfhybrid.init()
 model = click_model.keras_model()
@@ -28,7 +29,7 @@ for number in range(step, 10**9):
         for feature, length in click_model.LENGTHS.items()
     }
     model.train_on_batch(keys, labels)
-    manager.save(checkpoint.Position(epoch, number + 1))
+    manager.save(Position(epoch, number + 1))
     if number == step + 1:
         sys.stdout.write(f"saving, restored at {step}\n")
         sys.stdout.flush()

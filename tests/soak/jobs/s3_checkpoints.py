@@ -18,6 +18,7 @@ import tfhybrid
 from tests.reference import click_model
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
+from tfhybrid.data import Position
 
 
 def new_model() -> keras.Model:
@@ -37,7 +38,7 @@ def main(url: str) -> None:
     manager = checkpoint.CheckpointManager(model, url, max_to_keep=2, full_every=2)
     for number, (ranks,) in enumerate(click_model.batches(1, 1) for _ in range(5)):
         model.train_on_batch(*ranks[0])
-        manager.save(checkpoint.Position(0, number + 1))
+        manager.save(Position(0, number + 1))
     expected = digests(model)
     manager.wait()
     assert manager.steps() == [3, 4, 5], manager.steps()  # 4 needs 3

@@ -14,7 +14,6 @@ from tfhybrid.checkpoint.manifest import (
     Base,
     FileEntry,
     Manifest,
-    Position,
     TableEntry,
 )
 from tfhybrid.checkpoint.table_file import Rows, arrays_of, digest, file_name, no_history
@@ -66,7 +65,7 @@ def write_checkpoint(
     Manifest(
         format=FORMAT,
         step=step,
-        position=Position(1, 2),
+        position={"epoch": 1, "step": 2},
         ranks=2,
         seed=5,
         optimizer="Adam",

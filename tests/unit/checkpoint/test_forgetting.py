@@ -15,6 +15,7 @@ from tfhybrid import checkpoint
 from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
 from tfhybrid.cli.main import app
 from tfhybrid.core.native import HISTORY
+from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError
 
 ADMITTING = {"admission": 2}
@@ -44,7 +45,7 @@ def train(model: keras.Model, *pairs: tuple[int, int]) -> None:
 
 
 def save(model: keras.Model, directory: Path) -> Path:
-    return checkpoint.save(model, directory, checkpoint.Position(0, 0))
+    return checkpoint.save(model, directory, Position(0, 0))
 
 
 def keys_of(table: tfhybrid.store.Table) -> list[int]:
@@ -136,7 +137,7 @@ def test_a_file_of_evicted_keys_that_is_damaged_is_refused(tmp_path):
     manager = checkpoint.CheckpointManager(model, tmp_path, full_every=5)
     for pairs in ([(1, 2)], [(3, 4)] * 5):
         train(model, *pairs)
-        manager.save(checkpoint.Position(0, 0))
+        manager.save(Position(0, 0))
         manager.wait()
     (evicted,) = tmp_path.glob("*/item-evicted.safetensors")
     content = bytearray(evicted.read_bytes())

@@ -16,7 +16,8 @@ import tfhybrid
 from tests.reference import click_model
 from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
-from tfhybrid.checkpoint import Position, hot_restart
+from tfhybrid.checkpoint import hot_restart
+from tfhybrid.data import Position
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.job import job as job_module
 
@@ -167,6 +168,37 @@ def test_several_steps_in_one_execution(start) -> None:
     run.model.fit(keys, labels, batch_size=16, shuffle=False, callbacks=callbacks, verbose=0)
     crash()
     assert start().position == (0, STEPS)
+
+
+def test_a_position_of_ones_own_goes_on_where_it_was_kept(start) -> None:
+    run = start()
+    for step in range(3):
+        checkpoint.keep_position(run.model, {"clicks": [10 * (step + 1), 7]})
+        run.train(step, step + 1)
+    crash()
+    assert start().position == {"clicks": [30, 7]}
+
+
+def test_a_position_of_ones_own_that_was_not_kept_at_each_step_is_none(start) -> None:
+    run = start()
+    checkpoint.keep_position(run.model, {"clicks": 10})
+    run.train(0, 2)
+    crash()
+    assert start().position == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("position", "wanted"),
+    [
+        ({"clicks": "x" * 4096}, "at most 4096 bytes of JSON"),
+        ({"clicks": float("nan")}, "an object that JSON can hold"),
+        ({"clicks": object()}, "an object that JSON can hold"),
+        (17, "an object that JSON can hold"),
+    ],
+)
+def test_what_is_no_position_is_refused(start, position, wanted) -> None:
+    with pytest.raises(ConfigError, match=wanted):
+        checkpoint.keep_position(start().model, position)
 
 
 def test_random_generators_go_on(start) -> None:

@@ -8,6 +8,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tfhybrid import checkpoint
+from tfhybrid.data import Position
 
 KEYS = np.arange(40).reshape(20, 2)
 
@@ -33,7 +34,7 @@ def start(lazy: bool) -> tuple[keras.Model, tfhybrid.store.Table]:
 def test_state_stays_where_a_table_becomes_lazy_or_is_no_longer(tmp_path, lazy, caplog) -> None:
     model, table = start(not lazy)
     model.fit(KEYS, np.ones(len(KEYS)), verbose=0)
-    checkpoint.save(model, tmp_path, checkpoint.Position(1, 0))
+    checkpoint.save(model, tmp_path, Position(1, 0))
     saved = table.digest()
     model, table = start(lazy)
     checkpoint.restore(model, tmp_path)
@@ -47,7 +48,7 @@ def test_a_delta_has_the_rows_that_no_step_touched(tmp_path) -> None:
     digests = []
     for epoch, keys in enumerate((KEYS, KEYS[:1])):
         manager.model.train_on_batch(keys, np.ones(len(keys)))
-        manager.save(checkpoint.Position(epoch, 0))
+        manager.save(Position(epoch, 0))
         manager.wait()
         (table,) = checkpoint.dense.tables_of(manager.model).values()
         digests.append(table.digest())

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.unit.checkpoint.conftest import rows, write_checkpoint
-from tfhybrid.checkpoint.manifest import FileEntry, Manifest, Position
+from tfhybrid.checkpoint.manifest import FileEntry, Manifest
 from tfhybrid.checkpoint.stored import StoredCheckpoint, locate, steps
 from tfhybrid.errors import CheckpointError
 
@@ -54,9 +54,15 @@ def put(content: dict[str, Any], path: str, value: object) -> None:
         content[last] = value
 
 
+def test_reads_a_position_as_it_was_written_before_it_became_an_object(folder):
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"position": [1, 2]}))
+    assert Manifest.read(folder).position == {"epoch": 1, "step": 2}
+
+
 def test_reads_what_it_wrote(folder):
     manifest = Manifest.read(folder)
-    assert manifest.position == Position(1, 2)
+    assert manifest.position == {"epoch": 1, "step": 2}
     assert (manifest.step, manifest.ranks, manifest.seed) == (7, 2, 5)
     assert list(manifest.files) == FILES
     assert manifest.tables["item"].files == FILES[1:]
@@ -113,7 +119,7 @@ def test_a_delta_has_a_base_before_it(delta, field, value):
         *[(field, "-") for field in [*NUMBERS, "format", "position", "versions", "tables"]],
         *[(field, "-") for field in ("tables/item/files", "files/dense.safetensors", "files")],
         *[("format", value) for value in (0, 2, "1", None, [], "x" * 10_000)],
-        *[("position", value) for value in ([1], [1, 2, 3], [1, -2], ["1", 2], "12", {}, None, 7)],
+        *[("position", value) for value in ([1], [1, 2, 3], [1, -2], ["1", 2], "12", {"a": "\ud800"}, None, 7)],
         *[("versions", value) for value in (None, [], {"tfhybrid": 1}, {"a": "\ud800"})],
         *[("tables", value) for value in (None, [], [[]], {"item": None}, {"item": []}, "item")],
         *[("files", value) for value in (None, [], {"a": 1}, {}, "files")],

@@ -21,6 +21,7 @@ from tfhybrid.checkpoint.manifest import FileEntry, Manifest
 from tfhybrid.checkpoint.stored import StoredCheckpoint
 from tfhybrid.checkpoint.table_file import Rows, arrays_of, digest
 from tfhybrid.cli import app
+from tfhybrid.data import Position
 
 DIM = 5
 SEED = 3
@@ -72,7 +73,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         keys = {name: rng.integers(-most, most, (64, 1)) for name in ("user", "item")}
         labels = rng.random((64, 1)).astype(np.float32)
         model.fit(keys, labels, batch_size=64, epochs=epochs, verbose=0)
-        checkpoint.save(model, directory, checkpoint.Position(epochs, 0))
+        checkpoint.save(model, directory, Position(epochs, 0))
     tfhybrid.shutdown()
     keras.backend.clear_session()
     return directory

@@ -12,6 +12,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.unit.cli.conftest import DIM, SEED, new_model
 from tfhybrid import checkpoint
+from tfhybrid.data import Position
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def trained(tmp_path_factory) -> tuple[Path, dict[str, np.ndarray]]:
     for keys in (np.arange(-40, 40), np.arange(35, 45)):
         inputs = dict.fromkeys(("user", "item"), keys[:, np.newaxis])
         model.fit(inputs, np.ones(len(keys), np.float32), batch_size=80, verbose=0)
-        manager.save(checkpoint.Position(0, 0))
+        manager.save(Position(0, 0))
     manager.wait()
     tables = checkpoint.dense.tables_of(model)
     embeddings = {name: table.lookup(np.arange(-40, 45)) for name, table in tables.items()}

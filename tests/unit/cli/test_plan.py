@@ -17,6 +17,7 @@ from tfhybrid.cli.main import app
 from tfhybrid.cli.step_seconds import draw
 from tfhybrid.cli.step_traffic import distinct_keys, traffic_of
 from tfhybrid.cli.table_memory import TableShape, bytes_of
+from tfhybrid.data import Position
 
 # An index is made ahead for four steps like the last, so a step is small beside the table.
 STEP_ROWS, LAST_ROWS = 2_000, 100
@@ -67,7 +68,7 @@ def test_memory_and_checkpoint_are_those_of_a_trained_table(
         stats.history_bytes,
     )
     assert planned.total == pytest.approx(stats.bytes, rel=0.1)
-    folder = checkpoint.save(model, tmp_path, checkpoint.Position(0, 0))
+    folder = checkpoint.save(model, tmp_path, Position(0, 0))
     saved = sum(file.stat().st_size for file in folder.glob("item*"))
     assert planned.checkpoint == pytest.approx(saved, rel=0.01)
 

@@ -1,0 +1,84 @@
+"""Where training stands in its data, as checkpoints and kept states hold it.
+
+They hold a cursor: an object of JSON that means something to the data alone. What reads from a
+queue, or from shards, brings one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from tfhybrid.errors import ConfigError
+
+Cursor: TypeAlias = dict[str, Any]
+"""An object of JSON."""
+
+
+class Position(NamedTuple):
+    """A place in epochs of data: `step` batches of epoch `epoch` have been used."""
+
+    epoch: int = 0
+    step: int = 0
+
+
+class StreamPosition(NamedTuple):
+    """A place in a stream: `row` samples, counted from the start of `file` on, have been used."""
+
+    file: str
+    row: int = 0
+
+
+AnyPosition: TypeAlias = Position | StreamPosition | Mapping[str, Any]
+"""One of ours, or an object of JSON that whoever made it understands."""
+
+
+def cursor_of(position: AnyPosition) -> Cursor:
+    """Returns a position as JSON has it.
+
+    Raises:
+        ConfigError: It is none, or JSON does not have it.
+
+    Example:
+
+    >>> cursor_of(Position(1, 20))
+    {'epoch': 1, 'step': 20}
+    """
+    try:
+        named = position if isinstance(position, Mapping) else position._asdict()
+        return json.loads(json.dumps(named, allow_nan=False, default=int))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            "A position is a Position, a StreamPosition, or an object that JSON can hold. "
+            f"Received: {position!r}"
+        ) from error
+
+
+def position_of(cursor: Cursor) -> Position | StreamPosition | Cursor:
+    """Returns the position that became a cursor; what is neither of ours, as it is.
+
+    Example:
+
+    >>> position_of({"epoch": 1, "step": 20})
+    Position(epoch=1, step=20)
+    >>> position_of({"clicks": [17, 21]})
+    {'clicks': [17, 21]}
+    """
+    match cursor:
+        case {"epoch": int(epoch), "step": int(step), **others} if not others:
+            return Position(epoch, step)
+        case {"file": str(file), "row": int(row), **others} if not others:
+            return StreamPosition(file, row)
+    return cursor
+
+
+def told(position: AnyPosition) -> str:
+    """Returns a position in words.
+
+    Example:
+
+    >>> told(Position(1, 20))
+    'epoch 1, step 20'
+    """
+    return ", ".join(f"{name} {value}" for name, value in cursor_of(position).items())
