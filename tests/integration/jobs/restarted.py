@@ -49,7 +49,7 @@ def hold_updates_up() -> None:
     """On the second host's leader: the table is busy for a second or more."""
     if current_job().is_leader and tfhybrid.rank() > 0:
         table = checkpoint.dense.tables_of(model)["item"]
-        threading.Thread(target=table.reserve, args=(40_000_000,), daemon=True).start()
+        threading.Thread(target=table.writer.reserve, args=(40_000_000,), daemon=True).start()
         time.sleep(0.1)
 
 
