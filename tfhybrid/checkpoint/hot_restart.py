@@ -25,7 +25,7 @@ from tfhybrid.core.kept_state import KeptState
 from tfhybrid.data.position import AnyPosition, Position, cursor_of, position_of, told
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.job import current_job
-from tfhybrid.job.memory import Openable
+from tfhybrid.job.resumption import Openable
 from tfhybrid.ops import update_ops
 
 _log = logging.getLogger("tfhybrid.checkpoint")
@@ -155,24 +155,24 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
         Where training goes on, or `None` where the job does not resume from memory: then its tables
         are as they were, or fresh in a job that has not begun.
     """
-    memory = current_job().memory
-    if memory is None or memory.settled:
+    resumption = current_job().resumption
+    if resumption is None or resumption.settled:
         return None
     model.optimizer.build(model.trainable_variables)
     # Now, because a checkpoint brings its own learning rate.
-    memory.configuration = _configuration(model, memory.tables)
-    keeper = Keeper(memory.kept, model, memory.configuration)
-    why_not = memory.absence
+    resumption.configuration = _configuration(model, resumption.tables)
+    keeper = Keeper(resumption.kept, model, resumption.configuration)
+    why_not = resumption.absence
     if why_not is None:
         why_not, position = _resume(keeper, whole)
         if why_not is None:
-            memory.settled = True
+            resumption.settled = True
             return position
-        current_job().discard_memory()
-    memory.open_tables()
-    memory.settled = True
+        current_job().discard_recovered()
+    resumption.open_tables()
+    resumption.settled = True
     if distributed.rank() == 0:
-        level = logging.INFO if memory.absence else logging.WARNING
+        level = logging.INFO if resumption.absence else logging.WARNING
         _log.log(level, "Not resumed from memory: %s", why_not)
     return None
 
@@ -184,15 +184,15 @@ def start(model: keras.Model, position: AnyPosition) -> None:
         model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
         position: Where training goes on.
     """
-    memory = current_job().memory
-    if memory is None:
+    resumption = current_job().resumption
+    if resumption is None:
         return
-    if memory.optimizers != 1:
+    if resumption.optimizers != 1:
         if distributed.rank() == 0:
             _log.warning(
                 "No state is kept for a restart from memory, which takes a job of one optimizer "
                 "for its tables. Received: %d",
-                memory.optimizers,
+                resumption.optimizers,
             )
         return
     if model.optimizer.sparse_update.clipping.kind == "global_norm":
@@ -202,7 +202,7 @@ def start(model: keras.Model, position: AnyPosition) -> None:
                 "before the tables' half: global_clipnorm needs it behind. clipnorm does not"
             )
         return
-    keeper = Keeper(memory.kept, model, memory.configuration)
+    keeper = Keeper(resumption.kept, model, resumption.configuration)
     distributed.together(lambda: keeper.start(position))
 
 
@@ -251,11 +251,11 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None
     for rank, difference in enumerate(distributed.allgather_object(keeper.difference())):
         if difference is not None:
             return f"rank {rank}: {difference}", None
-    memory = current_job().memory
-    assert memory is not None
+    resumption = current_job().resumption
+    assert resumption is not None
     try:
-        memory.open_tables()
-        kept = distributed.allgather_object(memory.kept.steps())
+        resumption.open_tables()
+        kept = distributed.allgather_object(resumption.kept.steps())
         common = set(kept[0]).intersection(*kept[1:])
         if not common:
             return f"the ranks keep no state in common that goes with the tables: {kept}", None

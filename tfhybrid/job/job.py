@@ -20,7 +20,7 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import opening, watch
-from tfhybrid.job.memory import Memory
+from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
@@ -34,7 +34,7 @@ class Job:
     seed: int
     engine: Engine
     is_leader: bool
-    memory: Memory | None = None  # of a job that may go on from memory
+    resumption: Resumption | None = None  # of a job that may go on from memory
     watch: Watch | None = None  # of the other ranks, where there are any
 
     @property
@@ -47,13 +47,13 @@ class Job:
         """Whether there are tables on other hosts to keep equal."""
         return len(set(self.hosts)) > 1
 
-    def discard_memory(self) -> None:
+    def discard_recovered(self) -> None:
         """Puts fresh stores in the place of those that a killed run left; on all ranks."""
-        assert self.memory is not None
+        assert self.resumption is not None
         # A store that is closed looks like a rank that leaves.
         with self.watch.paused() if self.watch else contextlib.nullcontext():
             distributed.barrier()
-            self.memory.discard()
+            self.resumption.discard()
 
 
 _current: Job | None = None
@@ -112,7 +112,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
             f"Received: job={job!r}, resume={resume!r}"
         )
     if _current is not None:
-        resumes = _current.memory is not None
+        resumes = _current.resumption is not None
         if (seed, bool(resume)) != (_current.seed, resumes) or job not in (None, _current.name):
             raise ConfigError(
                 f"This process already runs job '{_current.name}' with seed {_current.seed}, "
@@ -126,15 +126,15 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if job is None else job)
     engine = Engine(hosts, hosts[distributed.rank()])
-    memory = Memory(engine, name) if resume else None
-    if memory is None:
+    resumption = Resumption(engine, name) if resume else None
+    if resumption is None:
         opening.open_fresh(engine, name)
     try:
         watching = watch.start(engine)
     except TfhybridError:
         engine.close_store()
         raise
-    _current = Job(name, seed, engine, distributed.local_rank() == 0, memory, watching)
+    _current = Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching)
     atexit.register(_exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
@@ -150,8 +150,8 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         KERAS_VERSION,
         distributed.horovod_version(),
     )
-    if memory is not None:
-        _log.info("Memory of the last run: %s", memory.absence or "tables on all hosts")
+    if resumption is not None:
+        _log.info("Memory of the last run: %s", resumption.absence or "tables on all hosts")
 
 
 def shutdown() -> None:
@@ -174,7 +174,7 @@ def _end(*, leave: bool) -> None:
     if job is not None:
         if job.watch is not None:
             job.watch.leave()
-        job.engine.close_store(leave=leave and job.memory is not None)
+        job.engine.close_store(leave=leave and job.resumption is not None)
     atexit.unregister(_exit)
 
 

@@ -47,7 +47,7 @@ def open_fresh(engine: Engine, job: str) -> None:
         raise
 
 
-def take_over(engine: Engine, job: str) -> str | None:
+def recover(engine: Engine, job: str) -> str | None:
     """Opens the stores that a killed run of the job left, all at one version, on all ranks.
 
     Hosts that died one update apart come together at the later one. Where not every host has a

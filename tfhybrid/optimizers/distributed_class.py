@@ -22,8 +22,8 @@ _log = logging.getLogger("tfhybrid.optimizers")
 
 
 def _check_settled() -> None:
-    memory = current_job().memory
-    if memory is not None and not memory.settled:
+    resumption = current_job().resumption
+    if resumption is not None and not resumption.settled:
         raise ConfigError(
             "A job with init(resume='memory') calls tfhybrid.checkpoint.restore(model, directory) "
             "before its first step: there it is chosen whether its tables come from memory."
@@ -66,9 +66,9 @@ class Distributed(_KerasOptimizer):
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
         self.distributed_step.build(self._trained(proxies, dense))
-        memory = current_job().memory
-        if memory is not None and proxies:
-            memory.count_optimizer()
+        resumption = current_job().resumption
+        if resumption is not None and proxies:
+            resumption.count_optimizer()
         _log.info(
             "%d table(s), %d dense variable(s); sparse gradients: exchange=%s, reduction=%s",
             len(proxies),

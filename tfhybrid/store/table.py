@@ -60,11 +60,11 @@ class Table:
         self._open_in_time()
 
     def _open_in_time(self) -> None:
-        memory = self._job.memory
-        if memory is None or memory.settled:
+        resumption = self._job.resumption
+        if resumption is None or resumption.settled:
             self.open()
         else:
-            memory.tables.append(self)
+            resumption.tables.append(self)
 
     def open(self) -> None:
         """Opens the table in the process's store; called once it is known which that is."""

@@ -139,7 +139,7 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
   return std::unique_ptr<Store>(new Store(config, directory, std::move(alive), std::move(segment)));
 }
 
-Result<std::unique_ptr<Store>> Store::TakeOver(const StoreConfig& config) {
+Result<std::unique_ptr<Store>> Store::Recover(const StoreConfig& config) {
   TFHYBRID_RETURN_IF_ERROR(CheckJob(config.job));
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Claim(config));
   const Status attached = store->AttachTables();

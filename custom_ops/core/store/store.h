@@ -84,7 +84,7 @@ class Store {
                                                std::vector<std::string>* reclaimed);
   // A new leader's call: attaches every table of a store whose processes are all dead; its token
   // stays what it was. See core/update/recovery.h.
-  static Result<std::unique_ptr<Store>> TakeOver(const StoreConfig& config);
+  static Result<std::unique_ptr<Store>> Recover(const StoreConfig& config);
   // The other ranks' call, after the leader has created the store.
   static Result<std::unique_ptr<Store>> Attach(const StoreConfig& config);
   ~Store();

@@ -79,7 +79,7 @@ Result<std::vector<GradientMessage>> MessagesOf(const std::string& path, uint64_
 Result<std::unique_ptr<Store>> RecoverStore(const StoreConfig& config,
                                             const ParallelFor& parallel_for) {
   const FlushDenormals flush;
-  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::TakeOver(config));
+  TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, Store::Recover(config));
   for (const std::string& path : Journals(store->directory())) {
     TFHYBRID_RETURN_IF_ERROR(FinishUpdate(path, *store, parallel_for));
   }

@@ -71,7 +71,7 @@ void Read(const std::string& directory) {
   reader->Stats();
 }
 
-void TakeOver(const std::string& directory) {
+void Recover(const std::string& directory) {
   const auto attached = TableWriter::Attach(directory, kToken, "t");
   if (!attached.ok()) return;
   TableWriter* writer = attached.value().get();
@@ -92,7 +92,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const TemporaryDirectory directory;
   WriteFiles(Patched(*valid, FuzzInput(data, size)), directory.path());
   Read(directory.path());
-  TakeOver(directory.path());
+  Recover(directory.path());
   Read(directory.path());
   return 0;
 }

@@ -93,7 +93,7 @@ uint64_t LowestVersion(const TrainingPlan& plan, const std::string& directory) {
 }
 
 // Recovers the store that the model's plan has, or makes it; null where that fails.
-std::unique_ptr<TrainingJob> TakeOver(TrainingModel* model, const std::string& directory,
+std::unique_ptr<TrainingJob> Recover(TrainingModel* model, const std::string& directory,
                                       Report* report) {
   const TrainingPlan& plan = model->plan();
   report->version_before = LowestVersion(plan, directory);
@@ -123,7 +123,7 @@ std::unique_ptr<TrainingJob> TakeOver(TrainingModel* model, const std::string& d
 // The life of a process that will be killed. Returns only where something is wrong.
 void Live(TrainingModel* model, const std::string& directory, int pipe) {
   Report report = {};
-  const std::unique_ptr<TrainingJob> job = TakeOver(model, directory, &report);
+  const std::unique_ptr<TrainingJob> job = Recover(model, directory, &report);
   if (write(pipe, &report, sizeof(report)) != sizeof(report) || report.difference[0] != 0) return;
   for (uint64_t version = report.version + 1;; ++version) {
     const Status trained = job->Train(version, OnThreads);

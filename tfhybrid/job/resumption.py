@@ -22,7 +22,7 @@ class Openable(Protocol):
         """Opens it."""
 
 
-class Memory:
+class Resumption:
     """The stores that a killed run left, or fresh ones, and the tables that wait for the choice.
 
     Nobody sees a row of either before `tfhybrid.checkpoint.restore` has chosen, so that what one
@@ -49,7 +49,7 @@ class Memory:
         self.configuration: dict[str, Any] = {}
         self.settled = False
         self.optimizers = 0
-        self.absence = opening.take_over(engine, job)
+        self.absence = opening.recover(engine, job)
         if self.absence is not None:
             opening.open_fresh(engine, job)
 
