@@ -94,7 +94,7 @@ uint64_t LowestVersion(const TrainingPlan& plan, const std::string& directory) {
 
 // Recovers the store that the model's plan has, or makes it; null where that fails.
 std::unique_ptr<TrainingJob> Recover(TrainingModel* model, const std::string& directory,
-                                      Report* report) {
+                                     Report* report) {
   const TrainingPlan& plan = model->plan();
   report->version_before = LowestVersion(plan, directory);
   auto recovered = RecoverAlone(TrainingStore(directory, 0), OnThreads);
