@@ -249,7 +249,8 @@ class Manifest:
 
     def write(self, folder: Location) -> Base:
         """Writes and syncs manifest.json; returns what a delta of this checkpoint is based on."""
-        content = json.dumps(dataclasses.asdict(self), indent=1).encode()
+        fields = dataclasses.asdict(self)
+        content = json.dumps(fields | {"crc32c": _checksum(fields)}, indent=1).encode()
         storage.write(folder / MANIFEST, content)
         return Base(self.step, native.crc32c(content), self.sequence)
 
@@ -268,6 +269,8 @@ class Manifest:
                 raise CheckpointError(
                     f"{folder} has format {found}; this version reads format {FORMAT}."
                 )
+            checksum = raw.pop("crc32c", None)  # a manifest from before there was one has none
+            found = _checksum(raw)
             if isinstance(raw["position"], list):  # of a checkpoint before positions were cursors
                 want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
                 epoch, step = raw["position"]
@@ -275,7 +278,10 @@ class Manifest:
             raw["base"] = None if raw["base"] is None else Base(**raw["base"])
             raw["tables"] = {name: TableEntry(**entry) for name, entry in raw["tables"].items()}
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}
-            return cls(**raw)
+            manifest = cls(**raw)
+            # At last, because a field that cannot be says more.
+            want(checksum in (None, found), f"the checksum {found} of what it says", checksum)
+            return manifest
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{path} cannot be read: {error!r}") from error
 
@@ -300,6 +306,11 @@ class Manifest:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         if found != wanted:
             raise CheckpointError(f"{path} is damaged: wanted {wanted}. Received: {found}")
+
+
+def _checksum(fields: dict[str, Any]) -> int:
+    """Returns the CRC-32C of what a manifest says, however it is spaced."""
+    return native.crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _read_json(path: Location) -> dict[str, Any]:

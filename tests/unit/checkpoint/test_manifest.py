@@ -56,7 +56,9 @@ def put(content: dict[str, Any], path: str, value: object) -> None:
 
 def test_reads_a_position_as_it_was_written_before_it_became_an_object(folder):
     path = folder / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"position": [1, 2]}))
+    older = json.loads(path.read_text()) | {"position": [1, 2]}
+    del older["crc32c"]
+    path.write_text(json.dumps(older))
     assert Manifest.read(folder).position == {"epoch": 1, "step": 2}
 
 
@@ -224,15 +226,15 @@ def test_every_shorter_manifest_is_refused(folder):
         refused(folder, text[:size])
 
 
-def test_every_flipped_bit_is_read_or_refused(folder):
-    """A flip within a number or a text may be legal; its file or its digest tells then."""
+def test_every_flipped_bit_is_refused_or_says_the_same(folder):
     text = (folder / "manifest.json").read_bytes()
+    wanted = Manifest.read(folder)
     for bit in range(8 * len(text)):
         damaged = bytearray(text)
         damaged[bit // 8] ^= 1 << (bit % 8)
         (folder / "manifest.json").write_bytes(damaged)
         with contextlib.suppress(CheckpointError):
-            Manifest.read(folder)
+            assert Manifest.read(folder) == wanted, bit
 
 
 def test_a_huge_manifest_is_not_read(folder):
