@@ -270,7 +270,7 @@ class Manifest:
                     f"{folder} has format {found}; this version reads format {FORMAT}."
                 )
             checksum = raw.pop("crc32c", None)  # a manifest from before there was one has none
-            found = _checksum(raw)
+            its_own = _checksum(raw)
             if isinstance(raw["position"], list):  # of a checkpoint before positions were cursors
                 want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
                 epoch, step = raw["position"]
@@ -280,7 +280,7 @@ class Manifest:
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}
             manifest = cls(**raw)
             # At last, because a field that cannot be says more.
-            want(checksum in (None, found), f"the checksum {found} of what it says", checksum)
+            want(checksum in (None, its_own), f"the checksum {its_own} of what it says", checksum)
             return manifest
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{path} cannot be read: {error!r}") from error

@@ -12,16 +12,17 @@ import contextlib
 import hmac
 import selectors
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 
 from tfhybrid.errors import StoreError
 
 LEFT = "left"  # news: a rank has left the job in order
 
 _CONNECT_SECONDS = 30
-_HELLO_SECONDS = 5
 _PROBE_SECONDS = 1
 _RANK_DIGITS = 8
+_MOST_STRANGERS = 500  # whose silence is borne at a time
 
 
 class Lifelines:
@@ -100,21 +101,21 @@ def accept(
     """
     links: dict[int, socket.socket] = {}
     missing = set(ranks)
-    listener.settimeout(_CONNECT_SECONDS)
-    while missing:
-        try:
-            link, _ = listener.accept()
-        except TimeoutError:
-            raise StoreError(
-                f"No connection from rank(s) {', '.join(map(str, sorted(missing)))} within "
-                f"{_CONNECT_SECONDS} s. Does a firewall close the ports between the hosts?"
-            ) from None
-        rank = _greeted(link, token)
-        if rank not in missing:
-            link.close()
-            continue
-        links[rank] = _probed(link, silence)
-        missing.remove(rank)
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    with contextlib.closing(_Door(listener, token)) as door:
+        while missing:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                raise StoreError(
+                    f"No connection from rank(s) {', '.join(map(str, sorted(missing)))} within "
+                    f"{_CONNECT_SECONDS} s. Does a firewall close the ports between the hosts?"
+                )
+            for rank, link in door.arrivals(seconds):
+                if rank in missing:
+                    links[rank] = _probed(link, silence)
+                    missing.remove(rank)
+                else:
+                    link.close()
     return links
 
 
@@ -135,16 +136,75 @@ def dial(address: tuple[str, int], token: str, rank: int, silence: float) -> soc
     return _probed(link, silence)
 
 
-def _greeted(link: socket.socket, token: str) -> int | None:
-    """Returns the rank that has connected, or `None` for a stranger."""
-    length = len(token) + _RANK_DIGITS
-    hello = b""
-    link.settimeout(_HELLO_SECONDS)
-    with contextlib.suppress(OSError):
-        while len(hello) < length and (data := link.recv(length - len(hello))):
-            hello += data
-    shown, rank = hello[: len(token)], hello[len(token) :]
-    return int(rank) if hmac.compare_digest(shown, token.encode()) and rank.isdigit() else None
+class _Door:
+    """Where ranks show their token. All at once: who says nothing keeps nobody waiting.
+
+    Args:
+        listener: Of rank 0.
+        token: Of the job.
+    """
+
+    def __init__(self, listener: socket.socket, token: str) -> None:
+        self._token = token.encode()
+        self._said: dict[socket.socket, bytes] = {}  # by those who have not said it all
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._listener = listener
+
+    def arrivals(self, seconds: float) -> Iterator[tuple[int, socket.socket]]:
+        """Waits for something to happen, and yields who has shown the token."""
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._listener:
+                self._open()
+            elif isinstance(key.fileobj, socket.socket):
+                rank = self._hear(key.fileobj)
+                if rank is not None:
+                    yield rank, key.fileobj
+
+    def close(self) -> None:
+        """Turns away who has not shown it."""
+        for link in list(self._said):
+            self._dismiss(link)
+            link.close()
+        self._selector.close()
+
+    def _open(self) -> None:
+        with contextlib.suppress(OSError):  # it has gone again
+            link, _ = self._listener.accept()
+            link.setblocking(False)
+            self._said[link] = b""
+            self._selector.register(link, selectors.EVENT_READ)
+        if len(self._said) > _MOST_STRANGERS:  # a rank says all at once, so not the last to come
+            first = next(iter(self._said))
+            self._dismiss(first)
+            first.close()
+
+    def _hear(self, link: socket.socket) -> int | None:
+        """Returns the rank, once a link has said it."""
+        if link not in self._said:
+            return None  # dismissed meanwhile
+        wanted = len(self._token) + _RANK_DIGITS
+        try:
+            data = link.recv(wanted - len(self._said[link]))
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        self._said[link] += data
+        said = self._said[link]
+        if data and len(said) < wanted:
+            return None
+        self._dismiss(link)
+        shown, rank = said[: len(self._token)], said[len(self._token) :]
+        if hmac.compare_digest(shown, self._token) and rank.isdigit():
+            return int(rank)
+        link.close()
+        return None
+
+    def _dismiss(self, link: socket.socket) -> None:
+        del self._said[link]
+        self._selector.unregister(link)
 
 
 def _probed(link: socket.socket, silence: float) -> socket.socket:

@@ -115,6 +115,28 @@ def test_strangers_are_turned_away(listener, hello):
     theirs[1].close()
 
 
+def test_strangers_who_say_nothing_keep_nobody_waiting(listener, monkeypatch):
+    monkeypatch.setattr(lifelines, "_CONNECT_SECONDS", 3)  # less than each might be given
+    monkeypatch.setattr(lifelines, "_MOST_STRANGERS", 6)
+    with contextlib.ExitStack() as stack:
+        for number in range(9):  # some of them drip
+            stranger = stack.enter_context(socket.create_connection(listener.getsockname()))
+            stranger.sendall(TOKEN[:number].encode())
+        ours, theirs = connect(listener, [1, 2])
+    assert sorted(ours) == [1, 2]
+    for link in (*ours.values(), *theirs.values()):
+        link.close()
+
+
+def test_a_rank_that_comes_twice_is_one(listener):
+    with socket.create_connection(listener.getsockname()) as second:
+        second.sendall(f"{TOKEN}00000001".encode())
+        ours, theirs = connect(listener, [1, 2])
+    assert sorted(ours) == [1, 2]
+    for link in (*ours.values(), *theirs.values()):
+        link.close()
+
+
 def test_ranks_that_do_not_come_are_named(listener, monkeypatch):
     monkeypatch.setattr(lifelines, "_CONNECT_SECONDS", 0.1)
     with pytest.raises(StoreError, match=r"No connection from rank\(s\) 1, 2 within"):
