@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 
 namespace tfhybrid {
@@ -60,6 +62,19 @@ std::string ReadText(const std::string& path) {
   const ssize_t length = pread(fd, text, sizeof(text), 0);
   close(fd);
   return length > 0 ? std::string(text, static_cast<size_t>(length)) : "";
+}
+
+// An error where an open file, or what lies at the path where it could not be opened, is not a
+// plain file of this user alone.
+Status CheckOwn(int fd, const std::string& path) {
+  struct stat info;
+  if ((fd < 0 ? lstat(path.c_str(), &info) : fstat(fd, &info)) != 0) return Status::Ok();
+  const bool plain = S_ISREG(info.st_mode), closed = (info.st_mode & 077U) == 0;
+  if (plain && info.st_uid == geteuid() && closed) return Status::Ok();
+  return Status::Error(StatusCode::kSystem, path, " is a file of user ", geteuid(),
+                       " that nobody else may open. Received: ", plain ? "a file" : "no plain file",
+                       " of user ", info.st_uid, closed ? "" : ", open to others",
+                       ". Have it removed, by that user or by root");
 }
 
 }  // namespace
@@ -141,13 +156,35 @@ std::string DescribeHolder(const std::string& path) {
   return text.empty() ? "an unknown process" : text.substr(0, text.find(kLeftMark));
 }
 
-HostMutex::HostMutex(const std::string& path)
-    : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
-  int locked = -1;
-  while (fd_ >= 0 && (locked = flock(fd_, LOCK_EX)) != 0 && errno == EINTR) continue;
-  if (locked != 0) {
-    status_ = Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(errno));
+HostMutex::HostMutex(const std::string& path, int timeout_ms)
+    : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600)) {
+  const int failure = errno;
+  status_ = CheckOwn(fd_, path);
+  if (status_.ok() && fd_ < 0) {
+    status_ =
+        Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(failure));
   }
+  if (status_.ok()) status_ = Lock(path, timeout_ms);
+}
+
+Status HostMutex::Lock(const std::string& path, int timeout_ms) const {
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      return Status::Error(StatusCode::kSystem, "Cannot lock ", path, ": ", std::strerror(errno));
+    }
+    if (Clock::now() > deadline) {
+      return Status::Error(StatusCode::kDeadlineExceeded, path, " has been held for ", timeout_ms,
+                           " ms by process ", ReadText(path),
+                           ", which creates or removes a store, or is stopped");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // For whoever waits too long. Nobody relies on it.
+  const std::string holder = std::to_string(getpid());
+  if (ftruncate(fd_, 0) == 0) (void)!pwrite(fd_, holder.data(), holder.size(), 0);
+  return Status::Ok();
 }
 
 HostMutex::~HostMutex() {

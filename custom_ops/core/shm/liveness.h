@@ -57,16 +57,20 @@ bool IsAlive(const std::string& path);
 std::string DescribeHolder(const std::string& path);
 
 // Serialises a few steps of all processes of a user on a host (create, reclaim, remove a store): an
-// flock, held from construction to destruction. Waits for its turn.
+// flock, held from construction to destruction. Waits for its turn, kDeadlineExceeded if that does
+// not come. The file lies where every user may make one: it must be this user's alone, or others
+// could hold the lock for ever.
 class HostMutex {
  public:
-  explicit HostMutex(const std::string& path);
+  explicit HostMutex(const std::string& path, int timeout_ms = 120000);
   ~HostMutex();
   HostMutex(const HostMutex&) = delete;
   HostMutex& operator=(const HostMutex&) = delete;
   const Status& status() const { return status_; }
 
  private:
+  Status Lock(const std::string& path, int timeout_ms) const;
+
   int fd_ = -1;
   Status status_;
 };

@@ -118,6 +118,13 @@ Result<std::unique_ptr<Store>> Store::Create(const StoreConfig& config,
       return Status::Error(StatusCode::kSystem, "Cannot create ", directory, ": ",
                            std::strerror(errno));
     }
+    struct stat made;
+    if (lstat(directory.c_str(), &made) == 0 &&
+        (!S_ISDIR(made.st_mode) || made.st_uid != geteuid())) {
+      return Status::Error(StatusCode::kSystem, directory, " is in the way: user ", made.st_uid,
+                           " has made it, not this one. Choose another name with init(job=...), or "
+                           "have it removed, by that user or by root");
+    }
     return Status::Error(StatusCode::kAlreadyExists, "A job named '", config.job,
                          "' is running on this host: ", LivingProcesses(directory),
                          ". Choose another name with init(job=...), or end that job first. If "

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -189,6 +190,35 @@ TEST_F(LivenessTest, HostMutexIsNotKeptByAChildForkedMeanwhile) {
   const int fd = open(mutex_path.c_str(), O_RDWR);
   EXPECT_EQ(0, flock(fd, LOCK_EX | LOCK_NB));
   close(fd);
+}
+
+TEST_F(LivenessTest, HostMutexDoesNotWaitForEverAndNamesTheHolder) {
+  const std::string mutex_path = directory_.File("lock");
+  const HostMutex held(mutex_path);
+  const HostMutex late(mutex_path, 20);
+  ExpectError(late.status(), StatusCode::kDeadlineExceeded,
+              {"held for 20 ms", "process " + std::to_string(getpid())});
+}
+
+TEST_F(LivenessTest, HostMutexRefusesWhatOthersCouldHold) {
+  const std::string open_to_all = directory_.File("open"), link = directory_.File("link"),
+                    pipe = directory_.File("pipe");
+  close(open(open_to_all.c_str(), O_RDWR | O_CREAT, 0600));
+  ASSERT_EQ(0, chmod(open_to_all.c_str(), 0666));
+  ASSERT_EQ(0, symlink("open", link.c_str()));
+  ASSERT_EQ(0, mkfifo(pipe.c_str(), 0600));
+  for (const std::string& path : {open_to_all, link, pipe}) {
+    const HostMutex mutex(path, 20);
+    ExpectError(mutex.status(), StatusCode::kSystem, {path, "that nobody else may open"});
+  }
+}
+
+TEST_F(LivenessTest, HostMutexOfAnotherUserIsRefusedByName) {
+  if (geteuid() != 0) GTEST_SKIP() << "Only root can give a file to another user";
+  const std::string mutex_path = directory_.File("lock");
+  close(open(mutex_path.c_str(), O_RDWR | O_CREAT, 0600));
+  ASSERT_EQ(0, chown(mutex_path.c_str(), 4321, 4321));
+  ExpectError(HostMutex(mutex_path, 20).status(), StatusCode::kSystem, {"of user 4321"});
 }
 
 TEST_F(LivenessTest, HostMutexReportsAMissingDirectory) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/store/store_files.h"
 #include "core/store/table_digest.h"
 #include "shm/child_process.h"
 #include "store/table_fixture.h"
@@ -117,6 +118,14 @@ TEST_F(StoreTest, SecondLivingJobOfTheNameIsRefusedAndTheFirstNamed) {
   EXPECT_TRUE(reclaimed_.empty());
   member.Kill();
   EXPECT_OK(CreateError("job"));
+}
+
+TEST_F(StoreTest, WhatAnotherUserPutInTheStoresPlaceIsNoRunningJob) {
+  if (geteuid() != 0) GTEST_SKIP() << "Only root can give a directory to another user";
+  const std::string theirs = StoreDirectory(directory_.path(), "job");
+  ASSERT_EQ(0, mkdir(theirs.c_str(), 0700));
+  ASSERT_EQ(0, chown(theirs.c_str(), 4321, 4321));
+  ExpectError(CreateError("job"), StatusCode::kSystem, {theirs, "user 4321"});
 }
 
 TEST_F(StoreTest, OneProcessHoldsAJobOnce) {
