@@ -17,7 +17,7 @@ from typing import TypeVar
 from tfhybrid import distributed
 from tfhybrid.config import shm_directory
 from tfhybrid.core.engine import Engine
-from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
+from tfhybrid.errors import NameTakenError, TfhybridError
 
 Result = TypeVar("Result")
 
@@ -110,7 +110,7 @@ def _recover(engine: Engine, job: str) -> _Found:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-        except StoreError as error:
+        except TfhybridError as error:  # whatever a damaged store says
             return _Found(failure=f"{socket.gethostname()}: {error}")
 
 
@@ -160,5 +160,5 @@ def _attempt(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
     """Returns what is wrong, or what came out."""
     try:
         return None, work()
-    except StoreError as error:
+    except TfhybridError as error:
         return str(error), None

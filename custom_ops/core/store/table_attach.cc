@@ -47,8 +47,17 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
 
 Status TableWriter::AttachOptimizer() {
   const OptimizerConfig config = table()->optimizer;
-  if (config.kind == OptimizerKind::kNone) return Status::Ok();
-  TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
+  if (config.kind == OptimizerKind::kNone) {
+    // State without an update is that of a leader who died while it set the optimizer.
+    if (version() == 0 || access(paths_.State(0).c_str(), F_OK) != 0) return Status::Ok();
+    return Status::Error(StatusCode::kDataLoss, "Table '", name(),
+                         "' is damaged: it was updated, and has optimizer state but no optimizer");
+  }
+  const Status valid = ValidateOptimizer(config);
+  if (!valid.ok()) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", name(),
+                         "' is damaged: ", valid.message());
+  }
   optimizer_ = config;
   state_floats_ = tfhybrid::StateFloats(config, dim_);
   return Status::Ok();

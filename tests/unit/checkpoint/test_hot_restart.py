@@ -17,8 +17,10 @@ from tests.reference import click_model
 from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint import hot_restart
+from tfhybrid.config import shm_directory
 from tfhybrid.data import Position
 from tfhybrid.errors import ConfigError, StoreError
+from tfhybrid.job import current_job
 from tfhybrid.job import job as job_module
 
 STEPS = 12
@@ -237,6 +239,20 @@ def test_a_changed_configuration_is_not_attached(start, options, told, caplog) -
     run.train(0, 3)
     crash()
     assert start(**options).position == (0, 3)
+
+
+@pytest.mark.parametrize("kind", [0, 99, 2**32 - 1])
+def test_a_store_with_a_damaged_optimizer_is_not_attached(start, kind, caplog) -> None:
+    run = start()
+    run.train(0, 2)
+    name = current_job().name
+    crash()
+    (table,) = Path(shm_directory()).glob(f"tfhybrid-*-{name}/item.table")
+    with table.open("r+b") as file:
+        file.seek(288)  # optimizer.kind, docs/store_format.md
+        file.write(kind.to_bytes(4, "little"))
+    assert start().position == (0, 0)
+    assert "Not resumed from memory" in caplog.text
 
 
 def test_otherwise_the_checkpoint_is_restored(start, tmp_path) -> None:
