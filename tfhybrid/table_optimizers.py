@@ -1,4 +1,9 @@
-"""The native optimizers of tables; each equals its Keras namesake on the rows a step touches."""
+"""The native optimizers of tables.
+
+Each does on the rows that a step touches what its Keras namesake does with a dense gradient. With
+`tf.IndexedSlices` Keras 3 squares the gradients of a key that comes twice one by one, and goes
+another way: after 5 steps of Adam one of 1e-2.
+"""
 
 from __future__ import annotations
 
