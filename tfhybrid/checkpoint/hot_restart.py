@@ -27,6 +27,7 @@ from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.job import current_job
 from tfhybrid.job.resumption import Openable
 from tfhybrid.ops import update_ops
+from tfhybrid.optimizers.recipe import described, recipe_of
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -276,8 +277,7 @@ def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, 
             "resume='memory' wants a model that is compiled with tfhybrid.DistributedOptimizer. "
             f"Received: {model.optimizer!r}"
         )
-    options = model.optimizer.get_config()
-    del options["name"]  # which Keras may number
+    recipe = recipe_of(model.optimizer)
     variables = dense.variables_of(model)
     configuration = {
         "the version of tfhybrid": __version__,
@@ -286,20 +286,10 @@ def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, 
         "the host of each rank": job.hosts,
         "the rank": distributed.rank(),
         "the seed": job.seed,
+        **{f"the {what}": value for what, value in recipe.items()},
+        **{f"the table '{table.name}'": described(table) for table in tables},
         **{
-            f"table '{table.name}'": [
-                table.dim,
-                *table.config.initializer.native,
-                table.config.policy,
-            ]
-            for table in tables
-        },
-        "the optimizer": type(model.optimizer).__name__,
-        **{f"the optimizer's {option}": value for option, value in options.items()},
-        "the tables' optimizer": update.configuration(),
-        "backward_passes_per_step": model.optimizer.distributed_step.micro_batches.passes,
-        **{
-            f"dense variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]
+            f"kept variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]
             for number, variable in enumerate(variables)
         },
     }

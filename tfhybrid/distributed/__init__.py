@@ -1,5 +1,6 @@
 """Ranks, hosts and collectives. All functions are the identity in a job of one rank."""
 
+from tfhybrid.distributed.agreement import check_same
 from tfhybrid.distributed.collectives import (
     address,
     allgather,
@@ -31,6 +32,7 @@ __all__ = [
     "allgather_object",
     "barrier",
     "broadcast_object",
+    "check_same",
     "cross_rank",
     "cross_size",
     "find_hosts",

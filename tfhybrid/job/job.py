@@ -122,7 +122,9 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
     distributed.start()
     _set_up_logging()
     _share_devices()
-    _check_arguments({"job": job, "seed": seed, "resume": resume})
+    distributed.check_same(
+        {"version of tfhybrid": __version__, "job": job, "seed": seed, "resume": resume}
+    )
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if job is None else job)
     engine = Engine(hosts, hosts[distributed.rank()])
@@ -207,18 +209,6 @@ def _share_devices() -> None:
             "are (%s). Call init() first.",
             error,
         )
-
-
-def _check_arguments(arguments: dict[str, object]) -> None:
-    mine = {"version of tfhybrid": __version__, **arguments}
-    (first, wanted), *others = distributed.allgather_object((distributed.here(), mine))
-    for what, value in wanted.items():
-        differing = [f"{given[what]!r} on {rank}" for rank, given in others if given[what] != value]
-        if differing:
-            raise ConfigError(
-                f"All ranks have the same {what}. Received: {value!r} on {first}, but "
-                f"{', '.join(differing)}"
-            )
 
 
 def _leave_to_parent() -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid import table_optimizers
+from tfhybrid import distributed, table_optimizers
 from tfhybrid._keras import schedule_of
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import TableProxy
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
+from tfhybrid.optimizers.recipe import recipe_of
 from tfhybrid.optimizers.sparse_update import checked_gradients
 from tfhybrid.optimizers.twin import twin
 
@@ -65,6 +66,7 @@ class Distributed(_KerasOptimizer):
             )
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
+        distributed.check_same(recipe_of(self))
         self.distributed_step.build(self._trained(proxies, dense))
         resumption = current_job().resumption
         if resumption is not None and proxies:

@@ -88,7 +88,7 @@ class SparseUpdate:
             "exchange": self.exchange,
             "wire_dtype": self.wire_dtype,
             "clipping": self.clipping,
-            "tables": tables,
+            "tables' optimizers": tables,
         }
 
     def event_time(self) -> tf.Tensor:

@@ -1,0 +1,52 @@
+"""What training follows from besides the data: the same on all ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfhybrid.config import TableConfig
+from tfhybrid.layers import TableProxy
+
+
+def recipe_of(optimizer: Any) -> dict[str, Any]:
+    """Returns, by what it is, what every rank of a job must have built alike, as JSON has it.
+
+    Names of dense variables are left out: Keras numbers them by what else a process has built.
+
+    Args:
+        optimizer: A distributed one that is built.
+    """
+    tables = [v.table for v in optimizer.sparse_update.variables if isinstance(v, TableProxy)]
+    dense = [v for v in optimizer.sparse_update.variables if not isinstance(v, TableProxy)]
+    options = optimizer.get_config()
+    del options["name"]  # which Keras may number
+    found: Mapping[str, Any] = {
+        "tables, in their order": [table.name for table in tables],
+        **{f"table '{table.name}'": described(table) for table in tables},
+        "optimizer": type(optimizer).__name__,
+        **{f"optimizer's {option}": value for option, value in options.items()},
+        **optimizer.sparse_update.configuration(),
+        "backward_passes_per_step": optimizer.distributed_step.micro_batches.passes,
+        "number of dense variables": len(dense),
+        **{
+            f"dense variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]
+            for number, variable in enumerate(dense)
+        },
+    }
+    return json.loads(json.dumps(found, default=str))
+
+
+class Described(Protocol):
+    """A table, open or not."""
+
+    dim: int
+    config: TableConfig
+
+
+def described(table: Described) -> list[Any]:
+    """Returns what rows of a table follow from, besides its optimizer."""
+    return [table.dim, *table.config.initializer.native, table.config.policy]
