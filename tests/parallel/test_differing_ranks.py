@@ -11,19 +11,22 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
+from tests.parallel.conftest import common_directory
 from tests.reference import click_model
-from tfhybrid.errors import ConfigError
+from tfhybrid import checkpoint
+from tfhybrid.data import Position
+from tfhybrid.errors import ConfigError, ReplicaError
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]
 
 adam, sgd = keras.optimizers.Adam, keras.optimizers.SGD
 
 
-def refused(message: str) -> AbstractContextManager[Any]:
+def refused(message: str, kind: type[Exception] = ConfigError) -> AbstractContextManager[Any]:
     """What a step raises on every rank of several."""
     if tfhybrid.size() == 1:
         return contextlib.nullcontext()
-    return pytest.raises(ConfigError, match=message)
+    return pytest.raises(kind, match=message)
 
 
 def is_last() -> bool:
@@ -77,3 +80,19 @@ def test_a_layer_more() -> None:
     model = keras.Model(base.inputs, keras.layers.Dense(1)(x))
     with refused("same number of dense variables"):
         train(model, tfhybrid.DistributedOptimizer(adam(0.01)))
+
+
+def test_a_learning_rate_that_one_rank_has_changed(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    model = click_model.keras_model()
+    train(model, tfhybrid.DistributedOptimizer(adam(0.01)))
+    compare = tfhybrid.callbacks.CompareReplicas()
+    compare.set_model(model)
+    compare.compare()
+    model.optimizer.learning_rate = 0.5 if is_last() else 0.25
+    message = r"same learning rate. Received: 0.25 on rank 0.*, but 0.5 on rank \d"
+    with refused(message):
+        checkpoint.save(model, common_directory(tmp_path_factory), Position(0, 1))
+    with refused(message, ReplicaError):
+        compare.compare()

@@ -16,7 +16,8 @@ class CompareReplicas(Joined):
 
     Replicas are compared at every checkpoint anyway, without stopping training; this is for finding
     out where a difference comes from. Each leader reads all rows and their optimizer state while
-    the others wait: about a second per 2 GB. On one host there is nothing to compare.
+    the others wait: about a second per 2 GB. On one host only learning rates can
+    differ.
 
     Args:
         every: Number of steps between comparisons.
@@ -24,7 +25,7 @@ class CompareReplicas(Joined):
     Raises:
         ConfigError: `every` is out of range.
         ReplicaError: On all ranks, after a step: a table differs. It names the table, the version
-            at which it was equal last, and the digests by host.
+            at which it was equal last, and the digests by host. Or the ranks' learning rates do.
 
     Example:
 
@@ -47,6 +48,10 @@ class CompareReplicas(Joined):
 
     def compare(self) -> None:
         """Compares now; every rank must call it, between two steps."""
+        try:
+            distributed.check_same({"learning rate": float(self.model.optimizer.learning_rate)})
+        except ConfigError as error:
+            raise ReplicaError(str(error)) from error
         if not current_job().several_hosts:
             return
         tables = saved_tables_of(self.model)

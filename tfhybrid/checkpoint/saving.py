@@ -111,6 +111,7 @@ class Snapshot:
 
     Raises:
         CheckpointError: On all ranks: a table is being saved.
+        ConfigError: On all ranks: they are not at one step, or their learning rates differ.
     """
 
     def __init__(
@@ -123,6 +124,8 @@ class Snapshot:
         track: bool = False,
     ) -> None:
         self.step = int(model.optimizer.iterations)
+        rate = float(model.optimizer.learning_rate)
+        distributed.check_same({"step of the optimizer": self.step, "learning rate": rate})
         self.folder = folder_of(storage.location(directory), self.step)
         if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
             base = None
