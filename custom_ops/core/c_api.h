@@ -1,12 +1,12 @@
 /* The C interface of the core: what the Python package and the command line call through ctypes,
    without TensorFlow.
 
-   Functions that can fail return 0 or a tfhybrid::StatusCode;
-   the message of the calling thread's last failure is tfhybrid_last_error(). Pointers are borrowed
-   for the call. What is returned lies in the caller's buffers; where its size is not known before,
-   a function writes no more than there is room for and says in `size` how much there is. Texts end
-   without a zero. Thread-safe, but loading functions (write_rows, load_records, set_version) must
-   not run beside a training step. */
+   Functions that can fail return 0 or a tfhybrid::StatusCode; the message of the calling thread's
+   last failure is tfhybrid_last_error(). Pointers are borrowed for the call. What is returned lies
+   in the caller's buffers; where its size is not known before, a function writes no more than
+   there is room for and says in `size` how much there is. Texts end without a zero. Thread-safe,
+   but loading functions (write_rows, load_records, set_version) must not run beside a training
+   step. */
 #ifndef TFHYBRID_CORE_C_API_H_
 #define TFHYBRID_CORE_C_API_H_
 

@@ -16,8 +16,7 @@ class CompareReplicas(Joined):
 
     Replicas are compared at every checkpoint anyway, without stopping training; this is for finding
     out where a difference comes from. Each leader reads all rows and their optimizer state while
-    the others wait: about a second per 2 GB. On one host only learning rates can
-    differ.
+    the others wait: about a second per 2 GB. On one host only learning rates can differ.
 
     Args:
         every: Number of steps between comparisons.

@@ -25,6 +25,7 @@ class Engine:
 
     Attributes:
         number: By which the C interface and TensorFlow's ops name it; never given twice.
+        handle: The number, as C takes it.
 
     Raises:
         ConfigError: `hosts` does not hold this one.
@@ -41,11 +42,12 @@ class Engine:
             ctypes.c_int64(host),
             ctypes.byref(number),
         )
+        self.handle = number
         self.number = number.value
 
     def call(self, function: str, *arguments: object) -> None:
         """Calls a function of the C interface that takes an engine; as `native.call`."""
-        native.call(function, ctypes.c_int64(self.number), *arguments)
+        native.call(function, self.handle, *arguments)
 
     def open_store(
         self, directory: str, job: str, local_rank: int, description: str, token: int
@@ -67,7 +69,7 @@ class Engine:
         """
         return native.text(
             "store_open",
-            ctypes.c_int64(self.number),
+            self.handle,
             directory.encode(),
             job.encode(),
             ctypes.c_int(local_rank),
@@ -94,12 +96,12 @@ class Engine:
 
     def store_versions(self) -> dict[str, int]:
         """Returns the version of each table of the store that was recovered, by its file."""
-        lines = native.text("store_versions", ctypes.c_int64(self.number)).split("\n")[:-1]
+        lines = native.text("store_versions", self.handle).split("\n")[:-1]
         return {file: int(version) for version, file in (line.split(" ") for line in lines)}
 
     def last_updates(self) -> np.ndarray:
         """Returns the last updates of a recovered store, for `roll_forward` on another host."""
-        return native.words(np.int64, "last_updates", ctypes.c_int64(self.number))
+        return native.words(np.int64, "last_updates", self.handle)
 
     def roll_forward(self, updates: np.ndarray) -> None:
         """Applies those updates of another host that this one's tables lack."""
@@ -114,7 +116,7 @@ class Engine:
         state = ctypes.c_int()
         description = native.text(
             "rank_state",
-            ctypes.c_int64(self.number),
+            self.handle,
             ctypes.c_int(local_rank),
             ctypes.byref(state),
         )
@@ -238,4 +240,4 @@ class Engine:
         """
         choices = choices or UpdateChoices()
         messages = len(set(self.hosts)) if choices.exchange == "owner" else 1
-        return Update(self.number, name, tables, messages, choices)
+        return Update(self.handle, name, tables, messages, choices)

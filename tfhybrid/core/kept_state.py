@@ -20,7 +20,7 @@ class KeptState:
 
     def find(self) -> str:
         """Takes over what this rank of a dead job kept; returns the configuration it was of."""
-        return native.text("kept_find", ctypes.c_int64(self._engine.number))
+        return native.text("kept_find", self._engine.handle)
 
     def steps(self) -> list[int]:
         """Returns the steps of which a state is kept that belongs to the tables as they are."""

@@ -73,7 +73,7 @@ class Update:
     calls `apply_gathered`.
 
     Args:
-        engine: Number of the engine.
+        engine: Handle of the engine.
         name: Tells it from other updates; equal on all ranks.
         tables: Name and dim of its tables, which are open in the engine.
         messages: How many messages a merge makes.
@@ -88,9 +88,14 @@ class Update:
     """
 
     def __init__(
-        self, engine: int, name: str, tables: dict[str, int], messages: int, choices: UpdateChoices
+        self,
+        engine: ctypes.c_int64,
+        name: str,
+        tables: dict[str, int],
+        messages: int,
+        choices: UpdateChoices,
     ) -> None:
-        self._engine = ctypes.c_int64(engine)
+        self._engine = engine
         self._dims = list(tables.values())
         self._messages = messages
         config = UpdateConfigStruct(
@@ -105,6 +110,7 @@ class Update:
         )
         number = ctypes.c_int64()
         native.call("update_open", self._engine, ctypes.byref(config), ctypes.byref(number))
+        self._handle = number
         self.number = number.value
 
     def post(
@@ -191,7 +197,7 @@ class Update:
         complaint = native.text(
             "update_stage",
             self._engine,
-            ctypes.c_int64(self.number),
+            self._handle,
             native.pointer(messages),
             ctypes.c_int64(len(messages)),
             ctypes.byref(vote),
@@ -247,7 +253,7 @@ class Update:
             np.int64,
             "update_pack",
             self._engine,
-            ctypes.c_int64(self.number),
+            self._handle,
             ctypes.byref(contribution),
         )
 
@@ -321,4 +327,4 @@ class Update:
         return contribution
 
     def _call(self, function: str, *arguments: object) -> None:
-        native.call(f"update_{function}", self._engine, ctypes.c_int64(self.number), *arguments)
+        native.call(f"update_{function}", self._engine, self._handle, *arguments)
