@@ -8,7 +8,7 @@ import tensorflow as tf
 import tfhybrid
 from benchmarks.lookup import turns, workload
 from tfhybrid.layers import table_lookup
-from tfhybrid.ops.feature_keys import FeatureKeys
+from tfhybrid.ops.lookup import FeatureKeys
 
 
 def make_operations(

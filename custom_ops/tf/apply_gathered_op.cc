@@ -7,6 +7,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
+#include "tf/gradient_inputs.h"
 #include "tf/update_kernel.h"
 
 namespace tfhybrid {

@@ -6,7 +6,6 @@
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
-#include "tf/exchange_kernel.h"
 #include "tf/gradient_inputs.h"
 #include "tf/update_kernel.h"
 

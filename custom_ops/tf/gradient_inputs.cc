@@ -76,6 +76,18 @@ Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context) {
                       std::string(failure->flat<tensorflow::tstring>()(0))};
 }
 
+Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables) {
+  const Tensor *rates = nullptr, *dense_squares = nullptr;
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("learning_rates", &rates)));
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("dense_squares", &dense_squares)));
+  if (rates->NumElements() != static_cast<int64_t>(tables)) {
+    return Status::Error(StatusCode::kInvalidArgument, "learning_rates has one entry per table. ",
+                         "Received: ", rates->shape().DebugString());
+  }
+  const float* data = rates->flat<float>().data();
+  return StepNumbers{{data, data + tables}, dense_squares->scalar<double>()()};
+}
+
 Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,
                                     int64_t words) {
   Tensor* tensor = nullptr;

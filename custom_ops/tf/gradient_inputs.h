@@ -1,4 +1,4 @@
-// The inputs `keys` and `gradients` of the ops that say what a rank's step means for its tables.
+// The inputs of the ops that say what a rank's step means for its tables.
 #ifndef TFHYBRID_TF_GRADIENT_INPUTS_H_
 #define TFHYBRID_TF_GRADIENT_INPUTS_H_
 
@@ -8,6 +8,7 @@
 #include "core/compute/gradient_sum.h"
 #include "core/update/contribution.h"
 #include "core/update/gradient_message.h"
+#include "core/update/table_update.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -28,6 +29,9 @@ Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context
 
 // The inputs `samples`, `skip`, `event_time` and `failure`.
 Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context);
+
+// The inputs `learning_rates`, one per table, and `dense_squares`.
+Result<StepNumbers> ReadNumbers(tensorflow::OpKernelContext* context, size_t tables);
 
 // An output: int64 [words].
 Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int output,

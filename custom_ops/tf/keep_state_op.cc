@@ -8,7 +8,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/types.h"
 #include "tf/bridge.h"
-#include "tf/waiting_kernel.h"
+#include "tf/tables_kernel.h"
 
 namespace tfhybrid {
 namespace {
@@ -46,9 +46,9 @@ step: The step after which this is the state.
 state: What is kept, behind the note of tfhybrid_kept_note().
 )doc");
 
-class KeepStateOp : public TablesKernel {
+class KeepStateOp : public NamedTablesKernel {
  public:
-  explicit KeepStateOp(OpKernelConstruction* context) : TablesKernel(context) {}
+  explicit KeepStateOp(OpKernelConstruction* context) : NamedTablesKernel(context) {}
 
  private:
   Status Run(OpKernelContext* context, const TablesInUse& in_use) override {

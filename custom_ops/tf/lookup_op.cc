@@ -12,7 +12,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/feature_bags.h"
 #include "tf/side_by_side.h"
-#include "tf/waiting_kernel.h"
+#include "tf/tables_kernel.h"
 
 namespace tfhybrid {
 namespace {
@@ -107,9 +107,9 @@ combiners: Of each feature: "sum", "mean", "sqrtn", or "" for one embedding per 
 weighted: Of each feature.
 )doc");
 
-class LookupOp : public TablesKernel {
+class LookupOp : public NamedTablesKernel {
  public:
-  explicit LookupOp(OpKernelConstruction* context) : TablesKernel(context) {
+  explicit LookupOp(OpKernelConstruction* context) : NamedTablesKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
     OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
   }

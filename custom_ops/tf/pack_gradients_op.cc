@@ -9,7 +9,7 @@
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/bridge.h"
 #include "tf/gradient_inputs.h"
-#include "tf/named_update.h"
+#include "tf/update_kernel.h"
 
 namespace tfhybrid {
 namespace {

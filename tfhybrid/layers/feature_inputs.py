@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
-from tfhybrid.ops.feature_keys import FeatureKeys
+from tfhybrid.ops.lookup import FeatureKeys
 
 
 def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:

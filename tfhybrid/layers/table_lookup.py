@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import lookup as lookup_op
-from tfhybrid.ops.feature_keys import FeatureKeys
-from tfhybrid.ops.lookup import TableRef
+from tfhybrid.ops.lookup import FeatureKeys, TableRef
 from tfhybrid.store import Table
 
 # From a table and int64 keys of any shape to float32 `keys.shape + [dim]`.

@@ -12,8 +12,7 @@ from tfhybrid import distributed
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import update_ops
-from tfhybrid.ops.feature_keys import FeatureKeys
-from tfhybrid.ops.lookup import lookup, samples_of
+from tfhybrid.ops.lookup import FeatureKeys, lookup, samples_of
 from tfhybrid.ops.update_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches

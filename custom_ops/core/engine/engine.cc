@@ -37,7 +37,7 @@ Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config,
 
 void Engine::Close() {
   store_->EndWaits();
-  waiting_.Join();
+  versions_.Join();
   applying_.Join();
 }
 
@@ -121,7 +121,7 @@ Status Engine::WaitForAll(const std::vector<Wanted>& wanted) const {
 
 void Engine::WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then) {
   const auto wait = [this, wanted = std::move(wanted), then] { then(WaitForAll(wanted)); };
-  if (!waiting_.Submit(wait)) wait();  // it waits no longer than a moment: the job has ended
+  if (!versions_.Submit(wait)) wait();  // it waits no longer than a moment: the job has ended
 }
 
 Result<std::vector<uint64_t>> Engine::Read(const std::vector<TableRead>& reads,

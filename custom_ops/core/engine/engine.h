@@ -1,7 +1,8 @@
 // Engine: one store, the updates of its tables, and the threads on which they are applied and
 // waited for.
 //
-//   waiting thread    where lookups wait. First in first out cannot deadlock: what a wait needs was
+//   version thread    where lookups wait for a table's version. First in first out cannot deadlock:
+//   what a wait needs was
 //                     posted before by every rank that waits, and is done by the leader's
 //                     applying thread
 //   applying thread   where the leader collects and applies updates, in the order in which it
@@ -90,7 +91,7 @@ class Engine {
   // Whether WaitForAll() returns without waiting.
   static bool HaveReached(const std::vector<Wanted>& wanted);
   Status WaitForAll(const std::vector<Wanted>& wanted) const;
-  // Calls `then` on the waiting thread, with what WaitForAll() returns.
+  // Calls `then` on the version thread, with what WaitForAll() returns.
   void WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then);
 
   // Copies embeddings of several tables as they all were after one update, and returns the version
@@ -131,7 +132,7 @@ class Engine {
   const ParallelFor threads_;
   mutable std::mutex mutex_;
   std::vector<UpdateInUse> updates_;  // by number; guarded by mutex_
-  SerialThread waiting_, applying_;
+  SerialThread versions_, applying_;
 };
 
 }  // namespace tfhybrid

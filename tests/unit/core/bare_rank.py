@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -13,8 +14,6 @@ from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.initializers import Uniform
 
 TABLES = {"item": 3, "user": 16}
-RANKS_PER_HOST = 4
-HOSTS = [0] * RANKS_PER_HOST + [1] * RANKS_PER_HOST + [2] * RANKS_PER_HOST
 INITIALIZER = Uniform()
 LEARNING_RATE = 0.1
 EXCHANGES = ("leaders", "owner", "all_ranks")
@@ -33,10 +32,17 @@ def batch(step: int, rank: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return keys, gradients
 
 
-def run(test: Connection, directory: str, rank: int) -> None:
+def hosts_of(world: Sequence[int]) -> list[int]:
+    """Returns the host of each rank, where `world` has the number of ranks of each host."""
+    return [host for host, ranks in enumerate(world) for _ in range(ranks)]
+
+
+def run(test: Connection, directory: str, world: Sequence[int], rank: int) -> None:
     """Trains; what leaders exchange travels through the test. Ends when the test says so."""
-    host, local_rank = divmod(rank, RANKS_PER_HOST)
-    engine = Engine(HOSTS, host)
+    hosts = hosts_of(world)
+    host = hosts[rank]
+    local_rank = rank - hosts.index(host)
+    engine = Engine(hosts, host)
     engine.open_store(directory, "bare", local_rank, f"rank {rank}", _TOKEN)
     test.send("has opened the store")
     test.recv()  # once all have: one that a leader does not find is dead to it
@@ -52,7 +58,7 @@ def run(test: Connection, directory: str, rank: int) -> None:
                 update.apply_gathered(messages, [LEARNING_RATE] * 2)
             else:
                 update.post(keys, gradients, [LEARNING_RATE] * 2, samples=len(keys[0]))
-                if local_rank == 0:
+                if local_rank == 0 and len(world) > 1:
                     _exchange(test, update, exchange)
             step += 1
     for name in TABLES:

@@ -20,45 +20,49 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, PeerDiedError, StoreError
 
 TABLES = bare_rank.TABLES
-HOSTS = sorted(set(bare_rank.HOSTS))
 
 
 @pytest.fixture
-def ranks(shm_directory: Path) -> Iterator[list[Connection]]:
+def ranks(shm_directory: Path, world: tuple[int, ...]) -> Iterator[list[Connection]]:
     """All ranks of the job, each host with a folder of its own."""
+    hosts = bare_rank.hosts_of(world)
     context = multiprocessing.get_context("spawn")  # none of what this process has imported
     connections: list[Connection] = []
-    processes = []
-    for rank, host in enumerate(bare_rank.HOSTS):
+    for rank, host in enumerate(hosts):
         directory = shm_directory / str(host)
         directory.mkdir(exist_ok=True)
         ours, its = context.Pipe()
-        process = context.Process(target=bare_rank.run, args=(its, str(directory), rank))
+        process = context.Process(target=bare_rank.run, args=(its, str(directory), world, rank))
         process.start()
         its.close()
-        processes.append(process)
         connections.append(ours)
-        if rank % bare_rank.RANKS_PER_HOST == 0:  # a leader, before those that join its store
+        if rank == hosts.index(host):  # a leader, before those that join its store
             assert ours.recv() == "has opened the store"
     for rank, connection in enumerate(connections):
-        if rank % bare_rank.RANKS_PER_HOST:
+        if rank != hosts.index(hosts[rank]):
             assert connection.recv() == "has opened the store"
     for connection in connections:
         connection.send("go on")
     yield connections
-    for process in processes:
+    for process in multiprocessing.active_children():
         process.kill()
         process.join()
 
 
-def test_three_hosts_of_four_ranks_do_three_updates_a_step(ranks: list[Connection]) -> None:
-    assert _carry(ranks) == [("done", [])] * len(ranks)
-    tables = _reference()
+@pytest.mark.parametrize(
+    "world", [(1,), (2,), (3,), (4,), (8,), (1, 1), (3, 1), (1, 2, 4), (4, 4, 4), (1,) * 6], ids=str
+)
+def test_training_is_exact(ranks: list[Connection], world: tuple[int, ...]) -> None:
+    """Each host does an update a step, not each rank: 3 hosts of 4 ranks do 3 updates, not 12."""
+    hosts = bare_rank.hosts_of(world)
+    leaders = [hosts.index(host) for host in range(len(world))]
+    assert _carry(ranks, leaders) == [("done", [])] * len(ranks)
+    steps = len(bare_rank.EXCHANGES) * bare_rank.STEPS_EACH_WAY
+    tables = _reference(len(ranks), steps)
     keys = [np.array([*table.rows, 10**12]) for table in tables.values()]
     digests = []
     for connection in ranks:
         connection.send(keys)
-    steps = len(bare_rank.EXCHANGES) * bare_rank.STEPS_EACH_WAY
     for connection in ranks:
         rows, versions, digest = connection.recv()
         # As many updates of each host's tables as there were steps: not one for each rank.
@@ -67,17 +71,60 @@ def test_three_hosts_of_four_ranks_do_three_updates_a_step(ranks: list[Connectio
             np.testing.assert_allclose(wanted, table.lookup(of_table), rtol=2e-5, atol=1e-7)
         digests.append(digest)
     # To the bit: the leaders' with the optimizer's state, which the others do not map.
-    of_leaders = digests[:: bare_rank.RANKS_PER_HOST]
+    of_leaders = [digests[leader] for leader in leaders]
     of_others = [digest for digest in digests if digest not in of_leaders]
-    assert of_leaders == of_leaders[:1] * len(HOSTS)
-    assert of_others == of_others[:1] * (len(ranks) - len(HOSTS))
+    assert of_leaders == of_leaders[:1] * len(world)
+    assert of_others == of_others[:1] * (len(ranks) - len(world))
     for connection in ranks:
         connection.send("end")
 
 
-def _carry(ranks: list[Connection]) -> list[tuple[str, list]]:
-    """Carries what ranks send each other, and returns what each says in the end."""
-    leaders = ranks[:: bare_rank.RANKS_PER_HOST]
+@pytest.mark.parametrize("world", [(1, 2)], ids=str)
+@pytest.mark.parametrize("carried", range(18))
+def test_what_a_job_killed_in_an_exchange_leaves_is_a_step(
+    ranks: list[Connection], world: tuple[int, ...], carried: int, shm_directory: Path
+) -> None:
+    """All are killed when some have what was sent, and some have not."""
+    hosts = bare_rank.hosts_of(world)
+    _carry(ranks, [0, 1], rounds=carried)
+    for process in multiprocessing.active_children():
+        process.kill()
+        process.join()
+    engines = [Engine(hosts, host) for host in range(len(world))]
+    versions = []
+    for host, engine in enumerate(engines):
+        engine.recover_store(str(shm_directory / str(host)), "bare", "test")
+        (version,) = set(engine.store_versions().values())  # of both tables
+        versions.append(version)
+    assert max(versions) - min(versions) <= 1
+    ahead = engines[versions.index(max(versions))]
+    tables = _reference(len(ranks), max(versions))
+    keys = [np.array([*table.rows, 10**12]) for table in tables.values()]
+    for engine, version in zip(engines, versions, strict=True):
+        if version < max(versions):
+            engine.roll_forward(ahead.last_updates())
+    for engine in engines:
+        engine.forget_updates()
+        bare_rank.open_tables(engine, TABLES, is_leader=True)
+        rows, versions = engine.read(TABLES, keys)
+        assert versions == [max(versions)] * 2
+        for table, of_table, read in zip(tables.values(), keys, rows, strict=True):
+            np.testing.assert_allclose(read, table.lookup(of_table), rtol=2e-5, atol=1e-7)
+    for name in TABLES:
+        assert len({engine.digest(name) for engine in engines}) == 1
+    for engine in engines:
+        engine.close_store()
+
+
+def _carry(
+    ranks: list[Connection], leading: list[int], rounds: int | None = None
+) -> list[tuple[str, list]]:
+    """Carries what ranks send each other, and returns what each says in the end.
+
+    Of the last of so many rounds the first rank alone hears.
+    """
+    leaders = [ranks[rank] for rank in leading]
+    number = 0
     while True:
         said = {leader: leader.recv() for leader in leaders}
         where = said[leaders[0]][0]
@@ -86,11 +133,14 @@ def _carry(ranks: list[Connection]) -> list[tuple[str, list]]:
         if where == "done":
             return [said[rank] for rank in ranks]
         sent = [said[rank][1] for rank in ranks if rank in said]
-        for number, rank in enumerate(rank for rank in ranks if rank in said):
-            rank.send(np.concatenate([words[number if len(words) > 1 else 0] for words in sent]))
+        for place, rank in enumerate(rank for rank in ranks if rank in said):
+            rank.send(np.concatenate([words[place if len(words) > 1 else 0] for words in sent]))
+            if number == rounds:
+                return []
+        number += 1
 
 
-def _reference() -> dict[str, training.Table]:
+def _reference(ranks: int, steps: int) -> dict[str, training.Table]:
     tables = {
         name: training.Table(
             name,
@@ -99,8 +149,8 @@ def _reference() -> dict[str, training.Table]:
         )
         for name, dim in bare_rank.TABLES.items()
     }
-    for step in range(len(bare_rank.EXCHANGES) * bare_rank.STEPS_EACH_WAY):
-        batches = [bare_rank.batch(step, rank) for rank in range(len(bare_rank.HOSTS))]
+    for step in range(steps):
+        batches = [bare_rank.batch(step, rank) for rank in range(ranks)]
         samples = [len(keys[0]) for keys, _ in batches]
         for number, table in enumerate(tables.values()):
             of_ranks = [

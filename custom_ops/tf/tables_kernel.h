@@ -1,7 +1,7 @@
-// WaitingKernel: an op on tables that begins when they have the updates that this rank took part
+// TablesKernel: an op on tables that begins when they have the updates that this rank took part
 // in, and that meanwhile holds no thread of TensorFlow's.
-#ifndef TFHYBRID_TF_WAITING_KERNEL_H_
-#define TFHYBRID_TF_WAITING_KERNEL_H_
+#ifndef TFHYBRID_TF_TABLES_KERNEL_H_
+#define TFHYBRID_TF_TABLES_KERNEL_H_
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace tfhybrid {
 
-class WaitingKernel : public tensorflow::AsyncOpKernel {
+class TablesKernel : public tensorflow::AsyncOpKernel {
  public:
   using AsyncOpKernel::AsyncOpKernel;
 
@@ -25,15 +25,15 @@ class WaitingKernel : public tensorflow::AsyncOpKernel {
   virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use) = 0;
 
  private:
-  // Either finishes and calls `done`, or leaves both to the waiting thread, or returns what is
+  // Either finishes and calls `done`, or leaves both to the version thread, or returns what is
   // wrong.
   Status Start(tensorflow::OpKernelContext* context, const DoneCallback& done);
 };
 
 // One that names its tables by the attributes `engine`, `tables` and `dims`.
-class TablesKernel : public WaitingKernel {
+class NamedTablesKernel : public TablesKernel {
  public:
-  explicit TablesKernel(tensorflow::OpKernelConstruction* context);
+  explicit NamedTablesKernel(tensorflow::OpKernelConstruction* context);
 
  protected:
   const std::vector<std::string>& names() const { return tables_.names(); }
@@ -48,4 +48,4 @@ class TablesKernel : public WaitingKernel {
 
 }  // namespace tfhybrid
 
-#endif  // TFHYBRID_TF_WAITING_KERNEL_H_
+#endif  // TFHYBRID_TF_TABLES_KERNEL_H_

@@ -1,4 +1,4 @@
-#include "tf/waiting_kernel.h"
+#include "tf/tables_kernel.h"
 
 #include <memory>
 #include <optional>
@@ -8,12 +8,12 @@
 
 namespace tfhybrid {
 
-void WaitingKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
+void TablesKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
   const Status status = Start(context, done);
   OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
 }
 
-Status WaitingKernel::Start(tensorflow::OpKernelContext* context, const DoneCallback& done) {
+Status TablesKernel::Start(tensorflow::OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, Tables());
   std::vector<Wanted> wanted;
   for (const auto& table : in_use.tables) wanted.push_back({table, table->posted.load()});
@@ -37,7 +37,8 @@ Status WaitingKernel::Start(tensorflow::OpKernelContext* context, const DoneCall
   return Status::Ok();
 }
 
-TablesKernel::TablesKernel(tensorflow::OpKernelConstruction* context) : WaitingKernel(context) {
+NamedTablesKernel::NamedTablesKernel(tensorflow::OpKernelConstruction* context)
+    : TablesKernel(context) {
   OP_REQUIRES_OK(context, tables_.Read(context));
   OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
   OP_REQUIRES(context, !names().empty() && names().size() == dims_.size(),
