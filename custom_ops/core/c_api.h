@@ -174,6 +174,12 @@ TFHYBRID_EXPORT int tfhybrid_table_open(int64_t engine, const tfhybrid_table_con
                                         int timeout_ms);
 TFHYBRID_EXPORT int tfhybrid_table_set_optimizer(int64_t engine, const char* table,
                                                  const tfhybrid_optimizer_config* config);
+/* On every rank: updates that were opened for the table are refused from now on. The leader forgets
+   its optimizer and the state of that, once those that were posted are applied. */
+TFHYBRID_EXPORT int tfhybrid_table_forget_optimizer(int64_t engine, const char* table);
+/* The leader's: the version at which the optimizer began. */
+TFHYBRID_EXPORT int tfhybrid_table_optimizer_start(int64_t engine, const char* table,
+                                                   uint64_t* version);
 TFHYBRID_EXPORT int tfhybrid_table_stats_get(int64_t engine, const char* table,
                                              tfhybrid_table_stats* stats);
 /* Rows whose embedding holds a NaN; reads them all. */
@@ -215,9 +221,11 @@ TFHYBRID_EXPORT int tfhybrid_table_reserve(int64_t engine, const char* table, in
 TFHYBRID_EXPORT int tfhybrid_table_load_records(int64_t engine, const char* table, const char* path,
                                                 const tfhybrid_record_schema* schema,
                                                 int64_t* rows);
-/* After loading: the leader publishes `version`, the others wait until it has at least that; all
-   continue from there. Going back needs a barrier between the leader's call and the others'. */
-TFHYBRID_EXPORT int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version);
+/* After loading: the leader publishes `version`, to which the optimizer has done the updates since
+   `optimizer_start`; the others wait until it has at least that; all continue from there. Going
+   back needs a barrier between the leader's call and the others'. */
+TFHYBRID_EXPORT int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version,
+                                               uint64_t optimizer_start);
 /* What keys without a row have decayed to, of their initial values; 1 without weight decay. It is
    set on a table that was cleared, by the leader. */
 TFHYBRID_EXPORT int tfhybrid_table_decay(int64_t engine, const char* table, double* decay);

@@ -99,6 +99,19 @@ int tfhybrid_table_set_optimizer(int64_t engine, const char* table,
   });
 }
 
+int tfhybrid_table_forget_optimizer(int64_t engine, const char* table) {
+  return tfhybrid::WithTable(engine, table, [&](tfhybrid::Engine* its, tfhybrid::OpenTable* open) {
+    return its->ForgetOptimizer(open);
+  });
+}
+
+int tfhybrid_table_optimizer_start(int64_t engine, const char* table, uint64_t* version) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
+    *version = writer->optimizer_start();
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_table_stats_get(int64_t engine, const char* table, tfhybrid_table_stats* stats) {
   return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     const tfhybrid::TableStats found = open->reader->Stats();
@@ -229,11 +242,13 @@ int tfhybrid_table_load_records(int64_t engine, const char* table, const char* p
   });
 }
 
-int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version) {
+int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version,
+                               uint64_t optimizer_start) {
   return tfhybrid::WithTable(engine, table,
                              [&](const tfhybrid::Engine* its, tfhybrid::OpenTable* open) -> Status {
                                if (open->writer != nullptr) {
                                  const std::lock_guard<std::mutex> guard(open->writing);
+                                 open->writer->SetOptimizerStart(optimizer_start);
                                  open->writer->PublishVersion(version);
                                }
                                TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*open, version));

@@ -80,7 +80,7 @@ TEST_F(CApiTest, WithoutAStoreEveryCallSaysThatInitIsMissing) {
       tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr),
       tfhybrid_table_clear(engine_, "item"),
       tfhybrid_table_load_records(engine_, "item", "/missing", &schema, &loaded),
-      tfhybrid_table_set_version(engine_, "item", 1)};
+      tfhybrid_table_set_version(engine_, "item", 1, 0)};
   for (const int code : codes) ExpectCode(StatusCode::kFailedPrecondition, code);
   ExpectMessage("init()");
   ExpectMessage("'item'");
@@ -94,7 +94,7 @@ TEST_F(CApiTest, RowsGoInAndComeOut) {
   const float states[4] = {5, 6, 7, 8};
   ExpectCode(StatusCode::kOk,
              tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, states, nullptr));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 3));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 3, 0));
   const int64_t wanted[3] = {keys_[1], 0, keys_[0]};
   float found[6];
   ExpectCode(StatusCode::kOk, tfhybrid_table_lookup(engine_, "item", 3, wanted, found));
@@ -128,7 +128,7 @@ TEST_F(CApiTest, SeveralTablesAreReadAtOneVersion) {
   ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kUser, kTimeoutMs));
   ExpectCode(StatusCode::kOk,
              tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 3));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 3, 0));
   const char* const names[] = {"user", "item"};
   const int64_t counts[] = {1, 2};
   const int64_t* const keys[] = {keys_, keys_};
@@ -209,13 +209,13 @@ TEST_F(CApiTest, OnlyTheLeaderWrites) {
   OpenWithTable();
   ExpectCode(StatusCode::kOk,
              tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));
-  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 1));
+  ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 1, 0));
   const auto other_rank = [&] {
     // Forked with the leader's store open, which a rank never is: it lets go of it first.
     tfhybrid_store_close(engine_, 0);
     ExpectCode(StatusCode::kOk, Open(1));
     ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kItem, kTimeoutMs));
-    ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 1));
+    ExpectCode(StatusCode::kOk, tfhybrid_table_set_version(engine_, "item", 1, 0));
     float found[4];
     ExpectCode(StatusCode::kOk, tfhybrid_table_lookup(engine_, "item", 2, keys_, found));
     EXPECT_EQ(4, found[3]);

@@ -13,21 +13,24 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
+from tests.parallel.checkpointed import (
+    FEATURES,
+    START,
+    STEPS_PER_EPOCH,
+    assert_equal,
+    fit,
+    start,
+    state,
+)
 from tests.parallel.conftest import common_directory
-from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint, distributed
-from tfhybrid._keras import state_of
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.manifest import Manifest
 from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
-from tfhybrid.data import Batches, Clicks, Position
+from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError, ConfigError
 from tfhybrid.store import RowBlock
-
-FEATURES = ["user", "item"]
-STEPS_PER_EPOCH = 4
-START = Position(0, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -36,70 +39,6 @@ def job():
     yield
     tfhybrid.shutdown()
     keras.backend.clear_session()
-
-
-def batches() -> Batches:
-    rng = np.random.default_rng(3)
-    samples = 64 * STEPS_PER_EPOCH * distributed.size()
-    keys = {name: rng.integers(-40, 40, samples) for name in FEATURES}
-    labels = ((keys["user"] + keys["item"]) % 2).astype(np.float32)
-    return Batches(Clicks(keys, labels), 64, seed=5)
-
-
-def start(
-    optimizer: str = "adam",
-    dim: int = 6,
-    features: list[str] = FEATURES,
-    dense_optimizer: type[keras.optimizers.Optimizer] = keras.optimizers.Adam,
-    expected_rows: int | None = None,
-) -> keras.Model:
-    """Starts the job anew, as a new process would, and builds the model."""
-    tfhybrid.shutdown()
-    tfhybrid.init()
-    keras.utils.set_random_seed(11 + distributed.rank())
-    table = tfhybrid.TableConfig(
-        dim=dim, initializer="normal", optimizer=optimizer, expected_rows=expected_rows
-    )
-    inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in features}
-    embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(features, table))(inputs)
-    flat = keras.layers.Concatenate()([keras.layers.Flatten()(e) for e in embedded.values()])
-    hidden = keras.layers.Dense(8, activation="relu")(keras.layers.BatchNormalization()(flat))
-    model = keras.Model(inputs, keras.layers.Dense(1)(dropout(0.3)(hidden)))
-    model.compile(
-        tfhybrid.DistributedOptimizer(dense_optimizer(0.01)),
-        keras.losses.BinaryCrossentropy(from_logits=True),
-    )
-    return model
-
-
-def fit(model: keras.Model, epochs: int, position=START, callbacks=()) -> None:
-    """Trains to the end of `epochs`, first the rest of the epoch that was broken off."""
-    source = batches()
-    epoch = position.epoch
-    options = {"verbose": 0, "callbacks": [tfhybrid.callbacks.BroadcastVariables(), *callbacks]}
-    if position.step:
-        model.fit(source.dataset(*position), initial_epoch=epoch, epochs=epoch + 1, **options)
-        epoch += 1
-    model.fit(
-        source.dataset(epoch, epochs=None),
-        initial_epoch=epoch,
-        epochs=epochs,
-        steps_per_epoch=source.steps_per_epoch,
-        **options,
-    )
-
-
-def state(model: keras.Model) -> tuple[list[int], list[np.ndarray]]:
-    tables = [table.digest() for table in checkpoint.dense.tables_of(model).values()]
-    variables = [*model.variables, *state_of(model.optimizer)]
-    dense = [np.asarray(v) for v in variables if not isinstance(v, tfhybrid.layers.TableProxy)]
-    return tables, dense
-
-
-def assert_equal(actual, expected) -> None:
-    assert actual[0] == expected[0]
-    for a, b in zip(actual[1], expected[1], strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.world_size
@@ -229,6 +168,24 @@ def test_a_chain_goes_on_after_a_restore(directory):
     expected = train_and_save(manager, 2)
     assert read_manifest(directory, 3).sequence == 2
     assert_restored(directory, expected)
+
+
+def test_an_optimizer_that_began_later_goes_on(directory):
+    """Its steps count from where it began, and its first delta has the state of all rows."""
+    before = CheckpointManager(start(), directory / "first", full_every=10)
+    train_and_save(before, 0, 1)
+    model = before.model
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.02)), model.loss)
+    manager = CheckpointManager(model, directory / "second", max_to_keep=None, full_every=10)
+    wanted = train_and_save(manager, 2, 3)
+    assert read_manifest(directory / "second", 2).tables["user"].optimizer_start == 2
+    change_some(model, 4)
+    after = state(model)
+    assert_restored(directory / "second", wanted)
+    resumed = start()
+    checkpoint.restore(resumed, directory / "second")
+    change_some(resumed, 4)
+    assert_equal(state(resumed), after)
 
 
 def test_a_restore_that_dropped_state_begins_a_new_chain(directory):
@@ -442,6 +399,7 @@ def test_state_of_another_sparse_optimizer_is_dropped(saved, optimizer, caplog):
         np.testing.assert_array_equal(states(model), initial)
         assert "Table 'user'" in caplog.text
         assert "its state is dropped" in caplog.text
+        assert checkpoint.dense.tables_of(model)["user"].optimizer_start == STEPS_PER_EPOCH
     fit(model, 2, Position(1, 0))
 
 

@@ -116,7 +116,8 @@ class TableEntry:
     since the base. `digest` is of the rows in the files. `decay` is what keys without a row have
     decayed to, of their initial values. `history` says whether rows have one, `event_time` is the
     latest that the table knows of, and `evicted` names the file of the keys that it lost since the
-    base, which may be among its rows again.
+    base, which may be among its rows again. `optimizer_start` is the version at which its optimizer
+    began.
 
     Raises:
         ValueError: A field is not of its type, or out of range.
@@ -136,11 +137,15 @@ class TableEntry:
     history: bool = False
     event_time: int | None = None
     evicted: str | None = None
+    optimizer_start: int = 0
 
     def __post_init__(self) -> None:
         want(is_count(self.dim, _MAX_DIM + 1) and self.dim > 0, "a dim", self.dim)
         want(is_count(self.rows, 2**63), "a number of rows", self.rows)
-        want(is_count(self.version, 2**64), "a version", self.version)
+        # The last one stands for an optimizer that is being replaced, and nothing comes after it.
+        want(is_count(self.version, 2**64 - 1), "a version", self.version)
+        started = is_count(self.optimizer_start, self.version + 1)
+        want(started, "a version until that of the table", self.optimizer_start)
         want(are_numbers(self.initializer), "an initializer", self.initializer)
         want(are_numbers(self.optimizer), "an optimizer", self.optimizer)
         want(is_count(self.state_slots, 256), "a number of state slots", self.state_slots)

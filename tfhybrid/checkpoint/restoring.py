@@ -136,7 +136,9 @@ def _restore_files(
         raise CheckpointError(f"{folder} could not be restored. {error}") from error
     manifest = stored.manifest
     for table in restoring.tables.values():
-        table.set_version(manifest.tables[_awaited(table)].version)
+        entry = manifest.tables[_awaited(table)]
+        same = table.name in manifest.tables and _same_optimizer(table, manifest)
+        table.set_version(entry.version, entry.optimizer_start if same else None)
     position = position_of(manifest.position)
     _log.info("Restored %s, going on at %s", folder, told(position))
     exact = tables is None and all(

@@ -165,6 +165,13 @@ class Engine:
             ctypes.byref(native.OptimizerConfigStruct(**settings)),
         )
 
+    def forget_optimizer(self, name: str) -> None:
+        """Ends the updates that were opened for a table, which shall have another optimizer.
+
+        Every rank calls it. On the leader the table has no optimizer and no state afterwards.
+        """
+        self.call("table_forget_optimizer", name.encode())
+
     def digest(self, name: str) -> int:
         """Returns a hash by which two hosts see whether a table's replicas are equal, bit for bit.
 

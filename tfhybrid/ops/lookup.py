@@ -158,4 +158,5 @@ def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
 
 def has_distinct_keys(slices: tf.IndexedSlices) -> bool:
     """Returns whether it is known that no key of a gradient comes twice."""
-    return not tf.executing_eagerly() and slices.indices.op.type == "TfhybridSumGradients"
+    made_by = getattr(slices.indices, "op", None)  # none of an eager tensor, also inside a graph
+    return made_by is not None and made_by.type == "TfhybridSumGradients"

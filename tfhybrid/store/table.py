@@ -110,6 +110,13 @@ class Table:
         return int(self._counters().version)
 
     @property
+    def optimizer_start(self) -> int:
+        """The version at which its optimizer began; on the leader."""
+        start = ctypes.c_uint64()
+        self._call("table_optimizer_start", ctypes.byref(start))
+        return start.value
+
+    @property
     def decay(self) -> float:
         """What keys without a row have decayed to, of their initial values.
 
@@ -229,10 +236,15 @@ class Table:
     def set_optimizer(self, optimizer: tuple[float, ...], state_shape: tuple[int, int]) -> None:
         """Gives the table its optimizer; called by `DistributedOptimizer` on every rank.
 
+        The first one takes over the state that a checkpoint or a killed run has left. Each later
+        one begins afresh, as in Keras, and its predecessor no longer trains the table.
+
         Args:
             optimizer: Kind, then `native.OPTIMIZER_NUMBERS`.
             state_shape: Of a row's state: vectors, and floats in each.
         """
+        if self.optimizer and self._is_open:
+            self._job.engine.forget_optimizer(self.name)
         self.optimizer = optimizer
         self.state_shape = state_shape
         if self._is_open:
@@ -266,9 +278,15 @@ class Table:
         distributed.together(lambda: fill(self, source) if self._job.is_leader else None)
         return self.rows
 
-    def set_version(self, version: int) -> None:
-        """Continues from `version` after loading; every rank calls it, the leader first."""
-        self._call("table_set_version", ctypes.c_uint64(version))
+    def set_version(self, version: int, optimizer_start: int | None = None) -> None:
+        """Continues from `version` after loading; every rank calls it, the leader first.
+
+        Args:
+            version: Updates that were applied.
+            optimizer_start: The version at which the table's optimizer began; now, if not given.
+        """
+        start = version if optimizer_start is None else optimizer_start
+        self._call("table_set_version", ctypes.c_uint64(version), ctypes.c_uint64(start))
 
     def _empty_block(self, rows: int, *, states: bool) -> RowBlock:
         return RowBlock(

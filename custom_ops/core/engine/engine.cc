@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "core/engine/held_writers.h"
@@ -10,6 +12,11 @@
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
+namespace {
+
+constexpr auto kSavePoll = std::chrono::milliseconds(5);
+
+}  // namespace
 
 Engine::Engine(std::unique_ptr<Store> store, Topology topology)
     : store_(std::move(store)),
@@ -91,11 +98,41 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
 
 Result<UpdateInUse> Engine::Update(int64_t number) const {
   const std::lock_guard<std::mutex> guard(mutex_);
+  if (const auto ended = ended_.find(number); ended != ended_.end()) {
+    return Status::Error(StatusCode::kFailedPrecondition, "Table '", ended->second,
+                         "' is trained by an optimizer that was built later. A table has one "
+                         "optimizer at a time: to train it with two in turn, give each a table of "
+                         "its own, or one optimizer to both");
+  }
   if (number >= 0 && number < static_cast<int64_t>(updates_.size())) {
     return updates_[static_cast<size_t>(number)];
   }
   return Status::Error(StatusCode::kNotFound, "This engine has ", updates_.size(),
                        " updates open. Received: the number ", number);
+}
+
+Status Engine::ForgetOptimizer(OpenTable* table) {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    for (size_t number = 0; number < updates_.size(); ++number) {
+      for (const std::shared_ptr<OpenTable>& its : updates_[number]->tables) {
+        if (its.get() == table) ended_.emplace(number, table->reader->name());
+      }
+    }
+  }
+  TFHYBRID_RETURN_IF_ERROR(WaitUntilDone(*table, table->posted));
+  if (table->writer == nullptr) return Status::Ok();
+  for (;;) {
+    {
+      const std::lock_guard<std::mutex> writing(table->writing);
+      if (table->writer->frozen() == nullptr) {
+        table->writer->ForgetOptimizer();
+        return Status::Ok();
+      }
+    }
+    // A checkpoint is being written, state and all, on a thread of its own.
+    std::this_thread::sleep_for(kSavePoll);
+  }
 }
 
 Status Engine::WaitForVersion(const OpenTable& table, uint64_t version) const {

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -82,6 +83,9 @@ class Engine {
   Result<int64_t> OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
                              const UpdateChoices& choices);
   Result<UpdateInUse> Update(int64_t number) const;
+  // Ends the updates that were opened for a table: it shall have another optimizer. The leader
+  // drops the one that it has, once all updates that were posted are applied.
+  Status ForgetOptimizer(OpenTable* table);
 
   // Waits until the leader has applied `version` updates to the table; an error once it cannot.
   Status WaitForVersion(const OpenTable& table, uint64_t version) const;
@@ -131,7 +135,8 @@ class Engine {
   WorkerThreads workers_;
   const ParallelFor threads_;
   mutable std::mutex mutex_;
-  std::vector<UpdateInUse> updates_;  // by number; guarded by mutex_
+  std::vector<UpdateInUse> updates_;      // by number; guarded by mutex_
+  std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise
   SerialThread versions_, applying_;
 };
 

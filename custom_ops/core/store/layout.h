@@ -25,7 +25,7 @@
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 7;
+inline constexpr uint32_t kFormatVersion = 8;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -102,10 +102,15 @@ struct TableCounters {
   uint64_t loading;  // not 0 while rows are overwritten from elsewhere: no table if its leader dies
 };
 
+inline constexpr uint64_t kReplaced = UINT64_MAX;
+
 struct TableSegment {
   SegmentHeader header;
   TableShape shape;
-  OptimizerConfig optimizer;  // written once by the leader, when it is known; kNone until then
+  OptimizerConfig optimizer;  // written by the leader, when it is known; kNone until then
+  // The version at which the optimizer began: its steps count from there. kReplaced while the table
+  // has lost one optimizer and not got the next.
+  uint64_t optimizer_start;
   alignas(64) TableCounters counters;
 };
 static_assert(sizeof(OptimizerConfig) == 104 && std::is_trivially_copyable_v<OptimizerConfig>);
@@ -130,6 +135,12 @@ struct ChunkSegment {
 };
 static_assert(sizeof(ChunkSegment) == 64);
 inline constexpr int64_t kHistoryFloats = sizeof(RowHistory) / sizeof(float);
+
+// Whoever reads `value` with an acquire load sees all that was written before it.
+template <typename Value>
+void StoreRelease(Value* at, Value value) {
+  __atomic_store(at, &value, __ATOMIC_RELEASE);
+}
 
 }  // namespace tfhybrid
 

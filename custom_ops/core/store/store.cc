@@ -270,6 +270,8 @@ uint64_t Store::TablesDigest(const OpenTables& updated) const {
     const bool counts = std::find(updated.begin(), updated.end(), table) != updated.end();
     hash = Mix64(hash ^ TableSeed(0, name.data(), static_cast<int64_t>(name.size())));
     hash = Mix64(hash ^ (table->posted + (counts ? 1 : 0)));
+    // States that were kept before an optimizer was replaced do not belong to the tables after it.
+    hash = Mix64(hash ^ table->reader->optimizer_start());
   }
   return hash;
 }

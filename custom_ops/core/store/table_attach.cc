@@ -46,12 +46,19 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
 }
 
 Status TableWriter::AttachOptimizer() {
+  // The leader died while it replaced the optimizer.
+  if (optimizer_start() == kReplaced) table()->optimizer.kind = OptimizerKind::kNone;
   const OptimizerConfig config = table()->optimizer;
   if (config.kind == OptimizerKind::kNone) {
     // State without an update is that of a leader who died while it set the optimizer.
-    if (version() == 0 || access(paths_.State(0).c_str(), F_OK) != 0) return Status::Ok();
+    if (optimizer_start() == kReplaced || optimizer_start() == version()) return Status::Ok();
+    if (access(paths_.State(0).c_str(), F_OK) != 0) return Status::Ok();
     return Status::Error(StatusCode::kDataLoss, "Table '", name(),
                          "' is damaged: it was updated, and has optimizer state but no optimizer");
+  }
+  if (optimizer_start() > version()) {
+    return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: its optimizer ",
+                         "began at version ", optimizer_start(), " of ", version());
   }
   const Status valid = ValidateOptimizer(config);
   if (!valid.ok()) {

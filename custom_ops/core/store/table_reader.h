@@ -55,6 +55,8 @@ class TableReader {
   Initializer initializer() const;
   const RowPolicy& policy() const { return segment().shape.policy; }
   OptimizerConfig optimizer() const { return segment().optimizer; }
+  // The version at which it began.
+  uint64_t optimizer_start() const { return segment().optimizer_start; }
   TableStats Stats() const;
   uint64_t version() const;
   // What a key without a row has decayed to, of its initial value; 1 without weight decay.

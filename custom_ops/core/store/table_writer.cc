@@ -62,11 +62,6 @@ TableShape ShapeOf(const TableConfig& config) {
   return shape;
 }
 
-template <typename Value>
-void StoreRelease(Value* at, Value value) {
-  __atomic_store(at, &value, __ATOMIC_RELEASE);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& directory,
@@ -116,45 +111,6 @@ TableWriter::TableWriter(MappedFile table, TablePaths paths)
 
 std::string TableWriter::name() const {
   return std::string(table()->shape.name, strnlen(table()->shape.name, kMaxTableName));
-}
-
-Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
-  if (optimizer_.kind != OptimizerKind::kNone) {
-    if (optimizer_ == config) return Status::Ok();
-    return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
-                         "' already has an optimizer, with other settings. A table is updated by "
-                         "one optimizer for its whole life");
-  }
-  TFHYBRID_RETURN_IF_ERROR(ValidateOptimizer(config));
-  if ((config.flags & kEveryRow) != 0 && policy().kind != PolicyKind::kNone) {
-    return Status::Error(
-        StatusCode::kInvalidArgument, "Table '", name(),
-        "': every row is updated only where rows are neither admitted nor evicted");
-  }
-  // What was made ahead has no room for state.
-  DropAhead();
-  optimizer_ = config;
-  state_floats_ = tfhybrid::StateFloats(config, dim_);
-  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    const Status added = AddState(static_cast<int64_t>(chunk), &chunks_[chunk]);
-    TFHYBRID_FAULT_POINT();
-    if (!added.ok()) {
-      for (size_t made = 0; made < chunk; ++made) {
-        chunks_[made].state = MappedFile();
-        unlink(paths_.State(static_cast<int64_t>(made)).c_str());
-      }
-      optimizer_ = OptimizerConfig();
-      state_floats_ = 0;
-      return added;
-    }
-  }
-  for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
-  table()->optimizer = config;
-  table()->optimizer.kind = OptimizerKind::kNone;
-  TFHYBRID_FAULT_POINT();
-  // Last: a table that says which optimizer it has, has its numbers and its state.
-  StoreRelease(&table()->optimizer.kind, config.kind);
-  return Status::Ok();
 }
 
 void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {

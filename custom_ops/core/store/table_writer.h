@@ -98,8 +98,14 @@ class TableWriter {
   // Floats of a row's optimizer state.
   int64_t StateFloats() const { return state_floats_; }
 
-  // Once; rows that exist get fresh state. Setting the same one again is Ok.
+  // Where there is none yet; rows that exist get fresh state. Setting the same one again is Ok.
   Status SetOptimizer(const OptimizerConfig& config);
+  // Between updates; a leader that dies in it leaves a table without an optimizer.
+  // REQUIRES: not frozen().
+  void ForgetOptimizer();
+  // The version at which the optimizer began.
+  uint64_t optimizer_start() const { return table()->optimizer_start; }
+  void SetOptimizerStart(uint64_t version) { table()->optimizer_start = version; }
 
   void Find(Span<const int64_t> keys, RowSet* set) const;
   // Makes room for `rows` rows in all, so that creating them cannot fail.

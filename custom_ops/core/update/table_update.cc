@@ -288,8 +288,9 @@ void TableUpdate::Prepare(const std::vector<TableWriter*>& tables) {
   row_updates_.clear();
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
-    RowUpdate update = {PrepareStep(tables[t]->optimizer(), beginning.learning_rate,
-                                    static_cast<int64_t>(beginning.version))};
+    RowUpdate update = {
+        PrepareStep(tables[t]->optimizer(), beginning.learning_rate,
+                    static_cast<int64_t>(beginning.version - tables[t]->optimizer_start()))};
     if (settings.clipping == Clipping::kValue) update.clip_value = settings.clip_limit;
     update.clip_factor = beginning.clip_factor;
     // Where the table has been published no row is left to update.

@@ -97,6 +97,30 @@ TEST_F(InterruptedTableTest, OptimizerIsThereOrNot) {
   EXPECT_GE(kills, 4);
 }
 
+TEST_F(InterruptedTableTest, OptimizerIsTheOldOneOrCanBeReplaced) {
+  const OptimizerConfig adagrad = OptimizerOf(OptimizerKind::kAdagrad);
+  const int64_t kills = KillEverywhere(
+      [&](TrainingJob* job) {
+        WriterOf(job)->ForgetOptimizer();
+        EXPECT_OK(WriterOf(job)->SetOptimizer(adagrad));
+      },
+      [&](const Result<std::unique_ptr<Store>>& recovered) {
+        ASSERT_OK(recovered);
+        TableWriter* const writer = recovered.value()->Find("adam")->writer.get();
+        if (writer->optimizer().kind == OptimizerKind::kAdam) {
+          EXPECT_EQ(0u, writer->optimizer_start());
+          writer->ForgetOptimizer();
+        }
+        EXPECT_OK(writer->SetOptimizer(adagrad));
+        EXPECT_GT(writer->version(), 0u);
+        EXPECT_EQ(writer->version(), writer->optimizer_start());
+        std::vector<float> states(static_cast<size_t>(writer->rows() * writer->dim()));
+        EXPECT_OK(writer->ReadState(0, writer->rows(), states.data()));
+        EXPECT_EQ(std::vector<float>(states.size(), 0.1f), states);
+      });
+  EXPECT_GE(kills, 5);
+}
+
 TEST_F(InterruptedTableTest, TableIsThereOrCanBeMade) {
   const TableConfig config = ConfigOf("late", 4);
   const TrainingModel model = Models(SmallPlan(), 2).before;

@@ -7,7 +7,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.reference.keras_versions import needs_keras_3, variable
-from tfhybrid.errors import ConfigError, NotInitializedError, StoreError, UnsupportedError
+from tfhybrid.errors import ConfigError, NotInitializedError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -114,13 +114,30 @@ def test_an_optimizer_trains_one_model() -> None:
         second.fit(KEYS, LABELS, verbose=0)
 
 
-def test_a_table_has_one_optimizer_for_life() -> None:
-    model = model_of_tables_only(embedding())
-    model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
-    model.fit(KEYS, LABELS, verbose=0)
-    model.compile(tfhybrid.DistributedOptimizer("adam"), "mse")
-    with pytest.raises(StoreError, match="one optimizer for its whole life"):
-        model.fit(KEYS, LABELS, verbose=0)
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_table_has_one_optimizer_at_a_time(in_graph) -> None:
+    layer = embedding("item")
+    layer.build()
+    slices = tf.IndexedSlices(tf.ones((1, 1)), [3])
+
+    def step_of(optimizer):
+        def step() -> None:
+            optimizer.apply_gradients(zip([slices], layer.trainable_variables, strict=True))
+
+        return tf.function(step) if in_graph else step
+
+    first = step_of(tfhybrid.DistributedOptimizer(keras.optimizers.Adam()))
+    second = step_of(tfhybrid.DistributedOptimizer(keras.optimizers.Adam()))
+    first()
+    second()
+    before = layer.table.lookup([3])
+    with pytest.raises(
+        tf.errors.FailedPreconditionError, match="Table 'item' is trained by an optimizer that"
+    ):
+        first()
+    second()
+    assert layer.table.version == 3
+    assert layer.table.lookup([3]) < before
 
 
 def test_a_model_may_be_compiled_again_with_another_rate() -> None:

@@ -85,6 +85,25 @@ def test_touched_rows_equal_those_of_keras(optimizer, setting) -> None:
             np.testing.assert_allclose(layer.table.lookup(KEYS), rows.numpy(), atol=1e-6, rtol=2e-6)
 
 
+@pytest.mark.parametrize("second", ["adam", "adagrad", "ftrl"])
+@pytest.mark.parametrize("first", ["adam", "sgd", "rmsprop"])
+def test_a_new_optimizer_begins_afresh_as_that_of_keras(first, second) -> None:
+    """Its moments and its steps, of rows that its predecessor made and of new ones."""
+    layer = built_layer()
+    rows = variable(layer.table.lookup(KEYS))
+    random = np.random.default_rng(1)
+    for name, present in ((first, KEYS[:2]), (second, KEYS), (second, KEYS)):
+        keras_optimizer = NAMESAKES[name][0]()
+        ours = tfhybrid.DistributedOptimizer(NAMESAKES[name][0]())
+        for _ in range(5):
+            gradient = random.normal(size=rows.shape).astype(np.float32)
+            gradient[len(present) :] = 0.0
+            slices = tf.IndexedSlices(tf.constant(gradient[: len(present)]), present)
+            ours.apply_gradients(zip([slices], layer.trainable_variables, strict=True))
+            keras_optimizer.apply_gradients(zip([tf.constant(gradient)], [rows], strict=True))
+        np.testing.assert_allclose(layer.table.lookup(KEYS), rows.numpy(), atol=1e-6, rtol=2e-6)
+
+
 @pytest.mark.parametrize("accumulator", [0.1, 0.0, 2.0])
 def test_row_adagrad_keeps_one_number_per_row(accumulator) -> None:
     optimizer = tfhybrid.optimizers.RowAdagrad(0.05, initial_accumulator_value=accumulator)
