@@ -149,6 +149,8 @@ class EmbeddingCollection(keras.layers.Layer):
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
     ) -> Any:
         """Returns what `call` would, as `keras.KerasTensor`."""
+        for feature in self._table_of:
+            feature_inputs.check_dtype(feature, inputs[feature].dtype)
         shapes = self._output_shapes({f: inputs[f].shape for f in self._table_of})
         if self._concatenate:
             self._refuse_ragged(inputs)

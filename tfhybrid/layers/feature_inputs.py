@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import tensorflow as tf
@@ -9,6 +10,9 @@ import tensorflow as tf
 from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
 from tfhybrid.ops.lookup import FeatureKeys
+
+_log = logging.getLogger("tfhybrid.layers")
+_warned: set[str] = set()
 
 
 def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -> FeatureKeys:
@@ -25,10 +29,13 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
     """
     if config.combiner is None:
         return _one_by_one(feature, config, inputs, weights)
-    keys = _cut(_as_bags(feature, inputs), config)
-    if weights is not None:
-        weights = tf.cast(_cut(_as_bags(feature, weights), config).values, tf.float32)
+    bags = _as_bags(feature, inputs)
+    keys = _cut(bags, config)
     splits = tf.cast(keys.row_splits, tf.int64)
+    if weights is not None:
+        of_keys = _as_bags(feature, weights)
+        with tf.control_dependencies(_check_weights(feature, bags, of_keys)):
+            weights = tf.cast(_cut(of_keys, config).values, tf.float32)
     return FeatureKeys(_as_keys(feature, keys.values), config.combiner, splits, weights)
 
 
@@ -66,6 +73,40 @@ def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
     return tf.RaggedTensor.from_row_splits(tf.reshape(inputs, [-1]), splits, validate=False)
 
 
+def _check_weights(
+    feature: str, keys: tf.RaggedTensor, weights: tf.RaggedTensor
+) -> list[tf.Operation]:
+    """Returns what fails where a sample has not as many weights as keys."""
+    told = f"A weight of feature '{feature}' is of the key in its place, sample by sample."
+    splits = tf.cast(weights.row_splits, keys.row_splits.dtype)
+    check = tf.debugging.assert_equal(keys.row_splits, splits, f"{told} Received: row splits of")
+    return [] if check is None else [check]
+
+
+def check_dtype(feature: str, dtype: str) -> None:
+    """Refuses inputs of a Keras model that cannot hold keys, and warns of those that cut them.
+
+    Raises:
+        ConfigError: They are neither int64 nor int32.
+    """
+    if dtype not in ("int64", "int32"):
+        raise _not_keys(feature, dtype)
+    if dtype == "int32" and feature not in _warned:
+        _warned.add(feature)
+        _log.warning(
+            "The Input of feature '%s' is int32: Keras cuts the keys of the data to 32 bits, "
+            "without an error. Give it dtype='int64' unless all keys are smaller",
+            feature,
+        )
+
+
+def _not_keys(feature: str, dtype: str) -> ConfigError:
+    return ConfigError(
+        f"Keys of feature '{feature}' are int64 or int32: give its Input dtype='int64', and "
+        f"make keys of strings with tfhybrid.data.string_keys. Received: {dtype}"
+    )
+
+
 def _cut(keys: Any, config: TableConfig) -> Any:
     """Returns at most `max_length` keys of each sample."""
     if config.max_length is None or keys.shape.rank == 1:
@@ -76,9 +117,5 @@ def _cut(keys: Any, config: TableConfig) -> Any:
 def _as_keys(feature: str, keys: Any) -> tf.Tensor:
     tensor = tf.convert_to_tensor(keys)
     if tensor.dtype not in (tf.int32, tf.int64):
-        raise ConfigError(
-            f"Keys of feature '{feature}' are int64 or int32: give its Input dtype='int64', and "
-            "make keys of strings with tfhybrid.data.string_keys. "
-            f"Received: {tensor.dtype.name}"
-        )
+        raise _not_keys(feature, tensor.dtype.name)
     return tf.cast(tensor, tf.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import tensorflow as tf
 from tensorflow import keras
@@ -46,6 +46,16 @@ class Distributed(_KerasOptimizer):
         # In one plain object: Keras would take variables among attributes for its own.
         self.distributed_step = step
         self.sparse_update = step.sparse_update
+
+    @classmethod
+    def from_config(cls, *_config: Any, **_options: Any) -> NoReturn:
+        """Refuses: a configuration is that of the Keras optimizer, without what spans all ranks."""
+        name = cls.__name__
+        raise UnsupportedError(
+            "A copy of a DistributedOptimizer would train each rank for itself: its configuration "
+            "is that of the Keras optimizer. Make a new one of it: tfhybrid.DistributedOptimizer("
+            f"keras.optimizers.{name}.from_config(optimizer.get_config()), ...)"
+        )
 
     def build(self, variables: Sequence[Any]) -> None:
         """Builds the dense state for dense variables and gives the tables their optimizer."""

@@ -112,7 +112,7 @@ def DistributedOptimizer(
     base = type(optimizer)
     over_ranks = OfKeras3 if IS_KERAS_3 else OfKeras2
     distributed_class: Any = type(base.__name__, (over_ranks, base), {})
-    wrapped = distributed_class.from_config(optimizer.get_config())
+    wrapped = base.from_config.__func__(distributed_class, optimizer.get_config())
     clipping = clipping_of(wrapped)
     if clipping.kind == "global_norm":
         wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see

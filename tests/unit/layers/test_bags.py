@@ -245,11 +245,21 @@ def test_what_cannot_be_is_refused(options, keys, weights, told) -> None:
 
 def test_weights_of_other_keys_are_refused() -> None:
     layer = tfhybrid.layers.Embedding(config("sum"), name="word")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"has 2 keys.*Received: 3 weights"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"A weight of feature 'word' is of the key"):
         layer(np.array([[1, 2]]), np.ones((1, 3), np.float32))
     collection = tfhybrid.layers.EmbeddingCollection({"tags": config("sum")})
     with pytest.raises(ConfigError, match=r"Weights are of features.*Received: \['tag'\]"):
         collection({"tags": np.array([[1]])}, {"tag": np.array([[1.0]])})
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("max_length", [None, 2])
+def test_weights_are_of_the_keys_in_their_place(in_graph, max_length) -> None:
+    layer = tfhybrid.layers.Embedding(config("sum", max_length=max_length), name="item")
+    weights = tf.ragged.constant([[1.0], [2.0, 3.0]])
+    call = tf.function(layer) if in_graph else layer
+    with pytest.raises(tf.errors.InvalidArgumentError, match="A weight of feature .*item"):
+        call(tf.ragged.constant([[1, 2], [3]], tf.int64), weights=weights)
 
 
 def test_ragged_features_are_not_put_side_by_side() -> None:

@@ -59,6 +59,23 @@ def test_keys_of_another_type_are_refused(dtype) -> None:
         layer(tf.zeros([2, 1], dtype))
 
 
+@pytest.mark.parametrize("dtype", ["uint64", "float64", "float32", "int16", "bool"])
+def test_inputs_that_cannot_hold_keys_are_refused_before_there_are_data(dtype) -> None:
+    kind = dtype.removesuffix("64")  # Keras makes float32 of other floats
+    layer = tfhybrid.layers.Embedding(FOUR, name="item")
+    with pytest.raises(ConfigError, match=f"give its Input dtype='int64'.*Received: {kind}"):
+        layer(keras.Input((1,), dtype=dtype))
+
+
+def test_an_input_that_cuts_keys_is_warned_of(caplog) -> None:
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2), name="narrow")
+    layer(keras.Input((1,), dtype="int64"))
+    assert "int32" not in caplog.text
+    for _ in range(2):
+        layer(keras.Input((1,), dtype="int32"))
+    assert caplog.text.count("The Input of feature 'narrow' is int32") == 1
+
+
 def test_a_missing_feature_is_named() -> None:
     layer = tfhybrid.layers.EmbeddingCollection({"user": FOUR, "item": FOUR})
     with pytest.raises(ConfigError, match=r"\['item'\] are missing. Received: \['other', 'user'\]"):

@@ -12,6 +12,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.reference import click_model, training
 from tests.reference.keras_versions import needs_keras_3
+from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.errors import UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("job")
@@ -162,9 +163,61 @@ REFUSED_CALLS = {
     "save_weights": lambda model, path: model.save_weights(path / "model.weights.h5"),
     "clone_model": lambda model, path: keras.models.clone_model(model),
 }
+if IS_KERAS_3:
+    REFUSED_CALLS |= {
+        "get_state_tree": lambda model, path: model.get_state_tree(value_format="numpy_array"),
+        "set_state_tree": lambda model, path: model.set_state_tree(model.get_state_tree()),
+    }
 
 
 @pytest.mark.parametrize("call", REFUSED_CALLS)
 def test_calls_that_would_leave_tables_out_are_refused(call, tmp_path) -> None:
     with pytest.raises(UnsupportedError, match=r"tfhybrid\.callbacks\.Checkpoint\(directory\)"):
         REFUSED_CALLS[call](compiled_model(), tmp_path)
+
+
+def test_a_copy_of_an_optimizer_is_refused() -> None:
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.02, beta_1=0.5))
+    with pytest.raises(UnsupportedError, match=r"keras\.optimizers\.Adam\.from_config"):
+        type(optimizer).from_config(optimizer.get_config())
+    copy = keras.optimizers.Adam.from_config(optimizer.get_config())
+    assert tfhybrid.DistributedOptimizer(copy).get_config() == optimizer.get_config()
+
+
+@needs_keras_3
+def test_a_stateless_call_reads_the_tables_as_they_are() -> None:
+    model = compiled_model()
+    fit(model)
+    keys, _ = data()
+    stateless, _ = model.stateless_call(
+        model.trainable_variables, model.non_trainable_variables, keys
+    )
+    np.testing.assert_array_equal(stateless, model(keys))
+
+
+@needs_keras_3
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_what_is_not_of_tables_may_be_quantized() -> None:
+    model = compiled_model()
+    fit(model)
+    keys, _ = data()
+    before = np.asarray(model(keys))
+    tables = {name: t.digest() for name, t in click_model.collection(model).tables.items()}
+    model.quantize("int8")
+    np.testing.assert_allclose(model(keys), before, atol=0.05)
+    assert tables == {name: t.digest() for name, t in click_model.collection(model).tables.items()}
+
+
+@needs_keras_3
+def test_layers_adapted_after_an_optimizer_was_built_want_a_new_one() -> None:
+    model = compiled_model()
+    fit(model)
+    next(layer for layer in model.layers if isinstance(layer, keras.layers.Dense)).enable_lora(2)
+    model.compile(tfhybrid.DistributedOptimizer("adam"), LOSS)
+    fit(model)
+
+
+@needs_keras_3
+def test_averages_that_would_leave_tables_out_are_refused() -> None:
+    with pytest.raises(ValueError, match="use_ema=True"):
+        fit(compiled_model(), callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)])
