@@ -245,7 +245,9 @@ def test_what_cannot_be_is_refused(options, keys, weights, told) -> None:
 
 def test_weights_of_other_keys_are_refused() -> None:
     layer = tfhybrid.layers.Embedding(config("sum"), name="word")
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"A weight of feature 'word' is of the key"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"A weight of feature 'word' is of the key"
+    ):
         layer(np.array([[1, 2]]), np.ones((1, 3), np.float32))
     collection = tfhybrid.layers.EmbeddingCollection({"tags": config("sum")})
     with pytest.raises(ConfigError, match=r"Weights are of features.*Received: \['tag'\]"):
