@@ -260,7 +260,7 @@ def test_weights_are_of_the_keys_in_their_place(in_graph, max_length) -> None:
     layer = tfhybrid.layers.Embedding(config("sum", max_length=max_length), name="item")
     weights = tf.ragged.constant([[1.0], [2.0, 3.0]])
     call = tf.function(layer) if in_graph else layer
-    with pytest.raises(tf.errors.InvalidArgumentError, match="A weight of feature .*item"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"A weight of feature .*item"):
         call(tf.ragged.constant([[1, 2], [3]], tf.int64), weights=weights)
 
 
