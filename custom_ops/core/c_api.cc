@@ -14,6 +14,7 @@
 #include "core/store/store_report.h"
 #include "core/update/recovery.h"
 #include "core/update/roll_forward.h"
+#include "core/store/table_digest.h"
 #include "core/util/crc32c.h"
 #include "core/util/phase_times.h"
 
@@ -266,6 +267,13 @@ int tfhybrid_initial_rows(uint32_t initializer, double a, double b, uint64_t tab
 uint64_t tfhybrid_table_seed(uint64_t job_seed, const char* table) {
   const std::string name = table;
   return tfhybrid::TableSeed(job_seed, name.data(), static_cast<int64_t>(name.size()));
+}
+
+uint64_t tfhybrid_rows_digest(const int64_t* keys, int64_t rows, const float* embeddings,
+                              int64_t dim, const float* states, int64_t state_floats,
+                              const void* histories) {
+  return tfhybrid::RowsDigest({keys, rows}, embeddings, dim, states, state_floats,
+                              static_cast<const tfhybrid::RowHistory*>(histories));
 }
 
 uint32_t tfhybrid_crc32c(const void* data, int64_t size, uint32_t seed) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from tensorflow import keras
 from tfhybrid import distributed
 from tfhybrid._keras import state_of
 from tfhybrid.checkpoint import random_state
+from tfhybrid.checkpoint.random_state import RandomState
 from tfhybrid.errors import CheckpointError
 from tfhybrid.layers import TableProxy
 from tfhybrid.store import Table
@@ -51,10 +53,25 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
     return arrays
 
 
-def assign(
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    """Arrays that fit a model, and its variables."""
+
+    pairs: list[tuple[Any, np.ndarray]]
+    random_state: RandomState | None
+
+    def assign(self) -> None:
+        """Gives the model the arrays, and the process the random states."""
+        if self.random_state is not None:
+            self.random_state.assign()
+        for variable, value in self.pairs:
+            variable.assign(value)
+
+
+def match(
     model: keras.Model, arrays: dict[str, np.ndarray], ranks: int, *, optimizer: bool
-) -> None:
-    """Gives a model what `gather` returned.
+) -> Matched:
+    """Finds for what `gather` returned the variables of a model, and changes nothing.
 
     Args:
         model: Built as the one that was saved.
@@ -64,7 +81,7 @@ def assign(
         optimizer: Whether the optimizer takes its variables too.
 
     Raises:
-        CheckpointError: The arrays do not fit the model; nothing was assigned.
+        CheckpointError: The arrays do not fit the model.
     """
     same_ranks = ranks == distributed.size()
     rank = distributed.rank() if same_ranks else 0
@@ -73,10 +90,7 @@ def assign(
         *(_matched("optimizer", state_of(model.optimizer), arrays) if optimizer else ()),
         *_matched(f"rank/{rank}/own", _own(model), arrays),
     ]
-    if same_ranks:
-        random_state.assign(arrays, f"rank/{rank}/")
-    for variable, value in pairs:
-        variable.assign(value)
+    return Matched(pairs, RandomState.of(arrays, f"rank/{rank}/") if same_ranks else None)
 
 
 def _common(model: keras.Model) -> list[Any]:

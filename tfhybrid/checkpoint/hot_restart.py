@@ -21,6 +21,7 @@ from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.checkpoint import dense, random_state
+from tfhybrid.checkpoint.random_state import RandomState
 from tfhybrid.core.kept_state import KeptState
 from tfhybrid.data.position import AnyPosition, Position, cursor_of, position_of, told
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
@@ -68,7 +69,7 @@ class Keeper:
         content = self._kept.resume(step, self._size())
         noted_step, noted, *random = _split(content, self._note())
         position = self._advance(position_of(json.loads(noted.tobytes())), step - int(noted_step))
-        random_state.assign(dict(zip(random_state.gather(), random, strict=True)), "")
+        RandomState.of(dict(zip(random_state.gather(), random, strict=True))).assign()
         variables = self._variables()
         values = _split(content[-_bytes(map(np.asarray, variables)) :], map(np.asarray, variables))
         for variable, value in zip(variables, values, strict=True):

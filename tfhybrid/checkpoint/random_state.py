@@ -5,7 +5,9 @@ What a model draws from Keras's seed generators is among its variables.
 
 from __future__ import annotations
 
+import dataclasses
 import random
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -32,27 +34,43 @@ def gather() -> dict[str, np.ndarray]:
     return dict(zip(_NAMES, arrays, strict=True))
 
 
-def assign(arrays: dict[str, np.ndarray], prefix: str) -> None:
-    """Gives the generators the state that `gather` returned.
+@dataclasses.dataclass(frozen=True)
+class RandomState:
+    """A state of the generators that can be theirs."""
 
-    Args:
-        arrays: By name.
-        prefix: What was put in front of the names.
+    python: tuple[Any, ...]
+    numpy: tuple[Any, ...]
+    tensorflow: tf.random.Generator
 
-    Raises:
-        CheckpointError: An array is missing, or no state of a generator.
-    """
-    try:
-        python, numpy, tensorflow = (arrays[prefix + name] for name in _NAMES)
-        version = random.getstate()[0]
-        gauss = float(python[-2]) if python[-1] else None
-        random.setstate((version, tuple(int(word) for word in python[:-2]), gauss))
-        np.random.set_state(
-            ("MT19937", numpy[:-3].astype(np.uint32), int(numpy[-3]), int(numpy[-2]), numpy[-1])
-        )
-        generator = tf.random.Generator.from_state(tensorflow[1:], int(tensorflow[0]))
-        tf.random.set_global_generator(generator)
-    except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise CheckpointError(
-            f"The state of the random generators is damaged: {error!r}"
-        ) from error
+    @classmethod
+    def of(cls, arrays: dict[str, np.ndarray], prefix: str = "") -> RandomState:
+        """Returns what `gather` returned, checked.
+
+        Args:
+            arrays: By name.
+            prefix: What was put in front of the names.
+
+        Raises:
+            CheckpointError: An array is missing, or no state of a generator.
+        """
+        try:
+            python, numpy, tensorflow = (arrays[prefix + name] for name in _NAMES)
+            gauss = float(python[-2]) if python[-1] else None
+            words = tuple(int(word) for word in python[:-2])
+            of_python = (random.getstate()[0], words, gauss)
+            key, (position, has_gauss, kept) = numpy[:-3].astype(np.uint32), numpy[-3:]
+            of_numpy = ("MT19937", key, int(position), int(has_gauss), float(kept))
+            random.Random().setstate(of_python)
+            np.random.RandomState().set_state(of_numpy)
+            generator = tf.random.Generator.from_state(tensorflow[1:], int(tensorflow[0]))
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise CheckpointError(
+                f"The state of the random generators is damaged: {error!r}"
+            ) from error
+        return cls(of_python, of_numpy, generator)
+
+    def assign(self) -> None:
+        """Gives it to the generators of this process."""
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        tf.random.set_global_generator(self.tensorflow)

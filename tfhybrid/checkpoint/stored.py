@@ -18,7 +18,7 @@ import numpy as np
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.manifest import MANIFEST, Base, FileEntry, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.table_file import Rows, read_evicted, read_rows
+from tfhybrid.checkpoint.table_file import Rows, digest, read_evicted, read_rows
 from tfhybrid.errors import CheckpointError
 
 _STEP = re.compile(r"step-(\d{10})")
@@ -79,19 +79,18 @@ class StoredCheckpoint:
         return Base(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> None:
-        """Compares every file with its size and checksum, those of the bases too.
+        """Compares every file with its size, checksum and rows, those of the bases too.
 
         Raises:
-            CheckpointError: One is missing or damaged.
+            CheckpointError: One is missing or damaged, or holds other rows than were saved.
         """
         for folder, manifest in self.chain:
             for name in manifest.files:
                 manifest.check_file(folder, name)
         if isinstance(self.folder, Path):  # what is remote would be read once more
             for table in self.manifest.tables:
-                for update in self.updates(table):
-                    for _ in update.blocks:
-                        pass
+                for folder, manifest in self._links(table):
+                    _check_rows(folder, table, manifest.tables[table])
 
     def check_table(self, table: str) -> None:
         """Compares the files that a table's rows come from with their sizes and checksums.
@@ -280,6 +279,15 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
     if entry.whole and rows != entry.rows:
         raise CheckpointError(
             f"The files {entry.files} in {folder} want {entry.rows} rows together. Received: {rows}"
+        )
+
+
+def _check_rows(folder: Location, table: str, entry: TableEntry) -> None:
+    found = sum(digest(block) for block in _blocks(folder, entry)) % 2**64
+    if found != entry.digest:
+        raise CheckpointError(
+            f"Table '{table}' in {folder} is not what was saved: wanted rows with digest "
+            f"{entry.digest:016x}. Received: {found:016x} of {entry.files}"
         )
 
 

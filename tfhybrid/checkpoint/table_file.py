@@ -177,28 +177,8 @@ def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarr
 
 
 def digest(block: Rows) -> int:
-    """Returns a block's share of a digest: their sum modulo 2^64 is what `Table.digest` returns.
-
-    The formula: `custom_ops/core/store/table_digest.cc`.
-    """
-    total = 0
-    for part in parts(block, 16384):  # three arrays of that length fit in a core's cache
-        hashes = _mix(part.keys.astype(np.uint64) + np.uint64(1))
-        columns = [*part.embeddings.view(np.uint32).T]
-        for slot in range(part.states.shape[1]):
-            columns += [*part.states[:, slot].view(np.uint32).T]
-        columns += [*np.ascontiguousarray(part.history).view(np.uint32).T]
-        for column in columns:
-            hashes = _mix(hashes ^ column) + np.uint64(0x9E3779B97F4A7C15)
-        total += int(hashes.sum(dtype=np.uint64))
-    return total % 2**64
-
-
-def _mix(z: np.ndarray) -> np.ndarray:
-    """Mix64 of `custom_ops/core/util/hash.h`, modulo 2^64 as NumPy's arrays calculate."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    """Returns a block's share of a digest: their sum modulo 2^64 is what `Table.digest` returns."""
+    return native.rows_digest(*block)
 
 
 def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:

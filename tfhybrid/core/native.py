@@ -203,6 +203,7 @@ def _load() -> ctypes.CDLL:
     library.tfhybrid_available_bytes.restype = ctypes.c_int64
     library.tfhybrid_table_seed.restype = ctypes.c_uint64
     library.tfhybrid_crc32c.restype = ctypes.c_uint32
+    library.tfhybrid_rows_digest.restype = ctypes.c_uint64
     return library
 
 
@@ -340,6 +341,32 @@ def initial_rows(
 def table_seed(job_seed: int, name: str) -> int:
     """Returns the seed of a table's initial values."""
     return int(_library.tfhybrid_table_seed(ctypes.c_uint64(job_seed), name.encode()))
+
+
+def rows_digest(
+    keys: np.ndarray, embeddings: np.ndarray, states: np.ndarray, history: np.ndarray
+) -> int:
+    """Returns what rows add to a table's digest, modulo 2^64.
+
+    Args:
+        keys: int64 `[n]`.
+        embeddings: float32 `[n, dim]`.
+        states: float32 `[n, slots, floats]`.
+        history: `HISTORY` `[n]`; of no bytes where the table keeps none.
+    """
+    arrays = [np.require(array, requirements="CA") for array in (keys, embeddings, states, history)]
+    keys, embeddings, states, history = arrays
+    return int(
+        _library.tfhybrid_rows_digest(
+            pointer(keys),
+            ctypes.c_int64(len(keys)),
+            pointer(embeddings),
+            ctypes.c_int64(embeddings.shape[1]),
+            pointer(states),
+            ctypes.c_int64(states.shape[1] * states.shape[2]),
+            pointer(history) if history.nbytes else None,
+        )
+    )
 
 
 def crc32c(data: bytes | np.ndarray, seed: int = 0) -> int:

@@ -25,7 +25,7 @@ def test_generators_go_on_where_they_were():
     draw()
     arrays = {f"rank/0/{name}": array for name, array in random_state.gather().items()}
     expected = [draw() for _ in range(400)]  # NumPy's state is used up and made anew
-    random_state.assign(arrays, "rank/0/")
+    random_state.RandomState.of(arrays, "rank/0/").assign()
     assert [draw() for _ in range(400)] == expected
 
 
@@ -41,4 +41,4 @@ def test_what_is_no_state_is_refused(damage):
     arrays = random_state.gather()
     damage(arrays)
     with pytest.raises(CheckpointError, match="random generators is damaged"):
-        random_state.assign(arrays, "")
+        random_state.RandomState.of(arrays)
