@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -212,6 +213,25 @@ def test_a_table_that_was_loaded_is_whole_in_a_delta(directory):
         [False, False],
     ]
     assert_restored(directory, expected)
+
+
+@pytest.mark.parametrize("step", [1, 2], ids=["whole", "delta"])
+def test_rows_that_are_not_what_was_saved_change_nothing(directory, step):
+    """Those of the last table, found before the first one is touched."""
+    train_and_save(CheckpointManager(start(), directory, full_every=10), 0, 1)
+    if distributed.rank() == 0:
+        folder = folder_of(directory, step)
+        manifest = Manifest.read(folder)
+        last = list(manifest.tables)[-1]
+        entry = dataclasses.replace(manifest.tables[last], digest=1)
+        dataclasses.replace(manifest, tables=manifest.tables | {last: entry}).write(folder)
+    distributed.barrier()
+    model = start()
+    change_some(model, 5)
+    before = state(model)
+    with pytest.raises(CheckpointError, match="wanted rows with digest 0000000000000001"):
+        checkpoint.restore(model, directory, step=step)
+    assert_equal(state(model), before)
 
 
 def test_without_its_base_the_next_one_has_all_rows(directory):

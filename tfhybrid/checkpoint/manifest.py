@@ -209,12 +209,14 @@ class Manifest:
     versions: dict[str, str]
     tables: dict[str, TableEntry]
     files: dict[str, FileEntry]
+    writer: str = ""  # which job, for people
 
     def __post_init__(self) -> None:
         want(is_count(self.step, 10**10), "a step", self.step)
         want(is_object(self.position), "a position, an object of JSON", self.position)
         want(is_count(self.ranks, 2**31) and self.ranks > 0, "a number of ranks", self.ranks)
         want(is_count(self.seed, 2**64), "a seed", self.seed)
+        want(is_text(self.writer), "who wrote it", self.writer)
         want(is_text(self.optimizer), "a class of optimizer", self.optimizer)
         before = self.base is None or self.base.step < self.step
         want(before, f"a base before step {self.step}", self.base)

@@ -111,10 +111,10 @@ class RemotePath:
         with _store(self._url) as gfile:
             gfile.remove(self._url)
 
-    def remove(self) -> None:
-        """Removes a folder of files, if it is there."""
+    def remove(self, first: str = "") -> None:
+        """Removes a folder of files, if it is there, and before the others the file `first`."""
         with contextlib.suppress(OSError):  # some stores know no empty folders
-            for file in self.iterdir():
+            for file in sorted(self.iterdir(), key=lambda file: file.name != first):
                 file.unlink()
             with _store(self._url) as gfile:
                 gfile.rmtree(self._url)

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from tensorflow import keras
 
 from tfhybrid import distributed
-from tfhybrid.checkpoint import dense, hot_restart, storage
+from tfhybrid.checkpoint import dense, hot_restart, lineage, storage
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
@@ -105,25 +105,28 @@ def restore_checkpoint(
         weights: As of `restore`.
         track: Whether to note from now on which rows change.
     """
+    path = storage.location(directory)
+    known = distributed.broadcast_object(steps(path))
     whole = step is None and tables is None and weights
     position = hot_restart.resume(model, whole=whole)
+    if distributed.rank() == 0:
+        lineage.note_restored(path, step if position is None else None, known)
     if position is not None:
         return Restored(position, None)
-    restored = _restore_files(model, directory, step, tables, weights, track)
+    restored = _restore_files(model, path, known, step, tables, weights, track)
     hot_restart.start(model, restored.position)
     return restored
 
 
 def _restore_files(
     model: keras.Model,
-    directory: str | os.PathLike[str],
+    path: Location,
+    known: list[int],
     step: int | None,
     tables: Collection[str] | None,
     weights: bool,
     track: bool,
 ) -> Restored:
-    path = storage.location(directory)
-    known = distributed.broadcast_object(steps(path))
     if step is None and not known:
         return Restored(Position(0, 0), None)
     folder = newest(path, known, step)

@@ -17,10 +17,11 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid._version import __version__
-from tfhybrid.checkpoint import dense, storage
+from tfhybrid.checkpoint import dense, lineage, storage
 from tfhybrid.checkpoint.manifest import (
     DENSE,
     FORMAT,
+    MANIFEST,
     Base,
     FileEntry,
     Manifest,
@@ -110,7 +111,8 @@ class Snapshot:
         track: Whether to note from now on which rows change, for a snapshot with a base.
 
     Raises:
-        CheckpointError: On all ranks: a table is being saved.
+        CheckpointError: On all ranks: a table is being saved, or the directory has checkpoints of
+            another job.
         ConfigError: On all ranks: they are not at one step, or their learning rates differ.
     """
 
@@ -127,8 +129,10 @@ class Snapshot:
         rate = float(model.optimizer.learning_rate)
         distributed.check_same({"step of the optimizer": self.step, "learning rate": rate})
         self.folder = folder_of(storage.location(directory), self.step)
+        self._replaces = False  # rank 0's: whether there is one of that step
         if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
             base = None
+        together(self._claim)
         self._base: Base | None = distributed.broadcast_object(base)
         self._position = cursor_of(position)
         self._optimizer = type(model.optimizer).__name__
@@ -173,6 +177,10 @@ class Snapshot:
         _log.info("%s %s: %.1f MB in %.1f s", what, self.folder, size / 1e6, seconds)
         return base
 
+    def _claim(self) -> None:
+        if distributed.rank() == 0:
+            self._replaces = lineage.claim(self.folder.parent, self.step)
+
     def _freeze(self, track: bool) -> None:
         if not current_job().is_leader:
             return
@@ -214,11 +222,9 @@ class Snapshot:
             files |= {name: FileEntry(file.bytes, file.crc32c) for name, file in found.items()}
             files |= self._write_evicted(unfinished)
             base = self._manifest(found, files).write(unfinished)
-            if unfinished != self.folder:
-                storage.remove(self.folder)
-            storage.finish(unfinished, self.folder)
+            storage.finish(unfinished, self.folder, replace=self._replaces)
         except BaseException:
-            storage.remove(unfinished)
+            storage.remove(unfinished, MANIFEST)
             raise
         return base, sum(entry.size for entry in files.values())
 
@@ -274,6 +280,7 @@ class Snapshot:
             versions={"tfhybrid": __version__, "tensorflow": tf.__version__},
             tables=tables,
             files=files,
+            writer=lineage.writer(),
         )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from tfhybrid import distributed
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
+from tfhybrid.checkpoint.stored import sweep
 from tfhybrid.errors import CheckpointError
 from tfhybrid.job import current_job
 from tfhybrid.store import TableFile
@@ -53,6 +54,7 @@ class Share:
         made, failure = None, None
         if distributed.rank() == 0:
             try:
+                sweep(folder.parent)
                 made = storage.begin(folder, secrets.token_hex(4))
             except OSError as error:  # training goes on
                 failure = error

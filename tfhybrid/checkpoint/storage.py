@@ -7,8 +7,10 @@ paths need neither TensorFlow nor Horovod.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import mmap
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from tfhybrid.checkpoint.remote_path import RemotePath
 Location: TypeAlias = Path | RemotePath
 
 _READ_BYTES = 4 << 20
+_NO_FOLDER = -1  # names are absolute
+_RENAME_EXCHANGE = 2  # of <linux/fs.h>
 
 
 def location(directory: str | os.PathLike[str]) -> Location:
@@ -102,12 +106,23 @@ def local_file(path: Location) -> Iterator[Path]:
         path.upload(file)
 
 
-def remove(folder: Location) -> None:
-    """Removes a folder and all that is in it, as far as possible."""
+def remove(folder: Location, first: str = "") -> None:
+    """Removes a folder and all that is in it, as far as possible; a local one vanishes at once.
+
+    Args:
+        folder: What goes.
+        first: The file that goes first where a folder cannot vanish at once.
+    """
     if isinstance(folder, RemotePath):
-        folder.remove()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove(first)
+        return
+    if not folder.name.startswith("."):
+        hidden = _beside(folder, f"removed.{secrets.token_hex(4)}")
+        with contextlib.suppress(OSError):
+            folder.rename(hidden)
+            sync(hidden.parent)
+            folder = hidden
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def sync(path: Location) -> None:
@@ -136,13 +151,19 @@ def begin(folder: Location, mark: str = "unfinished") -> Location:
         return folder
     for left in folder.parent.glob(f".{folder.name}.*"):
         remove(left)
-    unfinished = folder.with_name(f".{folder.name}.{mark}")
+    unfinished = _beside(folder, mark)
     unfinished.mkdir(parents=True)
     return unfinished
 
 
-def finish(unfinished: Location, folder: Location) -> None:
+def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> None:
     """Lets a folder of synced files appear at once.
+
+    Args:
+        unfinished: The folder that is complete now.
+        folder: What it becomes.
+        replace: Whether it takes the place of a folder that is there, at once where the file system
+            can exchange two names.
 
     Raises:
         OSError: A folder of that name, and not empty, has appeared meanwhile.
@@ -150,8 +171,24 @@ def finish(unfinished: Location, folder: Location) -> None:
     if isinstance(unfinished, RemotePath) or isinstance(folder, RemotePath):
         return
     sync(unfinished)
-    unfinished.rename(folder)
+    if not replace:
+        unfinished.rename(folder)
+    elif _exchange(unfinished, folder):
+        sync(folder.parent)
+        shutil.rmtree(unfinished, ignore_errors=True)
+    else:
+        remove(folder)
+        unfinished.rename(folder)
     sync(folder.parent)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Gives two folders each other's name in one step; returns whether that is possible here."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    names = (os.fsencode(one.absolute()), os.fsencode(other.absolute()))
+    return rename(_NO_FOLDER, names[0], _NO_FOLDER, names[1], _RENAME_EXCHANGE) == 0
 
 
 @contextlib.contextmanager
@@ -182,6 +219,11 @@ def appearing(folder: Path) -> Iterator[Path]:
     except BaseException:
         remove(unfinished)
         raise
+
+
+def _beside(folder: Path, mark: str) -> Path:
+    """Returns a name that nobody takes for the folder's."""
+    return folder.with_name(f".{folder.name}.{mark}")
 
 
 def _check_plain(path: Location) -> None:

@@ -232,8 +232,18 @@ def is_base(directory: Location, base: Base) -> bool:
         return False
 
 
+def sweep(directory: Location) -> None:
+    """Removes what killed processes left of checkpoints that they wrote or removed."""
+    if isinstance(directory, Path):
+        for left in directory.glob(".step-*.*"):
+            storage.remove(left)
+
+
 def prune(directory: Location, max_to_keep: int | None) -> None:
-    """Removes all but the newest checkpoints, and those that they add to."""
+    """Removes all but the newest checkpoints, and those that they add to.
+
+    The last one first: a delta is never there without what it adds to.
+    """
     known = steps(directory)
     if max_to_keep is None or len(known) <= max_to_keep:
         return
@@ -242,9 +252,9 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
         with contextlib.suppress(CheckpointError):  # what is broken needs nothing
             chain = StoredCheckpoint.open(folder_of(directory, step)).chain
             needed |= {link.manifest.step for link in chain}
-    for step in known:
+    for step in reversed(known):
         if step not in needed:
-            storage.remove(folder_of(directory, step))
+            storage.remove(folder_of(directory, step), MANIFEST)
 
 
 def _open_base(folder: Location, base: Base) -> Link:

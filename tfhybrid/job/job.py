@@ -26,7 +26,7 @@ from tfhybrid.job.watch import Watch
 _log = logging.getLogger("tfhybrid.job")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Job:
     """The running job, as one rank sees it."""
 
