@@ -12,9 +12,9 @@
 #include "core/process_end.h"
 #include "core/store/segment.h"
 #include "core/store/store_report.h"
+#include "core/store/table_digest.h"
 #include "core/update/recovery.h"
 #include "core/update/roll_forward.h"
-#include "core/store/table_digest.h"
 #include "core/util/crc32c.h"
 #include "core/util/phase_times.h"
 

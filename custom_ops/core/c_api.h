@@ -317,7 +317,8 @@ TFHYBRID_EXPORT int tfhybrid_initial_rows(uint32_t initializer, double a, double
                                           uint64_t table_seed, int64_t count, const int64_t* keys,
                                           int64_t dim, float* embeddings);
 TFHYBRID_EXPORT uint64_t tfhybrid_table_seed(uint64_t job_seed, const char* table);
-/* What rows add to a table's digest (tfhybrid_table_digest); no `histories` where tables keep none. */
+/* What rows add to a table's digest (tfhybrid_table_digest); no `histories` where tables keep none.
+ */
 TFHYBRID_EXPORT uint64_t tfhybrid_rows_digest(const int64_t* keys, int64_t rows,
                                               const float* embeddings, int64_t dim,
                                               const float* states, int64_t state_floats,

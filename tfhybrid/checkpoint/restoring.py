@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from tfhybrid import distributed
 from tfhybrid.checkpoint import dense, hot_restart, lineage, storage
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.stored import StoredCheckpoint, newest, steps
+from tfhybrid.checkpoint.stored import StoredCheckpoint, TableUpdate, newest, steps
 from tfhybrid.checkpoint.table_file import Rows
 from tfhybrid.core import native
 from tfhybrid.core.native import OptimizerFlag, optimizer_settings
@@ -133,11 +133,11 @@ def _restore_files(
     model.optimizer.build(model.trainable_variables)
     restoring = _Restoring(folder, model, _chosen_tables(model, tables), weights)
     try:
-        stored = distributed.together(lambda: restoring.check(all_tables=tables is None))
-        distributed.together(lambda: restoring.load(stored, track))
+        checked = distributed.together(lambda: restoring.check(all_tables=tables is None))
+        distributed.together(lambda: restoring.load(checked, track))
     except (StoreError, OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder} could not be restored. {error}") from error
-    manifest = stored.manifest
+    manifest = checked.stored.manifest
     for table in restoring.tables.values():
         entry = manifest.tables[_awaited(table)]
         same = table.name in manifest.tables and _same_optimizer(table, manifest)
@@ -150,7 +150,7 @@ def _restore_files(
         and table.keeps_history == manifest.tables[name].history
         for name, table in restoring.tables.items()
     )
-    return Restored(position, stored.base() if track and exact else None)
+    return Restored(position, checked.base if track and exact else None)
 
 
 def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[str, Table]:
@@ -169,6 +169,15 @@ def _awaited(table: Table) -> str:
     return table.awaited if isinstance(table, WaitingTable) else table.name
 
 
+class _Checked(NamedTuple):
+    """A checkpoint that fits: on leaders what there is of each table, and the dense weights."""
+
+    stored: StoredCheckpoint
+    base: Base  # what the next delta is based on
+    updates: dict[str, list[TableUpdate]]
+    weights: dense.Matched | None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Restoring:
     """A checkpoint and what it is restored into, as one rank sees them."""
@@ -178,11 +187,11 @@ class _Restoring:
     tables: dict[str, Table]
     weights: bool
 
-    def check(self, *, all_tables: bool) -> StoredCheckpoint:
+    def check(self, *, all_tables: bool) -> _Checked:
+        """Does all that may find something wrong; changes nothing."""
         stored = StoredCheckpoint.open(self.folder)
         manifest = stored.manifest
-        if current_job().is_leader:
-            stored.check()
+        updates = stored.check() if current_job().is_leader else {}
         if manifest.seed != current_job().seed:
             raise CheckpointError(
                 f"{self.folder} was saved with seed {manifest.seed}, from which its unseen keys "
@@ -206,22 +215,24 @@ class _Restoring:
                     f"Table '{name}' of {self.folder} has dim and initializer {saved}. "
                     f"Received: {mine}"
                 )
-        if self.weights:
-            self._matched_weights(manifest)
+        weights = self._matched_weights(manifest) if self.weights else None
         self._reserve(manifest)
-        return stored
+        return _Checked(stored, stored.base(), updates, weights)
 
-    def load(self, stored: StoredCheckpoint, track: bool) -> None:
+    def load(self, checked: _Checked, track: bool) -> None:
+        """Gives the model what was checked."""
+        manifest = checked.stored.manifest
         if current_job().is_leader:
             for name, table in self.tables.items():
-                if name in stored.manifest.tables:
-                    self._load_table(table, stored)
+                if name in manifest.tables:
+                    self._load_table(table, manifest, checked.updates[name])
                 else:
                     table.writer.clear()
                 if track:
                     table.writer.track_changes()
-        if self.weights:
-            self._load_weights(stored.manifest)
+        if checked.weights is not None:
+            checked.weights.assign()
+            self._tell_of_optimizer(manifest)
 
     def _reserve(self, manifest: Manifest) -> None:
         """Makes room for all tables before any of them is changed."""
@@ -231,13 +242,16 @@ class _Restoring:
                     table.writer.reserve(manifest.tables[name].rows)
 
     def _matched_weights(self, manifest: Manifest) -> dense.Matched:
-        arrays = safetensors.numpy.load(storage.read(self.folder / DENSE).tobytes())
+        path = self.folder / DENSE
+        try:
+            arrays = safetensors.numpy.load(storage.read(path).tobytes())
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
         same = manifest.optimizer == type(self.model.optimizer).__name__
         return dense.match(self.model, arrays, manifest.ranks, optimizer=same)
 
-    def _load_weights(self, manifest: Manifest) -> None:
+    def _tell_of_optimizer(self, manifest: Manifest) -> None:
         mine = type(self.model.optimizer).__name__
-        self._matched_weights(manifest).assign()
         if manifest.optimizer != mine:
             self.model.optimizer.iterations.assign(manifest.step)
             if distributed.rank() == 0:
@@ -248,9 +262,9 @@ class _Restoring:
                     mine,
                 )
 
-    def _load_table(self, table: Table, stored: StoredCheckpoint) -> None:
-        entry = stored.manifest.tables[table.name]
-        same_optimizer = _same_optimizer(table, stored.manifest)
+    def _load_table(self, table: Table, manifest: Manifest, updates: Sequence[TableUpdate]) -> None:
+        entry = manifest.tables[table.name]
+        same_optimizer = _same_optimizer(table, manifest)
         if not same_optimizer and distributed.rank() == 0:
             _log.warning(
                 "Table '%s' of %s was trained by another optimizer: its state is dropped",
@@ -261,7 +275,7 @@ class _Restoring:
         writer.clear()
         writer.set_decay(entry.decay)
         writer.set_event_time(entry.clock)
-        for update in stored.updates(table.name):
+        for update in updates:
             if len(update.evicted):
                 writer.remove_keys(update.evicted)
             for block in update.blocks:

@@ -5,11 +5,11 @@ Neither TensorFlow nor Horovod is needed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.table_file import Rows, digest, read_evicted, read_rows
 from tfhybrid.errors import CheckpointError
 
+_log = logging.getLogger("tfhybrid.checkpoint")
+
 _STEP = re.compile(r"step-(\d{10})")
 
 
@@ -28,7 +30,7 @@ class TableUpdate(NamedTuple):
     """What a checkpoint has of a table, beside its base."""
 
     evicted: np.ndarray  # int64 [n]: keys whose rows go before the others come
-    blocks: Iterator[Rows]
+    blocks: Iterable[Rows]
 
 
 class Link(NamedTuple):
@@ -78,8 +80,12 @@ class StoredCheckpoint:
         """Returns what the next delta is based on."""
         return Base(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
-    def check(self) -> None:
+    def check(self) -> dict[str, list[TableUpdate]]:
         """Compares every file with its size, checksum and rows, those of the bases too.
+
+        Returns:
+            What there is of each table, as `updates` yields it. Local files are mapped, and not
+            opened again.
 
         Raises:
             CheckpointError: One is missing or damaged, or holds other rows than were saved.
@@ -87,10 +93,17 @@ class StoredCheckpoint:
         for folder, manifest in self.chain:
             for name in manifest.files:
                 manifest.check_file(folder, name)
-        if isinstance(self.folder, Path):  # what is remote would be read once more
-            for table in self.manifest.tables:
-                for folder, manifest in self._links(table):
-                    _check_rows(folder, table, manifest.tables[table])
+        found = {table: list(self.updates(table)) for table in self.manifest.tables}
+        if not isinstance(self.folder, Path):  # what is remote would be read once more
+            return found
+        mapped = {
+            table: [TableUpdate(update.evicted, list(update.blocks)) for update in updates]
+            for table, updates in found.items()
+        }
+        for table, updates in mapped.items():
+            for (folder, manifest), update in zip(self._links(table), updates, strict=True):
+                _check_rows(folder, table, manifest.tables[table], update.blocks)
+        return mapped
 
     def check_table(self, table: str) -> None:
         """Compares the files that a table's rows come from with their sizes and checksums.
@@ -249,9 +262,15 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
         return
     needed = set(known[-max_to_keep:])
     for step in known[-max_to_keep:]:
-        with contextlib.suppress(CheckpointError):  # what is broken needs nothing
+        try:
             chain = StoredCheckpoint.open(folder_of(directory, step)).chain
-            needed |= {link.manifest.step for link in chain}
+        except CheckpointError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError):
+                continue  # what is broken needs nothing
+            _log.warning("No older checkpoints are removed, which it may add to: %s", error)
+            return
+        needed |= {link.manifest.step for link in chain}
     for step in reversed(known):
         if step not in needed:
             storage.remove(folder_of(directory, step), MANIFEST)
@@ -292,8 +311,8 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
         )
 
 
-def _check_rows(folder: Location, table: str, entry: TableEntry) -> None:
-    found = sum(digest(block) for block in _blocks(folder, entry)) % 2**64
+def _check_rows(folder: Location, table: str, entry: TableEntry, blocks: Iterable[Rows]) -> None:
+    found = sum(map(digest, blocks)) % 2**64
     if found != entry.digest:
         raise CheckpointError(
             f"Table '{table}' in {folder} is not what was saved: wanted rows with digest "

@@ -354,7 +354,9 @@ def rows_digest(
         states: float32 `[n, slots, floats]`.
         history: `HISTORY` `[n]`; of no bytes where the table keeps none.
     """
-    arrays = [np.require(array, requirements="CA") for array in (keys, embeddings, states, history)]
+    arrays = [
+        np.require(array, requirements=["C", "A"]) for array in (keys, embeddings, states, history)
+    ]
     keys, embeddings, states, history = arrays
     return int(
         _library.tfhybrid_rows_digest(
