@@ -68,12 +68,21 @@ def assert_same_everywhere(model: keras.Model, optimizer) -> None:
     assert len(set(distributed.allgather_object(digest.hexdigest()))) == 1
 
 
-@pytest.mark.parametrize("reduction", ["frequency", "mean"])
-@pytest.mark.parametrize("optimizer", [pytest.param("adam", marks=pytest.mark.world_size), "sgd"])
-def test_fit_counts_every_sample_once(optimizer, reduction) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "reduction", "eager"),
+    [
+        pytest.param("adam", "frequency", False, marks=pytest.mark.world_size),
+        pytest.param("adam", "mean", False, marks=pytest.mark.world_size),
+        ("sgd", "frequency", False),
+        ("sgd", "mean", False),
+        ("adam", "frequency", True),
+    ],
+)
+def test_fit_counts_every_sample_once(optimizer, reduction, eager) -> None:
     """Without a callback: ranks go through their epochs at their own pace, and join at the end."""
     shares = [[*share_of(r), *share_of(r)] for r in range(tfhybrid.size())]
     model = compiled(optimizer, reduction=reduction)
+    model.run_eagerly = eager
     trainer = click_model.reference(model, OPTIMIZERS[optimizer][1], reduction=reduction)
     model.fit(dataset_of(share_of(tfhybrid.rank())), epochs=2, verbose=0)
     for batches in steps_of(shares):
@@ -138,22 +147,23 @@ def test_epochs_validation_and_callbacks_wait_for_all(tmp_path_factory) -> None:
 
 
 @pytest.mark.world_size
-def test_a_loop_of_ones_own_joins_when_its_data_ends() -> None:
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_loop_of_ones_own_joins_when_its_data_ends(eager) -> None:
     shares = [share_of(r) for r in range(tfhybrid.size())]
     model = click_model.keras_model()
     trainer = click_model.reference(model, OPTIMIZERS["adagrad"][1])
     optimizer = tfhybrid.DistributedOptimizer(OPTIMIZERS["adagrad"][0]())
     binary = loss()
 
-    @tf.function(reduce_retracing=True)
     def step(keys, labels):
         with tf.GradientTape() as tape:
             value = binary(labels[:, tf.newaxis], model(keys, training=True))
         gradients = tape.gradient(value, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
+    run = step if eager else tf.function(step, reduce_retracing=True)
     for keys, labels in shares[tfhybrid.rank()]:
-        step(keys, labels)
+        run(keys, labels)
     optimizer.join()
     for batches in steps_of(shares):
         trainer.step(batches)

@@ -96,7 +96,7 @@ class DistributedStep:
         sparse: Sequence[tf.IndexedSlices],
         dense: Sequence[tf.Tensor],
     ) -> None:
-        """Does a step, or a micro-batch of one; in a graph.
+        """Does a step, or a micro-batch of one.
 
         Args:
             trained: What has gradients.
@@ -104,6 +104,17 @@ class DistributedStep:
             dense: Those of the dense variables.
         """
         self._remember(trained)
+        if tf.executing_eagerly():
+            self._run_in_graph(list(sparse), list(dense))
+        else:
+            self._run(trained, sparse, dense)
+
+    def _run(
+        self,
+        trained: Trained,
+        sparse: Sequence[tf.IndexedSlices],
+        dense: Sequence[tf.Tensor],
+    ) -> None:
         samples = _samples_of(sparse)
         found = dense_step.find_nonfinite(dense, trained.variables)
         if trained.proxies:
@@ -149,9 +160,14 @@ class DistributedStep:
             return
         self._trained = trained
 
-        # Two graphs: where all ranks end together, the larger one is not even traced. Not eagerly:
-        # Horovod does not get the names of eager operations, by which those of ranks meet. With an
-        # argument: of constants alone TensorFlow would have the sum once and fold it.
+        # Graphs, and not eagerly: Horovod does not get the names of eager operations, by which those
+        # of ranks meet.
+        @tf.function(autograph=False, reduce_retracing=True)
+        def run_in_graph(sparse: list[tf.IndexedSlices], dense: list[tf.Tensor]) -> None:
+            self._run(trained, sparse, dense)
+
+        # Two without samples: where all ranks end together, the larger one is not even traced. With
+        # an argument: of constants alone TensorFlow would have the sum once and fold it.
         @tf.function(autograph=False)
         def reduce(samples: tf.Tensor) -> dense_step.DenseStep:
             zeros = [
@@ -166,6 +182,7 @@ class DistributedStep:
             step = dense_step.DenseStep([*told[:-3]], *told[-3:])
             self._apply(trained, self._contribution(*none), lambda: step)
 
+        self._run_in_graph = run_in_graph
         self._reduce_without_samples = reduce
         self._use_without_samples = use
 

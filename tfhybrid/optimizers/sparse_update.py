@@ -195,7 +195,14 @@ def checked_gradients(
                 "tape returned; leave it as it is, or change its values with "
                 f"tf.IndexedSlices. Received: {gradient!r}"
             )
-    return list(gradients)
+    return [
+        tf.IndexedSlices(
+            tf.convert_to_tensor(gradient.values),
+            tf.convert_to_tensor(gradient.indices),
+            gradient.dense_shape,
+        )
+        for gradient in gradients
+    ]
 
 
 def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
