@@ -1,5 +1,9 @@
-// TfhybridFindNonfinite: the first NaN or Inf among a rank's gradients.
+// TfhybridFindNonfinite: the first among a rank's gradients that is not finite, or may not be when
+// it is summed and squared.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -24,64 +28,86 @@ REGISTER_OP("TfhybridFindNonfinite")
     .Output("found: string")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
+    .Attr("distinct: list(bool)")
+    .Attr("limits: list(float)")
     .Attr("N: int >= 1")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Scalar());
       return tensorflow::OkStatus();
     })
     .Doc(R"doc(
-Finds the first gradient that is not finite.
+Finds the first gradient that is not finite, or too large.
 
 keys: [n_i] keys of table i.
 gradients: [n_i, dims[i]] their gradients.
-found: "key K of table 'NAME'", or empty if all are finite.
+found: "key K of table 'NAME' is ...", or empty if all can be used.
+distinct: For each table whether it is known that no key comes twice.
+limits: For each table what the sum of a key's gradients may be, as a magnitude.
 )doc");
 
-// Whether all are finite: 0 times anything else is NaN. In lanes, so that it is done several at a
-// time.
-TFHYBRID_SIMD bool AllFinite(const float* values, int64_t count) {
-  float lanes[16] = {};
+// Whether none is larger than the limit, or NaN. In lanes, so that it is done several at a time.
+TFHYBRID_SIMD bool AllWithin(float limit, const float* values, int64_t count) {
+  int32_t lanes[16] = {};
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    for (int lane = 0; lane < 16; ++lane) lanes[lane] += values[i + lane] * 0.0f;
+    for (int lane = 0; lane < 16; ++lane) {
+      lanes[lane] |= std::fabs(values[i + lane]) <= limit ? 0 : 1;
+    }
   }
-  float sum = 0.0f;
-  for (; i < count; ++i) sum += values[i] * 0.0f;
-  for (const float lane : lanes) sum += lane;
-  return sum == 0.0f;
+  int32_t beyond = 0;
+  for (; i < count; ++i) beyond |= std::fabs(values[i]) <= limit ? 0 : 1;
+  for (const int32_t lane : lanes) beyond |= lane;
+  return beyond == 0;
 }
 
-// REQUIRES: one of the gradients is not finite.
-int64_t FirstKey(const KeyGradients& table, int64_t dim) {
+// REQUIRES: one of the gradients is beyond the limit.
+std::string FirstBeyond(float limit, const std::string& table, const KeyGradients& of,
+                        int64_t dim) {
   int64_t i = 0;
-  while (i + 1 < table.keys.size() && AllFinite(table.gradients + i * dim, dim)) ++i;
-  return table.keys[i];
+  while (i + 1 < of.keys.size() && AllWithin(limit, of.gradients + i * dim, dim)) ++i;
+  const float* value = of.gradients + i * dim;
+  while (std::fabs(*value) <= limit) ++value;
+  std::ostringstream text;
+  text << "key " << of.keys[i] << " of table '" << table << "' is ";
+  if (std::isfinite(*value)) {
+    text << *value << ", too large for its sums and squares to be finite,";
+  } else {
+    text << "not finite";
+  }
+  return text.str();
 }
 
 class FindNonfiniteOp : public tensorflow::OpKernel {
  public:
   explicit FindNonfiniteOp(OpKernelConstruction* context) : OpKernel(context) {
     OP_REQUIRES_OK(context, ReadSchema(context, &schema_));
+    OP_REQUIRES_OK(context, ReadDistinct(context, &distinct_));
+    OP_REQUIRES_OK(context, context->GetAttr("limits", &limits_));
+    OP_REQUIRES(context, limits_.size() == schema_.tables.size(),
+                tensorflow::errors::InvalidArgument("limits has one entry per table"));
   }
 
   void Compute(OpKernelContext* context) override {
-    const Result<std::vector<KeyGradients>> tables =
-        ReadBatch(context, schema_, std::vector<bool>(schema_.tables.size(), false));
+    const Result<std::vector<KeyGradients>> tables = ReadBatch(context, schema_, distinct_);
     OP_REQUIRES_OK(context, ToTensorFlow(tables.status()));
     Tensor* found = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &found));
     for (size_t t = 0; t < schema_.tables.size(); ++t) {
       const KeyGradients& table = tables.value()[t];
-      if (AllFinite(table.gradients, table.keys.size() * schema_.dims[t])) continue;
-      found->scalar<tensorflow::tstring>()() = "key " +
-                                               std::to_string(FirstKey(table, schema_.dims[t])) +
-                                               " of table '" + schema_.tables[t] + "'";
+      const int64_t dim = schema_.dims[t];
+      // A key that comes twice is summed before it leaves the rank.
+      const auto most = static_cast<float>(table.distinct ? 1 : table.keys.size());
+      const float limit = limits_[t] / std::max(most, 1.0f);
+      if (AllWithin(limit, table.gradients, table.keys.size() * dim)) continue;
+      found->scalar<tensorflow::tstring>()() = FirstBeyond(limit, schema_.tables[t], table, dim);
       return;
     }
   }
 
  private:
   MessageSchema schema_;
+  std::vector<bool> distinct_;
+  std::vector<float> limits_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridFindNonfinite").Device(tensorflow::DEVICE_CPU),

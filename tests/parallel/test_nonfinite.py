@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.parallel.test_exactness import assert_exact, assert_replicas_equal
+from tests.parallel.test_exactness import TOLERANCES, assert_exact, assert_replicas_equal
 from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError
@@ -46,7 +46,9 @@ def factors(number: int, where: str, value: float) -> tuple[tf.Tensor, tf.Tensor
     )
 
 
-@pytest.mark.parametrize(("where", "value"), [("tables", np.nan), ("dense", np.inf)])
+@pytest.mark.parametrize(
+    ("where", "value"), [("tables", np.nan), ("dense", np.inf), ("tables", 1e30), ("dense", 1e30)]
+)
 def test_a_skipped_step_changes_nothing_anywhere(where, value, caplog) -> None:
     steps = click_model.batches(STEPS, tfhybrid.size())
     model = click_model.keras_model()
@@ -63,7 +65,7 @@ def test_a_skipped_step_changes_nothing_anywhere(where, value, caplog) -> None:
     for table in click_model.collection(model).tables.values():
         assert table.stats().version == STEPS
     last = tfhybrid.size() - 1
-    named = [line for line in caplog.messages if "not finite" in line]
+    named = [line for line in caplog.messages if "the step is skipped on all ranks" in line]
     assert len(named) == (tfhybrid.rank() == last)
     if named:
         what = r"key -?\d+ of table '(item|user)'" if where == "tables" else "variable '.+'"
@@ -83,12 +85,28 @@ def test_a_step_that_raises_raises_on_all_ranks(where) -> None:
         trainer.step(ranks)
     what = "of table" if where == "tables" else "variable '"
     last = tfhybrid.size() - 1
-    with pytest.raises(tf.errors.OpError, match=rf"{what}.*not finite on rank {last} on "):
+    with pytest.raises(tf.errors.OpError, match=rf"{what}.*not finite.* on rank {last} on "):
         step(*steps[BAD][tfhybrid.rank()], *factors(BAD, where, np.nan))
     for name, table in click_model.collection(model).tables.items():
         stats = table.stats()
         assert stats.rows == len(trainer.tables[name].rows)
         assert stats.version == BAD
+
+
+def test_what_would_overflow_when_ranks_are_summed_raises() -> None:
+    """Finite on each rank. Tables and dense weights stay at the step before."""
+    steps = click_model.batches(STEPS, tfhybrid.size())
+    model = click_model.keras_model()
+    trainer = click_model.reference(model, OPTIMIZERS["adam"][1])
+    step = step_of(model, tfhybrid.DistributedOptimizer(OPTIMIZERS["adam"][0]()))
+    one = tf.constant(1.0)
+    for ranks in steps[:BAD]:
+        step(*ranks[tfhybrid.rank()], one, one)
+        trainer.step(ranks)
+    with pytest.raises(tf.errors.OpError, match=r"too large for its sums and squares"):
+        step(*steps[BAD][tfhybrid.rank()], tf.constant(3e38), one)
+    assert_exact(model, trainer, TOLERANCES["adam"])
+    assert_replicas_equal(model, trainer)
 
 
 def test_an_unknown_answer_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,10 @@ import tensorflow as tf
 
 from tfhybrid.ops._library import OPS
 from tfhybrid.ops.lookup import TableRef, has_distinct_keys
+
+# What the norm of a reduced gradient may be: the largest float32 is 3.4e38, so that thousands of its
+# squares, which optimizers add up, are finite.
+LARGEST_GRADIENT = 1e17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,15 +93,24 @@ def _batch(gradients: Sequence[tf.IndexedSlices]) -> dict[str, list[tf.Tensor]]:
     }
 
 
-def find_nonfinite(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> tf.Tensor:
-    """Returns "key K of table 'NAME'" for the first gradient that is not finite, or "".
+def find_nonfinite(
+    update: UpdateRef, gradients: Sequence[tf.IndexedSlices], summands: int
+) -> tf.Tensor:
+    """Returns "key K of table 'NAME' is ..." for the first gradient that cannot be used, or "".
+
+    That is one which is not finite, or so large that the sum of as many may have a square which is
+    not.
 
     Args:
         update: Of which tables.
         gradients: One per table.
+        summands: How many gradients of a key an update adds up: of ranks and micro-batches.
     """
+    limits = [LARGEST_GRADIENT / summands / math.sqrt(table.dim) for table in update.tables]
     return OPS.tfhybrid_find_nonfinite(
         **_batch(gradients),
+        distinct=[has_distinct_keys(slices) for slices in gradients],
+        limits=limits,
         tables=[table.name for table in update.tables],
         dims=[table.dim for table in update.tables],
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid._keras import path_of
+from tfhybrid.ops.update_ops import LARGEST_GRADIENT
 
 
 class DenseStep(NamedTuple):
@@ -63,10 +64,19 @@ def reduce(
 
 
 def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
-    """Returns "variable 'PATH'" for the first gradient that is not finite, or "", as a string."""
+    """Returns "variable 'PATH' is ..." for the first gradient that cannot be used, or "".
+
+    That is one which is not finite, or so large that its square may not be.
+    """
     if not gradients:
         return tf.constant("")
-    finite = tf.stack([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
-    names = tf.constant([f"variable '{path_of(variable)}'" for variable in variables])
+    finite = tf.stack([_can_be_used(gradient) for gradient in gradients])
+    told = f"is not finite, or beyond {LARGEST_GRADIENT:g},"
+    names = tf.constant([f"variable '{path_of(variable)}' {told}" for variable in variables])
     first = tf.argmin(tf.cast(finite, tf.int32))
     return tf.where(tf.reduce_all(finite), "", tf.gather(names, first))
+
+
+def _can_be_used(gradient: tf.Tensor) -> tf.Tensor:
+    limit = min(LARGEST_GRADIENT, gradient.dtype.max)
+    return tf.reduce_all(tf.abs(gradient) <= tf.cast(limit, gradient.dtype))

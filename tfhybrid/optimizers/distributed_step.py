@@ -119,7 +119,8 @@ class DistributedStep:
         found = dense_step.find_nonfinite(dense, trained.variables)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
-            in_tables = update_ops.find_nonfinite(update, sparse)
+            summands = distributed.size() * self.micro_batches.passes
+            in_tables = update_ops.find_nonfinite(update, sparse, summands)
             found = tf.where(tf.equal(in_tables, ""), found, in_tables)
         if self.micro_batches.passes == 1:
             self._finish(trained, sparse, dense, samples, found)
@@ -160,8 +161,8 @@ class DistributedStep:
             return
         self._trained = trained
 
-        # Graphs, and not eagerly: Horovod does not get the names of eager operations, by which those
-        # of ranks meet.
+        # Graphs, and not eagerly: Horovod does not get the names of eager operations, by which
+        # those of ranks meet.
         @tf.function(autograph=False, reduce_retracing=True)
         def run_in_graph(sparse: list[tf.IndexedSlices], dense: list[tf.Tensor]) -> None:
             self._run(trained, sparse, dense)
@@ -243,9 +244,7 @@ class DistributedStep:
     ) -> Contribution:
         nonfinite = tf.not_equal(found, "")
         here = distributed.here()
-        why = tf.strings.join(
-            ["The gradient of ", found, f" is not finite on {here}. No table was updated"]
-        )
+        why = tf.strings.join(["The gradient of ", found, f" on {here}. No table was updated"])
         return Contribution(
             gradients=sparse,
             samples=samples,
@@ -321,7 +320,7 @@ class DistributedStep:
 
     def _warn(self, found: tf.Tensor) -> int:
         _log.warning(
-            "The gradient of %s is not finite on %s: the step is skipped on all ranks",
+            "The gradient of %s on %s: the step is skipped on all ranks",
             found.numpy().decode(),
             distributed.here(),
         )
@@ -340,7 +339,7 @@ def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
 def _raise(proxies: Sequence[TableProxy]) -> None:
     """Raises on this rank what a rank said about its gradients."""
     if not proxies:
-        tf.debugging.Assert(False, ["A gradient is not finite on one of the ranks"])
+        tf.debugging.Assert(False, ["A gradient is not finite, or too large, on one of the ranks"])
         return
     # The next lookup gets the failure of an update, its text included.
     lookup([proxies[0].table_ref], [FeatureKeys(tf.zeros([0], tf.int64))])
