@@ -12,8 +12,8 @@ import tensorflow as tf
 from tfhybrid.ops._library import OPS
 from tfhybrid.ops.lookup import TableRef, has_distinct_keys
 
-# What the norm of a reduced gradient may be: the largest float32 is 3.4e38, so that thousands of its
-# squares, which optimizers add up, are finite.
+# What the norm of a reduced gradient may be: the largest float32 is 3.4e38, so that thousands of
+# its squares, which optimizers add up, are finite.
 LARGEST_GRADIENT = 1e17
 
 
