@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -15,6 +17,19 @@ namespace tfhybrid {
 namespace {
 
 constexpr auto kSavePoll = std::chrono::milliseconds(5);
+
+// What `body` (-> Status or a Result) returns, or that there was no memory for it. Once the update's journal has
+// begun there is no way back: the process ends, and whoever takes the store over finishes the
+// update.
+template <typename Body>
+auto WithinMemory(const OpenedUpdate& update, const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    if (update.host_update->has_begun()) std::terminate();
+    return Status::Error(StatusCode::kResourceExhausted, "Out of memory. No table was updated");
+  }
+}
 
 }  // namespace
 
@@ -184,11 +199,13 @@ void Engine::Apply(const UpdateInUse& update, StepNumbers numbers,
                    std::function<Result<std::vector<GradientMessage>>()> collect) {
   // The update holds its tables, so that their mappings outlive it.
   Submit([this, update, numbers = std::move(numbers), collect = std::move(collect)] {
-    const Result<std::vector<GradientMessage>> messages = collect();
+    const Result<std::vector<GradientMessage>> messages = WithinMemory(*update, collect);
     const HeldWriters writers(update->tables);
-    writers.Report(messages.ok() ? update->host_update->Apply(messages.value(), numbers,
-                                                              writers.all(), threads_)
-                                 : messages.status());
+    writers.Report(WithinMemory(*update, [&] {
+      return messages.ok() ? update->host_update->Apply(messages.value(), numbers, writers.all(),
+                                                        threads_)
+                           : messages.status();
+    }));
   });
 }
 
@@ -228,8 +245,10 @@ HostExchange::Staged Engine::Stage(const OpenedUpdate& update, Span<const int64_
 void Engine::Commit(const UpdateInUse& update, StepNumbers numbers, std::string complaint) {
   Submit([this, update, numbers = std::move(numbers), complaint = std::move(complaint)] {
     const HeldWriters writers(update->tables);
-    writers.Report(complaint.empty() ? update->host_update->Commit(numbers, writers.all(), threads_)
-                                     : Status::Error(StatusCode::kFailedPrecondition, complaint));
+    writers.Report(WithinMemory(*update, [&] {
+      return complaint.empty() ? update->host_update->Commit(numbers, writers.all(), threads_)
+                               : Status::Error(StatusCode::kFailedPrecondition, complaint);
+    }));
   });
 }
 

@@ -26,7 +26,12 @@ void WorkerThreads::Job::TakeBlocks() {
   while (true) {
     const int64_t begin = next.fetch_add(block, std::memory_order_relaxed);
     if (begin >= total) return;
-    (*work)(begin, std::min(begin + block, total));
+    try {
+      (*work)(begin, std::min(begin + block, total));
+    } catch (...) {
+      std::call_once(failed, [this] { failure = std::current_exception(); });
+      next = total;
+    }
   }
 }
 
@@ -60,6 +65,7 @@ void WorkerThreads::Run(int64_t total, int64_t cost,
   std::unique_lock<std::mutex> lock(mutex_);
   job_ = nullptr;
   left_.wait(lock, [this] { return at_work_ == 0; });
+  if (job.failure != nullptr) std::rethrow_exception(job.failure);
 }
 
 void WorkerThreads::Start() {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -23,7 +24,8 @@ class WorkerThreads {
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
-  // As ParallelFor says (core/util/parallel.h).
+  // As ParallelFor says (core/util/parallel.h). Throws the first exception of `work`, once all
+  // blocks that had begun have ended; others are not begun then.
   void Run(int64_t total, int64_t cost,
            const std::function<void(int64_t begin, int64_t end)>& work);
 
@@ -33,6 +35,8 @@ class WorkerThreads {
     const std::function<void(int64_t, int64_t)>* work;
     int64_t total, block;
     std::atomic<int64_t> next{0};
+    std::once_flag failed = {};
+    std::exception_ptr failure = nullptr;  // written by one thread, read when all have ended
 
     void TakeBlocks();
   };

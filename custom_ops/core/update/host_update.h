@@ -74,6 +74,8 @@ class HostUpdate {
   Status Stage(const std::vector<GradientMessage>& messages,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   const TableUpdate& staged() const { return *update_; }
+  // Whether an update has begun that will be finished, by this process or by another.
+  bool has_begun() const { return update_ != nullptr && update_->journal().begun(); }
   Status Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
                 const ParallelFor& parallel_for);
   // Both.
