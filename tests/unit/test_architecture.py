@@ -171,6 +171,16 @@ def test_package_never_prints():
     assert offenders == []
 
 
+def test_no_clock_that_may_jump_is_read():
+    """Of a time that an administrator or a time server may set nothing depends."""
+    jumping = ("time.time(", "datetime.now", "system_clock", "CLOCK_REALTIME", "gettimeofday")
+    files = [*package_files(), *native_files(ROOT / "custom_ops")]
+    texts = {file.relative_to(ROOT): file.read_text() for file in files}
+    assert [
+        (file, clock) for file, text in texts.items() for clock in jumping if clock in text
+    ] == []
+
+
 def test_files_are_short():
     files = [
         *python_files(),
