@@ -54,6 +54,22 @@ TEST_F(EngineTest, TwoOfAProcessTrainEachItsOwn) {
   EXPECT_EQ((std::vector<float>{100, 0, 100}), second.Firsts(0, {1, kMaxKey, kMinKey}));
 }
 
+TEST_F(EngineTest, ANewOptimizerCountsItsOwnSteps) {
+  EngineJob job(directory_.path(), "job");
+  for (int step = 0; step < 3; ++step) job.Train({1}, 0.0f);
+  ASSERT_OK(job.Wait());
+  ASSERT_OK(job.engine->ForgetOptimizer(job.tables[0].get()));
+  ExpectError(job.engine->Update(0).status(), StatusCode::kFailedPrecondition, {"Table 'item'"});
+  ASSERT_OK(job.tables[0]->writer->SetOptimizer(OptimizerOf(OptimizerKind::kAdam)));
+  job.update =
+      job.engine->Update(job.engine->OpenUpdate("adam", {"item"}, EngineJob::kChoices).Take())
+          .Take();
+  job.Train({1}, -1.0f);
+  ASSERT_OK(job.Wait());
+  // Corrected for one step, a step of Adam is as long as its rate.
+  EXPECT_NEAR(1.0f, job.Firsts(0, {1})[0], 1e-3f);
+}
+
 TEST_F(EngineTest, WhoeverWaitsIsToldWhenTheUpdateIsThere) {
   const EngineJob job(directory_.path(), "job");
   Told told;
