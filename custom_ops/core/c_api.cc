@@ -62,6 +62,21 @@ std::string TextOf(const std::vector<StoreReport>& stores) {
   return text.str();
 }
 
+// A line for each table: what `tell` (OpenTable* -> a number) says, and the table's file.
+template <typename Tell>
+int WithTablesOfStore(int64_t engine, const Tell& tell, char* lines, int64_t room, int64_t* size) {
+  return WithStore(engine, [&](Store* store) -> Status {
+    std::string report;
+    for (const auto& [name, table] : store->tables()) {
+      TFHYBRID_ASSIGN_OR_RETURN(const uint64_t number, Result<uint64_t>(tell(table.get())));
+      // As in the file's name: without a space or a line's end.
+      report += std::to_string(number) + " " + TablePaths("", name).Table().substr(1) + "\n";
+    }
+    CopyOut(report, lines, room, size);
+    return Status::Ok();
+  });
+}
+
 }  // namespace
 }  // namespace tfhybrid
 
@@ -131,16 +146,13 @@ int tfhybrid_remove_store(const char* shm_directory, const char* job, int64_t* b
 }
 
 int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room, int64_t* size) {
-  return tfhybrid::WithStore(engine, [&](tfhybrid::Store* store) {
-    std::string report;
-    for (const auto& [name, table] : store->tables()) {
-      // As in the file's name: without a space or a line's end.
-      const std::string file = tfhybrid::TablePaths("", name).Table();
-      report += std::to_string(table->reader->version()) + " " + file.substr(1) + "\n";
-    }
-    tfhybrid::CopyOut(report, versions, room, size);
-    return Status::Ok();
-  });
+  return tfhybrid::WithTablesOfStore(
+      engine, [](tfhybrid::OpenTable* table) { return table->reader->version(); }, versions, room,
+      size);
+}
+
+int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room, int64_t* size) {
+  return tfhybrid::WithTablesOfStore(engine, tfhybrid::TableDigest, digests, room, size);
 }
 
 int tfhybrid_last_updates(int64_t engine, int64_t* updates, int64_t room, int64_t* size) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -86,6 +87,27 @@ def test_a_host_that_has_lost_its_memory(together, hosts) -> None:
     hosts.run("h2", "rm", "-r", "/dev/shm/tfhybrid-0-restarted")
     output, _ = together.finish()
     assert re.search(r"Not resumed from memory: h2: Cannot open .*restarted/store", output)
+    assert begun_at(output) % 5 == 0
+    assert begun_at(output) > 0
+
+
+CHANGE_A_NUMBER = """
+import sys
+with open(sys.argv[1], "r+b") as rows:
+    content = rows.read()
+    last = len(content.rstrip(b"\\0")) - 1  # of the last row's last number
+    rows.seek(last)
+    rows.write(bytes([content[last] ^ 1]))
+"""
+
+
+@needs_hosts
+def test_hosts_whose_rows_differ_take_the_checkpoint(together, hosts) -> None:
+    together.kill_in_training(0.3, save=5)
+    rows = hosts.run("h2", "sh", "-c", "ls /dev/shm/tfhybrid-0-restarted/*.rows.0").split()[0]
+    hosts.run("h2", sys.executable, "-c", CHANGE_A_NUMBER, rows)
+    output, _ = together.finish()
+    assert re.search(r"Not resumed from memory: rank 0 on .* have other rows in \[", output), output
     assert begun_at(output) % 5 == 0
     assert begun_at(output) > 0
 

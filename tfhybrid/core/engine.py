@@ -96,8 +96,11 @@ class Engine:
 
     def store_versions(self) -> dict[str, int]:
         """Returns the version of each table of the store that was recovered, by its file."""
-        lines = native.text("store_versions", self.handle).split("\n")[:-1]
-        return {file: int(version) for version, file in (line.split(" ") for line in lines)}
+        return self._by_file("store_versions")
+
+    def store_digests(self) -> dict[str, int]:
+        """Returns the digest of each table of the store that was recovered, by its file."""
+        return self._by_file("store_digests")
 
     def last_updates(self) -> np.ndarray:
         """Returns the last updates of a recovered store, for `roll_forward` on another host."""
@@ -248,3 +251,7 @@ class Engine:
         choices = choices or UpdateChoices()
         messages = len(set(self.hosts)) if choices.exchange == "owner" else 1
         return Update(self.handle, name, tables, messages, choices)
+
+    def _by_file(self, function: str) -> dict[str, int]:
+        lines = native.text(function, self.handle).split("\n")[:-1]
+        return {file: int(number) for number, file in (line.split(" ") for line in lines)}

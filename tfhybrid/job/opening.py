@@ -67,7 +67,11 @@ def recover(engine: Engine, job: str) -> str | None:
     mine = distributed.together(lambda: _recover(engine, job) if is_leader else None)
     everyone = distributed.allgather_object(mine)
     found = {rank: store for rank, store in enumerate(everyone) if store is not None}
-    why_not = _mismatch(list(found.values())) or _come_together(engine, found)
+    why_not = (
+        _mismatch(list(found.values()))
+        or _come_together(engine, found)
+        or _difference(engine, sorted(found))
+    )
     if why_not is not None:
         engine.close_store()  # which removes it
         return why_not
@@ -153,6 +157,21 @@ def _come_together(engine: Engine, found: dict[int, _Found]) -> str | None:
         if told is not None:
             return f"rank {rank} cannot catch up with the other hosts: {told}"
     _log.info("%d of %d hosts died one update behind; they have it now", len(behind), len(found))
+    return None
+
+
+def _difference(engine: Engine, leaders: list[int]) -> str | None:
+    """Returns how tables of one version differ between hosts, of which memory was changed."""
+    if len(leaders) == 1:
+        return None
+    leads = distributed.rank() in leaders
+    mine = (distributed.here(), engine.store_digests()) if leads else None
+    told = distributed.allgather_object(mine)
+    (first_name, first), *others = [told[rank] for rank in leaders]
+    for name, digests in others:
+        different = [file for file in first if digests[file] != first[file]]
+        if different:
+            return f"{first_name} and {name} have other rows in {different}, of the same version"
     return None
 
 

@@ -38,6 +38,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
   writer->RemoveUnfinished();
   TFHYBRID_RETURN_IF_ERROR(writer->AttachRemoval());
   TFHYBRID_RETURN_IF_ERROR(writer->CompleteIndex());
+  TFHYBRID_RETURN_IF_ERROR(writer->CheckPages());
   // Where the dead leader was changing rows, they are settled before the first reader comes.
   if (segment->counters.sequence % 2 != 0) writer->EndChange();
   // A failure was the dead leader's: who waits for the next version shall not read of it.
