@@ -18,9 +18,9 @@ namespace {
 
 constexpr auto kSavePoll = std::chrono::milliseconds(5);
 
-// What `body` (-> Status or a Result) returns, or that there was no memory for it. Once the update's journal has
-// begun there is no way back: the process ends, and whoever takes the store over finishes the
-// update.
+// What `body` (-> Status or a Result) returns, or that there was no memory for it. Once the
+// update's journal has begun there is no way back: the process ends, and whoever takes the store
+// over finishes the update.
 template <typename Body>
 auto WithinMemory(const OpenedUpdate& update, const Body& body) -> decltype(body()) {
   try {
@@ -202,9 +202,9 @@ void Engine::Apply(const UpdateInUse& update, StepNumbers numbers,
     const Result<std::vector<GradientMessage>> messages = WithinMemory(*update, collect);
     const HeldWriters writers(update->tables);
     writers.Report(WithinMemory(*update, [&] {
-      return messages.ok() ? update->host_update->Apply(messages.value(), numbers, writers.all(),
-                                                        threads_)
-                           : messages.status();
+      return messages.ok()
+                 ? update->host_update->Apply(messages.value(), numbers, writers.all(), threads_)
+                 : messages.status();
     }));
   });
 }
