@@ -39,7 +39,7 @@ def jobs(tmp_path_factory):
             [r"step 3 of optimizer update_\d+", r"build 1 of optimizer update_\d+"],
         ),
         ("layer", "leaders", [r"Only rank 0 .*: variable 4 \(float32 \[4, 4\]\) '.*right/kernel'"]),
-        ("other-layer", "leaders", ["Only rank 0 .*left/kernel'", "Only rank 1 .*right/kernel'"]),
+        ("other-layer", "leaders", ["Only rank 0 .*right/kernel'", "Only rank 1 .*left/kernel'"]),
     ],
 )
 def test_ranks_that_differ_are_named_on_every_rank(jobs, way, exchange, wanted):

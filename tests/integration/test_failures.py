@@ -86,7 +86,11 @@ def test_what_passes_changes_no_bit(hosts):
     digests = re.findall(r"round \d+ has ended: (.+)", job.output)
     assert len(digests) == 8
     assert len(set(digests)) == 1, job.output
-    assert "tfhybrid.watch" not in job.output
+    # The watch says that others waited for the leader that was stopped, and reports no death.
+    told = re.findall(r"tfhybrid\.watch: (.*)", job.output)
+    assert all(each.startswith("Waited 10 s ") for each in told), job.output
+    stopped = re.escape(f"Not in a step, or stopped: {job.ranks[2]}")
+    assert any(re.search(rf"step \d+ of optimizer .*{stopped}", each) for each in told), job.output
 
 
 def test_a_silent_host_is_named_and_the_job_ends_on_both_sides(hosts, monkeypatch):
