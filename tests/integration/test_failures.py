@@ -86,12 +86,27 @@ def test_what_passes_changes_no_bit(hosts):
     digests = re.findall(r"round \d+ has ended: (.+)", job.output)
     assert len(digests) == 8
     assert len(set(digests)) == 1, job.output
-    assert "tfhybrid.watch" not in job.output
+    # The watch says that others waited for the leader that was stopped, and reports no death.
+    told = re.findall(r"tfhybrid\.watch: (.*)", job.output)
+    assert all(each.startswith("Waited 10 s ") for each in told), job.output
+    stopped = re.escape(f"Not in a step, or stopped: {job.ranks[2]}")
+    assert any(re.search(rf"step \d+ of optimizer .*{stopped}", each) for each in told), job.output
 
 
-def test_a_silent_host_is_named_and_the_job_ends_on_both_sides(hosts, monkeypatch):
+@contextlib.contextmanager
+def deaf_host(hosts: Hosts, job: HostJob) -> Iterator[None]:
+    """What it sends arrives, what it is sent does not."""
+    hosts.impair("h2", 1.0)
+    try:
+        yield
+    finally:
+        hosts.heal("h2")
+
+
+@pytest.mark.parametrize("silence", [cut_link, deaf_host])
+def test_a_silent_host_is_named_and_the_job_ends_on_both_sides(hosts, monkeypatch, silence):
     monkeypatch.setenv("TFHYBRID_SILENCE_SECONDS", "5")
-    with HostJob(hosts, ONE_BY_ONE, "silent", 1, ENDLESS) as job, cut_link(hosts, job):
+    with HostJob(hosts, ONE_BY_ONE, "silent", 1, ENDLESS) as job, silence(hosts, job):
         assert job.wait_for_ends(5 + 15) != 0
     assert f"{job.ranks[1]} has not answered for 5 s (TFHYBRID_SILENCE_SECONDS)" in job.output
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tfhybrid.core import native
+from tfhybrid.core.meetings import Meeting, Standing
 from tfhybrid.core.update import Update, UpdateChoices
 
 # How long a rank waits for its leader to make a table; the leader may be loading data first.
@@ -26,6 +28,7 @@ class Engine:
     Attributes:
         number: By which the C interface and TensorFlow's ops name it; never given twice.
         handle: The number, as C takes it.
+        meetings: What each meeting is that this rank may begin, by signature.
 
     Raises:
         ConfigError: `hosts` does not hold this one.
@@ -44,6 +47,7 @@ class Engine:
         )
         self.handle = number
         self.number = number.value
+        self.meetings: dict[int, Meeting] = {}
 
     def call(self, function: str, *arguments: object) -> None:
         """Calls a function of the C interface that takes an engine; as `native.call`."""
@@ -124,6 +128,24 @@ class Engine:
             ctypes.byref(state),
         )
         return native.RankState(state.value), description
+
+    def standing(self) -> Standing:
+        """Returns where this rank is among the meetings of all ranks."""
+        standing = Standing()
+        self.call("standing_get", ctypes.byref(standing))
+        return standing
+
+    @contextlib.contextmanager
+    def meeting(self, meeting: Meeting) -> Iterator[None]:
+        """Notes that this rank is in a meeting meanwhile."""
+        self.meetings[meeting.signature] = meeting
+        number = ctypes.c_uint64()
+        names = ctypes.c_uint64(meeting.signature), ctypes.c_uint64(meeting.series)
+        self.call("meeting_begin", *names, ctypes.byref(number))
+        try:
+            yield
+        finally:
+            self.call("meeting_end", number)
 
     def open_table(
         self,

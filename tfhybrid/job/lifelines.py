@@ -1,9 +1,11 @@
 """Lifelines: a TCP connection of every rank with rank 0, on which the news of an end travels.
 
-Nothing is sent while all is well. A process that dies closes its connection, and a host that is
-silent breaks it: the kernels probe it every second (TCP keepalive), so that neither a busy
-interpreter nor a stopped process counts as silence. Who connects shows a token that Horovod has
-brought to the ranks of the job alone.
+Notes travel beside news: what a rank that waits tells rank 0 (`tfhybrid/job/waits.py`). News is a
+line of text, a note is a line of JSON. Nothing is sent while all is well.
+
+A process that dies closes its connection, and a host that is silent breaks it: the kernels probe it
+every second (TCP keepalive), so that neither a busy interpreter nor a stopped process counts as
+silence. Who connects shows a token that Horovod has brought to the ranks of the job alone.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ LEFT = "left"  # news: a rank has left the job in order
 _CONNECT_SECONDS = 30
 _PROBE_SECONDS = 1
 _RANK_DIGITS = 8
+_FLUSH_SECONDS = 1.0
+_NOTE = "{"  # what a line of JSON begins with, and no sentence
 _MOST_STRANGERS = 500  # whose silence is borne at a time
 
 
@@ -39,6 +43,8 @@ class Lifelines:
         self._silence = silence
         self._links = dict(links)
         self._received = dict.fromkeys(links, b"")
+        self._unsent = dict.fromkeys(links, b"")
+        self._notes: list[tuple[str, str]] = []
         self._selector = selectors.DefaultSelector()
         for link in links:
             link.setblocking(False)
@@ -46,6 +52,7 @@ class Lifelines:
 
     def news(self, seconds: float) -> list[str]:
         """Waits for news, and returns them: each `LEFT`, or a sentence that says who is gone."""
+        self._send()
         found = []
         for key, _ in self._selector.select(seconds):
             if news := self._read(key.data):
@@ -53,22 +60,41 @@ class Lifelines:
                 self._selector.unregister(key.data)  # who has left closes it
         return found
 
-    def tell(self, news: str) -> None:
-        """Passes news on to all that are connected; never waits."""
+    def notes(self) -> list[tuple[str, str]]:
+        """Returns the notes that came with the news: who sent each, and the note."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def tell(self, line: str) -> None:
+        """Passes news or a note on to all that are connected; never waits."""
         for link in self._links:
-            with contextlib.suppress(OSError):  # it is gone itself
-                link.send(f"{news}\n".encode())
+            self._unsent[link] += f"{line}\n".encode()
+        self._send()
 
     def close(self) -> None:
         """Closes this process's ends of the connections."""
         self._selector.close()
         for link in self._links:
+            with contextlib.suppress(OSError):
+                if self._unsent[link]:  # behind a long note, and it may be what says LEFT
+                    link.settimeout(_FLUSH_SECONDS)
+                    link.sendall(self._unsent[link])
             link.close()
+
+    def _send(self) -> None:
+        for link, unsent in self._unsent.items():
+            if unsent:
+                try:
+                    self._unsent[link] = unsent[link.send(unsent) :]
+                except BlockingIOError:
+                    pass  # with the next look
+                except OSError:  # it is gone itself
+                    self._unsent[link] = b""
 
     def _read(self, link: socket.socket) -> str | None:
         peer = self._links[link]
         try:
-            data = link.recv(4096)
+            data = link.recv(65536)
         except BlockingIOError:
             return None
         except ConnectionError:
@@ -81,8 +107,13 @@ class Lifelines:
         if not data:
             return f"{peer} has died"
         self._received[link] += data
-        line, end, _ = self._received[link].partition(b"\n")
-        return line.decode(errors="replace") if end else None
+        while b"\n" in self._received[link]:
+            line, _, self._received[link] = self._received[link].partition(b"\n")
+            text = line.decode(errors="replace")
+            if not text.startswith(_NOTE):
+                return text
+            self._notes.append((peer, text))
+        return None
 
 
 def listen(address: str) -> socket.socket:

@@ -1,5 +1,7 @@
 """The watch: a thread in every process that says at once who has died, and ends its own process.
 
+It also says which ranks wait for which others (`tfhybrid/job/waits.py`).
+
 A rank that waits in Horovod for a dead one gets an error that names nobody, and one that is busy
 elsewhere gets none. So every rank looks at the liveness locks of its host's ranks and at the
 lifelines of all. The first news are passed on, and end the watch.
@@ -22,6 +24,7 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.job import lifelines
 from tfhybrid.job.lifelines import LEFT, Lifelines
+from tfhybrid.job.waits import Board, OwnWait
 
 _log = logging.getLogger("tfhybrid.watch")
 
@@ -45,7 +48,8 @@ def start(engine: Engine) -> Watch | None:
     names = distributed.allgather_object(name)
     neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
     lines = {link: names[rank] for rank, link in _connect_to_rank_0().items()}
-    return Watch(engine, name, neighbours, Lifelines(lines, silence_seconds()))
+    board = Board(names) if distributed.rank() == 0 else None
+    return Watch(engine, name, neighbours, Lifelines(lines, silence_seconds()), board)
 
 
 class Watch:
@@ -60,15 +64,23 @@ class Watch:
         name: This rank, for messages.
         neighbours: The local ranks of this host's other ranks.
         lifelines: Closed by `leave` and `abandon`.
+        board: Where all ranks are; on rank 0 alone.
     """
 
     def __init__(
-        self, engine: Engine, name: str, neighbours: Sequence[int], lifelines: Lifelines
+        self,
+        engine: Engine,
+        name: str,
+        neighbours: Sequence[int],
+        lifelines: Lifelines,
+        board: Board | None = None,
     ) -> None:
         self._engine = engine
         self._name = name
         self._neighbours = neighbours
         self._lifelines = lifelines
+        self._board = board
+        self._own_wait = OwnWait(engine)
         self._news: str | None = None
         self._stopping = threading.Event()
         native.linger_after_sigterm(LINGER_SECONDS)
@@ -124,20 +136,33 @@ class Watch:
         # A death makes collectives fail, and ranks leave. Whoever is seen to have left has done so
         # after that death, so it shows now, and is the news.
         news += self._seen(0)
-        self._news = next((each for each in news if each != LEFT), LEFT)
+        deaths = dict.fromkeys(each for each in news if each != LEFT)  # each once
+        self._news = ". ".join(deaths) or LEFT
         self._lifelines.tell(self._news)
         if self._news != LEFT:
             _log.error("%s. So %s ends too.", self._news, self._name)
             native.exit_after(GRACE_SECONDS)
 
     def _seen(self, seconds: float) -> list[str]:
-        return self._lifelines.news(seconds) + self._neighbours_news()
+        news = self._lifelines.news(seconds)
+        return news + self._neighbours_news() + self._differences()
 
     def _neighbours_news(self) -> list[str]:
         states = [self._engine.rank_state(neighbour) for neighbour in self._neighbours]
         died = [f"{name} has died" for state, name in states if state == native.RankState.DIED]
         left = [LEFT for state, _ in states if state == native.RankState.LEFT]
         return died + left
+
+    def _differences(self) -> list[str]:
+        """Tells rank 0 whether this rank waits; there, returns which ranks do different things."""
+        own = self._own_wait.look()
+        if self._board is None:
+            for note in own:
+                self._lifelines.tell(note)
+            return []
+        notes = [*((self._name, note) for note in own), *self._lifelines.notes()]
+        heard = [self._board.hear(rank, note) for rank, note in notes]
+        return [difference for difference in heard if difference is not None]
 
 
 def _connect_to_rank_0() -> dict[int, socket.socket]:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid._keras import path_of
+from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import LARGEST_GRADIENT
 
 
@@ -38,7 +39,7 @@ def reduce(
     samples: tf.Tensor,
     active: bool,
     nonfinite: tf.Tensor,
-    name: str,
+    meeting: MeetingRef,
 ) -> DenseStep:
     """Averages dense gradients over the samples of all ranks, in a graph.
 
@@ -49,7 +50,8 @@ def reduce(
         samples: int64, how many they are of.
         active: Whether this rank still trains.
         nonfinite: bool, whether one of its gradients is not finite.
-        name: Of the collective.
+        meeting: Of all ranks, in which they do it. The collective's name has its signature, so that
+            ranks that differ wait, and never add up what does not belong together.
     """
     own = tf.stack(
         [tf.cast(samples, tf.float32), tf.constant(float(active)), tf.cast(nonfinite, tf.float32)]
@@ -57,7 +59,9 @@ def reduce(
     if distributed.size() == 1:
         return DenseStep(list(gradients), *tf.unstack(own))
     weighted = [gradient * tf.cast(own[0], gradient.dtype) for gradient in gradients]
-    *sums, told = distributed.total([*weighted, own], name)
+    own, number = meeting.begin(own)
+    *sums, told = distributed.total([*weighted, own], f"tfhybrid.dense.{meeting.signature:016x}")
+    told = meeting.end(told, number)
     count = tf.maximum(told[0], 1.0)
     averages = [gradient / tf.cast(count, gradient.dtype) for gradient in sums]
     return DenseStep(averages, *tf.unstack(told))

@@ -9,10 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid._keras import path_of
+from tfhybrid.core.meetings import Meeting
 from tfhybrid.errors import ConfigError
+from tfhybrid.job import current_job
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops import update_ops
 from tfhybrid.ops.lookup import FeatureKeys, lookup, samples_of
+from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches
@@ -175,7 +179,8 @@ class DistributedStep:
                 tf.zeros(variable.shape, variable.dtype) * tf.cast(samples, variable.dtype)
                 for variable in trained.variables
             ]
-            return dense_step.reduce(zeros, samples, False, tf.constant(False), self._dense_name)
+            meeting = self._meeting(trained)
+            return dense_step.reduce(zeros, samples, False, tf.constant(False), meeting)
 
         @tf.function(autograph=False)
         def use(*told: tf.Tensor) -> None:
@@ -201,9 +206,26 @@ class DistributedStep:
             callback.after_step()
         return True
 
-    @property
-    def _dense_name(self) -> str:
-        return f"tfhybrid.{self.sparse_update.name}.dense"
+    def _meeting(self, trained: Trained) -> MeetingRef:
+        """Returns the meeting of a step: what all ranks must train alike in it."""
+        # Keras may number paths differently on each rank, so variables are known by their places.
+        places = {
+            id(variable): place for place, variable in enumerate(self.sparse_update.variables)
+        }
+        meeting = Meeting(
+            "step",
+            self.sparse_update.name,
+            tuple(proxy.table.name for proxy in trained.proxies),
+            tuple(
+                f"variable {places.get(id(variable), '?')} ({tf.as_dtype(variable.dtype).name} "
+                f"{list(variable.shape)})"
+                for variable in trained.variables
+            ),
+            tuple(path_of(variable) for variable in trained.variables),
+        )
+        engine = current_job().engine
+        engine.meetings[meeting.signature] = meeting
+        return MeetingRef(engine.number, meeting)
 
     def _flush(self) -> None:
         trained = self._trained
@@ -236,7 +258,7 @@ class DistributedStep:
         self._apply(
             trained,
             self._contribution(sparse, samples, found),
-            lambda: dense_step.reduce(dense, samples, True, nonfinite, self._dense_name),
+            lambda: dense_step.reduce(dense, samples, True, nonfinite, self._meeting(trained)),
         )
 
     def _contribution(

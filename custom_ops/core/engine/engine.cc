@@ -172,7 +172,12 @@ Status Engine::WaitForAll(const std::vector<Wanted>& wanted) const {
 }
 
 void Engine::WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then) {
-  const auto wait = [this, wanted = std::move(wanted), then] { then(WaitForAll(wanted)); };
+  const auto wait = [this, wanted = std::move(wanted), then] {
+    meetings_.BeginWait();
+    const Status waited = WaitForAll(wanted);
+    meetings_.EndWait();
+    then(waited);
+  };
   if (!versions_.Submit(wait)) wait();  // it waits no longer than a moment: the job has ended
 }
 

@@ -28,6 +28,7 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/meetings.h"
 #include "core/engine/serial_thread.h"
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
@@ -73,6 +74,7 @@ class Engine {
 
   Store& store() { return *store_; }
   const ParallelFor& threads() const { return threads_; }
+  Meetings& meetings() { return meetings_; }
   // Ok in the process that opened it.
   Status CheckProcess() const;
 
@@ -95,7 +97,8 @@ class Engine {
   // Whether WaitForAll() returns without waiting.
   static bool HaveReached(const std::vector<Wanted>& wanted);
   Status WaitForAll(const std::vector<Wanted>& wanted) const;
-  // Calls `then` on the version thread, with what WaitForAll() returns.
+  // Calls `then` on the version thread, with what WaitForAll() returns. The wait is noted in
+  // meetings().
   void WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then);
 
   // Copies embeddings of several tables as they all were after one update, and returns the version
@@ -134,6 +137,7 @@ class Engine {
   const pid_t process_;
   WorkerThreads workers_;
   const ParallelFor threads_;
+  Meetings meetings_;
   mutable std::mutex mutex_;
   std::vector<UpdateInUse> updates_;      // by number; guarded by mutex_
   std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise

@@ -11,7 +11,7 @@ namespace {
 
 // Rough costs in nanoseconds, for the size of the pieces that threads take.
 constexpr int64_t kMergeCostNs = 60;
-constexpr int64_t kFirstStateCostNs = 100;
+constexpr int64_t kNewRowCostNs = 100;
 constexpr int64_t kIndexCostNs = 60;
 constexpr int64_t kApplyCostNs = 80;
 constexpr int64_t kSettleCostNs = 100'000;
@@ -260,7 +260,7 @@ Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
 void TableUpdate::Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   const std::vector<int64_t> starts = Starts(units_, MissingOf);
   if (starts.back() == 0) return;
-  parallel_for(starts.back(), kFirstStateCostNs, [&](int64_t begin, int64_t end) {
+  parallel_for(starts.back(), kNewRowCostNs, [&](int64_t begin, int64_t end) {
     ForEachPart(starts, begin, end, [&](size_t u, int64_t first, int64_t last) {
       const Unit& unit = units_[u];
       tables[unit.table]->Initialise(unit.merged.keys(), unit.rows, unit.first, first, last);

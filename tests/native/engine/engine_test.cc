@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/engine/engine_registry.h"
@@ -73,9 +74,13 @@ TEST_F(EngineTest, ANewOptimizerCountsItsOwnSteps) {
 TEST_F(EngineTest, WhoeverWaitsIsToldWhenTheUpdateIsThere) {
   const EngineJob job(directory_.path(), "job");
   Told told;
+  EXPECT_EQ(0u, job.engine->meetings().Get().waits_begun);
   job.engine->WhenReached({{job.tables[0], 1}}, [&](const Status& waited) { told.Tell(waited); });
+  while (job.engine->meetings().Get().waits_begun == 0) std::this_thread::yield();
+  EXPECT_EQ(0u, job.engine->meetings().Get().waits_ended);
   job.Train({7});
   EXPECT_OK(told.Get());
+  EXPECT_EQ(1u, job.engine->meetings().Get().waits_ended);
   EXPECT_TRUE(Engine::HaveReached({{job.tables[0], 1}}));
   EXPECT_FALSE(Engine::HaveReached({{job.tables[0], 1}, {job.tables[0], 2}}));
 }

@@ -101,6 +101,31 @@ def test_news_may_come_in_pieces(listener):
     theirs[3].close()
 
 
+def test_notes_come_beside_news(ends):
+    rank_0, rank_3 = ends
+    rank_3.tell('{"note": 1}')
+    rank_3.tell('{"note": 2}')
+    rank_3.tell(LEFT)
+    assert rank_0.news(SECONDS) == [LEFT]
+    assert rank_0.notes() == [(RANK_3, '{"note": 1}'), (RANK_3, '{"note": 2}')]
+    assert rank_0.notes() == []
+
+
+def test_what_is_told_behind_a_long_note_is_heard_although_the_rank_has_closed(ends):
+    """More than the kernel takes at once: telling never waits, closing does for a moment."""
+    rank_0, rank_3 = ends
+    note = "{" + "x" * 20_000_000
+    rank_3.tell(note)
+    rank_3.tell(LEFT)
+    closing = threading.Thread(target=rank_3.close)
+    closing.start()
+    while not (news := rank_0.news(SECONDS)):
+        pass
+    closing.join()
+    assert news == [LEFT]
+    assert rank_0.notes() == [(RANK_3, note)]
+
+
 @pytest.mark.parametrize("hello", [b"", b"GET / HTTP/1.1\r\n\r\n", b"x" * 24, b"%s0000000x"])
 def test_strangers_are_turned_away(listener, hello):
     with socket.create_connection(listener.getsockname()) as stranger:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit.conftest import Start
 from tests.unit.job import watched_rank
+from tfhybrid.core.meetings import Meeting
 from tfhybrid.job.lifelines import LEFT
 
 SECONDS = 30
@@ -49,8 +50,8 @@ class Ranks:
         assert self._orders[rank].poll(SECONDS)
         self._orders[rank].recv()
 
-    def go_on(self, rank: int) -> None:
-        self._orders[rank].send(None)
+    def go_on(self, rank: int, meeting: Meeting | None = None) -> None:
+        self._orders[rank].send(meeting)
 
     def send(self, rank: int, signal_: signal.Signals) -> None:
         os.kill(self.processes[rank].pid, signal_)
@@ -150,6 +151,17 @@ def test_who_leaves_looks_around_once_more(start):
     assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
 
 
+def test_ranks_that_die_together_are_all_named(start):
+    """Of this host and of another one."""
+    ranks = start()
+    ranks.halt(0)
+    ranks.kill(1)
+    ranks.lines[0].close()
+    ranks.send(0, signal.SIGCONT)
+    died = f"rank 9 (pid 9 on there) has died. {ranks.names[1]} has died"
+    assert ranks.end(0) == (1, f"{died}. So {ranks.names[0]} ends too.\n")
+
+
 def test_of_what_comes_together_a_death_is_the_news(start):
     """A rank whose collective fails because another one died leaves."""
     ranks = start()
@@ -176,3 +188,32 @@ def test_a_rank_that_is_terminated_alone_is_named_by_the_others(start):
     ranks.send(1, signal.SIGTERM)
     assert ranks.end(1) == (-signal.SIGTERM, "")
     assert ranks.told(0) == f"{ranks.names[1]} has died\n"
+
+
+def test_a_rank_that_waits_tells_rank_0_and_ranks_that_differ_end(start):
+    ranks = start()
+    ranks.go_on(1, Meeting("step", "update_0", ("user",)))
+    note = ranks.told(1)  # what rank 1 tells is what rank 9 would
+    assert '"number": 1' in note
+    ranks.go_on(0, Meeting("step", "update_0", ("item",)))
+    ranks.lines[0].sendall(note.encode())
+    told = ranks.told(0)
+    assert f"{ranks.names[0]} in step 1 of optimizer update_0 (tables 'item')" in told
+    assert f"{watched_rank.FAR} in step 1 of optimizer update_0 (tables 'user')" in told
+    assert ranks.end(0) == (1, f"{told.strip()}. So {ranks.names[0]} ends too.\n")
+
+
+def test_ranks_that_wait_in_the_same_meeting_go_on(start):
+    ranks = start()
+    meeting = Meeting("step", "update_0", ("user",))
+    ranks.go_on(1, meeting)
+    ranks.go_on(0, meeting)
+    ranks.lines[0].sendall(ranks.told(1).encode())
+    ranks.go_on(1)
+    assert ranks.told(1) == '{"wait": null}\n'
+    ranks.go_on(1)
+    assert ranks.end(1) == (0, "")
+    assert ranks.told(0) == f"{LEFT}\n"
+    ranks.go_on(0)
+    ranks.go_on(0)
+    assert ranks.end(0) == (0, "")

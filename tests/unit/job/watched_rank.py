@@ -11,7 +11,10 @@ from pathlib import Path
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.job.lifelines import Lifelines
+from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
+
+FAR = "rank 9 (pid 9 on there)"
 
 
 def name_of(rank: int, pid: int) -> str:
@@ -22,7 +25,7 @@ def name_of(rank: int, pid: int) -> str:
 def run(
     test: Connection, directory: str, rank: int, ranks: int, link: socket.socket, fork: bool
 ) -> None:
-    """Tells the test what it has done, and goes on when the test says so.
+    """Tells the test what it has done, and goes on when the test says so: to a meeting, or the end.
 
     Logs into `DIRECTORY/RANK.log`. With `fork` it has a child that outlives it, and keeps open what
     was open.
@@ -38,8 +41,11 @@ def run(
         while True:
             signal.pause()
     neighbours = [other for other in range(ranks) if other != rank]
-    watch = Watch(engine, name, neighbours, Lifelines({link: "rank 9 (pid 9 on there)"}, 60))
+    board = Board([name, FAR]) if rank == 0 else None
+    watch = Watch(engine, name, neighbours, Lifelines({link: FAR}, 60), board)
     test.send("is watching")
-    test.recv()
+    while (meeting := test.recv()) is not None:
+        with engine.meeting(meeting):
+            test.recv()
     watch.leave()
     engine.close_store()

@@ -1,0 +1,30 @@
+// The C interface of meetings.
+#include "core/c_api.h"
+#include "core/c_api_guard.h"
+#include "core/engine/meetings.h"
+
+using tfhybrid::Engine;
+using tfhybrid::Status;
+
+int tfhybrid_meeting_begin(int64_t engine, uint64_t signature, uint64_t series, uint64_t* number) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) {
+    *number = its->meetings().Begin(signature, series);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_meeting_end(int64_t engine, uint64_t number) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) {
+    its->meetings().End(number);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_standing_get(int64_t engine, tfhybrid_standing* standing) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) {
+    const tfhybrid::Standing now = its->meetings().Get();
+    *standing = {now.begun,   now.ended,       now.signature,
+                 now.ordinal, now.waits_begun, now.waits_ended};
+    return Status::Ok();
+  });
+}

@@ -1,0 +1,65 @@
+// Meetings: where this rank is among the meetings of all ranks.
+//
+// A meeting is a point at which every rank waits for all others, such as the allreduce of a step.
+// All ranks begin the same meetings in the same order, so number and signature tell whether two
+// ranks wait for each other or for different things. Nothing here is sent: the watch reads it, and
+// tells other ranks about a rank that has been waiting (tfhybrid/job/watch.py).
+//
+// Thread-safe: kernels of a graph write it, the watch reads it. A mutex, so that a reader gets the
+// number and the signature of the same meeting; it is taken a few times per step.
+#ifndef TFHYBRID_CORE_ENGINE_MEETINGS_H_
+#define TFHYBRID_CORE_ENGINE_MEETINGS_H_
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+namespace tfhybrid {
+
+// Where a rank is. It is in a meeting if `begun` is greater than `ended`.
+struct Standing {
+  uint64_t begun = 0;        // number of the last meeting that was begun; the first is 1
+  uint64_t ended = 0;        // number of the last meeting that has ended
+  uint64_t signature = 0;    // of meeting `begun`: what the rank does in it
+  uint64_t ordinal = 0;      // of that meeting in its series; the first is 1
+  uint64_t waits_begun = 0;  // how often something had to wait for the version of a table
+  uint64_t waits_ended = 0;
+};
+
+class Meetings {
+ public:
+  // Returns the number of the meeting that begins. `series` is what it is counted with, such as the
+  // steps of one optimizer, for messages.
+  uint64_t Begin(uint64_t signature, uint64_t series) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    standing_.signature = signature;
+    standing_.ordinal = ++counts_[series];
+    return ++standing_.begun;
+  }
+  // A meeting that failed is never ended by itself; the end of a later one ends it too.
+  void End(uint64_t number) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (number > standing_.ended) standing_.ended = number;
+  }
+  void BeginWait() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    ++standing_.waits_begun;
+  }
+  void EndWait() {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    ++standing_.waits_ended;
+  }
+  Standing Get() const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return standing_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Standing standing_;                    // guarded by mutex_
+  std::map<uint64_t, uint64_t> counts_;  // of meetings by series; guarded by mutex_
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_MEETINGS_H_

@@ -1,0 +1,189 @@
+"""Waits: which rank waits for which others, and whether all of them would do the same.
+
+All ranks begin the same meetings in the same order (`core/engine/meetings.h`). A rank that has been
+waiting in one for a second tells rank 0, with the meeting's number and signature. If two ranks wait
+in the meeting of one number with different signatures, they would wait for each other forever: that
+is news, and ends the job. A rank that merely waits for another one is logged after ten seconds.
+
+Nothing is told while nobody waits for a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import time
+from collections.abc import Sequence
+
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.meetings import Meeting, Standing, listed
+
+_log = logging.getLogger("tfhybrid.watch")
+
+TOLD_SECONDS = 1.0
+LOGGED_SECONDS = 10.0
+# A process that was stopped has not waited meanwhile, so a gap between two looks counts as this.
+_LONGEST_GAP_SECONDS = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Wait:
+    """What a rank waits in.
+
+    Args:
+        number: Of the meeting; for tables, of the last one before.
+        signature: Of that meeting.
+        ordinal: Its place in its series.
+        for_tables: How many waits for an update of tables had begun; 0 in a meeting.
+    """
+
+    number: int
+    signature: int
+    ordinal: int
+    for_tables: int
+
+    @property
+    def place(self) -> tuple[int, bool]:
+        """What all ranks that wait in the same have in common."""
+        return self.number, self.for_tables > 0
+
+
+class OwnWait:
+    """Notices when this rank waits, for rank 0 to be told.
+
+    Not thread-safe.
+
+    Args:
+        engine: Of this rank.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._wait: Wait | None = None
+        self._seconds = 0.0
+        self._looked = time.monotonic()
+        self._told = 0.0  # seconds of this wait that rank 0 knows of
+        self._described: set[int] = set()
+
+    def look(self) -> list[str]:
+        """Looks where this rank is, and returns what rank 0 has to know, a line each."""
+        now = time.monotonic()
+        gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now
+        wait = _wait_of(self._engine.standing())
+        notes = []
+        if wait != self._wait:
+            if self._told:
+                notes.append(json.dumps({"wait": None}))
+            self._wait, self._seconds, self._told = wait, 0.0, 0.0
+        elif wait is not None:
+            self._seconds += gap
+            for limit in (TOLD_SECONDS, LOGGED_SECONDS):
+                if self._told < limit <= self._seconds:
+                    self._told = limit
+                    notes.append(self._note(wait))
+        return notes
+
+    def _note(self, wait: Wait) -> str:
+        note = {"wait": dataclasses.asdict(wait), "seconds": self._told}
+        if wait.signature not in self._described and wait.signature in self._engine.meetings:
+            self._described.add(wait.signature)  # rank 0 remembers it
+            note["meeting"] = self._engine.meetings[wait.signature].to_json()
+        return json.dumps(note)
+
+
+class Board:
+    """Where all ranks are, as far as they have told; on rank 0.
+
+    Not thread-safe.
+
+    Args:
+        ranks: Names of all ranks, in order.
+    """
+
+    def __init__(self, ranks: Sequence[str]) -> None:
+        self._ranks = list(ranks)
+        self._waits: dict[str, Wait] = {}
+        self._meetings: dict[int, Meeting] = {}
+        self._logged: tuple[int, bool] | None = None
+
+    def hear(self, rank: str, line: str) -> str | None:
+        """Takes what a rank has told; returns a sentence if that rank and another one differ."""
+        note = json.loads(line)
+        if note["wait"] is None:
+            self._waits.pop(rank, None)
+            return None
+        wait = self._waits[rank] = Wait(**note["wait"])
+        if "meeting" in note:
+            self._meetings[wait.signature] = Meeting.from_json(note["meeting"])
+        differing = self._differing(wait)
+        if differing is None and note["seconds"] >= LOGGED_SECONDS and wait.place != self._logged:
+            self._logged = wait.place
+            self._log(wait)
+        return differing
+
+    def _differing(self, wait: Wait) -> str | None:
+        groups: dict[int, list[str]] = {}
+        for rank in self._ranks:
+            its = self._waits.get(rank)
+            if its is not None and its.place == wait.place and not its.for_tables:
+                groups.setdefault(its.signature, []).append(rank)
+        if len(groups) < 2:
+            return None
+        (first, firsts), (second, seconds), *_ = groups.items()
+        a, b = self._meetings[first], self._meetings[second]
+        differences = [
+            f"Only {ranks[0]}: {listed(missing)}"
+            for ranks, missing in ((firsts, a.beyond(b)), (seconds, b.beyond(a)))
+            if missing
+        ]
+        return ". ".join(
+            [
+                "Ranks differ in what they do next, and would wait for each other forever: "
+                f"{self._who(firsts)}, {self._who(seconds)}",
+                *differences,
+            ]
+        )
+
+    def _who(self, ranks: Sequence[str]) -> str:
+        return f"{listed(ranks)} {self._title(self._waits[ranks[0]])}"
+
+    def _log(self, wait: Wait) -> None:
+        waiting = [rank for rank in self._ranks if self._place(rank) == wait.place]
+        elsewhere: dict[str, list[str]] = {}
+        for rank in self._ranks:
+            if rank not in waiting:
+                elsewhere.setdefault(self._whereabouts(rank), []).append(rank)
+        _log.warning(
+            "Waited %g s %s: %s. %s",
+            LOGGED_SECONDS,
+            self._title(wait),
+            listed(waiting),
+            ". ".join(f"{place}: {listed(ranks)}" for place, ranks in elsewhere.items())
+            or "All ranks are there",
+        )
+
+    def _place(self, rank: str) -> tuple[int, bool] | None:
+        return self._waits[rank].place if rank in self._waits else None
+
+    def _whereabouts(self, rank: str) -> str:
+        if rank not in self._waits:
+            return "Not in a step, or stopped"
+        return f"Waiting {self._title(self._waits[rank])}"
+
+    def _title(self, wait: Wait) -> str:
+        meeting = self._meetings.get(wait.signature)
+        title = meeting.title(wait.ordinal) if meeting else "the start"
+        return f"for the update of the tables by {title}" if wait.for_tables else f"in {title}"
+
+
+def _wait_of(standing: Standing) -> Wait | None:
+    in_meeting = standing.begun > standing.ended
+    if not in_meeting and standing.waits_begun <= standing.waits_ended:
+        return None
+    return Wait(
+        standing.begun,
+        standing.signature,
+        standing.ordinal,
+        0 if in_meeting else standing.waits_begun,
+    )
