@@ -21,6 +21,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import opening, watch
 from tfhybrid.job.resumption import Resumption
+from tfhybrid.job.starting import Starting
 from tfhybrid.job.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
@@ -119,32 +120,16 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
                 f"{resumes=}. Received: job={job!r}, seed={seed}, resume={resume!r}"
             )
         return
-    distributed.start()
-    _set_up_logging()
-    _share_devices()
-    distributed.check_same(
-        {"version of tfhybrid": __version__, "job": job, "seed": seed, "resume": resume}
-    )
-    hosts = distributed.find_hosts()
-    name = distributed.broadcast_object(secrets.token_hex(4) if job is None else job)
-    engine = Engine(hosts, hosts[distributed.rank()])
-    resumption = Resumption(engine, name) if resume else None
-    if resumption is None:
-        opening.open_fresh(engine, name)
-    try:
-        watching = watch.start(engine)
-    except TfhybridError:
-        engine.close_store()
-        raise
-    _current = Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching)
+    with Starting() as starting:
+        _current = _start(job, seed, resume, starting)
     atexit.register(_exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Keras %s, Horovod %s",
         __version__,
-        name,
-        len(hosts),
-        len(set(hosts)),
+        _current.name,
+        len(_current.hosts),
+        len(set(_current.hosts)),
         shm_directory(),
         native.available_bytes(shm_directory()) / 1e9,
         seed,
@@ -152,8 +137,30 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         KERAS_VERSION,
         distributed.horovod_version(),
     )
-    if resumption is not None:
-        _log.info("Memory of the last run: %s", resumption.absence or "tables on all hosts")
+    if _current.resumption is not None:
+        absence = _current.resumption.absence
+        _log.info("Memory of the last run: %s", absence or "tables on all hosts")
+
+
+def _start(name: str | None, seed: int, resume: str | None, starting: Starting) -> Job:
+    distributed.start()
+    _set_up_logging()
+    _share_devices()
+    distributed.check_same(
+        {"version of tfhybrid": __version__, "job": name, "seed": seed, "resume": resume}
+    )
+    hosts = distributed.find_hosts()
+    name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
+    engine = Engine(hosts, hosts[distributed.rank()])
+    resumption = Resumption(engine, name) if resume else None
+    if resumption is None:
+        opening.open_fresh(engine, name)
+    try:
+        watching = watch.start(engine, starting)
+    except TfhybridError:
+        engine.close_store()
+        raise
+    return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching)
 
 
 def shutdown() -> None:
