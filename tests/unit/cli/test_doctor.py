@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_keras_of_tensorflow_is_told_from_keras(monkeypatch) -> None:
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     found = findings.keras()
     assert found.level == Level.NOTE
-    assert found.found.startswith("2.16.0 as tf.keras, beside 3.")
+    assert found.found.startswith(f"{metadata.version('tf_keras')} as tf.keras, beside 3.")
 
 
 @pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])
