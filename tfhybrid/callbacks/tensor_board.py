@@ -16,8 +16,8 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import phase_times
 from tfhybrid.store import TableStats
 
-# As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which TensorFlow
-# 2.21 does not bring along.
+# As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which
+# TensorFlow 2.21 does not bring along.
 _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
 )
