@@ -234,7 +234,8 @@ def gpus() -> Finding:
     if run.returncode != 0:
         return Finding("GPUs", found, Level.WARNING, "tfhybrid was never run on a GPU")
     run = _python(_GPUS, with_gpus=True)  # where it fails, the findings about both say why
-    used, built, tensorflow = json.loads(run.stdout.splitlines()[-1] if run.stdout else "[0, 0, 0]")
+    answer = run.stdout.splitlines()[-1] if run.returncode == 0 else "[0, false, null]"
+    used, built, tensorflow = json.loads(answer)
     if used == 0 or built:
         return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on a GPU")
     found += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
