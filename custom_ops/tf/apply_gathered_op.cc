@@ -23,9 +23,7 @@ REGISTER_OP("TfhybridApplyGathered")
     .Input("dense_squares: double")
     .TFHYBRID_UPDATE.Attr("N: int >= 1")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
-      return tensorflow::OkStatus();
-    })
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
     .Doc(R"doc(
 Updates the tables with the gradients of all ranks, on the leader; elsewhere notes that it will.
 

@@ -2,42 +2,40 @@
 
 #include "core/engine/engine_registry.h"
 #include "tensorflow/core/framework/device_base.h"
-#include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/work_sharder.h"
 
 namespace tfhybrid {
 
-tensorflow::Status ToTensorFlow(const Status& status) {
+absl::Status ToTensorFlow(const Status& status) {
   switch (status.code()) {
     case StatusCode::kOk:
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     case StatusCode::kInvalidArgument:
-      return tensorflow::errors::InvalidArgument(status.message());
+      return absl::InvalidArgumentError(status.message());
     case StatusCode::kNotFound:
-      return tensorflow::errors::NotFound(status.message());
+      return absl::NotFoundError(status.message());
     case StatusCode::kAlreadyExists:
-      return tensorflow::errors::AlreadyExists(status.message());
+      return absl::AlreadyExistsError(status.message());
     case StatusCode::kFailedPrecondition:
-      return tensorflow::errors::FailedPrecondition(status.message());
+      return absl::FailedPreconditionError(status.message());
     case StatusCode::kResourceExhausted:
-      return tensorflow::errors::ResourceExhausted(status.message());
+      return absl::ResourceExhaustedError(status.message());
     case StatusCode::kDataLoss:
-      return tensorflow::errors::DataLoss(status.message());
+      return absl::DataLossError(status.message());
     case StatusCode::kPeerDied:
-      return tensorflow::errors::Aborted(status.message());
+      return absl::AbortedError(status.message());
     case StatusCode::kDeadlineExceeded:
-      return tensorflow::errors::DeadlineExceeded(status.message());
+      return absl::DeadlineExceededError(status.message());
     case StatusCode::kSystem:
-      return tensorflow::errors::Internal(status.message());
+      return absl::InternalError(status.message());
   }
-  return tensorflow::errors::Internal(status.message());
+  return absl::InternalError(status.message());
 }
 
-Status FromTensorFlow(const tensorflow::Status& status) {
+Status FromTensorFlow(const absl::Status& status) {
   if (status.ok()) return Status::Ok();
-  return Status::Error(tensorflow::errors::IsResourceExhausted(status)
-                           ? StatusCode::kResourceExhausted
-                           : StatusCode::kInvalidArgument,
+  return Status::Error(absl::IsResourceExhausted(status) ? StatusCode::kResourceExhausted
+                                                         : StatusCode::kInvalidArgument,
                        std::string(status.message()));
 }
 
@@ -50,7 +48,7 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   };
 }
 
-tensorflow::Status NamedTables::Read(tensorflow::OpKernelConstruction* context) {
+absl::Status NamedTables::Read(tensorflow::OpKernelConstruction* context) {
   TF_RETURN_IF_ERROR(context->GetAttr("engine", &number_));
   return context->GetAttr("tables", &names_);
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/engine/engine.h"
 #include "core/store/store.h"
 #include "core/util/parallel.h"
@@ -17,15 +18,13 @@
 
 namespace tfhybrid {
 
-tensorflow::Status ToTensorFlow(const Status& status);
+absl::Status ToTensorFlow(const Status& status);
 
-Status FromTensorFlow(const tensorflow::Status& status);
+Status FromTensorFlow(const absl::Status& status);
 
 // What a tensor of int64 holds, whatever its shape.
 inline Span<const int64_t> Int64sOf(const tensorflow::Tensor& tensor) {
-  return Span<const int64_t>(
-      reinterpret_cast<const int64_t*>(tensor.flat<tensorflow::int64>().data()),
-      tensor.NumElements());
+  return Span<const int64_t>(tensor.flat<int64_t>().data(), tensor.NumElements());
 }
 
 // The intra-op threads of the device that runs the kernel.
@@ -43,7 +42,7 @@ struct TablesInUse {
 class NamedTables {
  public:
   // The attributes `engine` and `tables`.
-  tensorflow::Status Read(tensorflow::OpKernelConstruction* context);
+  absl::Status Read(tensorflow::OpKernelConstruction* context);
   const std::vector<std::string>& names() const { return names_; }
   // `dims` is what the op was built for.
   Result<TablesInUse> Get(const std::vector<int64_t>& dims);

@@ -16,9 +16,9 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-tensorflow::Status ScalarShape(tensorflow::shape_inference::InferenceContext* context) {
+absl::Status ScalarShape(tensorflow::shape_inference::InferenceContext* context) {
   context->set_output(0, context->Scalar());
-  return tensorflow::OkStatus();
+  return absl::OkStatus();
 }
 
 REGISTER_OP("TfhybridSquareSum")

@@ -26,7 +26,7 @@ REGISTER_OP("TfhybridMergeHost")
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
       context->set_output(1, context->Vector(context->UnknownDim()));
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Waits for the gradients of this host's ranks and merges them. After TfhybridPostGradients.
@@ -42,7 +42,7 @@ REGISTER_OP("TfhybridMergeOwned")
     .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Merges the shares of the keys that this host owns.
@@ -61,7 +61,7 @@ REGISTER_OP("TfhybridStageUpdate")
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->Scalar());
       context->set_output(1, context->Vector(context->UnknownDim()));
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Plans the update that the messages of all hosts say, and makes room for it.
@@ -79,7 +79,7 @@ REGISTER_OP("TfhybridCommitUpdate")
     .Input("dense_squares: double")
     .TFHYBRID_UPDATE.Attr("N: int >= 1")
     .SetIsStateful()
-    .SetShapeFn([](InferenceContext*) { return tensorflow::OkStatus(); })
+    .SetShapeFn([](InferenceContext*) { return absl::OkStatus(); })
     .Doc(R"doc(
 Applies the update that was staged, or tells all who wait for it why it will not come.
 
@@ -104,8 +104,7 @@ class MergeHostOp : public ExchangeKernel {
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
         context->allocate_output(1, TensorShape({static_cast<int64_t>(splits.size())}), &sizes)));
     for (size_t owner = 0; owner < splits.size(); ++owner) {
-      sizes->flat<tensorflow::int32>()(static_cast<int64_t>(owner)) =
-          static_cast<tensorflow::int32>(splits[owner]);
+      sizes->flat<int32_t>()(static_cast<int64_t>(owner)) = static_cast<int32_t>(splits[owner]);
       total += splits[owner];
     }
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, AllocateWords(context, 0, total));
@@ -145,8 +144,7 @@ class StageUpdateOp : public ExchangeKernel {
     TFHYBRID_RETURN_IF_ERROR(
         FromTensorFlow(context->allocate_output(1, TensorShape({bytes}), &complaint)));
     vote->scalar<bool>()() = staged.vote;
-    std::copy(staged.complaint.begin(), staged.complaint.end(),
-              complaint->flat<tensorflow::uint8>().data());
+    std::copy(staged.complaint.begin(), staged.complaint.end(), complaint->flat<uint8_t>().data());
     return Status::Ok();
   }
 };
@@ -160,7 +158,7 @@ class CommitUpdateOp : public ExchangeKernel {
     const Tensor* complaints = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
-    const auto* text = reinterpret_cast<const char*>(complaints->flat<tensorflow::uint8>().data());
+    const auto* text = reinterpret_cast<const char*>(complaints->flat<uint8_t>().data());
     // The step goes on meanwhile.
     engine->Commit(update, std::move(numbers),
                    {text, static_cast<size_t>(complaints->NumElements())});

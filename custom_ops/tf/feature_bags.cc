@@ -65,12 +65,12 @@ int64_t RowsOf(const Tensor& keys, const Bags& bags) {
   return bags.combiner == Combiner::kNone ? keys.NumElements() : bags.size();
 }
 
-tensorflow::Status RowShapes(InferenceContext* context, int features, int first,
-                             std::vector<ShapeHandle>* shapes) {
+absl::Status RowShapes(InferenceContext* context, int features, int first,
+                       std::vector<ShapeHandle>* shapes) {
   std::vector<std::string> combiners;
   TF_RETURN_IF_ERROR(context->GetAttr("combiners", &combiners));
   if (combiners.size() != static_cast<size_t>(features)) {
-    return tensorflow::errors::InvalidArgument("combiners has one entry per feature");
+    return absl::InvalidArgumentError("combiners has one entry per feature");
   }
   int splits = first + features;
   for (int i = 0; i < features; ++i) {
@@ -79,7 +79,7 @@ tensorflow::Status RowShapes(InferenceContext* context, int features, int first,
       continue;
     }
     if (splits == context->num_inputs()) {
-      return tensorflow::errors::InvalidArgument("splits has one tensor per combiner");
+      return absl::InvalidArgumentError("splits has one tensor per combiner");
     }
     ShapeHandle of_splits;
     TF_RETURN_IF_ERROR(context->WithRank(context->input(splits++), 1, &of_splits));
@@ -87,7 +87,7 @@ tensorflow::Status RowShapes(InferenceContext* context, int features, int first,
     TF_RETURN_IF_ERROR(context->Subtract(context->Dim(of_splits, 0), 1, &bags));
     shapes->push_back(context->Vector(bags));
   }
-  return tensorflow::OkStatus();
+  return absl::OkStatus();
 }
 
 }  // namespace tfhybrid

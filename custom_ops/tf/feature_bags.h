@@ -40,9 +40,8 @@ int64_t RowsOf(const tensorflow::Tensor& keys, const Bags& bags);
 
 // The shape of each feature's rows, [batch, ...] without the dim: that of its keys, or [bags].
 // `first` is the number of the first input of keys.
-tensorflow::Status RowShapes(tensorflow::shape_inference::InferenceContext* context, int features,
-                             int first,
-                             std::vector<tensorflow::shape_inference::ShapeHandle>* shapes);
+absl::Status RowShapes(tensorflow::shape_inference::InferenceContext* context, int features,
+                       int first, std::vector<tensorflow::shape_inference::ShapeHandle>* shapes);
 
 }  // namespace tfhybrid
 

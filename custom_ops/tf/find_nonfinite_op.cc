@@ -33,7 +33,7 @@ REGISTER_OP("TfhybridFindNonfinite")
     .Attr("N: int >= 1")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Scalar());
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Finds the first gradient that is not finite, or too large.
@@ -84,7 +84,7 @@ class FindNonfiniteOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, ReadDistinct(context, &distinct_));
     OP_REQUIRES_OK(context, context->GetAttr("limits", &limits_));
     OP_REQUIRES(context, limits_.size() == schema_.tables.size(),
-                tensorflow::errors::InvalidArgument("limits has one entry per table"));
+                absl::InvalidArgumentError("limits has one entry per table"));
   }
 
   void Compute(OpKernelContext* context) override {

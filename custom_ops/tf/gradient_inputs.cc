@@ -8,25 +8,24 @@ using tensorflow::OpInputList;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema) {
+absl::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema) {
   TF_RETURN_IF_ERROR(context->GetAttr("tables", &schema->tables));
   TF_RETURN_IF_ERROR(context->GetAttr("dims", &schema->dims));
   int tables = 0;
   TF_RETURN_IF_ERROR(context->GetAttr("N", &tables));
   if (schema->tables.size() == static_cast<size_t>(tables) &&
       schema->dims.size() == schema->tables.size()) {
-    return tensorflow::OkStatus();
+    return absl::OkStatus();
   }
-  return tensorflow::errors::InvalidArgument("tables and dims have one entry per table");
+  return absl::InvalidArgumentError("tables and dims have one entry per table");
 }
 
-tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context,
-                                std::vector<bool>* distinct) {
+absl::Status ReadDistinct(tensorflow::OpKernelConstruction* context, std::vector<bool>* distinct) {
   int tables = 0;
   TF_RETURN_IF_ERROR(context->GetAttr("N", &tables));
   TF_RETURN_IF_ERROR(context->GetAttr("distinct", distinct));
-  if (distinct->size() == static_cast<size_t>(tables)) return tensorflow::OkStatus();
-  return tensorflow::errors::InvalidArgument("distinct has one entry per table");
+  if (distinct->size() == static_cast<size_t>(tables)) return absl::OkStatus();
+  return absl::InvalidArgumentError("distinct has one entry per table");
 }
 
 Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context,
@@ -67,12 +66,12 @@ Result<Contribution> ReadContribution(tensorflow::OpKernelContext* context) {
                          "samples, skip, event_time and failure are scalars. Received: ",
                          input->shape().DebugString());
   }
-  const int64_t count = samples->flat<tensorflow::int64>()(0);
+  const int64_t count = samples->flat<int64_t>()(0);
   if (count < 0) {
     return Status::Error(StatusCode::kInvalidArgument,
                          "samples is a number of samples. Received: ", count);
   }
-  return Contribution{count, skip->flat<bool>()(0), event_time->flat<tensorflow::int64>()(0),
+  return Contribution{count, skip->flat<bool>()(0), event_time->flat<int64_t>()(0),
                       std::string(failure->flat<tensorflow::tstring>()(0))};
 }
 
@@ -93,7 +92,7 @@ Result<Span<int64_t>> AllocateWords(tensorflow::OpKernelContext* context, int ou
   Tensor* tensor = nullptr;
   TFHYBRID_RETURN_IF_ERROR(
       FromTensorFlow(context->allocate_output(output, TensorShape({words}), &tensor)));
-  return Span<int64_t>(reinterpret_cast<int64_t*>(tensor->flat<tensorflow::int64>().data()), words);
+  return Span<int64_t>(tensor->flat<int64_t>().data(), words);
 }
 
 }  // namespace tfhybrid

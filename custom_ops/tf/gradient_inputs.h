@@ -16,11 +16,10 @@
 namespace tfhybrid {
 
 // The attributes `tables` and `dims`.
-tensorflow::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema);
+absl::Status ReadSchema(tensorflow::OpKernelConstruction* context, MessageSchema* schema);
 
 // The attribute `distinct`: for each of `N` tables whether none of its keys comes twice.
-tensorflow::Status ReadDistinct(tensorflow::OpKernelConstruction* context,
-                                std::vector<bool>* distinct);
+absl::Status ReadDistinct(tensorflow::OpKernelConstruction* context, std::vector<bool>* distinct);
 
 // The inputs `keys` and `gradients`: one entry per table; points into them.
 Result<std::vector<KeyGradients>> ReadBatch(tensorflow::OpKernelContext* context,

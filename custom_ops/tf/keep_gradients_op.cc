@@ -22,9 +22,7 @@ REGISTER_OP("TfhybridKeepGradients")
     .Input("gradients: N * float")
     .Attr("N: int >= 1")
     .TFHYBRID_UPDATE.SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
-      return tensorflow::OkStatus();
-    })
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
     .Doc(R"doc(
 Keeps the gradients of a micro-batch; those of equal keys are summed when the rank posts or packs.
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
@@ -28,9 +29,7 @@ REGISTER_OP("TfhybridKeepState")
     .Attr("types: list(type) >= 1")
     .Attr("N: int >= 1")
     .SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
-      return tensorflow::OkStatus();
-    })
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
     .Doc(R"doc(
 Keeps the state of this rank after a step, for a job that is started again.
 
@@ -73,11 +72,11 @@ class KeepStateOp : public NamedTablesKernel {
     }
     uint8_t* to = kept->Write().data();
     for (int i = 0; i < state.size(); ++i) {
-      const tensorflow::StringPiece from = state[i].tensor_data();
+      const std::string_view from = state[i].tensor_data();
       std::memcpy(to, from.data(), from.size());
       to += from.size();
     }
-    kept->Publish(static_cast<uint64_t>(step->scalar<tensorflow::int64>()()),
+    kept->Publish(static_cast<uint64_t>(step->scalar<int64_t>()()),
                   store.TablesDigest(in_use.tables));
     return Status::Ok();
   }

@@ -31,19 +31,19 @@ using tensorflow::shape_inference::ShapeHandle;
 constexpr int64_t kLookupCostNs = 60;
 
 // One output per feature: the shape of its rows, and the dim.
-tensorflow::Status ShapesOfFeatures(InferenceContext* context, const std::vector<ShapeHandle>& rows,
-                                    const std::vector<tensorflow::int64>& dims) {
+absl::Status ShapesOfFeatures(InferenceContext* context, const std::vector<ShapeHandle>& rows,
+                              const std::vector<int64_t>& dims) {
   for (size_t i = 0; i < rows.size(); ++i) {
     ShapeHandle shape;
     TF_RETURN_IF_ERROR(context->Concatenate(rows[i], context->Vector(dims[i]), &shape));
     context->set_output(static_cast<int>(i), shape);
   }
-  return tensorflow::OkStatus();
+  return absl::OkStatus();
 }
 
 // One output: the batch, and all features of a sample side by side.
-tensorflow::Status ShapeSideBySide(InferenceContext* context, const std::vector<ShapeHandle>& rows,
-                                   const std::vector<tensorflow::int64>& dims) {
+absl::Status ShapeSideBySide(InferenceContext* context, const std::vector<ShapeHandle>& rows,
+                             const std::vector<int64_t>& dims) {
   DimensionHandle batch = context->UnknownDim();
   DimensionHandle width = context->MakeDim(0);
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -57,7 +57,7 @@ tensorflow::Status ShapeSideBySide(InferenceContext* context, const std::vector<
     TF_RETURN_IF_ERROR(context->Add(width, floats, &width));
   }
   context->set_output(0, context->Matrix(batch, width));
-  return tensorflow::OkStatus();
+  return absl::OkStatus();
 }
 
 REGISTER_OP("TfhybridLookup")
@@ -72,15 +72,16 @@ REGISTER_OP("TfhybridLookup")
     .Attr("M: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
-      std::vector<tensorflow::int64> dims;
+      std::vector<int64_t> dims;
       bool side_by_side = false;
       TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
       TF_RETURN_IF_ERROR(context->GetAttr("side_by_side", &side_by_side));
       const auto features = static_cast<int>(dims.size());
       if (context->num_inputs() < 2 * features ||
           context->num_outputs() != (side_by_side ? 1 : features)) {
-        return tensorflow::errors::InvalidArgument("dims has one entry per feature, and M is ",
-                                                   "their number, or 1 side by side");
+        return absl::InvalidArgumentError(
+            "dims has one entry per feature, and M is "
+            "their number, or 1 side by side");
       }
       std::vector<ShapeHandle> rows;
       TF_RETURN_IF_ERROR(RowShapes(context, features, features, &rows));

@@ -32,7 +32,7 @@ REGISTER_OP("TfhybridBeginMeeting")
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->input(1));
       context->set_output(1, context->Scalar());
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Notes that this rank begins a meeting of all ranks.
@@ -55,7 +55,7 @@ REGISTER_OP("TfhybridEndMeeting")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
       context->set_output(0, context->input(0));
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Notes that this rank has met all others.

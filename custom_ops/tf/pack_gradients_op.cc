@@ -32,7 +32,7 @@ REGISTER_OP("TfhybridPackGradients")
     .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* context) {
       context->set_output(0, context->Vector(context->UnknownDim()));
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Sums the gradients of equal keys and packs distinct keys and sums of all tables into one message.

@@ -30,9 +30,7 @@ REGISTER_OP("TfhybridPostGradients")
     .Attr("distinct: list(bool)")
     .Attr("N: int >= 1")
     .TFHYBRID_UPDATE.SetIsStateful()
-    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) {
-      return tensorflow::OkStatus();
-    })
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext*) { return absl::OkStatus(); })
     .Doc(R"doc(
 Posts this rank's gradients to the leader of its host.
 

@@ -41,20 +41,20 @@ REGISTER_OP("TfhybridSumGradients")
     .Attr("M: int >= 1")
     .Attr("T: int >= 1")
     .SetShapeFn([](InferenceContext* context) {
-      std::vector<tensorflow::int64> dims, table_of;
+      std::vector<int64_t> dims, table_of;
       TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
       TF_RETURN_IF_ERROR(context->GetAttr("table_of", &table_of));
       const int tables = context->num_outputs() / 2;
       for (size_t i = 0; i < table_of.size() && i < dims.size(); ++i) {
         const auto table = static_cast<int>(table_of[i]);
         if (table < 0 || table >= tables) {
-          return tensorflow::errors::InvalidArgument("table_of names tables from 0 to T - 1");
+          return absl::InvalidArgumentError("table_of names tables from 0 to T - 1");
         }
         context->set_output(table, context->Vector(InferenceContext::kUnknownDim));
         context->set_output(tables + table,
                             context->Matrix(InferenceContext::kUnknownDim, dims[i]));
       }
-      return tensorflow::OkStatus();
+      return absl::OkStatus();
     })
     .Doc(R"doc(
 Sums a lookup's gradients by table and key.
@@ -82,13 +82,13 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OP_REQUIRES_OK(context, context->GetAttr("T", &tables));
     table_dims_.resize(static_cast<size_t>(tables));
     OP_REQUIRES(context, tables_.names().size() == table_dims_.size(),
-                tensorflow::errors::InvalidArgument("tables has T names"));
-    OP_REQUIRES(
-        context, dims_.size() == static_cast<size_t>(features) && dims_.size() == table_of_.size(),
-        tensorflow::errors::InvalidArgument("dims and table_of have one entry per feature"));
+                absl::InvalidArgumentError("tables has T names"));
+    OP_REQUIRES(context,
+                dims_.size() == static_cast<size_t>(features) && dims_.size() == table_of_.size(),
+                absl::InvalidArgumentError("dims and table_of have one entry per feature"));
     for (size_t i = 0; i < dims_.size(); ++i) {
       OP_REQUIRES(context, table_of_[i] >= 0 && table_of_[i] < tables,
-                  tensorflow::errors::InvalidArgument("table_of names tables from 0 to T - 1"));
+                  absl::InvalidArgumentError("table_of names tables from 0 to T - 1"));
       table_dims_[static_cast<size_t>(table_of_[i])] = dims_[i];
     }
   }
@@ -165,7 +165,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
     return Status::Ok();
   }
 
-  tensorflow::Status Allocate(OpKernelContext* context, std::vector<float*>* outputs) const {
+  absl::Status Allocate(OpKernelContext* context, std::vector<float*>* outputs) const {
     OpOutputList distinct_list, sums_list;
     TF_RETURN_IF_ERROR(context->output_list("distinct", &distinct_list));
     TF_RETURN_IF_ERROR(context->output_list("sums", &sums_list));
@@ -177,10 +177,10 @@ class SumGradientsOp : public tensorflow::OpKernel {
       TF_RETURN_IF_ERROR(distinct_list.allocate(table, TensorShape({keys.size()}), &distinct));
       TF_RETURN_IF_ERROR(
           sums_list.allocate(table, TensorShape({keys.size(), table_dims_[t]}), &sum));
-      std::copy(keys.begin(), keys.end(), distinct->flat<tensorflow::int64>().data());
+      std::copy(keys.begin(), keys.end(), distinct->flat<int64_t>().data());
       outputs->push_back(sum->flat<float>().data());
     }
-    return tensorflow::OkStatus();
+    return absl::OkStatus();
   }
 
   NamedTables tables_;

@@ -42,9 +42,9 @@ NamedTablesKernel::NamedTablesKernel(tensorflow::OpKernelConstruction* context)
   OP_REQUIRES_OK(context, tables_.Read(context));
   OP_REQUIRES_OK(context, context->GetAttr("dims", &dims_));
   OP_REQUIRES(context, !names().empty() && names().size() == dims_.size(),
-              tensorflow::errors::InvalidArgument(
-                  "tables and dims have one entry for each input. Received: ", names().size(),
-                  " and ", dims_.size()));
+              absl::InvalidArgumentError(
+                  "tables and dims have one entry for each input. Received: " +
+                  std::to_string(names().size()) + " and " + std::to_string(dims_.size())));
 }
 
 }  // namespace tfhybrid

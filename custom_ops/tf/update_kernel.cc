@@ -7,7 +7,7 @@
 
 namespace tfhybrid {
 
-tensorflow::Status NamedUpdate::Read(tensorflow::OpKernelConstruction* context) {
+absl::Status NamedUpdate::Read(tensorflow::OpKernelConstruction* context) {
   TF_RETURN_IF_ERROR(context->GetAttr("engine", &engine_));
   return context->GetAttr("update", &update_);
 }

@@ -24,7 +24,7 @@ class NamedUpdate {
     UpdateInUse update;
   };
 
-  tensorflow::Status Read(tensorflow::OpKernelConstruction* context);
+  absl::Status Read(tensorflow::OpKernelConstruction* context);
   // Held for as long as the op runs, not longer: TensorFlow keeps kernels of eager ops as long as
   // the process lives. Thread-safe.
   Result<InUse> Get() const;

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 
 import numpy as np
 import pytest
@@ -74,7 +75,8 @@ def test_an_optimizer_of_the_other_keras() -> None:
         check=False,
     )
     assert run.returncode == 1
-    assert "wants one of tf.keras.optimizers, here of Keras 2.16.0, or its name" in run.stderr
+    version = metadata.version("tf_keras")
+    assert f"wants one of tf.keras.optimizers, here of Keras {version}, or its name" in run.stderr
     assert "Received: keras.src.optimizers.sgd.SGD" in run.stderr
 
 

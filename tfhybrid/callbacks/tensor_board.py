@@ -16,6 +16,12 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import phase_times
 from tfhybrid.store import TableStats
 
+# As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which
+# TensorFlow 2.21 does not bring along.
+_SCALAR = tf.compat.v1.SummaryMetadata(
+    plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+)
+
 
 class TensorBoard(keras.callbacks.Callback):
     """Writes statistics of tables and times of phases, beside what Keras's own `TensorBoard` does.
@@ -111,7 +117,7 @@ class TensorBoard(keras.callbacks.Callback):
         with self._writer.as_default(step=self._step()):
             for tag, value in found.items():
                 if not math.isnan(value):
-                    tf.summary.scalar(tag, value)
+                    tf.summary.write(tag, tf.constant(value, tf.float32), metadata=_SCALAR)
         self._begin()
 
 

@@ -127,14 +127,19 @@ def _store(url: str) -> Iterator[Any]:
 
     scheme = url.partition("://")[0]
     if scheme not in tf.io.gfile.get_registered_schemes():
-        # TensorFlow itself has gs, ram and a few more; this one registers s3, hdfs, az and others.
+        # TensorFlow itself has gs and ram; this one registers s3, hdfs, az and others.
+        found: object = "tensorflow-io does not know it either"
         try:
             importlib.import_module("tensorflow_io")
         except ImportError as error:
+            found = error
+        # Beside a TensorFlow that it was not built for, it is imported and registers nothing.
+        if scheme not in tf.io.gfile.get_registered_schemes():
             raise OSError(
-                f"{url}: TensorFlow alone does not know {scheme}://. tensorflow-io does: "
-                f"pip install 'tfhybrid[io]'. Received: {error}"
-            ) from error
+                f"{url}: TensorFlow alone does not know {scheme}://. tensorflow-io does, with "
+                "TensorFlow 2.16: pip install 'tfhybrid[io]'. With another one mount the store as "
+                f"a folder. Received: TensorFlow {tf.__version__}, {found}"
+            )
     try:
         yield tf.io.gfile
     except tf.errors.OpError as error:

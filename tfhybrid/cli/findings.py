@@ -38,6 +38,13 @@ import json, horovod.tensorflow as hvd
 built = [n for n in ("gloo", "mpi", "nccl") if getattr(hvd, f"{n}_built")()]
 print(json.dumps(built))
 """
+_GPUS = """
+import json, tensorflow as tf, horovod.tensorflow as hvd
+seen = len(tf.config.list_physical_devices("GPU"))
+print(json.dumps([seen, bool(hvd.cuda_built() or hvd.rocm_built()), tf.__version__]))
+"""
+# The last release of TensorFlow that Horovod can be built for GPUs with: docs/versions.md.
+_LAST_WITH_GPUS = (2, 18)
 _ABI = "from tfhybrid.ops._abi import check_build; check_build()"
 
 
@@ -218,14 +225,27 @@ def interfaces() -> Finding:
 
 
 def gpus() -> Finding:
-    """GPUs, by what NVIDIA's tool says."""
+    """GPUs, by what NVIDIA's tool says, and whether both TensorFlow and Horovod can use them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Finding("GPUs", "none (no nvidia-smi)", Level.NOTE, "tables are for CPUs anyway")
     run = _run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
     found = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
-    level = Level.NOTE if run.returncode == 0 else Level.WARNING
-    return Finding("GPUs", found, level, "tfhybrid was never run on a GPU")
+    if run.returncode != 0:
+        return Finding("GPUs", found, Level.WARNING, "tfhybrid was never run on a GPU")
+    run = _python(_GPUS, with_gpus=True)  # where it fails, the findings about both say why
+    answer = run.stdout.splitlines()[-1] if run.returncode == 0 else "[0, false, null]"
+    used, built, tensorflow = json.loads(answer)
+    if used == 0 or built:
+        return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on a GPU")
+    found += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
+    mend = "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod builds it for them"
+    if tuple(map(int, tensorflow.split(".")[:2])) > _LAST_WITH_GPUS:
+        last = ".".join(map(str, _LAST_WITH_GPUS))
+        mend = f"TensorFlow {last} is the last that Horovod can be built for GPUs with"
+    return Finding(
+        "GPUs", found, Level.WARNING, f"{mend}; or train on CPUs: export CUDA_VISIBLE_DEVICES="
+    )
 
 
 CHECKS: tuple[Callable[[], Finding], ...] = (
@@ -241,12 +261,14 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _python(code: str) -> subprocess.CompletedProcess[str]:
-    return _run([sys.executable, "-c", code])
+def _python(code: str, *, with_gpus: bool = False) -> subprocess.CompletedProcess[str]:
+    return _run([sys.executable, "-c", code], with_gpus=with_gpus)
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+def _run(command: list[str], *, with_gpus: bool = False) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if not with_gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     try:
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -131,6 +131,11 @@ def horovod_version() -> str:
     return str(horovod.__version__)
 
 
+def built_for_gpus() -> bool:
+    """Returns whether the installed Horovod can use GPUs."""
+    return bool(hvd.cuda_built() or hvd.rocm_built())
+
+
 def barrier() -> None:
     """Waits until all ranks have come here."""
     allgather_object(None)

@@ -137,6 +137,13 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         KERAS_VERSION,
         distributed.horovod_version(),
     )
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus and not distributed.built_for_gpus() and distributed.rank() == 0:
+        _log.warning(
+            "TensorFlow uses %d GPU(s), but this Horovod was not built for GPUs: every step copies "
+            "the dense gradients to main memory and back. `tfhybrid doctor` says what can be done.",
+            len(gpus),
+        )
     if _current.resumption is not None:
         absence = _current.resumption.absence
         _log.info("Memory of the last run: %s", absence or "tables on all hosts")

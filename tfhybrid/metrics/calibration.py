@@ -40,7 +40,7 @@ def normalized_entropy(
     if positives in (0, total):
         return _undefined("Normalized entropy")
     rate = positives / total
-    return loss / -(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
+    return loss / -float(rate * np.log(rate) + (1 - rate) * np.log1p(-rate))
 
 
 def calibration(

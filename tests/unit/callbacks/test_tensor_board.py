@@ -22,6 +22,7 @@ def read(directory: Path) -> dict[str, dict[int, float]]:
     for path in directory.iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
+                assert value.metadata.plugin_data.plugin_name == "scalars"  # or it is not drawn
                 found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
     return found
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,40 @@ def test_the_keras_of_tensorflow_is_told_from_keras(monkeypatch) -> None:
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
     found = findings.keras()
     assert found.level == Level.NOTE
-    assert found.found.startswith("2.16.0 as tf.keras, beside 3.")
+    assert found.found.startswith(f"{metadata.version('tf_keras')} as tf.keras, beside 3.")
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch) -> None:
+    """NVIDIA's tool as it answers on a machine with one GPU."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'A GPU, 81559 MiB'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("nvidia_smi")
+def test_a_gpu_that_tensorflow_does_not_use_is_a_note() -> None:
+    found = findings.gpus()
+    assert (found.level, found.found) == (Level.NOTE, "A GPU, 81559 MiB")
+
+
+@pytest.mark.usefixtures("nvidia_smi")
+@pytest.mark.parametrize(
+    ("tensorflow", "mend"),
+    [
+        ("2.18.1", "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod"),
+        ("2.21.0", "TensorFlow 2.18 is the last"),
+    ],
+)
+def test_gpus_that_horovod_cannot_use_are_a_warning(tensorflow, mend, monkeypatch) -> None:
+    answer = json.dumps([1, False, tensorflow])
+    run = subprocess.CompletedProcess([], 0, answer, "")
+    monkeypatch.setattr(findings, "_python", lambda *_, **__: run)
+    found = findings.gpus()
+    assert found.level == Level.WARNING
+    assert "TensorFlow uses 1, but Horovod was not built for GPUs" in found.found
+    assert mend in found.mend
 
 
 @pytest.mark.parametrize("hosts", ["", "a,,b", "-oProxyCommand=x:1"])

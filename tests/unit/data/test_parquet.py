@@ -113,7 +113,11 @@ def test_ratings_become_labels(tmp_path):
     [
         (pa.array([1, None]), r"column 'user', row 1: wanted a key \(missing_key="),
         (pa.array([[1], [2, None]]), r"column 'user', row 1: wanted a key \(missing_key="),
-        (pa.array([[1], None], pa.list_(pa.int64(), 1)), "wanted .* lists to be of size=1"),
+        # Refused by pyarrow up to 25 as it reads, then by us.
+        (
+            pa.array([[1], None], pa.list_(pa.int64(), 1)),
+            "wanted (.* lists to be of size=1|a list of 1)",
+        ),
         (pa.array([1.5]), "column 'user', row 0: wanted keys that are int64"),
         (pa.array([2**63], pa.uint64()), "wanted keys that are int64"),
         (pa.array([b"x"]), "wanted integers or strings as keys. Received: 'binary'"),

@@ -134,3 +134,11 @@ def test_a_job_without_horovodrun_has_one_rank() -> None:
     assert (tfhybrid.cross_rank(), tfhybrid.cross_size()) == (0, 1)
     assert current_job().is_leader
     assert native.available_bytes("/dev/shm") > 0
+
+
+def test_gpus_that_horovod_cannot_use_are_warned_of(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU:0"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda *_: None)
+    monkeypatch.setattr(tf.config.experimental, "set_memory_growth", lambda *_: None)
+    restart()
+    assert "TensorFlow uses 1 GPU(s), but this Horovod was not built for GPUs" in caplog.text

@@ -1,0 +1,62 @@
+"""What scripts install for a release of TensorFlow, and what they refuse to build."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def packages_for(release: str) -> set[str]:
+    script = f"source scripts/environment; packages_for {release}"
+    return {*subprocess.check_output(["bash", "-c", script], cwd=ROOT, text=True).split()}
+
+
+@pytest.fixture(scope="module")
+def pins() -> dict[str, str]:
+    """The versions of versions.txt by package."""
+    lines = (ROOT / "versions.txt").read_text().splitlines()
+    return dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
+
+
+def test_the_default_release_is_installed_as_it_is_pinned(pins) -> None:
+    drawing = {
+        "matplotlib",
+        "contourpy",
+        "cycler",
+        "fonttools",
+        "kiwisolver",
+        "pillow",
+        "pyparsing",
+    }
+    wanted = {f"{name}=={version}" for name, version in pins.items()}
+    left_out = {f"{name}=={pins[name]}" for name in drawing | {"horovod"}}
+    assert packages_for(pins["tensorflow"]) == wanted - left_out
+
+
+def test_pip_chooses_what_goes_with_another_release(pins) -> None:
+    packages = packages_for("2.21.0")
+    assert {"tensorflow==2.21.0", "tf_keras", f"pyarrow=={pins['pyarrow']}"} <= packages
+    chosen = {"tensorflow", "tf_keras", "keras", "numpy", "protobuf", "tensorflow-io", "horovod"}
+    assert not {f"{name}=={pins[name]}" for name in chosen} & packages
+
+
+def test_horovod_is_not_built_for_gpus_where_it_could_not_be_loaded(tmp_path) -> None:
+    """A TensorFlow without XLA's headers, and without the function that Horovod's kernels call."""
+    fake = tmp_path / "tensorflow"
+    fake.mkdir()
+    (fake / "__init__.py").touch()
+    (fake / "libtensorflow_framework.so.2").write_text("no symbols")
+    run = subprocess.run(
+        [ROOT / "scripts" / "horovod"],
+        env={**os.environ, "HOROVOD_GPU_OPERATIONS": "NCCL", "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert "no xla_builder.h of XLA and no AsGpuStreamValue()" in run.stderr
