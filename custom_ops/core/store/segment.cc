@@ -172,6 +172,8 @@ Status CheckChunk(const std::string& path, const MappedFile& file, int64_t rows,
 
 Result<MappedFile> CreateChunk(const std::string& path, const SegmentIdentity& identity,
                                const ChunkShape& shape, const std::string& purpose) {
+  // What an attempt without memory has left: no counter names it.
+  unlink(path.c_str());
   TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
                             CreateSegment(path, identity, shape.Bytes(identity.kind), purpose));
   auto* header = reinterpret_cast<ChunkSegment*>(file.mutable_data());

@@ -136,6 +136,8 @@ Status TableWriter::BuildIndex(int64_t slots) {
 Result<TableWriter::IndexAhead> TableWriter::MakeIndex(int64_t slots) const {
   const uint64_t generation = table()->counters.index_generation + 1;
   IndexAhead made;
+  // What an attempt without memory has left: no counter names it.
+  unlink(paths_.Index(generation).c_str());
   TFHYBRID_ASSIGN_OR_RETURN(
       made.file,
       CreateSegment(paths_.Index(generation),
