@@ -23,18 +23,18 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
   DropAhead();
   optimizer_ = config;
   state_floats_ = tfhybrid::StateFloats(config, dim_);
-  for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
-    const Status added = AddState(static_cast<int64_t>(chunk), &chunks_[chunk]);
-    TFHYBRID_FAULT_POINT();
-    if (!added.ok()) {
-      for (size_t made = 0; made < chunk; ++made) {
-        chunks_[made].state = MappedFile();
-        unlink(paths_.State(static_cast<int64_t>(made)).c_str());
+  try {
+    for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
+      const Status added = AddState(static_cast<int64_t>(chunk), &chunks_[chunk]);
+      TFHYBRID_FAULT_POINT();
+      if (!added.ok()) {
+        DropState();
+        return added;
       }
-      optimizer_ = OptimizerConfig();
-      state_floats_ = 0;
-      return added;
     }
+  } catch (...) {  // no memory
+    DropState();
+    throw;
   }
   for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
   table()->optimizer = config;
@@ -55,6 +55,10 @@ void TableWriter::ForgetOptimizer() {
   TFHYBRID_FAULT_POINT();
   StoreRelease(&table()->optimizer.kind, OptimizerKind::kNone);
   TFHYBRID_FAULT_POINT();
+  DropState();
+}
+
+void TableWriter::DropState() {
   optimizer_ = OptimizerConfig();
   state_floats_ = 0;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {

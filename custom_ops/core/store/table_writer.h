@@ -212,6 +212,9 @@ class TableWriter {
     RowHistory* histories;
   };
 
+  // Forgets the optimizer in this process, and removes the files of its state.
+  void DropState();
+
   // An index generation that is not published yet, and holds the first `rows` rows.
   struct IndexAhead {
     MappedFile file;
