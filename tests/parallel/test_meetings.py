@@ -63,7 +63,9 @@ def test_steps_of_one_graph_begin_in_the_order_of_the_program() -> None:
         engine = current_job().engine
         last = engine.meetings[engine.standing().signature]
         assert last.of == models[1].optimizer.sparse_update.name
-    assert meetings() - before == 40
+    several = tfhybrid.size() > 1
+    assert meetings() - before == (40 if several else 0)
     operations = step.get_concrete_function(*batch).graph.get_operations()
     begins = [op for op in operations if op.type == "TfhybridBeginMeeting"]
-    assert begins[0] in begins[1].control_inputs
+    assert len(begins) == (2 if several else 0)
+    assert not several or begins[0] in begins[1].control_inputs
