@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tests.reference.keras_versions import needs_keras_3
 from tests.reference.training import Table
 from tfhybrid.errors import ConfigError, NameTakenError, NotInitializedError
 
@@ -67,6 +68,7 @@ def test_inputs_that_cannot_hold_keys_are_refused_before_there_are_data(dtype) -
         layer(keras.Input((1,), dtype=dtype))
 
 
+@needs_keras_3
 def test_an_input_that_cuts_keys_is_warned_of(caplog) -> None:
     layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2), name="narrow")
     layer(keras.Input((1,), dtype="int64"))
