@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <exception>
 #include <thread>
 
 namespace tfhybrid {
@@ -41,6 +43,22 @@ void Linger() {
   kill(getpid(), SIGTERM);
 }
 
+std::terminate_handler terminate_before = nullptr;
+std::atomic<pid_t> speaker{0};  // the process whose watch may have something to say
+
+// On the thread that failed, of Gloo most often: its connection broke because another rank died.
+// Others, the watch among them, go on meanwhile.
+[[noreturn]] void TerminateLater() {
+  if (speaker == getpid()) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+  terminate_before();
+  std::abort();
+}
+
+void LingerBeforeTerminate(bool on) {
+  if (on && terminate_before == nullptr) terminate_before = std::set_terminate(TerminateLater);
+  speaker = on ? getpid() : 0;
+}
+
 }  // namespace
 
 void ExitAfter(std::chrono::milliseconds time) {
@@ -51,10 +69,11 @@ void ExitAfter(std::chrono::milliseconds time) {
 }
 
 void LingerAfterSigterm(std::chrono::milliseconds time) {
+  milliseconds = time.count();
+  LingerBeforeTerminate(time.count() > 0);
   struct sigaction now;
   sigaction(SIGTERM, nullptr, &now);
   if (now.sa_handler != SIG_DFL && now.sa_handler != OnSigterm) return;
-  milliseconds = time.count();
   if (time.count() == 0) {
     if (!lingering) GiveSigtermBack();
     return;

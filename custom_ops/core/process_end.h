@@ -10,9 +10,10 @@ namespace tfhybrid {
 // by itself.
 void ExitAfter(std::chrono::milliseconds time);
 
-// From now on a first SIGTERM ends this process so much later, a second one at once; 0 gives
-// SIGTERM back. Nothing changes where the program ignores SIGTERM or has a handler. A forked child
-// ends at once, as if there were no handler. Not thread-safe.
+// From now on a first SIGTERM, and std::terminate(), which Gloo calls when it loses a rank, end
+// this process so much later, a second SIGTERM at once; 0 takes that back. SIGTERM stays as it is
+// where the program ignores it or has a handler. A forked child ends at once, as if there were no
+// handler. Not thread-safe.
 void LingerAfterSigterm(std::chrono::milliseconds time);
 
 // Whether this process has had a SIGTERM that it lingers after. Thread-safe.
