@@ -41,11 +41,6 @@ def start() -> None:
     hvd.init()
 
 
-def is_started() -> bool:
-    """Returns whether Horovod runs."""
-    return bool(hvd.is_initialized())
-
-
 def find_hosts() -> tuple[int, ...]:
     """Returns the host of each rank, and gives the leaders of several collectives of their own.
 

@@ -21,7 +21,6 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import opening, watch
 from tfhybrid.job.resumption import Resumption
-from tfhybrid.job.starting import Starting
 from tfhybrid.job.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
@@ -120,8 +119,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
                 f"{resumes=}. Received: job={job!r}, seed={seed}, resume={resume!r}"
             )
         return
-    with Starting() as starting:
-        _current = _start(job, seed, resume, starting)
+    _current = _start(job, seed, resume)
     atexit.register(_exit)
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
@@ -149,7 +147,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         _log.info("Memory of the last run: %s", absence or "tables on all hosts")
 
 
-def _start(name: str | None, seed: int, resume: str | None, starting: Starting) -> Job:
+def _start(name: str | None, seed: int, resume: str | None) -> Job:
     distributed.start()
     _set_up_logging()
     _share_devices()
@@ -163,7 +161,7 @@ def _start(name: str | None, seed: int, resume: str | None, starting: Starting) 
     if resumption is None:
         opening.open_fresh(engine, name)
     try:
-        watching = watch.start(engine, starting)
+        watching = watch.start(engine)
     except TfhybridError:
         engine.close_store()
         raise

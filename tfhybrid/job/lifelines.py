@@ -14,13 +14,14 @@ import contextlib
 import hmac
 import selectors
 import socket
+import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfhybrid.errors import StoreError
 
 LEFT = "left"  # news: a rank has left the job in order
 
-CONNECT_SECONDS = 30
+_CONNECT_SECONDS = 30
 _PROBE_SECONDS = 1
 _RANK_DIGITS = 8
 _FLUSH_SECONDS = 1.0
@@ -48,17 +49,6 @@ class Lifelines:
         for link in links:
             link.setblocking(False)
             self._selector.register(link, selectors.EVENT_READ, link)
-
-    def add(self, link: socket.socket, peer: str) -> None:
-        """Takes one more connection."""
-        link.setblocking(False)
-        self._links[link] = peer
-        self._received[link] = self._unsent[link] = b""
-        self._selector.register(link, selectors.EVENT_READ, link)
-
-    def rename(self, peers: Mapping[socket.socket, str]) -> None:
-        """Takes other names for who is at the other ends."""
-        self._links.update(peers)
 
     def news(self, seconds: float) -> list[str]:
         """Waits for news, and returns them: each `LEFT`, or a sentence that says who is gone."""
@@ -132,47 +122,32 @@ def listen(address: str) -> socket.socket:
     return socket.create_server((address, 0), family=family)
 
 
-class Gathering:
-    """The ranks that connect to rank 0; strangers are turned away.
+def accept(
+    listener: socket.socket, token: str, ranks: Iterable[int], silence: float
+) -> dict[int, socket.socket]:
+    """Waits until those ranks have connected; strangers are turned away.
 
-    Args:
-        listener: Of rank 0; closed by `close`.
-        token: What a rank of the job shows.
-        ranks: Those that shall come.
-        silence: After how many seconds without an answer a link breaks.
+    Raises:
+        StoreError: Some have not come.
     """
-
-    def __init__(
-        self, listener: socket.socket, token: str, ranks: Iterable[int], silence: float
-    ) -> None:
-        self._listener = listener
-        self._door = _Door(listener, token)
-        self._silence = silence
-        self.missing = set(ranks)
-
-    def arrivals(self, seconds: float) -> dict[int, socket.socket]:
-        """Returns the links of those that come within some seconds, by rank."""
-        links = {}
-        for rank, link in self._door.arrivals(seconds):
-            if rank in self.missing:
-                links[rank] = _probed(link, self._silence)
-                self.missing.remove(rank)
-            else:
-                link.close()
-        return links
-
-    def close(self) -> None:
-        """Lets nobody in any more."""
-        self._door.close()
-        self._listener.close()
-
-
-def not_come(ranks: Iterable[int]) -> StoreError:
-    """Returns the error of ranks that have not connected."""
-    return StoreError(
-        f"No connection from rank(s) {', '.join(map(str, sorted(ranks)))} within "
-        f"{CONNECT_SECONDS} s. Does a firewall close the ports between the hosts?"
-    )
+    links: dict[int, socket.socket] = {}
+    missing = set(ranks)
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    with contextlib.closing(_Door(listener, token)) as door:
+        while missing:
+            seconds = deadline - time.monotonic()
+            if seconds <= 0:
+                raise StoreError(
+                    f"No connection from rank(s) {', '.join(map(str, sorted(missing)))} within "
+                    f"{_CONNECT_SECONDS} s. Does a firewall close the ports between the hosts?"
+                )
+            for rank, link in door.arrivals(seconds):
+                if rank in missing:
+                    links[rank] = _probed(link, silence)
+                    missing.remove(rank)
+                else:
+                    link.close()
+    return links
 
 
 def dial(address: tuple[str, int], token: str, rank: int, silence: float) -> socket.socket:
@@ -182,7 +157,7 @@ def dial(address: tuple[str, int], token: str, rank: int, silence: float) -> soc
         StoreError: It cannot be reached.
     """
     try:
-        link = socket.create_connection(address, timeout=CONNECT_SECONDS)
+        link = socket.create_connection(address, timeout=_CONNECT_SECONDS)
         link.sendall(f"{token}{rank:0{_RANK_DIGITS}}".encode())
     except OSError as error:
         raise StoreError(

@@ -13,25 +13,31 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 
 from tfhybrid import distributed
+from tfhybrid.config import silence_seconds
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.job import lifelines
 from tfhybrid.job.lifelines import LEFT, Lifelines
-from tfhybrid.job.starting import GRACE_SECONDS, LINGER_SECONDS, POLL_SECONDS, Starting
 from tfhybrid.job.waits import Board, OwnWait
 
 _log = logging.getLogger("tfhybrid.watch")
 
+POLL_SECONDS = 0.025
+GRACE_SECONDS = 2.0
+LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5
 
-def start(engine: Engine, starting: Starting) -> Watch | None:
+
+def start(engine: Engine) -> Watch | None:
     """Starts to watch the other ranks, if there are any; every rank must call it.
 
     Args:
         engine: Of this rank.
-        starting: What has watched so far.
 
     Raises:
         StoreError: A lifeline cannot be made; on all ranks.
@@ -41,10 +47,9 @@ def start(engine: Engine, starting: Starting) -> Watch | None:
     name = distributed.process()
     names = distributed.allgather_object(name)
     neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
-    lines, links = starting.take()
-    lines.rename({link: names[rank] for rank, link in links.items()})
+    lines = {link: names[rank] for rank, link in _connect_to_rank_0().items()}
     board = Board(names) if distributed.rank() == 0 else None
-    return Watch(engine, name, neighbours, lines, board)
+    return Watch(engine, name, neighbours, Lifelines(lines, silence_seconds()), board)
 
 
 class Watch:
@@ -158,3 +163,19 @@ class Watch:
         notes = [*((self._name, note) for note in own), *self._lifelines.notes()]
         heard = [self._board.hear(rank, note) for rank, note in notes]
         return [difference for difference in heard if difference is not None]
+
+
+def _connect_to_rank_0() -> dict[int, socket.socket]:
+    """Returns this process's connections: those of rank 0 with all others, by rank."""
+    rank, silence = distributed.rank(), silence_seconds()
+    listener = distributed.together(
+        lambda: lifelines.listen(distributed.address()) if rank == 0 else None
+    )
+    address, token = distributed.broadcast_object(
+        (listener.getsockname()[:2], secrets.token_hex(16)) if listener else None
+    )
+    if listener is None:
+        return distributed.together(lambda: {0: lifelines.dial(address, token, rank, silence)})
+    with listener:
+        others = range(1, distributed.size())
+        return distributed.together(lambda: lifelines.accept(listener, token, others, silence))

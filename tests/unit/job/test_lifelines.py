@@ -4,7 +4,6 @@ import contextlib
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -34,11 +33,7 @@ def connect(listener: socket.socket, ranks: list[int]) -> tuple[dict, dict]:
 
     dialling = threading.Thread(target=dial)
     dialling.start()
-    gathering, ours = lifelines.Gathering(listener, TOKEN, ranks, SECONDS), {}
-    deadline = time.monotonic() + SECONDS
-    while gathering.missing and time.monotonic() < deadline:
-        ours |= gathering.arrivals(0.1)
-    gathering.close()
+    ours = lifelines.accept(listener, TOKEN, ranks, SECONDS)
     dialling.join()
     return ours, theirs
 
@@ -146,6 +141,7 @@ def test_strangers_are_turned_away(listener, hello):
 
 
 def test_strangers_who_say_nothing_keep_nobody_waiting(listener, monkeypatch):
+    monkeypatch.setattr(lifelines, "_CONNECT_SECONDS", 3)  # less than each might be given
     monkeypatch.setattr(lifelines, "_MOST_STRANGERS", 6)
     with contextlib.ExitStack() as stack:
         for number in range(9):  # some of them drip
@@ -164,6 +160,12 @@ def test_a_rank_that_comes_twice_is_one(listener):
     assert sorted(ours) == [1, 2]
     for link in (*ours.values(), *theirs.values()):
         link.close()
+
+
+def test_ranks_that_do_not_come_are_named(listener, monkeypatch):
+    monkeypatch.setattr(lifelines, "_CONNECT_SECONDS", 0.1)
+    with pytest.raises(StoreError, match=r"No connection from rank\(s\) 1, 2 within"):
+        lifelines.accept(listener, TOKEN, [2, 1], SECONDS)
 
 
 def test_a_port_that_is_closed_is_named(listener):
