@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -336,6 +338,21 @@ TEST_F(CApiTest, ForkedChildLingersIfItAsks) {
       if (!tfhybrid_is_lingering()) _exit(2);
     }));
   });
+}
+
+TEST_F(CApiTest, OtherThreadsGoOnBeforeTerminateEndsTheProcess) {
+  const int status = WaitStatusOf([] {
+    tfhybrid_linger_after_sigterm(1'000'000);
+    std::atomic<bool> terminating{false};
+    std::thread watch([&] {
+      while (!terminating) std::this_thread::yield();
+      _exit(3);
+    });
+    terminating = true;
+    std::terminate();
+  });
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(3, WEXITSTATUS(status));
 }
 
 #endif  // __SANITIZE_THREAD__
