@@ -145,10 +145,10 @@ TFHYBRID_EXPORT int tfhybrid_store_recover(int64_t engine, const char* shm_direc
 /* "VERSION FILE" of each table, one per line. */
 TFHYBRID_EXPORT int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room,
                                             int64_t* size);
-/* Room and size in words. */
 /* Likewise the digest of each table (tfhybrid_table_digest). */
 TFHYBRID_EXPORT int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room,
                                            int64_t* size);
+/* Room and size in words. */
 TFHYBRID_EXPORT int tfhybrid_last_updates(int64_t engine, int64_t* updates, int64_t room,
                                           int64_t* size);
 TFHYBRID_EXPORT int tfhybrid_roll_forward(int64_t engine, const int64_t* updates, int64_t words);

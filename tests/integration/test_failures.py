@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -44,12 +45,17 @@ def cut_link(hosts: Hosts, job: HostJob) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lost_packets(hosts: Hosts, job: HostJob) -> Iterator[None]:
-    hosts.impair("h2", 0.01)
+def losing(hosts: Hosts, job: HostJob, share: float) -> Iterator[None]:
+    """h2 loses a share of the packets that reach it; those that it sends arrive."""
+    hosts.impair("h2", share)
     try:
         yield
     finally:
         hosts.heal("h2")
+
+
+lost_packets = functools.partial(losing, share=0.01)
+deaf_host = functools.partial(losing, share=1.0)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +99,7 @@ def test_what_passes_changes_no_bit(hosts):
     assert any(re.search(rf"step \d+ of optimizer .*{stopped}", each) for each in told), job.output
 
 
-@contextlib.contextmanager
-def deaf_host(hosts: Hosts, job: HostJob) -> Iterator[None]:
-    """What it sends arrives, what it is sent does not."""
-    hosts.impair("h2", 1.0)
-    try:
-        yield
-    finally:
-        hosts.heal("h2")
-
-
-@pytest.mark.parametrize("silence", [cut_link, deaf_host])
+@pytest.mark.parametrize("silence", [cut_link, deaf_host], ids=["cut", "deaf"])
 def test_a_silent_host_is_named_and_the_job_ends_on_both_sides(hosts, monkeypatch, silence):
     monkeypatch.setenv("TFHYBRID_SILENCE_SECONDS", "5")
     with HostJob(hosts, ONE_BY_ONE, "silent", 1, ENDLESS) as job, silence(hosts, job):

@@ -15,13 +15,7 @@ from tfhybrid.checkpoint.stored import folder_of
 from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError
 
-
-@pytest.fixture(autouse=True)
-def job():
-    tfhybrid.init()
-    yield
-    tfhybrid.shutdown()
-    keras.backend.clear_session()
+pytestmark = pytest.mark.usefixtures("job")
 
 
 def trained(directory: Path) -> keras.Model:

@@ -133,24 +133,27 @@ def _restore_files(
     model.optimizer.build(model.trainable_variables)
     restoring = _Restoring(folder, model, _chosen_tables(model, tables), weights)
     try:
-        checked = distributed.together(lambda: restoring.check(all_tables=tables is None))
+        checked = distributed.together(
+            lambda: restoring.check(all_tables=tables is None, track=track)
+        )
         distributed.together(lambda: restoring.load(checked, track))
     except (StoreError, OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder} could not be restored. {error}") from error
     manifest = checked.stored.manifest
-    for table in restoring.tables.values():
+    same_optimizer = {
+        name: name in manifest.tables and _same_optimizer(table, manifest)
+        for name, table in restoring.tables.items()
+    }
+    for name, table in restoring.tables.items():
         entry = manifest.tables[_awaited(table)]
-        same = table.name in manifest.tables and _same_optimizer(table, manifest)
-        table.set_version(entry.version, entry.optimizer_start if same else None)
+        table.set_version(entry.version, entry.optimizer_start if same_optimizer[name] else None)
     position = position_of(manifest.position)
     _log.info("Restored %s, going on at %s", folder, told(position))
     exact = tables is None and all(
-        name in manifest.tables
-        and _same_optimizer(table, manifest)
-        and table.keeps_history == manifest.tables[name].history
+        same_optimizer[name] and table.keeps_history == manifest.tables[name].history
         for name, table in restoring.tables.items()
     )
-    return Restored(position, checked.base if track and exact else None)
+    return Restored(position, checked.base if exact else None)
 
 
 def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[str, Table]:
@@ -173,7 +176,7 @@ class _Checked(NamedTuple):
     """A checkpoint that fits: on leaders what there is of each table, and the dense weights."""
 
     stored: StoredCheckpoint
-    base: Base  # what the next delta is based on
+    base: Base | None  # what the next delta is based on, where changes are tracked
     updates: dict[str, list[TableUpdate]]
     weights: dense.Matched | None
 
@@ -187,7 +190,7 @@ class _Restoring:
     tables: dict[str, Table]
     weights: bool
 
-    def check(self, *, all_tables: bool) -> _Checked:
+    def check(self, *, all_tables: bool, track: bool) -> _Checked:
         """Does all that may find something wrong; changes nothing."""
         stored = StoredCheckpoint.open(self.folder)
         manifest = stored.manifest
@@ -217,7 +220,7 @@ class _Restoring:
                 )
         weights = self._matched_weights(manifest) if self.weights else None
         self._reserve(manifest)
-        return _Checked(stored, stored.base(), updates, weights)
+        return _Checked(stored, stored.base() if track else None, updates, weights)
 
     def load(self, checked: _Checked, track: bool) -> None:
         """Gives the model what was checked."""
@@ -275,6 +278,7 @@ class _Restoring:
         writer.clear()
         writer.set_decay(entry.decay)
         writer.set_event_time(entry.clock)
+        writer.reserve(entry.rows)
         for update in updates:
             if len(update.evicted):
                 writer.remove_keys(update.evicted)

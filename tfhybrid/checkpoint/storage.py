@@ -171,15 +171,14 @@ def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> 
     if isinstance(unfinished, RemotePath) or isinstance(folder, RemotePath):
         return
     sync(unfinished)
-    if not replace:
-        unfinished.rename(folder)
-    elif _exchange(unfinished, folder):
-        sync(folder.parent)
-        shutil.rmtree(unfinished, ignore_errors=True)
-    else:
-        remove(folder)
+    exchanged = replace and _exchange(unfinished, folder)
+    if not exchanged:
+        if replace:
+            remove(folder)
         unfinished.rename(folder)
     sync(folder.parent)
+    if exchanged:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -93,17 +93,16 @@ class StoredCheckpoint:
         for folder, manifest in self.chain:
             for name in manifest.files:
                 manifest.check_file(folder, name)
-        found = {table: list(self.updates(table)) for table in self.manifest.tables}
+        return {table: self._checked(table) for table in self.manifest.tables}
+
+    def _checked(self, table: str) -> list[TableUpdate]:
+        updates = list(self.updates(table))
         if not isinstance(self.folder, Path):  # what is remote would be read once more
-            return found
-        mapped = {
-            table: [TableUpdate(update.evicted, list(update.blocks)) for update in updates]
-            for table, updates in found.items()
-        }
-        for table, updates in mapped.items():
-            for (folder, manifest), update in zip(self._links(table), updates, strict=True):
-                _check_rows(folder, table, manifest.tables[table], update.blocks)
-        return mapped
+            return updates
+        updates = [TableUpdate(update.evicted, list(update.blocks)) for update in updates]
+        for (folder, manifest), update in zip(self._links(table), updates, strict=True):
+            check_digest(folder, table, manifest.tables[table], update.blocks)
+        return updates
 
     def check_table(self, table: str) -> None:
         """Compares the files that a table's rows come from with their sizes and checksums.
@@ -311,7 +310,12 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
         )
 
 
-def _check_rows(folder: Location, table: str, entry: TableEntry, blocks: Iterable[Rows]) -> None:
+def check_digest(folder: Location, table: str, entry: TableEntry, blocks: Iterable[Rows]) -> None:
+    """Compares the rows of a table's files with the digest of those that were saved.
+
+    Raises:
+        CheckpointError: They are others.
+    """
     found = sum(map(digest, blocks)) % 2**64
     if found != entry.digest:
         raise CheckpointError(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
-from tfhybrid.checkpoint.table_file import digest, read_arrays, read_rows, sorted_keys
+from tfhybrid.checkpoint.stored import StoredCheckpoint, check_digest, folder_of
+from tfhybrid.checkpoint.table_file import Rows, read_arrays, read_rows, sorted_keys
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError
 
@@ -92,13 +92,11 @@ def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], No
             read_rows(folder / file, entry.dim, entry.state_shape, history=entry.history)
             for file in entry.files
         ]
-    found = 0
-    for block in blocks:
-        found += digest(block)
-        advance(len(block.keys) * entry.row_bytes)
-    if found % 2**64 != entry.digest:
-        raise CheckpointError(
-            f"Table '{name}' in {folder} is not what was saved: wanted rows with digest "
-            f"{entry.digest:016x}. Received: {found % 2**64:016x} of {entry.files}"
-        )
+
+    def counted() -> Iterator[Rows]:
+        for block in blocks:
+            yield block
+            advance(len(block.keys) * entry.row_bytes)
+
+    check_digest(folder, name, entry, counted())
     sorted_keys(blocks, f"Table '{name}' in {folder}, {entry.files},")

@@ -2,9 +2,8 @@
 // waited for.
 //
 //   version thread    where lookups wait for a table's version. First in first out cannot deadlock:
-//   what a wait needs was
-//                     posted before by every rank that waits, and is done by the leader's
-//                     applying thread
+//                     what a wait needs was posted before by every rank that waits, and is done by
+//                     the leader's applying thread
 //   applying thread   where the leader collects and applies updates, in the order in which it
 //                     posted its own
 //   threads()         all processors that this process may use. The leader applies while the other

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/compute/initializer.h"
 #include "core/compute/optimizer.h"
 #include "core/compute/row_policy.h"
 
@@ -71,6 +72,11 @@ struct TableShape {
 };
 static_assert(sizeof(RowPolicy) == 72 && std::is_trivially_copyable_v<RowPolicy>);
 static_assert(sizeof(TableShape) == 240);
+
+inline Initializer InitializerOf(const TableShape& shape) {
+  return {static_cast<InitializerKind>(shape.initializer), shape.initializer_a,
+          shape.initializer_b};
+}
 
 // A row that is being removed, by a leader that may be killed: the last row takes its place.
 struct Removal {

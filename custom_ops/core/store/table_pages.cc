@@ -61,10 +61,7 @@ Status TableWriter::CheckPages() const {
   if (!state.empty()) InitializeState(optimizer_, dim(), state.data());
   const bool zero_state =
       std::all_of(state.begin(), state.end(), [](float value) { return value == 0.0f; });
-  const TableShape& shape = table()->shape;
-  const bool zero_rows = MayBeZero(
-      {static_cast<InitializerKind>(shape.initializer), shape.initializer_a, shape.initializer_b},
-      optimizer_);
+  const bool zero_rows = MayBeZero(InitializerOf(table()->shape), optimizer_);
   Status status;
   const auto check = [&](const char* what, const float* values, int64_t count, bool may_be_zero) {
     ForEachPage(values, count, [&](int64_t begin, int64_t end) {

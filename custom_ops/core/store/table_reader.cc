@@ -55,10 +55,7 @@ std::string TableReader::name() const {
   return std::string(shape().name, strnlen(shape().name, kMaxTableName));
 }
 
-Initializer TableReader::initializer() const {
-  return {static_cast<InitializerKind>(shape().initializer), shape().initializer_a,
-          shape().initializer_b};
-}
+Initializer TableReader::initializer() const { return InitializerOf(shape()); }
 
 uint64_t TableReader::version() const { return LoadAcquire(segment().counters.version); }
 

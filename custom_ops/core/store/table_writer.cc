@@ -125,8 +125,7 @@ void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
 void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first,
                              int64_t begin, int64_t end) {
   const TableShape& shape = table()->shape;
-  const Initializer initializer = {static_cast<InitializerKind>(shape.initializer),
-                                   shape.initializer_a, shape.initializer_b};
+  const Initializer initializer = InitializerOf(shape);
   const auto decay = static_cast<float>(initial_decay());
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
