@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
     from tfhybrid.job import init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
+    from tfhybrid.placement import Replicated, Sharded
     from tfhybrid.row_policy import Admission, Eviction
     from tfhybrid.store import RecordFile
 
@@ -38,6 +39,8 @@ __all__ = [
     "DistributedOptimizer",
     "Eviction",
     "RecordFile",
+    "Replicated",
+    "Sharded",
     "TableConfig",
     "__version__",
     "callbacks",
@@ -65,6 +68,8 @@ _SOURCES = {
     "DistributedOptimizer": "optimizers",
     "Eviction": "row_policy",
     "RecordFile": "store",
+    "Replicated": "placement",
+    "Sharded": "placement",
     "TableConfig": "config",
     "cross_rank": "distributed",
     "cross_size": "distributed",
@@ -77,7 +82,8 @@ _SOURCES = {
 }
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
-    *("initializers", "layers", "metrics", "models", "ops", "optimizers", "row_policy"),
+    *("initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers", "placement"),
+    "row_policy",
     "store",
 }
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
 from tfhybrid.errors import ConfigError
+from tfhybrid.placement import Placement, Replicated
 from tfhybrid.row_policy import Admission, Eviction, native_policy
 
 if TYPE_CHECKING:
@@ -91,6 +92,8 @@ class TableConfig:
         expected_rows: How many rows the table is expected to get. Memory for them is reserved at
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
+        placement: On which hosts its rows lie: `Replicated()`, all on every host, or `Sharded()`,
+            each on one of them.
         trainable: Whether its rows are trained. If not, keys have the rows that were loaded
             (`Table.load`, `checkpoint.restore`), and others read their initial values.
         combiner: `"sum"`, `"mean"` or `"sqrtn"` makes one embedding of a sample's keys, as
@@ -102,8 +105,8 @@ class TableConfig:
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
-            initializer, `combiner` or `keep` is unknown, or `admission` or `eviction` is none, or
-            is beside `lazy=False`.
+            initializer, `combiner` or `keep` is unknown, or `placement`, `admission` or `eviction`
+            is none, or the latter are beside `lazy=False`.
 
     Example:
 
@@ -120,6 +123,7 @@ class TableConfig:
     admission: Admission | int | None = None
     eviction: Eviction | None = None
     expected_rows: int | None = None
+    placement: Placement = Replicated()
     trainable: bool = True
     combiner: str | None = None
     max_length: int | None = None
@@ -151,6 +155,11 @@ class TableConfig:
             )
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
+        if not isinstance(self.placement, Placement):
+            raise ConfigError(
+                "placement is tfhybrid.Replicated() or tfhybrid.Sharded(). "
+                f"Received: placement={self.placement!r}"
+            )
         if isinstance(self.admission, numbers.Integral):
             object.__setattr__(self, "admission", Admission(self.admission))
         if not isinstance(self.admission, Admission | None):

@@ -41,6 +41,8 @@ typedef struct tfhybrid_table_config {
   double initializer_b;
   uint64_t job_seed;
   tfhybrid_row_policy policy;
+  uint32_t placement; /* tfhybrid::PlacementKind */
+  int64_t owner;      /* the host that has all rows, where one has */
 } tfhybrid_table_config;
 
 typedef struct tfhybrid_frozen_table {
@@ -188,6 +190,22 @@ TFHYBRID_EXPORT int tfhybrid_table_stats_get(int64_t engine, const char* table,
 /* Rows whose embedding holds a NaN; reads them all. */
 TFHYBRID_EXPORT int tfhybrid_table_count_nan(int64_t engine, const char* table, int64_t* rows);
 TFHYBRID_EXPORT int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest);
+
+/* Hosts that own rows of sharded tables: a connected socket to the leader of one, or from a rank of
+   one, which the engine takes over, also where it fails. `purpose` is a tfhybrid::LinkPurpose,
+   `peer` what the other end calls itself. */
+TFHYBRID_EXPORT int tfhybrid_owners_connect(int64_t engine, int64_t host, int purpose, int socket,
+                                           const char* peer);
+TFHYBRID_EXPORT int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
+                                         const char* peer);
+/* Writes 1 for each key that this host owns, else 0. */
+TFHYBRID_EXPORT int tfhybrid_table_owned(int64_t engine, const char* table, int64_t count,
+                                         const int64_t* keys, uint8_t* owned);
+/* `count` rows at most of a table on another host, from its row `first` on: `*rows` receives how
+   many it has, `*read` how many were read. Embeddings are [read, dim]. */
+TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const char* table,
+                                        int64_t first, int64_t count, int64_t* rows, int64_t* read,
+                                        int64_t* keys, float* embeddings);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

@@ -1,5 +1,6 @@
 // The C interface of tables.
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -82,9 +83,9 @@ int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config, int
                                       policy.min_norm,
                                       policy.max_rows,
                                       policy.waiting_steps};
-    return its->store()
-        .OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
-        .status();
+    return its->OpenPlaced(
+        {config->name, config->dim, initializer, config->job_seed, rows},
+        {static_cast<tfhybrid::PlacementKind>(config->placement), config->owner}, timeout_ms);
   });
 }
 
@@ -147,8 +148,17 @@ int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest) {
 
 int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                           float* embeddings) {
-  return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
-    return open->reader->Lookup(Span<const int64_t>(keys, count), embeddings);
+  return tfhybrid::WithEngine(engine, [&](tfhybrid::Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::OpenTable> open, its->Table(table));
+    TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*open, open->posted));
+    const auto allocation = its->AllocationOf(table);
+    const Span<const int64_t> wanted(keys, count);
+    if (allocation == nullptr) return open->reader->Lookup(wanted, embeddings);
+    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched,
+                              its->Fetch({{open, allocation, wanted}}, tfhybrid::RunInline));
+    const auto array = tfhybrid::RowLayout::Array(open->reader->dim());
+    fetched->Lookup(0, 0, count, tfhybrid::RowCursor<float>(embeddings, array, 0));
+    return Status::Ok();
   });
 }
 
@@ -232,12 +242,22 @@ int tfhybrid_table_reserve(int64_t engine, const char* table, int64_t rows) {
 
 int tfhybrid_table_load_records(int64_t engine, const char* table, const char* path,
                                 const tfhybrid_record_schema* schema, int64_t* rows) {
+  std::function<bool(int64_t)> owned;
+  const int status = tfhybrid::WithEngine(engine, [&](tfhybrid::Engine* its) {
+    if (const auto allocation = its->AllocationOf(table); allocation != nullptr) {
+      owned = [allocation, host = its->host()](int64_t key) {
+        return allocation->OwnerOf(key) == host;
+      };
+    }
+    return Status::Ok();
+  });
+  if (status != 0) return status;
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(
         *rows, tfhybrid::LoadRecordFile(path,
                                         {schema->header_bytes, schema->record_bytes,
                                          schema->key_offset, schema->embedding_offset},
-                                        writer));
+                                        writer, owned));
     return Status::Ok();
   });
 }

@@ -34,6 +34,7 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
 struct TablesInUse {
   std::shared_ptr<Engine> engine;
   OpenTables tables;
+  std::shared_ptr<const FetchedRows> fetched = nullptr;  // of sharded tables, in a lookup
 };
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before

@@ -122,6 +122,21 @@ class LookupOp : public NamedTablesKernel {
     RowLayout layout;
   };
 
+  Status Fetch(OpKernelContext* context, TablesInUse* in_use) override {
+    const PhaseTimer timer(Phase::kFetch);
+    OpInputList keys;
+    TF_CHECK_OK(context->input_list("keys", &keys));
+    std::vector<FeatureRead> features;
+    for (int i = 0; i < keys.size(); ++i) {
+      const std::shared_ptr<OpenTable>& table = in_use->tables[static_cast<size_t>(i)];
+      features.push_back(
+          {table, in_use->engine->AllocationOf(table->reader->name()), Int64sOf(keys[i])});
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched,
+                              in_use->engine->Fetch(features, ThreadsOf(context)));
+    return Status::Ok();
+  }
+
   Status Run(OpKernelContext* context, const TablesInUse& in_use) override {
     const PhaseTimer timer(Phase::kLookup);
     OpInputList keys;
@@ -143,16 +158,30 @@ class LookupOp : public NamedTablesKernel {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
         const Span<const int64_t> all = Int64sOf(keys[static_cast<int>(i)]);
-        TableReader* reader = in_use.tables[i]->reader.get();
-        const Status looked_up = bags[i].combiner == Combiner::kNone
-                                     ? reader->Lookup(all.subspan(first, last - first), out)
-                                     : reader->LookupBags(all, bags[i], first, last, out);
+        const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out);
         if (looked_up.ok()) return;
         const std::lock_guard<std::mutex> guard(mutex);
         failure = looked_up;
       });
     });
     return failure;
+  }
+
+  // Rows [first, last) of a feature's output.
+  static Status LookupPart(const TablesInUse& in_use, size_t feature, Span<const int64_t> keys,
+                           const Bags& bags, int64_t first, int64_t last, RowCursor<float> out) {
+    const bool combines = bags.combiner != Combiner::kNone;
+    if (in_use.fetched == nullptr || !in_use.fetched->Has(feature)) {
+      TableReader* const reader = in_use.tables[feature]->reader.get();
+      return combines ? reader->LookupBags(keys, bags, first, last, out)
+                      : reader->Lookup(keys.subspan(first, last - first), out);
+    }
+    if (combines) {
+      in_use.fetched->LookupBags(feature, bags, first, last, out);
+    } else {
+      in_use.fetched->Lookup(feature, first, last, out);
+    }
+    return Status::Ok();
   }
 
   Status AllocateEach(OpKernelContext* context, const OpInputList& keys,

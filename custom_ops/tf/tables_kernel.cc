@@ -8,16 +8,19 @@
 
 namespace tfhybrid {
 
-void TablesKernel::ComputeAsync(tensorflow::OpKernelContext* context, DoneCallback done) {
+using tensorflow::OpKernelContext;
+
+void TablesKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
   const Status status = Start(context, done);
   OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
 }
 
-Status TablesKernel::Start(tensorflow::OpKernelContext* context, const DoneCallback& done) {
+Status TablesKernel::Start(OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, Tables());
   std::vector<Wanted> wanted;
   for (const auto& table : in_use.tables) wanted.push_back({table, table->posted.load()});
-  if (Engine::HaveReached(wanted)) {
+  const bool fetches = in_use.engine->IsSharded(in_use.tables);
+  if (!fetches && Engine::HaveReached(wanted)) {
     TFHYBRID_RETURN_IF_ERROR(in_use.engine->WaitForAll(wanted));
     TFHYBRID_RETURN_IF_ERROR(Run(context, in_use));
     done();
@@ -27,14 +30,27 @@ Status TablesKernel::Start(tensorflow::OpKernelContext* context, const DoneCallb
   in_use.engine->WhenReached(std::move(wanted), [=](const Status& waited) {
     timer->reset();
     OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(waited), done);
-    // Back to TensorFlow's threads: the next op in the queue must not wait for this one's work.
-    context->device()->tensorflow_cpu_worker_threads()->workers->Schedule([=] {
-      const Status ran = Run(context, in_use);
-      OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(ran), done);
-      done();
+    if (!fetches) {
+      ScheduleRun(context, in_use, done);
+      return;
+    }
+    in_use.engine->OnFetching([=] {
+      TablesInUse with_rows = in_use;
+      const Status fetched = Fetch(context, &with_rows);
+      OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(fetched), done);
+      ScheduleRun(context, with_rows, done);
     });
   });
   return Status::Ok();
+}
+
+void TablesKernel::ScheduleRun(OpKernelContext* context, const TablesInUse& in_use,
+                               const DoneCallback& done) {
+  context->device()->tensorflow_cpu_worker_threads()->workers->Schedule([=] {
+    const Status ran = Run(context, in_use);
+    OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(ran), done);
+    done();
+  });
 }
 
 NamedTablesKernel::NamedTablesKernel(tensorflow::OpKernelConstruction* context)

@@ -21,10 +21,18 @@ class TablesKernel : public tensorflow::AsyncOpKernel {
 
  protected:
   virtual Result<TablesInUse> Tables() = 0;
+  // Of sharded tables, on the engine's fetching thread: brings the rows here that Run() will find in
+  // `in_use`.
+  virtual Status Fetch(tensorflow::OpKernelContext* /*context*/, TablesInUse* /*in_use*/) {
+    return Status::Ok();
+  }
   // On one of TensorFlow's threads, once the tables have come so far.
   virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use) = 0;
 
  private:
+  // Back on TensorFlow's threads: the next op in a queue must not wait for this one's work.
+  void ScheduleRun(tensorflow::OpKernelContext* context, const TablesInUse& in_use,
+                   const DoneCallback& done);
   // Either finishes and calls `done`, or leaves both to the version thread, or returns what is
   // wrong.
   Status Start(tensorflow::OpKernelContext* context, const DoneCallback& done);

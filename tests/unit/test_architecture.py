@@ -30,6 +30,7 @@ NATIVE_MAY_INCLUDE = {
         "core/exchange",
     },
     "core": {
+        "core/placement",
         *("core/util", "core/shm", "core/compute", "core/store", "core/update"),
         *("core/checkpoint", "core/engine"),
     },
@@ -48,10 +49,10 @@ ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
 PYTHON_LEVELS = [
     {"errors", "_version", "_lazy", "_keras"},
     {"core"},
-    {"initializers", "row_policy", "table_optimizers"},
+    {"initializers", "placement", "row_policy", "table_optimizers"},
     {"config"},
     {"ops"},
-    {"distributed"},
+    {"distributed", "nodes"},
     {"job"},
     {"store"},
     {"checkpoint", "data", "export", "layers", "metrics", "optimizers"},

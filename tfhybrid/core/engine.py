@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import socket
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -36,6 +37,7 @@ class Engine:
 
     def __init__(self, hosts: Sequence[int] = (0,), host: int = 0) -> None:
         self.hosts = tuple(hosts)
+        self.host = host
         number = ctypes.c_int64()
         every = (ctypes.c_int64 * len(self.hosts))(*self.hosts)
         native.call(
@@ -155,6 +157,7 @@ class Engine:
         *,
         seed: int = 0,
         policy: dict[str, float] | None = None,
+        placement: tuple[native.PlacementKind, int] = (native.PlacementKind.REPLICATED, 0),
     ) -> None:
         """Opens a table in the engine's store; the leader makes it, the others wait for that.
 
@@ -165,14 +168,97 @@ class Engine:
             seed: Of the job.
             policy: Fields of `native.RowPolicyStruct`; by default no row is ever waited for or
                 removed.
+            placement: How its rows lie on the hosts of the job, and the host that has all of them,
+                where one has; equal on all ranks.
 
         Raises:
             TfhybridError: It is open with another configuration, or did not come in time.
         """
         config = native.TableConfigStruct(
-            name.encode(), dim, *initializer, seed, native.RowPolicyStruct(**(policy or {}))
+            name.encode(),
+            dim,
+            *initializer,
+            seed,
+            native.RowPolicyStruct(**(policy or {})),
+            *placement,
         )
         self.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
+
+    def connect_owner(
+        self, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
+    ) -> None:
+        """Hands a connection to the leader of another host to the engine.
+
+        Args:
+            host: The other host.
+            purpose: What it is for.
+            link: A connected stream socket, the engine's from now on.
+            peer: What the leader calls itself, for messages.
+
+        Raises:
+            TfhybridError: There is no such host, or no store is open.
+        """
+        self._hand_over("owners_connect", host, purpose, link, peer)
+
+    def serve_owner(
+        self, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
+    ) -> None:
+        """Lets the engine serve a connection that a rank of another host has made; as above."""
+        self._hand_over("owners_serve", host, purpose, link, peer)
+
+    def _hand_over(
+        self, function: str, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
+    ) -> None:
+        link.setblocking(True)  # it has limits of its own
+        self.call(
+            function,
+            ctypes.c_int64(host),
+            ctypes.c_int(purpose),
+            ctypes.c_int(link.detach()),
+            peer.encode(),
+        )
+
+    def owned(self, name: str, keys: np.ndarray) -> np.ndarray:
+        """Returns for each key whether this host has its row, or would have: bool `[n]`.
+
+        Args:
+            name: Of the table.
+            keys: int64 `[n]`.
+        """
+        found = np.empty(len(keys), np.uint8)
+        keys = np.ascontiguousarray(keys, np.int64)
+        self.call(
+            "table_owned",
+            name.encode(),
+            ctypes.c_int64(len(keys)),
+            native.pointer(keys),
+            native.pointer(found),
+        )
+        return found.astype(bool)
+
+    def lookup(self, name: str, dim: int, keys: np.ndarray) -> np.ndarray:
+        """Returns embeddings, from whichever host has the rows.
+
+        Waits until the tables have the updates that this rank has taken part in.
+
+        Args:
+            name: Of the table.
+            dim: Of the table.
+            keys: int64, any shape.
+
+        Returns:
+            float32, `keys.shape + (dim,)`.
+        """
+        keys = np.asarray(keys, np.int64, order="C")
+        out = np.empty((*keys.shape, dim), np.float32)
+        self.call(
+            "table_lookup",
+            name.encode(),
+            ctypes.c_int64(keys.size),
+            native.pointer(keys),
+            native.pointer(out),
+        )
+        return out
 
     def set_optimizer(self, name: str, **settings: float) -> None:
         """Gives a table its optimizer; the leader alone.

@@ -98,9 +98,25 @@ STATS = (
     "distinct_keys",
 )
 
+
+class PlacementKind(enum.IntEnum):
+    """`tfhybrid::PlacementKind`."""
+
+    REPLICATED = 0
+    BY_KEY = 1
+    WHOLE = 2
+
+
+class LinkPurpose(enum.IntEnum):
+    """`tfhybrid::LinkPurpose`."""
+
+    READS = 0
+    UPDATES = 1
+
+
 # `tfhybrid::Phase`
 PHASES = (
-    *("wait", "lookup", "sum", "post", "collect"),
+    *("wait", "fetch", "lookup", "sum", "post", "collect"),
     *("exchange", "plan", "apply", "settle"),
 )
 
@@ -138,6 +154,8 @@ class TableConfigStruct(ctypes.Structure):
         ("initializer_b", ctypes.c_double),
         ("job_seed", ctypes.c_uint64),
         ("policy", RowPolicyStruct),
+        ("placement", ctypes.c_uint32),
+        ("owner", ctypes.c_int64),
     ]
 
 

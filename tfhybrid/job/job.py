@@ -18,10 +18,13 @@ from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.job import opening, watch
+from tfhybrid.job import opening, row_links, watch
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.watch import Watch
+from tfhybrid.nodes.row_service import RowService
+from tfhybrid.placement import Placement, Replicated
 
 _log = logging.getLogger("tfhybrid.job")
 
@@ -36,6 +39,8 @@ class Job:
     is_leader: bool
     resumption: Resumption | None = None  # of a job that may go on from memory
     watch: Watch | None = None  # of the other ranks, where there are any
+    rows: RowService | None = None  # of other hosts, where there are any
+    whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -46,6 +51,29 @@ class Job:
     def several_hosts(self) -> bool:
         """Whether there are tables on other hosts to keep equal."""
         return len(set(self.hosts)) > 1
+
+    def placement_of(self, placement: Placement) -> tuple[PlacementKind, int]:
+        """Returns what the engine is told of a new table's placement; in one order on all ranks.
+
+        Raises:
+            ConfigError: A job that may go on from memory has no sharded tables.
+        """
+        if isinstance(placement, Replicated) or not self.several_hosts:
+            return PlacementKind.REPLICATED, 0
+        if self.resumption is not None:
+            raise ConfigError(
+                "A job on several hosts goes on from memory with replicated tables alone. "
+                f"Received: init(resume='memory') and placement={placement}"
+            )
+        if placement.by == "key":
+            return PlacementKind.BY_KEY, 0
+        self.whole_tables.append(placement)
+        return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % len(set(self.hosts))
+
+    def connect_owners(self) -> None:
+        """Connects this rank to the other hosts, which own rows of sharded tables."""
+        assert self.rows is not None
+        self.rows.connect()
 
     def discard_recovered(self) -> None:
         """Puts fresh stores in the place of those that a killed run left; on all ranks."""
@@ -162,10 +190,11 @@ def _start(name: str | None, seed: int, resume: str | None) -> Job:
         opening.open_fresh(engine, name)
     try:
         watching = watch.start(engine)
+        rows = row_links.start(engine)
     except TfhybridError:
         engine.close_store()
         raise
-    return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching)
+    return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching, rows)
 
 
 def shutdown() -> None:
@@ -188,6 +217,8 @@ def _end(*, leave: bool) -> None:
     if job is not None:
         if job.watch is not None:
             job.watch.leave()
+        if job.rows is not None:
+            job.rows.stop()
         job.engine.close_store(leave=leave and job.resumption is not None)
     atexit.unregister(_exit)
 

@@ -25,6 +25,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.job import lifelines
 from tfhybrid.job.lifelines import LEFT, Lifelines
 from tfhybrid.job.waits import Board, OwnWait
+from tfhybrid.nodes import door
 
 _log = logging.getLogger("tfhybrid.watch")
 
@@ -169,7 +170,7 @@ def _connect_to_rank_0() -> dict[int, socket.socket]:
     """Returns this process's connections: those of rank 0 with all others, by rank."""
     rank, silence = distributed.rank(), silence_seconds()
     listener = distributed.together(
-        lambda: lifelines.listen(distributed.address()) if rank == 0 else None
+        lambda: door.listen(distributed.address()) if rank == 0 else None
     )
     address, token = distributed.broadcast_object(
         (listener.getsockname()[:2], secrets.token_hex(16)) if listener else None

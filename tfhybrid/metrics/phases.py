@@ -14,6 +14,6 @@ def phase_times() -> dict[str, float]:
 
     >>> from tfhybrid.metrics import phase_times
     >>> list(phase_times())[:3]
-    ['wait', 'lookup', 'sum']
+    ['wait', 'fetch', 'lookup']
     """
     return native.phase_times()

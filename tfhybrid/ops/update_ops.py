@@ -25,11 +25,13 @@ class UpdateRef:
         tables: The tables, each once.
         number: Of the update in the tables' engine.
         exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
+        sharded: Whether hosts own rows that others have not; then the engine exchanges.
     """
 
     tables: tuple[TableRef, ...]
     number: int
     exchange: str
+    sharded: bool
 
     @property
     def proxies(self) -> list[tf.Tensor]:

@@ -137,7 +137,8 @@ class SparseUpdate:
         dims = {proxy.table.name: proxy.table.dim for proxy in proxies}
         update = current_job().engine.open_update(self.name, dims, choices)
         tables = tuple(proxy.table_ref for proxy in proxies)
-        return UpdateRef(tables, update.number, self.exchange)
+        sharded = any(proxy.table.is_sharded for proxy in proxies)
+        return UpdateRef(tables, update.number, self.exchange, sharded)
 
     def learning_rates(
         self,
@@ -163,7 +164,7 @@ class SparseUpdate:
             return
         posted = update_ops.post_gradients(update, contribution, numbers)
         job = current_job()
-        if job.is_leader and job.several_hosts:
+        if job.is_leader and job.several_hosts and not update.sharded:
             # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.
             with tf.control_dependencies([posted] if posted is not None else []):
                 exchange_between_hosts(update, numbers, f"tfhybrid.{self.name}")

@@ -52,8 +52,7 @@ def fill(table: Fillable, source: RecordFile | RowSource) -> None:
 def _fill_by_blocks(table: Fillable, source: RowSource) -> None:
     count = 0
     for block in source.blocks(table.dim, table.state_shape):
-        table.writer.write_rows(block)
-        count += len(block.keys)
+        count += table.writer.write_rows(block)
     if count != table.rows:
         raise DataError(
             f"{source.path} holds a key twice: {count} rows of {table.rows} different keys."

@@ -12,13 +12,17 @@ import numpy as np
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core import native
+from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError
 from tfhybrid.job.job import current_job
+from tfhybrid.placement import Sharded
 from tfhybrid.store.filling import fill
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
 from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms
 from tfhybrid.store.table_writer import TableWriter
+
+_UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
 
 
 class Table:
@@ -55,6 +59,8 @@ class Table:
         self._is_open = False
         self._seen = native.TableStatsStruct()  # when `stats` was last asked for
         self._job = current_job()
+        self._allocated_as = name  # by the hash of which name its keys have owners
+        self._placement = self._job.placement_of(config.placement)
         # Of the keys that wait for admission to this one, opened with it.
         self.waiting = WaitingTable(self) if config.policy.get("admission", 0) > 1 else None
         self._open_in_time()
@@ -74,20 +80,43 @@ class Table:
             self.config.initializer.native,
             seed=self._job.seed,
             policy=self.config.policy,
+            placement=self._placement,
         )
         self._is_open = True
         if self.waiting is not None:
             self.waiting.open()
+        if self.is_sharded:
+            self._job.connect_owners()
         if self._job.is_leader and self.config.expected_rows:
-            self.writer.reserve(self.config.expected_rows)
+            self.reserve_share(self.config.expected_rows)
         if self.optimizer:
             self._set_optimizer()
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether other hosts have rows that this one has not."""
+        return isinstance(self.config.placement, Sharded) and self._job.several_hosts
 
     @property
     def writer(self) -> TableWriter:
         """What the leader of the host may do with it between two steps."""
         waiting = None if self.waiting is None else self.waiting.writer
-        return TableWriter(self._job.engine, self.name, self.dim, self.state_shape, waiting)
+        owned_as = self._allocated_as if self.is_sharded else None
+        return TableWriter(
+            self._job.engine, self.name, self.dim, self.state_shape, waiting, owned_as
+        )
+
+    def reserve_share(self, rows: int) -> None:
+        """Makes room for this host's part of so many rows; on the leader.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full.
+        """
+        if self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
+            rows = math.ceil(rows / len(set(self._job.hosts)) * _UNEVENNESS)
+        elif self.is_sharded and self._placement[1] != self._job.engine.host:
+            rows = 0
+        self.writer.reserve(rows)
 
     @property
     def engine(self) -> int:
@@ -101,7 +130,7 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """Rows in the table."""
+        """Rows in the table on this host."""
         return int(self._counters().rows)
 
     @property
@@ -174,12 +203,7 @@ class Table:
         Returns:
             float32, `keys.shape + (dim,)`.
         """
-        array = _checked_keys(keys)
-        out = np.empty((*array.shape, self.dim), np.float32)
-        self._call(
-            "table_lookup", ctypes.c_int64(array.size), native.pointer(array), native.pointer(out)
-        )
-        return out
+        return self._job.engine.lookup(self.name, self.dim, _checked_keys(keys))
 
     def read(self, keys: np.ndarray | list[int], *, states: bool = False) -> RowBlock:
         """Returns the rows of those keys that have one, in the order of the keys.
@@ -339,7 +363,10 @@ class WaitingTable(Table):
     def __init__(self, table: Table) -> None:
         name = table.name + native.WAITING_SUFFIX
         self.awaited = table.name
-        super().__init__(name, TableConfig(dim=1, initializer="zeros"))
+        config = TableConfig(dim=1, initializer="zeros", placement=table.config.placement)
+        super().__init__(name, config)
+        self._allocated_as = table.name
+        self._placement = table._placement
 
     @property
     def keeps_history(self) -> bool:

@@ -26,6 +26,7 @@ class TableWriter:
         dim: Of the table.
         state_shape: Of a row's optimizer state: vectors, and floats in each.
         waiting: That of the keys which wait for admission, if any do.
+        owned_as: The sharded table of whose keys this host keeps its own; `None` keeps all.
     """
 
     def __init__(
@@ -35,12 +36,14 @@ class TableWriter:
         dim: int,
         state_shape: tuple[int, int],
         waiting: TableWriter | None,
+        owned_as: str | None = None,
     ) -> None:
         self._engine = engine
         self._name = name
         self._dim = dim
         self._state_shape = state_shape
         self._waiting = waiting
+        self._owned_as = owned_as
 
     def reserve(self, rows: int) -> None:
         """Makes room for so many rows in all.
@@ -50,14 +53,20 @@ class TableWriter:
         """
         self._call("reserve", ctypes.c_int64(rows))
 
-    def write_rows(self, block: RowBlock) -> None:
-        """Creates or overwrites rows.
+    def write_rows(self, block: RowBlock) -> int:
+        """Creates or overwrites rows; of a sharded table those that this host owns.
 
         Args:
             block: The rows; the last of equal keys wins. Without states they start fresh, and
                 without a history as if they had been updated just now.
+
+        Returns:
+            How many it took.
         """
         self._check(block)
+        if self._owned_as is not None:
+            owned = self._engine.owned(self._owned_as, block.keys)
+            block = RowBlock(*(None if array is None else array[owned] for array in block))
         keys = np.ascontiguousarray(block.keys, np.int64)
         embeddings = np.ascontiguousarray(block.embeddings, np.float32)
         states = None if block.states is None else np.ascontiguousarray(block.states, np.float32)
@@ -70,6 +79,7 @@ class TableWriter:
             native.pointer(states),
             native.pointer(history),
         )
+        return len(keys)
 
     def load_records(self, file: RecordFile) -> None:
         """Adds the rows of a binary file."""

@@ -32,10 +32,16 @@ Status CheckSchema(const RecordSchema& schema, int64_t embedding_bytes) {
                        schema.embedding_offset, ", header of ", schema.header_bytes, " bytes");
 }
 
+int64_t KeyOf(const uint8_t* record, const RecordSchema& schema) {
+  int64_t key;
+  std::memcpy(&key, record + schema.key_offset, sizeof(key));
+  return key;
+}
+
 }  // namespace
 
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
-                               TableWriter* table) {
+                               TableWriter* table, const std::function<bool(int64_t key)>& keeps) {
   const int64_t dim = table->dim();
   const int64_t embedding_bytes = dim * static_cast<int64_t>(sizeof(float));
   TFHYBRID_RETURN_IF_ERROR(CheckSchema(schema, embedding_bytes));
@@ -47,27 +53,38 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
                          ". Received: ", file.size(), " bytes");
   }
   const int64_t records = body / schema.record_bytes;
+  const uint8_t* record = file.data() + schema.header_bytes;
+  int64_t kept = records;
+  if (keeps != nullptr) {
+    kept = 0;
+    for (int64_t i = 0; i < records; ++i) {
+      if (keeps(KeyOf(record + i * schema.record_bytes, schema))) ++kept;
+    }
+  }
   const int64_t rows_before = table->rows();
-  TFHYBRID_RETURN_IF_ERROR(table->Reserve(rows_before + records));
+  TFHYBRID_RETURN_IF_ERROR(table->Reserve(rows_before + kept));
   std::vector<int64_t> keys(static_cast<size_t>(std::min(records, kBlockRecords)));
   std::vector<float> embeddings(keys.size() * static_cast<size_t>(dim));
-  const uint8_t* record = file.data() + schema.header_bytes;
   for (int64_t first = 0; first < records; first += kBlockRecords) {
-    const int64_t count = std::min(kBlockRecords, records - first);
-    for (int64_t i = 0; i < count; ++i, record += schema.record_bytes) {
-      std::memcpy(&keys[static_cast<size_t>(i)], record + schema.key_offset, sizeof(int64_t));
-      std::memcpy(&embeddings[static_cast<size_t>(i * dim)], record + schema.embedding_offset,
+    const int64_t end = std::min(first + kBlockRecords, records);
+    int64_t count = 0;
+    for (int64_t i = first; i < end; ++i, record += schema.record_bytes) {
+      const int64_t key = KeyOf(record, schema);
+      if (keeps != nullptr && !keeps(key)) continue;
+      keys[static_cast<size_t>(count)] = key;
+      std::memcpy(&embeddings[static_cast<size_t>(count * dim)], record + schema.embedding_offset,
                   static_cast<size_t>(embedding_bytes));
+      ++count;
     }
     TFHYBRID_RETURN_IF_ERROR(table->WriteRows(Span<const int64_t>(keys.data(), count),
                                               embeddings.data(), nullptr, nullptr, RunInline));
   }
   const int64_t created = table->rows() - rows_before;
-  if (created != records) {
+  if (created != kept) {
     return Status::Error(StatusCode::kDataLoss, path, " holds keys twice, or keys that the table ",
-                         "has already: ", records, " records made ", created, " rows");
+                         "has already: ", kept, " records made ", created, " rows");
   }
-  return records;
+  return kept;
 }
 
 }  // namespace tfhybrid

@@ -7,6 +7,7 @@
 #define TFHYBRID_CORE_CHECKPOINT_RECORD_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/store/table_writer.h"
@@ -22,11 +23,12 @@ struct RecordSchema {
   int64_t embedding_offset = 0;
 };
 
-// Creates a row for every record, with fresh optimizer state. Fails with kInvalidArgument if the
+// Creates a row for every record, or for those whose key `keeps`, with fresh optimizer state. Fails with kInvalidArgument if the
 // schema does not fit the table, kDataLoss if the file is not a whole number of records or holds a
 // key twice. Returns the number of rows.
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
-                               TableWriter* table);
+                               TableWriter* table,
+                               const std::function<bool(int64_t key)>& keeps = nullptr);
 
 }  // namespace tfhybrid
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <new>
 #include <thread>
 #include <utility>
@@ -41,7 +42,12 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
       threads_([this](int64_t total, int64_t cost,
                       const std::function<void(int64_t begin, int64_t end)>& work) {
         workers_.Run(total, cost, work);
-      }) {}
+      }),
+      links_(topology_.Hosts()),
+      service_({[this](const std::string& name) { return AwaitTable(name); },
+                [this](const std::vector<TableRead>& reads) {
+                  return Read(reads, std::numeric_limits<int>::max());
+                }}) {}
 
 Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config, const Topology& topology,
                                              std::vector<std::string>* reclaimed) {
@@ -59,6 +65,18 @@ Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config,
 
 void Engine::Close() {
   store_->EndWaits();
+  links_.Shut();
+  fetching_.Join();
+  std::vector<UpdateInUse> updates;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    updates = updates_;
+  }
+  // Before the applying thread, which they wait for.
+  for (const UpdateInUse& update : updates) {
+    if (update->sharded != nullptr) update->sharded->thread.Join();
+  }
+  service_.Close();
   versions_.Join();
   applying_.Join();
 }
@@ -86,16 +104,19 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
                                    const UpdateChoices& choices) {
   auto opened = std::make_shared<OpenedUpdate>();
   MessageSchema schema;
+  Allocations allocations;
   for (const std::string& table : tables) {
     TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> found, Table(table));
     schema.tables.push_back(table);
     schema.dims.push_back(found->reader->dim());
     opened->tables.push_back(std::move(found));
+    allocations.push_back(AllocationOf(table));
   }
   // Two graphs of one optimizer may train different tables: their messages must not meet.
   opened->name = name + "-" + std::to_string(static_cast<uint64_t>(schema.Signature()));
   TFHYBRID_ASSIGN_OR_RETURN(const UpdateSettings settings,
-                            UpdateSettings::Make(std::move(schema), topology_, choices));
+                            UpdateSettings::Make(std::move(schema), topology_, choices,
+                                                 std::move(allocations)));
   const std::lock_guard<std::mutex> guard(mutex_);
   for (size_t number = 0; number < updates_.size(); ++number) {
     if (updates_[number]->name != opened->name) continue;
@@ -106,6 +127,7 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
   TFHYBRID_ASSIGN_OR_RETURN(opened->host_update, HostUpdate::Open(store_, opened->name, settings));
   if (settings.BetweenLeaders() && store_->is_leader()) {
     opened->exchange = std::make_unique<HostExchange>(opened->host_update.get());
+    if (settings.sharded) opened->sharded = std::make_unique<ShardedUpdate>();
   }
   updates_.push_back(std::move(opened));
   return static_cast<int64_t>(updates_.size()) - 1;
@@ -196,6 +218,9 @@ Status Engine::Post(const UpdateInUse& update, const std::vector<KeyGradients>& 
   // After a failure too: the leader, this one or another, tells it to all ranks.
   if (update->settings().FromRanks() && store_->is_leader()) {
     Apply(update, std::move(numbers), [host_update] { return host_update->Collect(); });
+  } else if (update->sharded != nullptr) {
+    update->sharded->thread.Submit(
+        [this, update, numbers = std::move(numbers)] { StepSharded(update, numbers); });
   }
   return posted;
 }
@@ -230,6 +255,10 @@ Status Engine::SubmitExchange(const UpdateInUse& update, std::function<void()> w
   if (update->exchange == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The leader of a host exchanges gradients with others, nobody else");
+  }
+  if (update->sharded != nullptr) {
+    return Status::Error(StatusCode::kFailedPrecondition,
+                         "Gradients of sharded tables travel by the row service alone");
   }
   if (Submit([update, work = std::move(work)] { work(); })) return Status::Ok();
   return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");

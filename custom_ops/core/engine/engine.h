@@ -6,8 +6,12 @@
 //                     the leader's applying thread
 //   applying thread   where the leader collects and applies updates, in the order in which it
 //                     posted its own
+//   fetching thread   where lookups wait for rows of sharded tables, which other hosts own
 //   threads()         all processors that this process may use. The leader applies while the other
 //                     ranks have nothing to do but wait, so it does not keep to its share of them
+//
+// An update with sharded tables has a thread of its own on the leader, where it waits for other
+// hosts: two of them may come in another order there. The row service has one per connection.
 //
 // No thread of a caller ever waits for another process, and no rank waits for an update before its
 // next lookup needs it.
@@ -27,11 +31,17 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/fetched_rows.h"
 #include "core/engine/meetings.h"
+#include "core/engine/owner_links.h"
+#include "core/engine/row_service.h"
 #include "core/engine/serial_thread.h"
+#include "core/engine/sharded_step.h"
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
 #include "core/exchange/host_exchange.h"
+#include "core/exchange/row_frames.h"
+#include "core/placement/allocation.h"
 #include "core/placement/topology.h"
 #include "core/store/store.h"
 #include "core/update/host_update.h"
@@ -47,12 +57,20 @@ struct Wanted {
   uint64_t version;
 };
 
+// What the leaders of hosts that share sharded tables do an update by: a thread that waits for the
+// others, and how many steps they have done.
+struct ShardedUpdate {
+  SerialThread thread;
+  int64_t steps = 0;  // the thread's
+};
+
 // An update that an engine has open. Held by shared_ptr, as long as it runs.
 struct OpenedUpdate {
   std::string name;
   OpenTables tables;
   std::shared_ptr<HostUpdate> host_update;
   std::unique_ptr<HostExchange> exchange;  // null where leaders do not exchange, or in another rank
+  std::unique_ptr<ShardedUpdate> sharded;  // null where no table is, or in another rank
 
   const UpdateSettings& settings() const { return host_update->settings(); }
   const MessageSchema& schema() const { return settings().schema; }
@@ -77,6 +95,10 @@ class Engine {
   // Ok in the process that opened it.
   Status CheckProcess() const;
 
+  // As Store::OpenNamed(), for a table that is placed so over the hosts of the job.
+  Status OpenPlaced(const TableConfig& config, const Placement& placement, int timeout_ms);
+  // Who owns the keys of a table; null where this host has all rows.
+  std::shared_ptr<const Allocation> AllocationOf(const std::string& table) const;
   // The open table of that name, or an error that says what the user forgot.
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
   // The number of the update of that name and those open tables, each named once; it is opened
@@ -104,6 +126,30 @@ class Engine {
   // of each (core/engine/version_read.h).
   Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
+  // The rows that the features of sharded tables want, of the version that this rank has posted;
+  // null where no table is sharded. Waits for their owners.
+  Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
+                                                   const ParallelFor& parallel_for);
+  // Rows [first, first + count) of a table as they lie on another host, or as many as there are.
+  struct Scanned {
+    int64_t table_rows;
+    std::vector<int64_t> keys;
+    std::vector<float> embeddings;
+  };
+  Result<Scanned> Scan(int64_t host, const AskedRows& rows);
+  // Whether features of these tables are to be fetched.
+  bool IsSharded(const OpenTables& tables) const;
+  // Calls `then` on the fetching thread, where it may wait for other hosts.
+  void OnFetching(std::function<void()> then);
+
+  int64_t host() const { return topology_.host; }
+  // Ok for the number of a host that is not this one.
+  Status CheckOtherHost(int64_t host) const;
+  // A connected socket to the leader of another host, or from a rank of one, which is taken over.
+  // REQUIRES: CheckOtherHost() is ok.
+  void Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
+  void Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
+
   // Posts what this rank brings to an update. The leader applies it, with what the other ranks of
   // its host post, unless hosts exchange first. REQUIRES: as of HostUpdate::Post().
   Status Post(const UpdateInUse& update, const std::vector<KeyGradients>& batch,
@@ -130,6 +176,14 @@ class Engine {
 
  private:
   Engine(std::unique_ptr<Store> store, Topology topology);
+  // The leader's: a step of an update with sharded tables, on the update's thread.
+  void StepSharded(const UpdateInUse& update, const StepNumbers& numbers);
+  Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
+                                              const StepNumbers& numbers);
+  // Runs `work` on the applying thread and waits for it.
+  Status OnApplying(const std::function<Status()>& work);
+  // The open table of that name; waits until this process has opened it.
+  Result<std::shared_ptr<OpenTable>> AwaitTable(const std::string& name) const;
 
   const std::shared_ptr<Store> store_;
   const Topology topology_;
@@ -140,7 +194,11 @@ class Engine {
   mutable std::mutex mutex_;
   std::vector<UpdateInUse> updates_;      // by number; guarded by mutex_
   std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise
-  SerialThread versions_, applying_;
+  // Of sharded tables, by name; likewise.
+  std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
+  OwnerLinks links_;
+  RowService service_;
+  SerialThread versions_, applying_, fetching_;
 };
 
 }  // namespace tfhybrid

@@ -29,11 +29,13 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   table_room_.clear();
   for (const TableWriter* table : tables) table_room_.push_back(table->Room());
   failure_.clear();
-  shares_ = update_->settings().exchange == Exchange::kOwner ? hosts_ : 1;
+  const UpdateSettings& settings = update_->settings();
+  shares_ = settings.sharded || settings.exchange == Exchange::kOwner ? hosts_ : 1;
   if (messages.ok()) {
     joint_ = JointOf(messages.value());
     const std::vector<int64_t> one_host(messages.value().size(), host_);
-    merger_.Merge(update_->settings().schema, messages.value(), one_host, shares_, parallel_for);
+    merger_.Merge(settings.schema, messages.value(), one_host, settings.allocations, shares_,
+                  parallel_for);
   } else {
     Fail(messages.status().message());
   }
@@ -60,15 +62,15 @@ Status HostExchange::TryMerge(Span<const int64_t> words, const ParallelFor& para
   joint_ = JointOf(shares);
   std::vector<int64_t> hosts(shares.size());
   std::iota(hosts.begin(), hosts.end(), 0);
-  merger_.Merge(schema, shares, hosts, shares_, parallel_for);
+  merger_.Merge(schema, shares, hosts, {}, shares_, parallel_for);
   return Status::Ok();
 }
 
 std::vector<int64_t> HostExchange::Splits() const {
   std::vector<int64_t> splits;
-  for (int64_t owner = 0; owner < shares_; ++owner) {
+  for (int64_t share = 0; share < shares_; ++share) {
     splits.push_back(failure_.empty()
-                         ? MessageWords(update_->settings().schema, merger_.counts(owner), form_)
+                         ? MessageWords(update_->settings().schema, merger_.counts(share), form_)
                          : static_cast<int64_t>(failure_.size()));
   }
   return splits;
@@ -77,11 +79,11 @@ std::vector<int64_t> HostExchange::Splits() const {
 void HostExchange::Fill(Span<int64_t> words, const ParallelFor& parallel_for) const {
   const MessageSchema& schema = update_->settings().schema;
   std::vector<MessageBuilder> shares;
-  int64_t at = 0, owner = 0;
+  int64_t at = 0, share = 0;
   for (const int64_t size : Splits()) {
     if (failure_.empty()) {
-      shares.emplace_back(schema, merger_.counts(owner), words.subspan(at, size), form_);
-      WriteHeader(shares.back(), owner++);
+      shares.emplace_back(schema, merger_.counts(share), words.subspan(at, size), form_);
+      WriteHeader(shares.back(), share++);
     } else {
       std::copy(failure_.begin(), failure_.end(), words.data() + at);
     }
@@ -90,10 +92,11 @@ void HostExchange::Fill(Span<int64_t> words, const ParallelFor& parallel_for) co
   if (failure_.empty()) merger_.Fill(schema, shares, parallel_for);
 }
 
-void HostExchange::WriteHeader(const MessageBuilder& message, int64_t owner) const {
+void HostExchange::WriteHeader(const MessageBuilder& message, int64_t share) const {
   MessageHeader* header = message.header();
   joint_.Write(message);
-  if (owner != 0) header->samples = 0;  // each sample once
+  // Who gets all shares of a host counts each sample once.
+  if (share != 0 && !update_->settings().sharded) header->samples = 0;
   header->room = mailbox_room_;
   for (size_t t = 0; t < table_room_.size(); ++t) {
     *message.room(static_cast<int64_t>(t)) = table_room_[t];

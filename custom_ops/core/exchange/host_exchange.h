@@ -4,11 +4,12 @@
 //     (send)      Exchange::kLeaders: to all other leaders
 //                 Exchange::kOwner: each key's share to its owner, one of the leaders, who merges
 //                 the shares that it gets (MergeOwned) and sends the result to all others
+//                 sharded tables: each key's share to its owner, who alone stages it
 //     Stage       plan the update and make room for it
-//     (vote)      only where some host might not have room
+//     (vote)      only where some host might not have room; always where tables are sharded
 //     Commit      apply it, once per host
 //
-// Sending is the caller's (Horovod). Both ways, and an update of all ranks' own messages, give
+// Sending is the caller's: Horovod's, or the row service's where tables are sharded. All ways, and an update of all ranks' own messages, give
 // the same bits unless messages are rounded to bfloat16.
 //
 // What goes wrong on one host must stop all. A leader that cannot bring gradients sends the reason
@@ -66,7 +67,7 @@ class HostExchange {
   Status TryStage(Span<const int64_t> words, const std::vector<GradientMessage>& messages,
                   const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for,
                   bool* vote);
-  void WriteHeader(const MessageBuilder& message, int64_t owner) const;
+  void WriteHeader(const MessageBuilder& message, int64_t share) const;
 
   HostUpdate* const update_;
   const int64_t form_, host_, hosts_;

@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "core/compute/bfloat16.h"
-#include "core/placement/key_owner.h"
 #include "core/util/copy_floats.h"
 
 namespace tfhybrid {
@@ -17,8 +16,8 @@ constexpr int64_t kHostSumCostNs = 30;
 }  // namespace
 
 void MessageMerger::Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
-                          const std::vector<int64_t>& hosts, int64_t owners,
-                          const ParallelFor& parallel_for) {
+                          const std::vector<int64_t>& hosts, const Allocations& allocations,
+                          int64_t shares, const ParallelFor& parallel_for) {
   Plan(schema, messages);
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
@@ -31,10 +30,10 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
                          message.ranks[unit.table]});
       }
       unit.merged.Merge(ranks, schema.dims[unit.table], unit.part, unit.parts);
-      ShareOut(&unit, owners);
+      ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares);
     }
   });
-  Count(schema.tables.size(), owners);
+  Count(schema.tables.size(), shares);
 }
 
 void MessageMerger::Plan(const MessageSchema& schema,
@@ -47,29 +46,29 @@ void MessageMerger::Plan(const MessageSchema& schema,
   PlanUnits(keys, &units_);
 }
 
-void MessageMerger::ShareOut(Unit* unit, int64_t owners) {
+void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t shares) {
   const Span<const int64_t> keys = unit->merged.keys();
-  unit->counts.assign(static_cast<size_t>(owners), 0);
   unit->owners.clear();
-  if (owners == 1) {
-    unit->counts[0] = keys.size();
+  if (allocation == nullptr) {
+    unit->counts.assign(static_cast<size_t>(shares), keys.size());
     return;
   }
+  unit->counts.assign(static_cast<size_t>(shares), 0);
   for (const int64_t key : keys) {
-    const int64_t owner = OwnerOf(key, owners);
+    const int64_t owner = allocation->OwnerOf(key);
     unit->owners.push_back(static_cast<uint16_t>(owner));
     ++unit->counts[static_cast<size_t>(owner)];
   }
 }
 
-void MessageMerger::Count(size_t tables, int64_t owners) {
-  counts_.assign(static_cast<size_t>(owners), std::vector<int64_t>(tables, 0));
+void MessageMerger::Count(size_t tables, int64_t shares) {
+  counts_.assign(static_cast<size_t>(shares), std::vector<int64_t>(tables, 0));
   for (Unit& unit : units_) {
     unit.starts.clear();
-    for (size_t owner = 0; owner < counts_.size(); ++owner) {
-      int64_t& count = counts_[owner][unit.table];
+    for (size_t share = 0; share < counts_.size(); ++share) {
+      int64_t& count = counts_[share][unit.table];
       unit.starts.push_back(count);
-      count += unit.counts[owner];
+      count += unit.counts[share];
     }
   }
 }
@@ -91,18 +90,24 @@ void MessageMerger::FillUnit(const Unit& unit, int64_t dim,
   const Span<const int64_t> keys = unit.merged.keys();
   std::vector<int64_t> at = unit.starts;
   std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
-  for (int64_t i = 0; i < keys.size(); ++i) {
-    const size_t owner = unit.owners.empty() ? 0 : unit.owners[static_cast<size_t>(i)];
-    const MessageBuilder& share = shares[owner];
-    const int64_t to = at[owner]++;
+  const auto write = [&](size_t to_share, int64_t i, const float* sum) {
+    const MessageBuilder& share = shares[to_share];
+    const int64_t to = at[to_share]++;
     share.keys(table)[to] = keys[i];
     share.ranks(table)[to] = static_cast<uint16_t>(unit.merged.Count(i));
-    const float* sum = unit.merged.Sum(i, scratch.data());
     if (narrow) {
       ToBfloat16(sum, dim, share.rounded(table) + to * dim);
     } else {
       CopyFloats(sum, dim, share.gradients(table) + to * dim);
     }
+  };
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    const float* sum = unit.merged.Sum(i, scratch.data());
+    if (!unit.owners.empty()) {
+      write(unit.owners[static_cast<size_t>(i)], i, sum);
+      continue;
+    }
+    for (size_t share = 0; share < shares.size(); ++share) write(share, i, sum);
   }
 }
 

@@ -1,4 +1,5 @@
-// MessageMerger: several messages as one, or as one per owner where keys are shared out to owners.
+// MessageMerger: several messages as one, or as one share per owner: of each table that has an
+// allocation the keys that are its own, of other tables all.
 //
 // Sums are formed in the order of TableUpdate's: by local rank within a host, then by host. So a
 // leader that merges its ranks, and an owner that merges the leaders' shares, do parts of the same
@@ -13,7 +14,9 @@
 #include <vector>
 
 #include "core/compute/merged_keys.h"
+#include "core/placement/allocation.h"
 #include "core/update/gradient_message.h"
+#include "core/update/update_settings.h"
 #include "core/util/parallel.h"
 
 namespace tfhybrid {
@@ -21,15 +24,16 @@ namespace tfhybrid {
 class MessageMerger {
  public:
   // `messages` stay where they are until Fill() is done. Message i is of host hosts[i]; messages of
-  // a host follow each other.
+  // a host follow each other. There are `shares` of them; with one, allocations do not matter.
   void Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
-             const std::vector<int64_t>& hosts, int64_t owners, const ParallelFor& parallel_for);
+             const std::vector<int64_t>& hosts, const Allocations& allocations, int64_t shares,
+             const ParallelFor& parallel_for);
 
-  // Keys by table of one owner's share.
-  const std::vector<int64_t>& counts(int64_t owner) const {
-    return counts_[static_cast<size_t>(owner)];
+  // Keys by table of one share.
+  const std::vector<int64_t>& counts(int64_t share) const {
+    return counts_[static_cast<size_t>(share)];
   }
-  // Writes keys, ranks and sums of all shares; one message per owner, of a host's form.
+  // Writes keys, ranks and sums of all shares; one message each, of a host's form.
   void Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& shares,
             const ParallelFor& parallel_for) const;
 
@@ -39,18 +43,18 @@ class MessageMerger {
     size_t table;
     int64_t part, parts;
     MergedKeys merged;
-    std::vector<uint16_t> owners;  // of each key; empty where there is but one
-    std::vector<int64_t> counts;   // keys by owner
-    std::vector<int64_t> starts;   // in the shares, by owner
+    std::vector<uint16_t> owners;  // of each key; empty where all shares have all keys
+    std::vector<int64_t> counts;   // keys by share
+    std::vector<int64_t> starts;   // in the shares
   };
 
   void Plan(const MessageSchema& schema, const std::vector<GradientMessage>& messages);
-  static void ShareOut(Unit* unit, int64_t owners);
-  void Count(size_t tables, int64_t owners);
+  static void ShareOut(Unit* unit, const Allocation* allocation, int64_t shares);
+  void Count(size_t tables, int64_t shares);
   static void FillUnit(const Unit& unit, int64_t dim, const std::vector<MessageBuilder>& shares);
 
   std::vector<Unit> units_;
-  std::vector<std::vector<int64_t>> counts_;  // by owner and table
+  std::vector<std::vector<int64_t>> counts_;  // by share and table
   int64_t keys_ = 0;                          // in all messages
 };
 

@@ -11,12 +11,12 @@
 #include "core/store/loading_mark.h"
 #include "core/util/copy_floats.h"
 #include "core/util/fault_point.h"
+#include "core/util/row_layout.h"
 
 namespace tfhybrid {
 namespace {
 
 constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
-constexpr int64_t kMaxDim = int64_t{1} << 16;
 constexpr int kFirstChunkLog2 = 6;
 constexpr int64_t kFirstIndexSlots = 128;
 constexpr int64_t kInitialiseCostNs = 100;
@@ -124,9 +124,6 @@ void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
 
 void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first,
                              int64_t begin, int64_t end) {
-  const TableShape& shape = table()->shape;
-  const Initializer initializer = InitializerOf(shape);
-  const auto decay = static_cast<float>(initial_decay());
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
     const RowLocator::Place place = locator_.Locate(first + i);
@@ -136,11 +133,16 @@ void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_
     // Atomic for the index that is made in the background.
     __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], key,
                      __ATOMIC_RELAXED);
-    InitializeRow(initializer, shape.seed, key, Span<float>(row.embedding, dim()));
-    ScaleRow(decay, dim(), row.embedding);
+    FreshEmbedding(key, Span<float>(row.embedding, dim()));
     InitializeState(optimizer_, dim(), row.state);
     if (row.history != nullptr) *row.history = FreshHistory();
   }
+}
+
+void TableWriter::FreshEmbedding(int64_t key, Span<float> embedding) const {
+  const TableShape& shape = table()->shape;
+  InitializeRow(InitializerOf(shape), shape.seed, key, embedding);
+  ScaleRow(static_cast<float>(initial_decay()), dim(), embedding.data());
 }
 
 void TableWriter::AddRows(int64_t count) {

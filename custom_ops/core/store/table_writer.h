@@ -118,6 +118,8 @@ class TableWriter {
   // REQUIRES: room is reserved; first >= rows().
   void Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first, int64_t begin,
                   int64_t end);
+  // What the row of a key begins with, as it lies.
+  void FreshEmbedding(int64_t key, Span<float> embedding) const;
   // Counts rows that were initialised behind the last, then Index() names them, set by set.
   void AddRows(int64_t count);
   void Index(Span<const int64_t> keys, int64_t first, RowSet* set);

@@ -86,7 +86,16 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
         {table->rows(), {table->version() + 1, std::max(table->event_time(), joint_.event_time)}});
   }
   Plan(messages, tables, parallel_for);
-  return Reserve(tables);
+  TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
+  for (TableWriter* table : tables) table->NormalizeDecay(parallel_for);
+  squares_.clear();
+  if (ClipsByNorm()) squares_ = SumSquares(tables, parallel_for);
+  return Status::Ok();
+}
+
+bool TableUpdate::ClipsByNorm() const {
+  const Clipping clipping = journal_.settings().clipping;
+  return clipping == Clipping::kNorm || clipping == Clipping::kGlobalNorm;
 }
 
 std::vector<int64_t> TableUpdate::NewRows(size_t tables) const {
@@ -100,8 +109,6 @@ int64_t TableUpdate::Rows() const { return Starts(units_, RowsOf).back(); }
 
 Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
                            const ParallelFor& parallel_for) {
-  for (TableWriter* table : tables) table->NormalizeDecay(parallel_for);
-  TFHYBRID_FAULT_POINT();
   TFHYBRID_RETURN_IF_ERROR(Begin(numbers, tables));
   TFHYBRID_FAULT_POINT();
   const PhaseTimer timer(Phase::kApply);
@@ -121,8 +128,7 @@ void TableUpdate::ChangeRows(const std::vector<TableWriter*>& tables,
 }
 
 Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables) {
-  const Clipping clipping = journal_.settings().clipping;
-  const bool by_norm = clipping == Clipping::kNorm || clipping == Clipping::kGlobalNorm;
+  const std::vector<float> clip_factors = ClipFactors(numbers);
   std::vector<TableBeginning> beginnings;
   for (size_t t = 0; t < tables.size(); ++t) {
     const float rate = numbers.learning_rates[t];
@@ -136,11 +142,26 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
     beginnings.push_back({starts_[t].moment.step,
                           tables[t]->decay() * (Applies() ? 1.0 - shrinkage : 1.0),
                           static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate,
-                          by_norm ? kUnknownFactor : 1.0f});
-    if (!numbers.clip_factors.empty()) beginnings.back().clip_factor = numbers.clip_factors[t];
+                          clip_factors[t]});
   }
-  journal_.Begin(beginnings, numbers.dense_squares);
+  journal_.Begin(beginnings);
   return Status::Ok();
+}
+
+std::vector<float> TableUpdate::ClipFactors(const StepNumbers& numbers) const {
+  if (!numbers.clip_factors.empty()) return numbers.clip_factors;
+  std::vector<float> factors(starts_.size(), 1.0f);
+  if (!ClipsByNorm()) return factors;
+  const UpdateSettings& settings = journal_.settings();
+  const std::vector<SquareSum>& sums = numbers.squares.empty() ? squares_ : numbers.squares;
+  SquareSum all;
+  for (const SquareSum& sum : sums) all.Add(sum);
+  const double global = all.Total() + numbers.dense_squares;
+  for (size_t t = 0; t < factors.size(); ++t) {
+    factors[t] = ClipFactor(settings.clipping == Clipping::kNorm ? sums[t].Total() : global,
+                            settings.clip_limit);
+  }
+  return factors;
 }
 
 Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
@@ -284,38 +305,17 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
 }
 
 void TableUpdate::Prepare(const std::vector<TableWriter*>& tables) {
-  const UpdateSettings& settings = journal_.settings();
   row_updates_.clear();
   for (size_t t = 0; t < tables.size(); ++t) {
     const TableBeginning& beginning = journal_.beginning(static_cast<int64_t>(t));
-    RowUpdate update = {
-        PrepareStep(tables[t]->optimizer(), beginning.learning_rate,
-                    static_cast<int64_t>(beginning.version - tables[t]->optimizer_start()))};
-    if (settings.clipping == Clipping::kValue) update.clip_value = settings.clip_limit;
-    update.clip_factor = beginning.clip_factor;
     // Where the table has been published no row is left to update.
-    update.decay_before = static_cast<float>(tables[t]->decay());
+    RowUpdate update = Gradients(*tables[t]);
+    update.optimizer =
+        PrepareStep(tables[t]->optimizer(), beginning.learning_rate,
+                    static_cast<int64_t>(beginning.version - tables[t]->optimizer_start()));
+    update.clip_factor = beginning.clip_factor;
     update.decay_after = static_cast<float>(beginning.decay);
     row_updates_.push_back(update);
-  }
-}
-
-void TableUpdate::FindClipFactors(const std::vector<TableWriter*>& tables,
-                                  const ParallelFor& parallel_for) {
-  bool known = true;
-  for (const RowUpdate& update : row_updates_)
-    known = known && update.clip_factor != kUnknownFactor;
-  if (known) return;
-  const UpdateSettings& settings = journal_.settings();
-  const std::vector<SquareSum> sums = SumSquares(tables, parallel_for);
-  SquareSum all;
-  for (const SquareSum& sum : sums) all.Add(sum);
-  const double global = all.Total() + journal_.dense_squares();
-  for (size_t t = 0; t < tables.size(); ++t) {
-    const double squares = settings.clipping == Clipping::kNorm ? sums[t].Total() : global;
-    row_updates_[t].clip_factor = ClipFactor(squares, settings.clip_limit);
-    TFHYBRID_FAULT_POINT();
-    journal_.SetClipFactor(static_cast<int64_t>(t), row_updates_[t].clip_factor);
   }
 }
 
@@ -324,21 +324,8 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
   std::vector<SquareSum> of_units(units_.size());
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kApplyCostNs * (Rows() / count + 1), [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch;
     for (auto u = static_cast<size_t>(begin); u < static_cast<size_t>(end); ++u) {
-      const Unit& unit = units_[u];
-      const TableWriter& table = *tables[unit.table];
-      scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
-      float* const gradient = scratch.data() + MergedKeys::ScratchFloats(table.dim());
-      for (int64_t i = 0; i < RowsOf(unit); ++i) {
-        const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
-        if (number == KeyIndex::kMissing) continue;
-        const TableRow row = table.Row(number);
-        const Reduced reduced = GradientOf(unit, i, row.dim, scratch.data());
-        RowGradient(row_updates_[unit.table], row.dim, reduced.sum, reduced.scale, row.embedding,
-                    gradient);
-        of_units[u].Add(Squares(gradient, row.dim));
-      }
+      of_units[u] = SquaresOf(units_[u], *tables[units_[u].table]);
     }
   });
   std::vector<SquareSum> sums(tables.size());
@@ -346,9 +333,44 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
   return sums;
 }
 
+// Of rows that are still to be made, too: penalties are of what they will begin with.
+SquareSum TableUpdate::SquaresOf(const Unit& unit, const TableWriter& table) const {
+  const int64_t dim = table.dim();
+  std::vector<float> scratch(static_cast<size_t>(ScratchFloats(dim)));
+  std::vector<float> fresh(static_cast<size_t>(dim));
+  float* const gradient = scratch.data() + MergedKeys::ScratchFloats(dim);
+  const RowUpdate update = Gradients(table);
+  SquareSum sum;
+  auto missing = unit.rows.missing.begin();
+  for (int64_t i = 0; i < RowsOf(unit); ++i) {
+    const int64_t number = unit.rows.rows[static_cast<size_t>(i)];
+    const bool is_new = missing != unit.rows.missing.end() && *missing == i;
+    if (is_new) ++missing;
+    if (number == KeyIndex::kMissing && !is_new) continue;
+    const float* embedding = fresh.data();
+    if (is_new) {
+      table.FreshEmbedding(unit.merged.keys()[i], fresh);
+    } else {
+      embedding = table.Row(number).embedding;
+    }
+    const Reduced reduced = GradientOf(unit, i, dim, scratch.data());
+    RowGradient(update, dim, reduced.sum, reduced.scale, embedding, gradient);
+    sum.Add(Squares(gradient, dim));
+  }
+  return sum;
+}
+
+RowUpdate TableUpdate::Gradients(const TableWriter& table) const {
+  const UpdateSettings& settings = journal_.settings();
+  RowUpdate update;
+  update.optimizer.config = table.optimizer();
+  if (settings.clipping == Clipping::kValue) update.clip_value = settings.clip_limit;
+  update.decay_before = static_cast<float>(table.decay());
+  return update;
+}
+
 void TableUpdate::Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
   Prepare(tables);
-  FindClipFactors(tables, parallel_for);
   const std::vector<int64_t> starts = Starts(units_, RowsOf);
   const int64_t lane_rows = starts.back() / UpdateJournal::kLanes + 1;
   parallel_for(UpdateJournal::kLanes, kApplyCostNs * lane_rows, [&](int64_t begin, int64_t end) {

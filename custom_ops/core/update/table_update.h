@@ -39,6 +39,8 @@ namespace tfhybrid {
 struct StepNumbers {
   std::vector<float> learning_rates;  // of each table
   double dense_squares = 0.0;  // of the dense variables' gradients; for Clipping::kGlobalNorm
+  // Of each table's gradients, where other hosts have some of them; for clipping by norm.
+  std::vector<SquareSum> squares = {};
   // Of each table, where a host that has done the step says them; else they are found here.
   std::vector<float> clip_factors = {};
 };
@@ -51,6 +53,8 @@ class TableUpdate {
   // it was. REQUIRES: messages and tables have one entry per source and table.
   Status Stage(const std::vector<GradientMessage>& messages,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  // Of the gradients of each table, as staged; empty where they are not clipped by norm.
+  const std::vector<SquareSum>& squares() const { return squares_; }
   // Rows by table for which what was staged needs room: of the table itself or of the keys that
   // wait for admission to it, whichever are more.
   std::vector<int64_t> NewRows(size_t tables) const;
@@ -103,10 +107,14 @@ class TableUpdate {
   void ChangeRows(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void Prepare(const std::vector<TableWriter*>& tables);
-  // What the gradients of each table are clipped by, from their norms.
-  void FindClipFactors(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
+  bool ClipsByNorm() const;
+  // What the gradients of each table are multiplied by.
+  std::vector<float> ClipFactors(const StepNumbers& numbers) const;
   std::vector<SquareSum> SumSquares(const std::vector<TableWriter*>& tables,
                                     const ParallelFor& parallel_for) const;
+  SquareSum SquaresOf(const Unit& unit, const TableWriter& table) const;
+  // All that the gradient of a row follows from.
+  RowUpdate Gradients(const TableWriter& table) const;
   void Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void ApplyLane(const std::vector<TableWriter*>& tables, const std::vector<int64_t>& starts,
                  int64_t lane);
@@ -123,6 +131,7 @@ class TableUpdate {
   Contribution joint_;         // of all ranks
   std::vector<Start> starts_;  // by table
   std::vector<Unit> units_;
+  std::vector<SquareSum> squares_;      // by table
   std::vector<RowUpdate> row_updates_;  // by table
 };
 

@@ -137,9 +137,8 @@ bool UpdateJournal::begun() const {
   return __atomic_load_n(&segment()->begun, __ATOMIC_ACQUIRE) != 0;
 }
 
-void UpdateJournal::Begin(const std::vector<TableBeginning>& beginnings, double dense_squares) {
+void UpdateJournal::Begin(const std::vector<TableBeginning>& beginnings) {
   for (size_t t = 0; t < beginnings.size(); ++t) tables()[t].beginning = beginnings[t];
-  segment()->dense_squares = dense_squares;
   TFHYBRID_FAULT_POINT();
   for (int64_t lane = 0; lane < kLanes; ++lane) {
     // Member by member: what lies between the members stays 0.
@@ -149,10 +148,6 @@ void UpdateJournal::Begin(const std::vector<TableBeginning>& beginnings, double 
   TFHYBRID_FAULT_POINT();
   // Release: whoever finds the update begun finds all of the above.
   __atomic_store_n(&segment()->begun, 1, __ATOMIC_RELEASE);
-}
-
-void UpdateJournal::SetClipFactor(int64_t table, float factor) {
-  __atomic_store(&tables()[table].beginning.clip_factor, &factor, __ATOMIC_RELEASE);
 }
 
 void UpdateJournal::End() { __atomic_store_n(&segment()->begun, 0, __ATOMIC_RELEASE); }

@@ -40,8 +40,6 @@
 
 namespace tfhybrid {
 
-inline constexpr float kUnknownFactor = -1.0f;
-
 // What an update of a table is begun with.
 struct TableBeginning {
   uint64_t version;  // that the update leads to
@@ -49,7 +47,7 @@ struct TableBeginning {
   uint64_t rows;     // before it
   int64_t time;      // of events, that it leads to
   float learning_rate;
-  float clip_factor;  // kUnknownFactor until it is found
+  float clip_factor;
 };
 
 struct JournalTable {
@@ -62,7 +60,6 @@ static_assert(sizeof(JournalTable) == 176);
 struct JournalSegment {
   SegmentHeader header;
   uint64_t begun;  // atomic: not 0 from Begin() to End()
-  double dense_squares;
   uint32_t reduction;
   uint32_t exchange;
   uint32_t clipping;
@@ -138,13 +135,9 @@ class UpdateJournal {
   const UpdateSettings& settings() const { return settings_; }
   bool begun() const;
   const TableBeginning& beginning(int64_t table) const { return tables()[table].beginning; }
-  // Of the dense variables' gradients in this step.
-  double dense_squares() const { return segment()->dense_squares; }
 
   // REQUIRES: one beginning per table.
-  void Begin(const std::vector<TableBeginning>& beginnings, double dense_squares);
-  // Before the first row is updated.
-  void SetClipFactor(int64_t table, float factor);
+  void Begin(const std::vector<TableBeginning>& beginnings);
   void End();
 
   JournalLane lane(int64_t number) const { return JournalLane(LaneAt(number)); }

@@ -7,7 +7,8 @@
 namespace tfhybrid {
 
 Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology& topology,
-                                            const UpdateChoices& choices) {
+                                            const UpdateChoices& choices,
+                                            Allocations allocations) {
   UpdateSettings made;
   made.schema = std::move(schema);
   TFHYBRID_ASSIGN_OR_RETURN(made.exchange, ParseExchange(choices.exchange));
@@ -27,13 +28,29 @@ Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology
     // One message per host is applied.
     made.hosts.erase(std::unique(made.hosts.begin(), made.hosts.end()), made.hosts.end());
   }
+  const auto owners = static_cast<int64_t>(made.hosts.size());
+  for (const auto& allocation : allocations) made.sharded = made.sharded || allocation != nullptr;
+  if (made.sharded) {
+    if (made.exchange == Exchange::kAllRanks) {
+      return Status::Error(StatusCode::kInvalidArgument,
+                           "Sharded tables are updated by their owners alone: exchange is "
+                           "'leaders'. Received: 'all_ranks'");
+    }
+    made.exchange = Exchange::kLeaders;  // replicated tables beside them are everybody's
+  } else if (made.exchange == Exchange::kOwner) {
+    for (auto& allocation : allocations) {
+      allocation = Allocation::Even(
+          made.schema.tables[static_cast<size_t>(&allocation - allocations.data())], owners);
+    }
+  }
+  made.allocations = std::move(allocations);
   return made;
 }
 
 bool UpdateSettings::operator==(const UpdateSettings& other) const {
   const auto all = [](const UpdateSettings& its) {
     return std::tie(its.hosts, its.reduction, its.exchange, its.clipping, its.clip_limit,
-                    its.local_ranks, its.host, its.form);
+                    its.local_ranks, its.host, its.form, its.sharded);
   };
   return schema == other.schema && all(*this) == all(other);
 }

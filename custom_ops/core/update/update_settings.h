@@ -3,10 +3,12 @@
 #define TFHYBRID_CORE_UPDATE_UPDATE_SETTINGS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/compute/row_update.h"
+#include "core/placement/allocation.h"
 #include "core/placement/topology.h"
 #include "core/update/gradient_message.h"
 #include "core/util/status.h"
@@ -39,9 +41,13 @@ struct UpdateChoices {
   float clip_limit;
 };
 
+// Of each table, who owns its keys; null where every host has all rows.
+using Allocations = std::vector<std::shared_ptr<const Allocation>>;
+
 struct UpdateSettings {
+  // `allocations`: one per table of the schema.
   static Result<UpdateSettings> Make(MessageSchema schema, const Topology& topology,
-                                     const UpdateChoices& choices);
+                                     const UpdateChoices& choices, Allocations allocations);
 
   MessageSchema schema;
   std::vector<int64_t> hosts;  // of each message that is applied; those of a host follow each other
@@ -53,9 +59,11 @@ struct UpdateSettings {
   int64_t local_ranks = 0;  // that post to the leader
   int64_t host = 0;         // the number of this one
   int64_t form = 0;         // of messages between hosts
+  Allocations allocations;  // by which a host's message is split among owners, if it is
+  bool sharded = false;     // whether a table has rows that this host has not
 
   bool operator==(const UpdateSettings& other) const;
-  // Whether leaders exchange what they merged.
+  // Whether leaders exchange what they merged; where tables are sharded, by the row service.
   bool BetweenLeaders() const {
     return exchange != Exchange::kAllRanks && hosts.front() != hosts.back();
   }

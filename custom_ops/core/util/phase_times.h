@@ -13,6 +13,7 @@ namespace tfhybrid {
 
 enum class Phase : int {
   kWait,      // an op waits until the updates before it are applied
+  kFetch,     // rows of sharded tables are brought from their owners
   kLookup,    // embeddings are read
   kSum,       // a rank's gradients are summed by key
   kPost,      // and posted
@@ -22,7 +23,7 @@ enum class Phase : int {
   kApply,     // makes rows, updates them, and settles
   kSettle,    // counts waiting keys, and evicts
 };
-inline constexpr int kPhases = 9;
+inline constexpr int kPhases = 10;
 
 int64_t NanosecondsIn(Phase phase);
 void AddTime(Phase phase, int64_t nanoseconds);

@@ -10,6 +10,8 @@
 
 namespace tfhybrid {
 
+inline constexpr int64_t kMaxDim = int64_t{1} << 16;  // floats of an embedding
+
 struct RowLayout {
   int64_t dim;
   int64_t run;

@@ -29,7 +29,7 @@ UpdateSettings Settings() {
 }
 
 std::vector<TableBeginning> Beginnings(uint64_t first, uint64_t second) {
-  return {{first, 0.75, 11, 1700000000, 0.5f, kUnknownFactor},
+  return {{first, 0.75, 11, 1700000000, 0.5f, 0.125f},
           {second, 1.0, 12, kNoTime, 0.25f, 1.0f}};
 }
 
@@ -61,19 +61,17 @@ TEST_F(UpdateJournalTest, NextLeaderFindsTheSettings) {
 
 TEST_F(UpdateJournalTest, NextLeaderFindsWhatWasBegun) {
   UpdateJournal journal = Create();
-  journal.Begin(Beginnings(7, 9), 6.25);
-  journal.SetClipFactor(1, 0.125f);
+  journal.Begin(Beginnings(7, 9));
   {
     const UpdateJournal next = Open();
     EXPECT_TRUE(next.begun());
-    EXPECT_EQ(6.25, next.dense_squares());
     EXPECT_EQ(7u, next.beginning(0).version);
     EXPECT_EQ(9u, next.beginning(1).version);
     EXPECT_EQ(0.75, next.beginning(0).decay);
     EXPECT_EQ(0.5f, next.beginning(0).learning_rate);
     EXPECT_EQ(0.25f, next.beginning(1).learning_rate);
-    EXPECT_EQ(kUnknownFactor, next.beginning(0).clip_factor);
-    EXPECT_EQ(0.125f, next.beginning(1).clip_factor);
+    EXPECT_EQ(0.125f, next.beginning(0).clip_factor);
+    EXPECT_EQ(1.0f, next.beginning(1).clip_factor);
   }
   journal.End();
   EXPECT_FALSE(Open().begun());
@@ -81,7 +79,7 @@ TEST_F(UpdateJournalTest, NextLeaderFindsWhatWasBegun) {
 
 TEST_F(UpdateJournalTest, RowInHandIsPutBackAndNoOther) {
   UpdateJournal journal = Create();
-  journal.Begin(Beginnings(1, 1), 0.0);
+  journal.Begin(Beginnings(1, 1));
   for (int64_t lane = 0; lane < UpdateJournal::kLanes; ++lane) {
     const auto value = static_cast<float>(lane);
     std::vector<float> embedding(3, value), state(6, -value);
@@ -121,7 +119,7 @@ TEST_F(UpdateJournalTest, RowInHandIsPutBackAndNoOther) {
 
 TEST_F(UpdateJournalTest, RowsWithoutState) {
   UpdateJournal journal = Create();
-  journal.Begin(Beginnings(1, 1), 0.0);
+  journal.Begin(Beginnings(1, 1));
   std::vector<float> embedding = {1, 2, 3};
   const TableRow row = {embedding.data(), nullptr, 3, 0};
   journal.lane(5).Arm(row);
@@ -139,7 +137,7 @@ TEST_F(UpdateJournalTest, BeginForgetsTheLanesOfTheLastUpdate) {
     journal.lane(lane).Disarm();
     journal.lane(lane).Arm(row);
   }
-  journal.Begin(Beginnings(2, 2), 0.0);
+  journal.Begin(Beginnings(2, 2));
   embedding.assign(3, 8.0f);
   for (int64_t lane = 0; lane < UpdateJournal::kLanes; ++lane) {
     EXPECT_EQ(0, journal.lane(lane).done());
@@ -150,7 +148,7 @@ TEST_F(UpdateJournalTest, BeginForgetsTheLanesOfTheLastUpdate) {
 
 TEST_F(UpdateJournalTest, LanesOfAnotherUpdateAreRefused) {
   UpdateJournal journal = Create();
-  journal.Begin(Beginnings(1, 1), 0.0);
+  journal.Begin(Beginnings(1, 1));
   EXPECT_OK(journal.CheckLanes(0));
   std::vector<float> embedding(3);
   const TableRow row = {embedding.data(), nullptr, 3, 0};

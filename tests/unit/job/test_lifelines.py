@@ -19,7 +19,7 @@ RANK_0, RANK_3 = "rank 0 (pid 4 on h1)", "rank 3 (pid 17 on h2)"
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    with lifelines.listen("127.0.0.1") as made:
+    with door.listen("127.0.0.1") as made:
         yield made
 
 

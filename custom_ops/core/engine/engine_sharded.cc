@@ -1,0 +1,155 @@
+// What an engine does for tables whose rows other hosts own.
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "core/engine/engine.h"
+#include "core/engine/held_writers.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr auto kOpenPoll = std::chrono::milliseconds(5);
+
+Status HasEnded() {
+  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+}
+
+}  // namespace
+
+Status Engine::OpenPlaced(const TableConfig& config, const Placement& placement, int timeout_ms) {
+  const int64_t hosts = topology_.Hosts();
+  if (placement.kind != PlacementKind::kReplicated) {
+    if (hosts > Allocation::kSlots || placement.owner < 0 || placement.owner >= hosts) {
+      return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name, "' is owned by ",
+                           "host 0 to ", hosts - 1, ", of ", Allocation::kSlots,
+                           " at most. Received: host ", placement.owner);
+    }
+    // Where there is one host, it has all rows.
+    if (hosts > 1) {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      allocations_[config.name] = placement.kind == PlacementKind::kByKey
+                                      ? Allocation::Even(config.name, hosts)
+                                      : Allocation::Whole(config.name, hosts, placement.owner);
+    }
+  }
+  return store_->OpenNamed(config, timeout_ms).status();
+}
+
+std::shared_ptr<const Allocation> Engine::AllocationOf(const std::string& table) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = allocations_.find(table);
+  return found == allocations_.end() ? nullptr : found->second;
+}
+
+bool Engine::IsSharded(const OpenTables& tables) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (allocations_.empty()) return false;
+  return std::any_of(tables.begin(), tables.end(), [&](const auto& table) {
+    return allocations_.count(table->reader->name()) > 0;
+  });
+}
+
+Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<FeatureRead>& features,
+                                                         const ParallelFor& parallel_for) {
+  return FetchedRows::Fetch(features, topology_.host, &links_, parallel_for);
+}
+
+Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {
+  TFHYBRID_RETURN_IF_ERROR(CheckOtherHost(host));
+  TFHYBRID_ASSIGN_OR_RETURN(const OwnerLinks::Held held, links_.HoldReads(host));
+  const std::vector<int64_t> asked = ScanWords(rows);
+  TFHYBRID_RETURN_IF_ERROR(held.connection->Send(FrameKind::kScan, {asked}));
+  TFHYBRID_ASSIGN_OR_RETURN(const Frame answer, held.connection->Receive());
+  const Span<const int64_t> words = answer.payload.words();
+  if (answer.kind == FrameKind::kFailure) return FailureFrom(words);
+  const int64_t count = words.size() < 2 ? -1 : words[1];
+  if (answer.kind != FrameKind::kRows || count < 0 || count > rows.count ||
+      words.size() != 2 + count + WordsOfRows(count, rows.dim)) {
+    return Status::Error(StatusCode::kDataLoss, held.connection->peer(), " was asked for ",
+                         rows.count, " rows of table '", rows.table, "'. Received: ", words.size(),
+                         " words");
+  }
+  const auto* floats = reinterpret_cast<const float*>(words.data() + 2 + count);
+  return Scanned{words[0],
+                 {words.data() + 2, words.data() + 2 + count},
+                 {floats, floats + count * rows.dim}};
+}
+
+void Engine::OnFetching(std::function<void()> then) {
+  if (!fetching_.Submit(then)) then();  // it fails at once: the job has ended
+}
+
+Result<std::shared_ptr<OpenTable>> Engine::AwaitTable(const std::string& name) const {
+  for (;;) {
+    Result<std::shared_ptr<OpenTable>> table = Table(name);
+    if (table.ok()) return table;
+    TFHYBRID_RETURN_IF_ERROR(store_->CheckLeader());
+    std::this_thread::sleep_for(kOpenPoll);
+  }
+}
+
+Status Engine::CheckOtherHost(int64_t host) const {
+  if (host >= 0 && host < topology_.Hosts() && host != topology_.host) return Status::Ok();
+  return Status::Error(StatusCode::kInvalidArgument, "A connection is with another of ",
+                       topology_.Hosts(), " hosts than ", topology_.host, ". Received: ", host);
+}
+
+void Engine::Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer) {
+  links_.Add(host, purpose, std::make_unique<Connection>(socket, peer, [this] {
+               return store_->CheckLeader();
+             }));
+}
+
+void Engine::Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer) {
+  service_.Serve(
+      host, purpose == LinkPurpose::kUpdates,
+      std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
+}
+
+Status Engine::OnApplying(const std::function<Status()>& work) {
+  std::packaged_task<Status()> run(work);
+  std::future<Status> done = run.get_future();
+  if (!Submit([&run] { run(); })) return HasEnded();
+  return done.get();
+}
+
+Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
+                                                    const StepNumbers& numbers) {
+  const UpdateStep which = {update->schema().Signature(), ++update->sharded->steps};
+  ShardedStep step(update->settings(), which, &links_, &service_.inbox(),
+                   [this] { return store_->CheckLeader(); });
+  ShardedStep::Tables tables;
+  tables.merge = [&](WordBuffer* words, std::vector<int64_t>* splits) {
+    return OnApplying([&] {
+      Merge(*update);
+      *splits = update->exchange->Splits();
+      int64_t total = 0;
+      for (const int64_t share : *splits) total += share;
+      *words = WordBuffer::OfSize(total);
+      update->exchange->Fill({words->data.get(), total}, threads_);
+      return Status::Ok();
+    });
+  };
+  tables.stage = [&](Span<const int64_t> words, HostExchange::Staged* staged) {
+    return OnApplying([&] {
+      *staged = Stage(*update, words);
+      return Status::Ok();
+    });
+  };
+  return step.Run(numbers, tables, [&] { return update->host_update->staged().squares(); });
+}
+
+void Engine::StepSharded(const UpdateInUse& update, const StepNumbers& numbers) {
+  Result<ShardedStep::Agreed> agreed = AgreeWithOwners(update, numbers);
+  if (agreed.ok()) {
+    Commit(update, std::move(agreed.value().numbers), std::move(agreed.value().complaint));
+    return;
+  }
+  Submit([update, why = agreed.status()] { HeldWriters(update->tables).Report(why); });
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,167 @@
+#include "core/engine/fetched_rows.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/exchange/row_frames.h"
+#include "core/util/copy_floats.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kNumberCostNs = 50;
+
+}  // namespace
+
+Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
+    const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
+    const ParallelFor& parallel_for) {
+  const auto fetched = std::make_shared<FetchedRows>();
+  fetched->Plan(features, parallel_for);
+  if (fetched->parts_.empty()) return std::shared_ptr<const FetchedRows>(fetched);
+  // All owners are asked before one is waited for. In their order, so that two lookups cannot wait
+  // for each other.
+  std::vector<std::pair<int64_t, OwnerLinks::Held>> asked;
+  const int64_t owners = fetched->parts_.front().allocation->owners();
+  Status failure;
+  for (int64_t owner = 0; owner < owners && failure.ok(); ++owner) {
+    const bool wanted = std::any_of(fetched->parts_.begin(), fetched->parts_.end(),
+                                    [&](const Part& part) { return part.Count(owner) > 0; });
+    if (owner == host || !wanted) continue;
+    TFHYBRID_ASSIGN_OR_RETURN(OwnerLinks::Held held, links->HoldReads(owner));
+    failure = fetched->Ask(owner, held.connection);
+    if (failure.ok()) asked.emplace_back(owner, std::move(held));
+  }
+  for (const Part& part : fetched->parts_) {
+    if (!failure.ok() || part.Count(host) == 0) continue;
+    failure = part.table->reader->Lookup(part.KeysOf(host), part.RowsOf(host));
+  }
+  // Answers are received though one has failed: the next lookup must not find them.
+  for (const auto& [owner, held] : asked) {
+    const Status received = fetched->Receive(owner, held.connection);
+    // What is left of an answer must not be taken for the next one.
+    if (received.code() == StatusCode::kPeerDied) held.connection->Shut();
+    if (failure.ok()) failure = received;
+  }
+  TFHYBRID_RETURN_IF_ERROR(failure);
+  return std::shared_ptr<const FetchedRows>(fetched);
+}
+
+void FetchedRows::Plan(const std::vector<FeatureRead>& features, const ParallelFor& parallel_for) {
+  of_features_.resize(features.size());
+  int64_t keys = 0;
+  for (size_t f = 0; f < features.size(); ++f) {
+    if (features[f].allocation == nullptr) continue;
+    keys += features[f].keys.size();
+    const auto known = std::find_if(parts_.begin(), parts_.end(), [&](const Part& part) {
+      return part.table == features[f].table;
+    });
+    of_features_[f].table = static_cast<size_t>(known - parts_.begin());
+    if (known == parts_.end()) {
+      parts_.emplace_back();
+      parts_.back().table = features[f].table;
+      parts_.back().allocation = features[f].allocation;
+    }
+    parts_[of_features_[f].table].features.push_back(f);
+  }
+  const auto count = static_cast<int64_t>(parts_.size());
+  if (count == 0) return;
+  parallel_for(count, kNumberCostNs * (keys / count + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) Number(features, &parts_[static_cast<size_t>(p)]);
+  });
+}
+
+void FetchedRows::Number(const std::vector<FeatureRead>& features, Part* part) {
+  int64_t most = 0;
+  for (const size_t feature : part->features) most += features[feature].keys.size();
+  part->unique.Reset(most);
+  for (const size_t feature : part->features) {
+    std::vector<uint32_t>& rows = of_features_[feature].rows;
+    rows.reserve(static_cast<size_t>(features[feature].keys.size()));
+    for (const int64_t key : features[feature].keys) {
+      rows.push_back(static_cast<uint32_t>(part->unique.Number(key)));
+    }
+  }
+  const Span<const int64_t> distinct = part->unique.keys();
+  std::vector<uint16_t> owners;
+  owners.reserve(static_cast<size_t>(distinct.size()));
+  part->starts.assign(static_cast<size_t>(part->allocation->owners()) + 1, 0);
+  for (const int64_t key : distinct) {
+    owners.push_back(static_cast<uint16_t>(part->allocation->OwnerOf(key)));
+    ++part->starts[owners.back() + size_t{1}];
+  }
+  std::partial_sum(part->starts.begin(), part->starts.end(), part->starts.begin());
+  std::vector<int64_t> next(part->starts.begin(), part->starts.end() - 1);
+  std::vector<uint32_t> places;
+  places.reserve(owners.size());
+  part->keys.resize(owners.size());
+  for (size_t i = 0; i < owners.size(); ++i) {
+    const int64_t place = next[owners[i]]++;
+    places.push_back(static_cast<uint32_t>(place));
+    part->keys[static_cast<size_t>(place)] = distinct[static_cast<int64_t>(i)];
+  }
+  for (const size_t feature : part->features) {
+    for (uint32_t& row : of_features_[feature].rows) row = places[row];
+  }
+  part->rows.reset(new float[part->keys.size() * static_cast<size_t>(part->dim())]);
+}
+
+Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
+  std::vector<AskedKeys> asked;
+  for (const Part& part : parts_) {
+    asked.push_back(
+        {part.table->reader->name(), part.dim(), part.table->posted.load(), part.KeysOf(owner)});
+  }
+  const std::vector<int64_t> words = ReadWords(asked);
+  std::vector<Span<const int64_t>> pieces = {words};
+  for (const AskedKeys& table : asked) pieces.push_back(table.keys);
+  return connection->Send(FrameKind::kRead, pieces);
+}
+
+Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
+  TFHYBRID_ASSIGN_OR_RETURN(const FrameHeader header, connection->ReceiveHeader());
+  auto wanted = static_cast<int64_t>(parts_.size());
+  for (const Part& part : parts_) wanted += WordsOfRows(part.Count(owner), part.dim());
+  if (header.kind != static_cast<uint32_t>(FrameKind::kRows) || header.words != wanted) {
+    const WordBuffer answer = WordBuffer::OfSize(header.words);
+    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
+        answer.data.get(), header.words * static_cast<int64_t>(sizeof(int64_t))));
+    if (header.kind == static_cast<uint32_t>(FrameKind::kFailure)) {
+      const Status failure = FailureFrom(answer.words());
+      return Status::Error(failure.code(), connection->peer(), ": ", failure.message());
+    }
+    connection->Shut();
+    return Status::Error(StatusCode::kDataLoss, connection->peer(), " was asked for ", wanted,
+                         " words of rows. Received: ", header.words);
+  }
+  std::vector<int64_t> versions(parts_.size());
+  TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
+      versions.data(), static_cast<int64_t>(versions.size() * sizeof(int64_t))));
+  for (const Part& part : parts_) {
+    const int64_t bytes = part.Count(owner) * part.dim() * int64_t{sizeof(float)};
+    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(part.RowsOf(owner), bytes));
+    float padding;
+    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(&padding, bytes % int64_t{8}));
+  }
+  return Status::Ok();
+}
+
+void FetchedRows::Lookup(size_t feature, int64_t first, int64_t last, RowCursor<float> out) const {
+  const OfFeature& of = of_features_[feature];
+  const Part& part = parts_[of.table];
+  const int64_t dim = part.dim();
+  for (int64_t key = first; key < last; ++key) CopyFloats(Row(of, part, key), dim, out.Next());
+}
+
+void FetchedRows::LookupBags(size_t feature, const Bags& bags, int64_t first, int64_t last,
+                             RowCursor<float> out) const {
+  const OfFeature& of = of_features_[feature];
+  const Part& part = parts_[of.table];
+  BagCombiner combiner(bags, first, last, part.dim(), out);
+  for (int64_t key = bags.splits[first]; key < bags.splits[last]; ++key) {
+    combiner.Add(Row(of, part, key));
+  }
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,89 @@
+// FetchedRows: the rows of sharded tables that a lookup wants, brought together in this process:
+// each key once, its own host's from shared memory and the others from their owners.
+//
+// Immutable once fetched, and then thread-safe.
+#ifndef TFHYBRID_CORE_ENGINE_FETCHED_ROWS_H_
+#define TFHYBRID_CORE_ENGINE_FETCHED_ROWS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/compute/bags.h"
+#include "core/compute/unique_keys.h"
+#include "core/engine/owner_links.h"
+#include "core/placement/allocation.h"
+#include "core/store/store.h"
+#include "core/util/parallel.h"
+#include "core/util/row_layout.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// A feature of a lookup.
+struct FeatureRead {
+  std::shared_ptr<OpenTable> table;
+  std::shared_ptr<const Allocation> allocation;  // null: every host has all rows
+  Span<const int64_t> keys;
+};
+
+class FetchedRows {
+ public:
+  // Reads what the features of sharded tables want, on `host`, of the version that this rank has
+  // posted. REQUIRES: this host's tables have reached it.
+  static Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
+                                                          int64_t host, OwnerLinks* links,
+                                                          const ParallelFor& parallel_for);
+
+  // Whether a feature's table is sharded, so that its rows are here.
+  bool Has(size_t feature) const { return of_features_[feature].table != kNone; }
+  // Copies the embeddings of its keys [first, last). REQUIRES: it has them.
+  void Lookup(size_t feature, int64_t first, int64_t last, RowCursor<float> out) const;
+  // Combines those of bags [first, last).
+  void LookupBags(size_t feature, const Bags& bags, int64_t first, int64_t last,
+                  RowCursor<float> out) const;
+
+ private:
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  // A table, however many features it has.
+  struct Part {
+    std::shared_ptr<OpenTable> table;
+    std::shared_ptr<const Allocation> allocation;
+    std::vector<size_t> features;
+    UniqueKeys unique;
+    std::vector<int64_t> keys;    // distinct, owner by owner
+    std::vector<int64_t> starts;  // of each owner's keys
+    std::unique_ptr<float[]> rows;  // [keys, dim]
+
+    int64_t dim() const { return table->reader->dim(); }
+    int64_t Count(int64_t owner) const {
+      return starts[static_cast<size_t>(owner) + 1] - starts[static_cast<size_t>(owner)];
+    }
+    Span<const int64_t> KeysOf(int64_t owner) const {
+      return {keys.data() + starts[static_cast<size_t>(owner)], Count(owner)};
+    }
+    float* RowsOf(int64_t owner) const {
+      return rows.get() + starts[static_cast<size_t>(owner)] * dim();
+    }
+  };
+  struct OfFeature {
+    size_t table = kNone;
+    std::vector<uint32_t> rows;  // of each key
+  };
+
+  void Plan(const std::vector<FeatureRead>& features, const ParallelFor& parallel_for);
+  void Number(const std::vector<FeatureRead>& features, Part* part);
+  Status Ask(int64_t owner, Connection* connection) const;
+  Status Receive(int64_t owner, Connection* connection) const;
+  const float* Row(const OfFeature& of, const Part& part, int64_t key) const {
+    return part.rows.get() + of.rows[static_cast<size_t>(key)] * part.dim();
+  }
+
+  std::vector<Part> parts_;
+  std::vector<OfFeature> of_features_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_FETCHED_ROWS_H_

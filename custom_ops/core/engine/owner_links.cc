@@ -1,0 +1,45 @@
+#include "core/engine/owner_links.h"
+
+#include <utility>
+
+namespace tfhybrid {
+namespace {
+
+Status Missing(int64_t host) {
+  return Status::Error(StatusCode::kFailedPrecondition, "There is no connection to host ", host,
+                       ", which owns rows");
+}
+
+}  // namespace
+
+void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
+  Link& link =
+      (purpose == LinkPurpose::kReads ? reads_ : updates_)[static_cast<size_t>(host)];
+  const std::lock_guard<std::mutex> guard(link.mutex);
+  link.connection = std::move(connection);
+}
+
+void OwnerLinks::Shut() {
+  for (std::vector<Link>* links : {&reads_, &updates_}) {
+    // Without their locks: whoever holds one may be waiting for what ends here.
+    for (const Link& link : *links) {
+      if (link.connection != nullptr) link.connection->Shut();
+    }
+  }
+}
+
+Result<OwnerLinks::Held> OwnerLinks::HoldReads(int64_t host) {
+  Link& link = reads_[static_cast<size_t>(host)];
+  std::unique_lock<std::mutex> lock(link.mutex);
+  if (link.connection == nullptr) return Missing(host);
+  return Held{link.connection.get(), std::move(lock)};
+}
+
+Result<Connection*> OwnerLinks::Updates(int64_t host) const {
+  const Link& link = updates_[static_cast<size_t>(host)];
+  const std::lock_guard<std::mutex> guard(link.mutex);
+  if (link.connection == nullptr) return Missing(host);
+  return link.connection.get();
+}
+
+}  // namespace tfhybrid

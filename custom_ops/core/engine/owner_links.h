@@ -1,0 +1,49 @@
+// OwnerLinks: the connections of this process to the leaders of the other hosts, which own rows.
+//
+// Two to each: one on which any rank reads rows, and one on which a leader sends updates. Python
+// makes them (tfhybrid/nodes/row_service.py). Thread-safe, once all are made.
+#ifndef TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_
+#define TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/exchange/connection.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// What a connection is for. Numbers are part of the C interface.
+enum class LinkPurpose : int { kReads = 0, kUpdates = 1 };
+
+class OwnerLinks {
+ public:
+  explicit OwnerLinks(int64_t hosts) : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()) {}
+
+  void Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
+  // Ends all of them.
+  void Shut();
+
+  // A connection for reads, which is the caller's alone as long as `lock` is held.
+  struct Held {
+    Connection* connection;
+    std::unique_lock<std::mutex> lock;
+  };
+  Result<Held> HoldReads(int64_t host);
+  Result<Connection*> Updates(int64_t host) const;
+
+ private:
+  struct Link {
+    std::unique_ptr<Connection> connection;
+    mutable std::mutex mutex;
+  };
+
+  std::vector<Link> reads_, updates_;  // by host
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_

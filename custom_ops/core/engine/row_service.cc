@@ -1,0 +1,131 @@
+#include "core/engine/row_service.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/exchange/row_frames.h"
+#include "core/util/flush_denormals.h"
+
+namespace tfhybrid {
+namespace {
+
+Status CheckDim(const OpenTable& table, int64_t dim) {
+  if (table.reader->dim() == dim) return Status::Ok();
+  return Status::Error(StatusCode::kInvalidArgument, "Table '", table.reader->name(),
+                       "' has embeddings of ", table.reader->dim(), " floats here. Received: ", dim);
+}
+
+}  // namespace
+
+void RowService::Serve(int64_t host, bool leads, std::unique_ptr<Connection> connection) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (closed_) return;
+  for (auto served = served_.begin(); served != served_.end();) {
+    if (!served->done) {
+      ++served;
+      continue;
+    }
+    served->thread.join();
+    served = served_.erase(served);
+  }
+  served_.emplace_back();
+  Served* const served = &served_.back();
+  served->connection = std::move(connection);
+  served->thread = std::thread([this, host, leads, served] { Run(host, leads, served); });
+}
+
+void RowService::Close() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  closed_ = true;
+  for (Served& served : served_) served.connection->Shut();
+  for (Served& served : served_) served.thread.join();
+  served_.clear();
+}
+
+void RowService::Run(int64_t host, bool leads, Served* served) {
+  const FlushDenormals flush;
+  Status ended;
+  try {
+    ended = Answer(host, served->connection.get());
+  } catch (const std::bad_alloc&) {
+    ended = Status::Error(StatusCode::kResourceExhausted, "Out of memory for what ",
+                          served->connection->peer(), " sent");
+  }
+  served->connection->Shut();
+  if (leads) inbox_.HostIsGone(host, ended);
+  served->done = true;
+}
+
+Status RowService::Answer(int64_t host, Connection* connection) {
+  for (;;) {
+    TFHYBRID_ASSIGN_OR_RETURN(Frame frame, connection->Receive());
+    Status answered;
+    switch (frame.kind) {
+      case FrameKind::kUpdate:
+      case FrameKind::kStaged:
+      case FrameKind::kCommit:
+        TFHYBRID_RETURN_IF_ERROR(inbox_.Put(host, std::move(frame)));
+        continue;
+      case FrameKind::kRead:
+        answered = AnswerRead(connection, frame.payload.words());
+        break;
+      case FrameKind::kScan:
+        answered = AnswerScan(connection, frame.payload.words());
+        break;
+      default:
+        return Status::Error(StatusCode::kInvalidArgument, connection->peer(),
+                             " sent a frame of the unknown kind ",
+                             static_cast<uint32_t>(frame.kind));
+    }
+    if (answered.ok()) continue;
+    // Of no use where it is the connection that failed.
+    const std::vector<int64_t> why = FailureWords(answered);
+    TFHYBRID_RETURN_IF_ERROR(connection->Send(FrameKind::kFailure, {why}));
+  }
+}
+
+Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<AskedKeys> tables, ParseRead(words));
+  int64_t size = 0, rows = 0;
+  std::vector<TableRead> reads;
+  for (const AskedKeys& asked : tables) {
+    TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, source_.table(asked.table));
+    TFHYBRID_RETURN_IF_ERROR(CheckDim(*table, asked.dim));
+    reads.push_back({std::move(table), asked.min_version, asked.keys, nullptr});
+    size += WordsOfRows(asked.keys.size(), asked.dim);
+    rows += asked.keys.size();
+  }
+  const WordBuffer embeddings = WordBuffer::OfSize(size);
+  int64_t at = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const int64_t of_table = WordsOfRows(tables[t].keys.size(), tables[t].dim);
+    if (of_table > 0) embeddings.data[at + of_table - 1] = 0;  // with the padding
+    reads[t].embeddings = reinterpret_cast<float*>(embeddings.data.get() + at);
+    at += of_table;
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, source_.read(reads));
+  const std::vector<int64_t> head(versions.begin(), versions.end());
+  rows_served_ += rows;
+  return connection->Send(FrameKind::kRows, {head, embeddings.words()});
+}
+
+Status RowService::AnswerScan(Connection* connection, Span<const int64_t> words) {
+  TFHYBRID_ASSIGN_OR_RETURN(const AskedRows asked, ParseScan(words));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, source_.table(asked.table));
+  TFHYBRID_RETURN_IF_ERROR(CheckDim(*table, asked.dim));
+  const int64_t rows = table->reader->Stats().rows;
+  const int64_t count = std::clamp<int64_t>(rows - asked.first, 0, asked.count);
+  const int64_t floats = WordsOfRows(count, asked.dim);
+  const WordBuffer found = WordBuffer::OfSize(2 + count + floats);
+  found.data[0] = rows;
+  found.data[1] = count;
+  if (floats > 0) found.data[2 + count + floats - 1] = 0;
+  TFHYBRID_RETURN_IF_ERROR(
+      table->reader->ReadRows(count == 0 ? 0 : asked.first, count, found.data.get() + 2,
+                              reinterpret_cast<float*>(found.data.get() + 2 + count)));
+  rows_served_ += count;
+  return connection->Send(FrameKind::kRows, {found.words()});
+}
+
+}  // namespace tfhybrid

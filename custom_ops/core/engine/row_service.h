@@ -1,0 +1,73 @@
+// RowService: the network face of an engine that owns rows. Reads rows for ranks of other hosts,
+// and takes in what their leaders send of updates.
+//
+// A thread per connection, which computes as TensorFlow's threads do. A reader waits for the
+// version that it named and for no rank; one that asks for what cannot be gets the reason, and may
+// go on. Thread-safe.
+#ifndef TFHYBRID_CORE_ENGINE_ROW_SERVICE_H_
+#define TFHYBRID_CORE_ENGINE_ROW_SERVICE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/engine/version_read.h"
+#include "core/exchange/connection.h"
+#include "core/exchange/update_inbox.h"
+#include "core/store/store.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+class RowService {
+ public:
+  // What a service needs of its engine.
+  struct Source {
+    // The table of that name, once it is open.
+    std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
+    // Engine::Read(), as long as it takes.
+    std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
+  };
+
+  explicit RowService(Source source) : source_(std::move(source)) {}
+  ~RowService() { Close(); }
+
+  UpdateInbox& inbox() { return inbox_; }
+  // Serves a connection of `host` on a thread of its own until it ends. `leads`: whether its
+  // updates come on it.
+  void Serve(int64_t host, bool leads, std::unique_ptr<Connection> connection);
+  // Ends all connections and their threads.
+  void Close();
+  // Rows and bytes that were read for other hosts, and frames.
+  int64_t rows_served() const { return rows_served_.load(); }
+
+ private:
+  struct Served {
+    std::unique_ptr<Connection> connection;
+    std::atomic<bool> done{false};
+    std::thread thread;
+  };
+
+  void Run(int64_t host, bool leads, Served* served);
+  // Until the connection ends, and why.
+  Status Answer(int64_t host, Connection* connection);
+  Status AnswerRead(Connection* connection, Span<const int64_t> words);
+  Status AnswerScan(Connection* connection, Span<const int64_t> words);
+
+  const Source source_;
+  UpdateInbox inbox_;
+  std::atomic<int64_t> rows_served_{0};
+  std::mutex mutex_;
+  bool closed_ = false;       // guarded by mutex_
+  std::list<Served> served_;  // likewise
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_ROW_SERVICE_H_

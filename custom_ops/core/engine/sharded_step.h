@@ -1,0 +1,92 @@
+// ShardedStep: a step of an update whose tables are sharded, as the leader of each host does it.
+//
+//     merge     what the ranks of this host posted, as one share per owner
+//     UPDATE    each share to its owner: every leader sends one to every other, be it empty
+//     stage     what all hosts sent of this owner's keys: everything that may fail
+//     STAGED    to host 0: why it cannot be, or nothing; and the squares that clipping wants
+//     COMMIT    from host 0: what all owners said together, and the squares of all
+//     commit    apply it, or tell all who wait why it will not come
+//
+// So COMMIT goes out only when all have staged, and a process that dies between leaves the tables
+// of all owners before the step, or each with all it needs to apply it: what an owner has staged
+// lies in shared memory (docs/design/0018-sharded-tables.md).
+//
+// The thread of an update waits here for other hosts; the applying thread does not.
+#ifndef TFHYBRID_CORE_ENGINE_SHARDED_STEP_H_
+#define TFHYBRID_CORE_ENGINE_SHARDED_STEP_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/compute/square_sum.h"
+#include "core/engine/owner_links.h"
+#include "core/exchange/host_exchange.h"
+#include "core/exchange/update_inbox.h"
+#include "core/update/host_update.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+class ShardedStep {
+ public:
+  // How a step reaches the tables. All run on the applying thread.
+  struct Tables {
+    std::function<Status(WordBuffer* words, std::vector<int64_t>* splits)> merge;
+    std::function<Status(Span<const int64_t> words, HostExchange::Staged* staged)> stage;
+  };
+
+  // The step `step` of an update with `settings`.
+  ShardedStep(const UpdateSettings& settings, UpdateStep step, OwnerLinks* links,
+              UpdateInbox* inbox, std::function<Status()> check_alive)
+      : settings_(settings),
+        step_(step),
+        hosts_(static_cast<int64_t>(settings.hosts.size())),
+        links_(links),
+        inbox_(inbox),
+        check_alive_(std::move(check_alive)) {}
+
+  // What all hosts agreed on: what to commit, or why not.
+  struct Agreed {
+    StepNumbers numbers;
+    std::string complaint;
+  };
+  // All up to the commit. `squares`: of what was staged last, by table. An error where another host
+  // is gone.
+  Result<Agreed> Run(const StepNumbers& numbers, const Tables& tables,
+                     const std::function<std::vector<SquareSum>()>& squares);
+
+ private:
+  // What an owner says once it has staged.
+  struct Said {
+    std::string complaint;
+    std::vector<SquareSum> squares;  // by table, where clipping wants them
+  };
+
+  Status SendShares(const StepNumbers& numbers, const WordBuffer& merged,
+                    const std::vector<int64_t>& splits);
+  // The shares of all hosts, end to end; `*difference` receives how their numbers differ, if so.
+  Result<WordBuffer> TakeShares(const StepNumbers& numbers, Span<const int64_t> own,
+                                std::string* difference);
+  Result<Said> TakeStaged(int64_t host);
+  Result<Agreed> Decide(const StepNumbers& numbers, Said said);
+  Result<Agreed> TakeDecision(const StepNumbers& numbers);
+  Status Send(int64_t host, FrameKind kind, const std::vector<Span<const int64_t>>& pieces);
+  Result<UpdateInbox::Taken> Take(FrameKind kind, int64_t host) {
+    return inbox_->Take(kind, step_, host, check_alive_);
+  }
+  bool IsSharded(size_t table) const { return settings_.allocations[table] != nullptr; }
+
+  const UpdateSettings& settings_;
+  const UpdateStep step_;
+  const int64_t hosts_;
+  OwnerLinks* const links_;
+  UpdateInbox* const inbox_;
+  const std::function<Status()> check_alive_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_SHARDED_STEP_H_

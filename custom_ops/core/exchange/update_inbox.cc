@@ -1,0 +1,65 @@
+#include "core/exchange/update_inbox.h"
+
+#include <chrono>
+#include <utility>
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kStepWords = sizeof(UpdateStep) / sizeof(int64_t);
+constexpr auto kPatience = std::chrono::seconds(1);
+// A host is at most one step ahead of another in each update, with three frames a step.
+constexpr int64_t kMostWaiting = 1024;
+
+}  // namespace
+
+Status UpdateInbox::Put(int64_t host, Frame frame) {
+  if (frame.payload.size < kStepWords) {
+    return Status::Error(StatusCode::kInvalidArgument, "A frame of an update names it. Received: ",
+                         frame.payload.size, " words");
+  }
+  const Place place = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (waiting_[host] >= kMostWaiting) {
+      return Status::Error(StatusCode::kInvalidArgument, "A host that does not wait for others: ",
+                           kMostWaiting, " frames of it were not asked for");
+    }
+    if (!frames_.emplace(place, std::move(frame.payload)).second) {
+      return Status::Error(StatusCode::kInvalidArgument, "A frame of an update came twice");
+    }
+    ++waiting_[host];
+  }
+  changed_.notify_all();
+  return Status::Ok();
+}
+
+void UpdateInbox::HostIsGone(int64_t host, const Status& why) {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    gone_.emplace(host, why);
+  }
+  changed_.notify_all();
+}
+
+Result<UpdateInbox::Taken> UpdateInbox::Take(FrameKind kind, const UpdateStep& step, int64_t host,
+                                             const std::function<Status()>& check_alive) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    const auto found = frames_.find({kind, step.update, step.id, host});
+    if (found != frames_.end()) {
+      Taken taken = {std::move(found->second), {}};
+      taken.words = taken.payload.words().subspan(kStepWords, taken.payload.size - kStepWords);
+      frames_.erase(found);
+      --waiting_[host];
+      return taken;
+    }
+    // What it had sent before counts.
+    if (const auto gone = gone_.find(host); gone != gone_.end()) return gone->second;
+    if (changed_.wait_for(lock, kPatience) == std::cv_status::timeout) {
+      TFHYBRID_RETURN_IF_ERROR(check_alive());
+    }
+  }
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,60 @@
+// UpdateInbox: what the other hosts' leaders have sent of updates, until it is asked for.
+//
+//     UPDATE  update, id, numbers of the step, and the share of the receiver (gradient_message.h)
+//     STAGED  update, id, why the owner cannot apply it, and squares
+//     COMMIT  update, id, what all owners said together
+//
+// An update is known by the hash of its name, and a step of it by its id: 1, 2, ... on all hosts
+// alike. Thread-safe.
+#ifndef TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_
+#define TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "core/exchange/connection.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// Which step of which update; the first words of each frame of an update.
+struct UpdateStep {
+  int64_t update;
+  int64_t id;
+};
+
+class UpdateInbox {
+ public:
+  // A frame of an update that `host` has sent. kInvalidArgument where it has sent more than any
+  // that follows the protocol would.
+  Status Put(int64_t host, Frame frame);
+  // That host sends no more, because of `why`.
+  void HostIsGone(int64_t host, const Status& why);
+  // Waits for a frame and returns its payload behind UpdateStep. Between slices of waiting, what
+  // `check_alive` returns ends the wait.
+  struct Taken {
+    WordBuffer payload;
+    Span<const int64_t> words;  // of it
+  };
+  Result<Taken> Take(FrameKind kind, const UpdateStep& step, int64_t host,
+                     const std::function<Status()>& check_alive);
+
+ private:
+  // Kind, update, id, host.
+  using Place = std::tuple<FrameKind, int64_t, int64_t, int64_t>;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<Place, WordBuffer> frames_;  // guarded by mutex_
+  std::map<int64_t, int64_t> waiting_;  // frames by host; likewise
+  std::map<int64_t, Status> gone_;      // hosts; likewise
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_

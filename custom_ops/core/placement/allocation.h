@@ -1,0 +1,61 @@
+// Allocation: which node owns each key of a table, the same on all nodes.
+//
+// A key lies in one of kSlots slots, and each slot has an owner. Nothing else decides where a key
+// lies. The table's name is part of the hash: else the hot keys of all tables met on one owner. Its
+// bits are not those by which a merge is shared out to threads, which would give one thread all
+// keys of an owner.
+//
+// Immutable, and so thread-safe.
+#ifndef TFHYBRID_CORE_PLACEMENT_ALLOCATION_H_
+#define TFHYBRID_CORE_PLACEMENT_ALLOCATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/util/hash.h"
+
+namespace tfhybrid {
+
+// How a table lies on the nodes of a job. Numbers are part of the C interface.
+enum class PlacementKind : uint32_t {
+  kReplicated = 0,  // all rows on every node
+  kByKey = 1,       // each row on the owner of its key
+  kWhole = 2,       // all rows on one owner
+};
+
+struct Placement {
+  PlacementKind kind = PlacementKind::kReplicated;
+  int64_t owner = 0;  // of kWhole
+};
+
+class Allocation {
+ public:
+  static constexpr int64_t kSlots = 4096;
+  static constexpr int kSlotShift = 64 - 12;
+
+  // Slots in runs, as even as can be. REQUIRES: 1 <= owners <= kSlots.
+  static std::shared_ptr<const Allocation> Even(const std::string& table, int64_t owners);
+  // All slots with one. REQUIRES: owner < owners.
+  static std::shared_ptr<const Allocation> Whole(const std::string& table, int64_t owners,
+                                                 int64_t owner);
+
+  int64_t owners() const { return owners_; }
+  int64_t SlotOf(int64_t key) const {
+    return static_cast<int64_t>(Mix64(Mix64(static_cast<uint64_t>(key)) + table_hash_) >>
+                                kSlotShift);
+  }
+  int64_t OwnerOf(int64_t key) const { return owner_of_slot_[static_cast<size_t>(SlotOf(key))]; }
+
+ private:
+  Allocation(const std::string& table, int64_t owners);
+
+  int64_t owners_;
+  uint64_t table_hash_;
+  std::vector<uint16_t> owner_of_slot_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_PLACEMENT_ALLOCATION_H_

@@ -1,0 +1,1 @@
+"""Processes that serve rows, and how others reach them."""

@@ -1,0 +1,134 @@
+"""The row service: how the ranks of a job reach the rows that other hosts own.
+
+Each leader listens; who shows the job's token is handed to the engine, whose threads serve it from
+then on. Every rank that has a sharded table connects to the leaders of the other hosts: once to
+read rows, and leaders once more for updates. What travels is the core's matter
+(`custom_ops/core/exchange/connection.h`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import socket
+import threading
+from collections.abc import Sequence
+
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import LinkPurpose
+from tfhybrid.nodes import door
+from tfhybrid.nodes.door import Door
+
+PROTOCOL = "rows1."  # what a token begins with: processes of another protocol are strangers
+
+_LOOK_SECONDS = 0.2
+
+
+def new_token() -> str:
+    """Returns a token for the door of one job."""
+    return PROTOCOL + secrets.token_hex(16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leader:
+    """Where the leader of a host listens.
+
+    Args:
+        address: Of its door; `None` for a rank that leads no host.
+        name: What a rank calls itself, for messages.
+    """
+
+    address: tuple[str, int] | None
+    name: str
+
+
+class RowService:
+    """This process's part in the row service of a job on several hosts.
+
+    Args:
+        engine: Of this rank.
+        rank: Of this process in `engine.hosts`.
+        listener: Of a leader; closed by `stop`. `None` for other ranks.
+        token: Of the job.
+        silence: Seconds after which a silent host counts as gone.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        rank: int,
+        listener: socket.socket | None,
+        token: str,
+        silence: float,
+    ) -> None:
+        self._engine = engine
+        self._rank = rank
+        self._token = token
+        self._silence = silence
+        self._ranks: Sequence[Leader] = ()
+        self._stopping = threading.Event()
+        self._connecting = threading.Lock()
+        self._connected = False
+        self._thread: threading.Thread | None = None
+        self._listener = listener
+
+    def start(self, ranks: Sequence[Leader]) -> None:
+        """Begins to serve, on a leader.
+
+        Args:
+            ranks: Where each rank of the job can be reached, and its name.
+        """
+        self._ranks = ranks
+        if self._listener is not None:
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._listener,), name="tfhybrid-rows", daemon=True
+            )
+            self._thread.start()
+
+    def connect(self) -> None:
+        """Connects this rank to the leaders of all other hosts, when first called.
+
+        Raises:
+            StoreError: One cannot be reached.
+        """
+        with self._connecting:
+            if self._connected:
+                return
+            for host in sorted(set(self._engine.hosts) - {self._engine.host}):
+                leader = self._ranks[self._engine.hosts.index(host)]
+                assert leader.address is not None
+                self._dial(host, leader, leader.address, LinkPurpose.READS)
+                if self._listener is not None:
+                    self._dial(host, leader, leader.address, LinkPurpose.UPDATES)
+            self._connected = True
+
+    def stop(self) -> None:
+        """Turns away whoever comes from now on; what is connected ends with the engine."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._listener is not None:
+            self._listener.close()
+
+    def _dial(
+        self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
+    ) -> None:
+        number = self._rank * len(LinkPurpose) + purpose
+        link = door.dial(address, self._token, number, leader.name, self._silence)
+        self._engine.connect_owner(host, purpose, link, leader.name)
+
+    def _serve(self, listener: socket.socket) -> None:
+        front = Door(listener, self._token)
+        while not self._stopping.is_set():
+            for number, link in front.arrivals(_LOOK_SECONDS):
+                rank, purpose = divmod(number, len(LinkPurpose))
+                if rank >= len(self._ranks) or self._engine.hosts[rank] == self._engine.host:
+                    link.close()
+                    continue
+                self._engine.serve_owner(
+                    self._engine.hosts[rank],
+                    LinkPurpose(purpose),
+                    door.probed(link, self._silence),
+                    self._ranks[rank].name,
+                )
+        front.close()
