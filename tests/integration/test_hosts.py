@@ -50,3 +50,10 @@ def test_every_way_between_hosts_gives_the_same_bits_and_the_reference(hosts) ->
     cases = ("sgd:mean", "clipped:frequency", "forgetting")
     output = hosts.horovodrun({"h1": 2, "h2": 2}, job, *cases, timeout=500)
     assert output.count("exact on this rank") == 4
+
+
+def test_sharded_tables_train_the_bits_of_replicated_ones(hosts) -> None:
+    job = "tests/integration/jobs/sharded.py"
+    cases = ("adagrad:frequency", "clipped:mean", "forgetting")
+    output = hosts.horovodrun({"h1": 2, "h2": 1}, job, *cases, timeout=500)
+    assert output.count("exact on this rank") == 3

@@ -9,6 +9,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.reference import training
+from tfhybrid.placement import Placement
 
 INT64 = np.iinfo(np.int64)
 
@@ -28,7 +29,12 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
 
 
 def keras_model(
-    seed: int = 0, optimizer=None, regularizer=None, lazy: bool = True, **options
+    seed: int = 0,
+    optimizer=None,
+    regularizer=None,
+    lazy: bool = True,
+    placements: Sequence[Placement] = (tfhybrid.Replicated(), tfhybrid.Replicated()),
+    **options,
 ) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
 
@@ -37,10 +43,12 @@ def keras_model(
         optimizer: Of the tables, where it is not the twin of the model's.
         regularizer: Of the tables.
         lazy: Likewise.
+        placements: Likewise, of each.
         **options: Of the `EmbeddingCollection`.
     """
     user, item = (
-        tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer, lazy) for dim in DIMS.values()
+        tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer, lazy, placement=placement)
+        for dim, placement in zip(DIMS.values(), placements, strict=True)
     )
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options
@@ -97,16 +105,22 @@ def reference(
     )
 
 
-def regularized(lazy: bool = True, **options) -> tuple[keras.Model, training.Trainer, Callable]:
+def regularized(
+    lazy: bool = True,
+    placements: Sequence[Placement] = (tfhybrid.Replicated(), tfhybrid.Replicated()),
+    **options,
+) -> tuple[keras.Model, training.Trainer, Callable]:
     """Returns a model with penalties, its reference, and what makes an AdamW of either.
 
     Args:
         lazy: Of the tables.
+        placements: Likewise.
         **options: Of `training.Trainer`; `clipping` is by global norm.
     """
     penalties, rate, weight_decay = (0.01, 0.05), 0.001, 2.0
     clipping = options.get("clipping")
-    model = keras_model(regularizer=keras.regularizers.L1L2(*penalties), lazy=lazy)
+    regularizer = keras.regularizers.L1L2(*penalties)
+    model = keras_model(regularizer=regularizer, lazy=lazy, placements=placements)
     trainer = reference(
         model,
         training.Adam(rate),

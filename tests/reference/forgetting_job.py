@@ -9,6 +9,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model, forgetting, training
+from tfhybrid.placement import Placement
 
 LENGTH, DIM, SAMPLES = 3, 4, 8
 RATE = 0.2
@@ -32,19 +33,32 @@ class ForgettingJob:
     Args:
         shared: Whether two features share each table, or one has it alone.
         exchange: Of `DistributedOptimizer`.
+        placement: Of the tables.
+        limited: Whether tables with a largest number of rows, which each owner has for itself, are
+            among them.
     """
 
-    def __init__(self, *, shared: bool = False, exchange: str = "leaders") -> None:
+    def __init__(
+        self,
+        *,
+        shared: bool = False,
+        exchange: str = "leaders",
+        placement: Placement = tfhybrid.Replicated(),
+        limited: bool = True,
+    ) -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]
         pairs = itertools.product(ADMISSIONS.values(), EVICTIONS.values())
         self.configs = {
-            cell: tfhybrid.TableConfig(DIM, click_model.WIDE, admission=a, eviction=e)
+            cell: tfhybrid.TableConfig(
+                DIM, click_model.WIDE, admission=a, eviction=e, placement=placement
+            )
             for cell, (a, e) in zip(CELLS, pairs, strict=True)
+            if limited or e.max_rows is None
         }
-        sharers = {cell: [f"{cell}, {name}" for name in self.features] for cell in CELLS}
+        sharers = {cell: [f"{cell}, {name}" for name in self.features] for cell in self.configs}
         layer = tfhybrid.layers.EmbeddingCollection(self.configs, shared=sharers)
         inputs = {name: keras.Input((LENGTH,), dtype="int64", name=name) for name in self.features}
-        keys = {f"{cell}, {name}": inputs[name] for cell in CELLS for name in self.features}
+        keys = {f"{cell}, {name}": inputs[name] for cell in self.configs for name in self.features}
         flat = [keras.layers.Flatten()(embedded) for embedded in layer(keys).values()]
         initializer = keras.initializers.GlorotUniform(3)
         logit = keras.layers.Dense(1, kernel_initializer=initializer)
@@ -62,7 +76,7 @@ class ForgettingJob:
             cell: forgetting.Table(cell, config, training.Adagrad(RATE))
             for cell, config in self.configs.items()
         }
-        fields = [(name, cell) for cell in CELLS for name in self.features]
+        fields = [(name, cell) for cell in self.configs for name in self.features]
         weights = click_model.dense_weights(self.model)
         return training.Trainer(fields, tables, weights, training.Adagrad(RATE))
 

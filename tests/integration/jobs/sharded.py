@@ -1,0 +1,116 @@
+"""Sharded tables on several hosts: the bits of replicated ones, and those of the reference.
+
+sharded.py [OPTIMIZER:REDUCTION | forgetting ...], as of exchange.py
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+from tensorflow import keras
+
+import tfhybrid
+from tests.integration.jobs.exchange import TOLERANCES, model_and_reference
+from tests.reference import click_model
+from tests.reference.forgetting_job import ForgettingJob
+from tfhybrid import Replicated, Sharded, distributed
+from tfhybrid.job import current_job
+
+STEPS = 8
+PLACEMENTS = {
+    "replicated": (Replicated(), Replicated()),
+    "sharded": (Sharded(), Sharded()),
+    "mixed": (Sharded(), Replicated()),
+    "whole": (Sharded(by="table"), Sharded(by="table")),
+}
+ALL_KEYS = np.arange(-5, 3000)
+
+
+def of_all_hosts(tables: dict[str, tfhybrid.store.Table]) -> dict[str, int]:
+    """Returns the digest of each table's rows on all hosts, those of replicated ones once."""
+    mine = None
+    if current_job().is_leader:
+        mine = {name: (table.version, table.digest()) for name, table in tables.items()}
+    by_leader = [its for its in distributed.allgather_object(mine) if its]
+    digests = {}
+    for name, table in tables.items():
+        assert len({its[name][0] for its in by_leader}) == 1, (name, by_leader)  # versions
+        of_hosts = [its[name][1] for its in by_leader]
+        if table.is_sharded:
+            digests[name] = sum(of_hosts) % 2**64
+        else:
+            assert len(set(of_hosts)) == 1
+            digests[name] = of_hosts[0]
+    return digests
+
+
+def train(case: str, placement: str, wire_dtype: str = "float32"):
+    """Returns digests, dense weights, rows as lookups read them, and differences to the reference."""
+    optimizer, reduction = case.split(":")
+    tfhybrid.init()
+    model, trainer, make = model_and_reference(optimizer, reduction, PLACEMENTS[placement])
+    wrapped = tfhybrid.DistributedOptimizer(make(), reduction=reduction, wire_dtype=wire_dtype)
+    model.compile(wrapped, keras.losses.BinaryCrossentropy(from_logits=True))
+    steps = click_model.batches(STEPS, tfhybrid.size())
+    keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
+    told = [tfhybrid.callbacks.BroadcastVariables()]
+    model.fit(keys, labels, batch_size=16, shuffle=False, verbose=0, callbacks=told)
+    for ranks in steps:
+        trainer.step(ranks)
+    differences = click_model.relative_differences(model, trainer)
+    tables = click_model.collection(model).tables
+    rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
+    found = of_all_hosts(tables), click_model.dense_weights(model), rows
+    # A rank alone, without the others.
+    if tfhybrid.rank() == 1:
+        assert np.isfinite(model.predict(keys, verbose=0)).all()
+    distributed.barrier()
+    tfhybrid.shutdown()
+    keras.backend.clear_session()
+    return found, differences
+
+
+def forget(placement: tfhybrid.placement.Placement) -> dict[str, list[int]]:
+    """Returns the digests of tables that forget."""
+    tfhybrid.init()
+    job = ForgettingJob(placement=placement, limited=False)
+    job.train(1, 3 * STEPS)
+    digests = {}
+    for cell, table in job.tables.items():
+        both = {"rows": table} | ({"waiting": table.waiting} if table.waiting else {})
+        digests |= {f"{cell}, {what}": its for what, its in of_all_hosts(both).items()}
+    tfhybrid.shutdown()
+    keras.backend.clear_session()
+    return digests
+
+
+def assert_equal(first, second, what: object) -> None:
+    digests, dense, rows = first
+    other_digests, other_dense, other_rows = second
+    assert digests == other_digests, (what, digests, other_digests)
+    for name, of_table in rows.items():
+        np.testing.assert_array_equal(of_table, other_rows[name], err_msg=str(what))
+    for mine, other in zip(dense, other_dense, strict=True):
+        np.testing.assert_array_equal(mine, other, err_msg=str(what))
+
+
+def main(cases: list[str]) -> None:
+    for case in cases:
+        if case == "forgetting":
+            wanted, found = forget(Replicated()), forget(Sharded())
+            different = [cell for cell, digest in wanted.items() if found[cell] != digest]
+            assert not different, different
+            continue
+        wanted, _ = train(case, "replicated")
+        for placement in ("sharded", "mixed", "whole"):
+            found, differences = train(case, placement)
+            assert max(differences.values()) <= TOLERANCES[case.split(":")[0]], (case, differences)
+            assert_equal(found, wanted, (case, placement))
+        rounded, _ = train(case, "replicated", "bfloat16")
+        assert_equal(train(case, "sharded", "bfloat16")[0], rounded, (case, "bfloat16"))
+    sys.stdout.write("exact on this rank\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
