@@ -9,6 +9,8 @@ import pytest
 from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
 
+JOBS = "tests/integration/jobs/"
+
 pytestmark = [
     pytest.mark.timeout(600),
     needs_hosts,
@@ -29,7 +31,22 @@ def test_a_training_goes_on_with_another_number_of_hosts_and_ranks(hosts, tmp_pa
     for slots in ({"h1": 2, "h2": 1}, {"h2": 2}, {"h1": 1}):
         stages.append(sum(slots.values()))
         output = hosts.horovodrun(
-            slots, "tests/integration/jobs/resume.py", str(tmp_path), *map(str, stages)
+            slots, JOBS + "resume.py", str(tmp_path), "replicated", *map(str, stages)
+        )
+        assert output.count("exact on this rank") == stages[-1]
+
+
+def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(hosts, tmp_path) -> None:
+    stages: list[int] = []
+    for slots, placement in (
+        ({"h1": 2, "h2": 1}, "sharded"),
+        ({"h1": 1, "h2": 1}, "replicated"),
+        ({"h2": 1, "h1": 1}, "table"),
+        ({"h1": 1}, "sharded"),
+    ):
+        stages.append(sum(slots.values()))
+        output = hosts.horovodrun(
+            slots, JOBS + "resume.py", str(tmp_path), placement, *map(str, stages)
         )
         assert output.count("exact on this rank") == stages[-1]
 

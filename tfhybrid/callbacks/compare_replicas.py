@@ -53,7 +53,8 @@ class CompareReplicas(Joined):
             raise ReplicaError(str(error)) from error
         if not current_job().several_hosts:
             return
-        tables = saved_tables_of(self.model)
+        all_tables = saved_tables_of(self.model)
+        tables = {name: table for name, table in all_tables.items() if not table.is_sharded}
         mine = {}
         if current_job().is_leader:
             mine = {name: (table.version, table.digest()) for name, table in tables.items()}

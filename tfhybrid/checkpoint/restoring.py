@@ -137,6 +137,7 @@ def _restore_files(
             lambda: restoring.check(all_tables=tables is None, track=track)
         )
         distributed.together(lambda: restoring.load(checked, track))
+        restoring.check_rows(checked.stored.manifest)
     except (StoreError, OSError, SafetensorError) as error:
         raise CheckpointError(f"{folder} could not be restored. {error}") from error
     manifest = checked.stored.manifest
@@ -226,23 +227,44 @@ class _Restoring:
         """Gives the model what was checked."""
         manifest = checked.stored.manifest
         if current_job().is_leader:
-            for name, table in self.tables.items():
-                if name in manifest.tables:
-                    self._load_table(table, manifest, checked.updates[name])
-                else:
-                    table.writer.clear()
-                if track:
-                    table.writer.track_changes()
+            self._load_tables(checked, track)
         if checked.weights is not None:
             checked.weights.assign()
             self._tell_of_optimizer(manifest)
+
+    def check_rows(self, manifest: Manifest) -> None:
+        """Checks that the hosts have all rows now; every rank must call it."""
+        mine = {name: table.rows for name, table in self.tables.items()}
+        by_rank = distributed.allgather_object((current_job().is_leader, mine))
+        leaders = [rows for leads, rows in by_rank if leads]
+        for name, table in self.tables.items():
+            if name not in manifest.tables:
+                continue
+            wanted = manifest.tables[name].rows
+            of_hosts = [rows[name] for rows in leaders]
+            found = {sum(of_hosts)} if table.is_sharded else set(of_hosts)
+            if found != {wanted}:
+                raise CheckpointError(
+                    f"Table '{table.name}' is not what was saved in {self.folder}: wanted {wanted} "
+                    f"rows. Received: {of_hosts} on the hosts"
+                )
+
+    def _load_tables(self, checked: _Checked, track: bool) -> None:
+        manifest = checked.stored.manifest
+        for name, table in self.tables.items():
+            if name in manifest.tables:
+                self._load_table(table, manifest, checked.updates[name])
+            else:
+                table.writer.clear()
+            if track:
+                table.writer.track_changes()
 
     def _reserve(self, manifest: Manifest) -> None:
         """Makes room for all tables before any of them is changed."""
         if current_job().is_leader:
             for name, table in self.tables.items():
                 if name in manifest.tables:
-                    table.writer.reserve(manifest.tables[name].rows)
+                    table.reserve_share(manifest.tables[name].rows)
 
     def _matched_weights(self, manifest: Manifest) -> dense.Matched:
         path = self.folder / DENSE
@@ -278,7 +300,7 @@ class _Restoring:
         writer.clear()
         writer.set_decay(entry.decay)
         writer.set_event_time(entry.clock)
-        writer.reserve(entry.rows)
+        table.reserve_share(entry.rows)
         for update in updates:
             if len(update.evicted):
                 writer.remove_keys(update.evicted)
@@ -286,11 +308,6 @@ class _Restoring:
                 states = block.states if same_optimizer else None
                 history = _history(block, entry) if table.keeps_history else None
                 writer.write_rows(RowBlock(block.keys, block.embeddings, states, history))
-        if table.rows != entry.rows:
-            raise CheckpointError(
-                f"Table '{table.name}' is not what was saved in {self.folder}: wanted {entry.rows} "
-                f"rows. Received: {table.rows}"
-            )
 
 
 def _is_of_waiting(name: str, manifest: Manifest) -> bool:

@@ -27,7 +27,8 @@ from tfhybrid.checkpoint.manifest import (
     Manifest,
     TableEntry,
 )
-from tfhybrid.checkpoint.sharing import Share
+from tfhybrid.checkpoint.owned_rows import OwnedRows
+from tfhybrid.checkpoint.sharing import Found, Share
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import folder_of, is_base, prune
 from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
@@ -89,11 +90,15 @@ def together(work: Callable[[], object]) -> None:
 
 
 class _Part(NamedTuple):
-    """A part of a frozen table, and the name of its file."""
+    """A part of a frozen table and the name of its file.
+
+    `number` is its place among those of replicas, which leaders write by turns.
+    """
 
     table: str
     part: int
     file: str
+    number: int | None
 
 
 class Snapshot:
@@ -145,6 +150,14 @@ class Snapshot:
             self._thaw()  # on the hosts where it went well
             raise CheckpointError(f"{self.folder} cannot be saved. {error}") from error
         self._share = Share.agree(self.folder)
+        sharded = [name for name, table in self._tables.items() if table.is_sharded]
+        if sharded and self._share.blind:
+            self._thaw()
+            raise CheckpointError(
+                f"{self.folder} cannot be saved: each host writes the rows that it owns of the "
+                f"tables {sharded}. Received: a directory that the hosts {self._share.blind} do "
+                "not see"
+            )
 
     def write(self, max_to_keep: int | None = None) -> Base | None:
         """Writes this rank's share of the checkpoint, which is complete in the end or not there.
@@ -204,7 +217,7 @@ class Snapshot:
         if not self._share.writes:
             return
         try:
-            found = self._write_parts()
+            found = self._write_tables()
         except Exception as error:
             self._share.announce(error)
             raise
@@ -217,58 +230,77 @@ class Snapshot:
             raise self._share.failure or OSError("no folder could be made")
         try:
             files = {DENSE: _write_arrays(unfinished / DENSE, self._arrays)}
-            found = self._write_parts()
-            self._share.compare(found)
-            files |= {name: FileEntry(file.bytes, file.crc32c) for name, file in found.items()}
-            files |= self._write_evicted(unfinished)
-            base = self._manifest(found, files).write(unfinished)
+            found = self._write_tables()
+            all_rows = self._of_replicas(found) | self._share.compare(found)
+            for rows in all_rows.values():
+                files |= {name: FileEntry(it.bytes, it.crc32c) for name, it in rows.files.items()}
+            files |= _write_evicted(unfinished, all_rows)
+            base = self._manifest(all_rows, files).write(unfinished)
             storage.finish(unfinished, self.folder, replace=self._replaces)
         except BaseException:
             storage.remove(unfinished, MANIFEST)
             raise
         return base, sum(entry.size for entry in files.values())
 
-    def _write_evicted(self, folder: Location) -> dict[str, FileEntry]:
-        """Writes, of each table, the keys whose rows were evicted since the base."""
-        lossy = {name: frozen for name, frozen in self._frozen.items() if frozen.removed}
-        return {
-            evicted_file_name(name): _write_arrays(
-                folder / evicted_file_name(name),
-                {"keys": np.unique(self._tables[name].writer.removed_keys(frozen))},
-            )
-            for name, frozen in lossy.items()
-        }
-
-    def _write_parts(self) -> dict[str, TableFile]:
+    def _write_tables(self) -> Found:
         """Writes this leader's share of the tables' files, several at once, and describes all."""
         parts = self._parts()
         with ThreadPoolExecutor(_WRITERS) as threads:
-            files = threads.map(self._write_part, range(len(parts)), parts)
-            return {part.file: file for part, file in zip(parts, files, strict=True)}
+            described = dict(zip(parts, threads.map(self._write_part, parts), strict=True))
+        files: dict[str, dict[str, TableFile]] = {name: {} for name in self._frozen}
+        for part, file in described.items():
+            files[part.table][part.file] = file
+        replicas: dict[str, TableFile] = {}
+        owned = {}
+        for name, of_table in files.items():
+            if self._tables[name].is_sharded:
+                owned[name] = OwnedRows(self._frozen[name], of_table, self._removed_keys(name))
+            else:
+                replicas |= of_table
+        return Found(replicas, owned)
 
-    def _write_part(self, number: int, part: _Part) -> TableFile:
+    def _of_replicas(self, found: Found) -> dict[str, OwnedRows]:
+        """Returns what this host has of replicated tables, which is all of them."""
+        files = {part.file: part.table for part in self._parts()}
+        return {
+            name: OwnedRows(
+                frozen,
+                {file: it for file, it in found.files.items() if files[file] == name},
+                self._removed_keys(name),
+            )
+            for name, frozen in self._frozen.items()
+            if name not in found.owned
+        }
+
+    def _removed_keys(self, table: str) -> np.ndarray:
+        frozen = self._frozen[table]
+        if not frozen.removed:
+            return np.empty(0, np.int64)
+        return self._tables[table].writer.removed_keys(frozen)
+
+    def _write_part(self, part: _Part) -> TableFile:
         writer = self._tables[part.table].writer
-        if not self._share.is_mine(number):
+        if part.number is not None and not self._share.is_mine(part.number):
             return writer.write_part(part.part, None)
         assert self._share.unfinished is not None
         with storage.local_file(self._share.unfinished / part.file) as path:
             return writer.write_part(part.part, path)
 
     def _parts(self) -> list[_Part]:
-        return [
-            _Part(name, part, file_name(name, part))
-            for name, frozen in self._frozen.items()
-            for part in range(frozen.parts)
-        ]
-
-    def _manifest(self, found: dict[str, TableFile], files: dict[str, FileEntry]) -> Manifest:
-        names: dict[str, list[str]] = {name: [] for name in self._frozen}
-        for part in self._parts():
-            names[part.table].append(part.file)
-        tables = {}
+        parts: list[_Part] = []
+        replicas = 0
+        host = current_job().engine.host
         for name, frozen in self._frozen.items():
-            digest = sum(found[file].digest for file in names[name]) % 2**64
-            tables[name] = _entry(self._tables[name], frozen, digest, names[name])
+            for part in range(frozen.parts):
+                if self._tables[name].is_sharded:
+                    parts.append(_Part(name, part, file_name(name, part, host), None))
+                else:
+                    parts.append(_Part(name, part, file_name(name, part), replicas))
+                    replicas += 1
+        return parts
+
+    def _manifest(self, rows: dict[str, OwnedRows], files: dict[str, FileEntry]) -> Manifest:
+        tables = {name: _entry(self._tables[name], rows[name]) for name in self._frozen}
         return Manifest(
             format=FORMAT,
             step=self.step,
@@ -291,7 +323,19 @@ def _write_arrays(path: Location, arrays: dict[str, np.ndarray]) -> FileEntry:
     return FileEntry(len(content), native.crc32c(content))
 
 
-def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> TableEntry:
+def _write_evicted(folder: Location, all_rows: dict[str, OwnedRows]) -> dict[str, FileEntry]:
+    """Writes, of each table, the keys whose rows were evicted since the base."""
+    return {
+        evicted_file_name(name): _write_arrays(
+            folder / evicted_file_name(name), {"keys": np.unique(rows.evicted)}
+        )
+        for name, rows in all_rows.items()
+        if rows.frozen.removed
+    }
+
+
+def _entry(table: Table, rows: OwnedRows) -> TableEntry:
+    frozen = rows.frozen
     return TableEntry(
         dim=table.dim,
         rows=frozen.rows,
@@ -301,8 +345,8 @@ def _entry(table: Table, frozen: FrozenTable, digest: int, files: list[str]) -> 
         state_slots=table.state_shape[0],
         expected_rows=table.config.expected_rows,
         whole=frozen.whole,
-        digest=digest,
-        files=files,
+        digest=sum(file.digest for file in rows.files.values()) % 2**64,
+        files=list(rows.files),
         decay=frozen.decay,
         history=table.keeps_history,
         event_time=None if frozen.event_time == native.NO_TIME else frozen.event_time,

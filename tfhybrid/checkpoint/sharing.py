@@ -3,7 +3,8 @@
 Replicas have the same rows in the same order, so file `i` of a table is the same whoever writes it.
 Every leader reads all its rows, writes its share, and leaves a note in the folder of what it
 has found in all files; rank 0 compares the notes with its own, and so the replicas, before the
-checkpoint is complete. No collective is needed: it goes on beside training, on threads.
+checkpoint is complete. Of sharded tables each leader writes all rows that its host owns, and the
+note says which these are. No collective is needed: it goes on beside training, on threads.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.owned_rows import OwnedRows, together
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import sweep
 from tfhybrid.errors import CheckpointError
@@ -32,6 +35,13 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 _POLL_SECONDS = 0.05
 
 
+class Found(NamedTuple):
+    """What a leader has found in its tables: all files of replicas, and the rows that it owns."""
+
+    files: Mapping[str, TableFile]
+    owned: Mapping[str, OwnedRows]
+
+
 @dataclasses.dataclass(frozen=True)
 class Share:
     """This rank's part in writing a checkpoint.
@@ -40,12 +50,14 @@ class Share:
         unfinished: The folder until it is complete. `None`: it could not be made, for `failure`.
         leaders: Ranks of the leaders that write, ascending, rank 0 first.
         hosts: Names of all ranks' hosts.
+        blind: Hosts that do not see the folder.
         failure: On rank 0, what went wrong.
     """
 
     unfinished: Location | None
     leaders: tuple[int, ...]
     hosts: tuple[str, ...]
+    blind: tuple[str, ...] = ()
     failure: OSError | None = None
 
     @classmethod
@@ -70,7 +82,8 @@ class Share:
                 blind,
             )
         leaders = tuple(rank for rank, (_, sees, _) in enumerate(by_rank) if sees)
-        return cls(unfinished, leaders, tuple(host for *_, host in by_rank), failure)
+        hosts = tuple(host for *_, host in by_rank)
+        return cls(unfinished, leaders, hosts, tuple(blind), failure)
 
     @property
     def writes(self) -> bool:
@@ -81,13 +94,14 @@ class Share:
         """Whether this rank writes the file of that number, over all tables."""
         return self.leaders[file % len(self.leaders)] == distributed.rank()
 
-    def announce(self, found: Mapping[str, TableFile] | Exception) -> None:
-        """Tells rank 0 what this leader has found in all files, or why it failed."""
+    def announce(self, found: Found | Exception) -> None:
+        """Tells rank 0 what this leader has found, or why it failed."""
         assert self.unfinished is not None
         if isinstance(found, Exception):
             note: dict[str, object] = {"failure": f"{type(found).__name__}: {found}"}
         else:
-            note = {"files": found}
+            owned = {table: rows.as_json() for table, rows in found.owned.items()}
+            note = {"files": found.files, "owned": owned}
         path = self._note(distributed.rank())
         content = json.dumps(note).encode()
         with contextlib.suppress(OSError):  # rank 0 has failed and removed the folder
@@ -98,18 +112,25 @@ class Share:
             else:
                 storage.write(path, content)
 
-    def compare(self, mine: Mapping[str, TableFile]) -> None:
+    def compare(self, found: Found) -> dict[str, OwnedRows]:
         """Waits for the notes of all other leaders, and compares them; rank 0 alone.
+
+        Returns:
+            What all hosts own of sharded tables, together.
 
         Raises:
             CheckpointError: A leader has failed, or has found other rows: replicas differ.
         """
+        mine = found.files
+        owned = {table: [rows] for table, rows in found.owned.items()}
         for rank in self.leaders[1:]:
             note = json.loads(self._await(rank))
             host = f"rank {rank} on {self.hosts[rank]}"
             if "failure" in note:
                 raise CheckpointError(f"{host}: {note['failure']}")
-            theirs = {name: TableFile(*found) for name, found in note["files"].items()}
+            theirs = {name: TableFile(*file) for name, file in note["files"].items()}
+            for table, rows in note["owned"].items():
+                owned[table].append(OwnedRows.from_json(rows))
             different = sorted(
                 name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name)
             )
@@ -120,6 +141,7 @@ class Share:
                     f"{self.hosts[0]} has {mine.get(name)}; {len(different)} of "
                     f"{len(mine)} files differ"
                 )
+        return {table: together(shares) for table, shares in owned.items()}
 
     def _await(self, rank: int) -> bytes:
         path = self._note(rank)

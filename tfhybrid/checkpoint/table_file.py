@@ -68,15 +68,23 @@ def evicted_file_name(table: str) -> str:
     return f"{quote(table, safe='')}-evicted.safetensors"
 
 
-def file_name(table: str, block: int) -> str:
+def file_name(table: str, block: int, owner: int | None = None) -> str:
     """Returns the name of the file of a table's block.
+
+    Args:
+        table: Name of the table.
+        block: Number of the block, of its owner's.
+        owner: The host whose rows they are, where hosts have different ones.
 
     Example:
 
     >>> file_name("item/id", 2)
     'item%2Fid-00002.safetensors'
+    >>> file_name("item/id", 2, owner=1)
+    'item%2Fid-host1-00002.safetensors'
     """
-    return f"{quote(table, safe='')}-{block:05d}.safetensors"
+    of_owner = "" if owner is None else f"host{owner}-"
+    return f"{quote(table, safe='')}-{of_owner}{block:05d}.safetensors"
 
 
 def read_arrays(path: Location) -> dict[str, np.ndarray]:

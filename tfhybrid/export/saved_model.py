@@ -111,7 +111,7 @@ def _write(folder: Path, module: ServingModel, tables: dict[str, Table]) -> None
         folder,
         len(tables),
         sum(table.rows for table in module.tables.values()),
-        sum(table.rows for table in tables.values()),
+        sum(table.all_rows for table in tables.values()),
         size / 1e6,
         time.monotonic() - started,
     )

@@ -108,7 +108,7 @@ class StockTable(tf.Module):
 
 def _sorted_keys(table: Table, min_norm: float) -> np.ndarray:
     """Returns the keys of all rows that stay, int64 `[n]`."""
-    keys = np.empty(table.rows, np.int64)
+    keys = np.empty(table.all_rows, np.int64)
     count = 0
     for block in table.blocks():
         kept = block.keys

@@ -22,6 +22,15 @@ class RowBlock:
     states: np.ndarray | None
     history: np.ndarray | None = None
 
+    def where(self, chosen: np.ndarray) -> RowBlock:
+        """Returns the rows for which `chosen`, bool `[n]`, is true."""
+        return RowBlock(
+            self.keys[chosen],
+            self.embeddings[chosen],
+            None if self.states is None else self.states[chosen],
+            None if self.history is None else self.history[chosen],
+        )
+
 
 class RowSource(Protocol):
     """Where rows come from: `tfhybrid.checkpoint` has several."""

@@ -134,6 +134,12 @@ class Table:
         return int(self._counters().rows)
 
     @property
+    def all_rows(self) -> int:
+        """Rows in the table on all hosts, each once."""
+        others = self._other_owners()
+        return self.rows + sum(self._scan(host, 0, 0)[0] for host in others)
+
+    @property
     def version(self) -> int:
         """Updates applied."""
         return int(self._counters().version)
@@ -228,27 +234,31 @@ class Table:
             native.pointer(array),
             *map(native.pointer, (found, block.embeddings, block.states, block.history)),
         )
-        return RowBlock(
-            array[found],
-            block.embeddings[found],
-            None if block.states is None else block.states[found],
-            None if block.history is None else block.history[found],
-        )
+        return dataclasses.replace(block, keys=array).where(found)
 
     def blocks(self, block_rows: int = 65536, *, states: bool = False) -> Iterator[RowBlock]:
         """Yields all rows, a block at a time, in creation order where none is ever evicted.
 
-        Not while a step runs.
+        Not while a step runs. Of a sharded table first this host's, then those of the others; at
+        most a block of theirs is in memory.
 
         Args:
             block_rows: Most rows of a block.
-            states: Whether to read optimizer state and history too; only on the leader.
+            states: Whether to read optimizer state and history too; only on the leader, and of a
+                sharded table only this host's rows.
         """
         total = self.rows
         for first in range(0, total, block_rows):
             block = self._empty_block(min(block_rows, total - first), states=states)
             self._read_block(first, block)
             yield block
+        for host in [] if states else self._other_owners():
+            first, total = 0, 1
+            while first < total:
+                total, block = self._scan(host, first, block_rows)
+                first += block_rows
+                if len(block.keys):
+                    yield block
 
     def digest(self) -> int:
         """Returns a hash by which two hosts see whether their replicas are equal, bit for bit.
@@ -330,6 +340,29 @@ class Table:
             native.pointer(block.states),
             native.pointer(block.history),
         )
+
+    def _other_owners(self) -> list[int]:
+        if not self.is_sharded:
+            return []
+        return sorted(set(self._job.hosts) - {self._job.engine.host})
+
+    def _scan(self, host: int, first: int, rows: int) -> tuple[int, RowBlock]:
+        """Returns how many rows another host has, and some of them."""
+        block = self._empty_block(rows, states=False)
+        total, read = ctypes.c_int64(), ctypes.c_int64()
+        self._job.engine.call(
+            "owners_scan",
+            ctypes.c_int64(host),
+            self.name.encode(),
+            ctypes.c_int64(first),
+            ctypes.c_int64(rows),
+            ctypes.byref(total),
+            ctypes.byref(read),
+            native.pointer(block.keys),
+            native.pointer(block.embeddings),
+        )
+        count = read.value
+        return total.value, RowBlock(block.keys[:count], block.embeddings[:count], None, None)
 
     def _embeddings(self, first: int, rows: int) -> np.ndarray:
         block = self._empty_block(rows, states=False)

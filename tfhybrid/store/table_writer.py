@@ -65,8 +65,7 @@ class TableWriter:
         """
         self._check(block)
         if self._owned_as is not None:
-            owned = self._engine.owned(self._owned_as, block.keys)
-            block = RowBlock(*(None if array is None else array[owned] for array in block))
+            block = block.where(self._engine.owned(self._owned_as, block.keys))
         keys = np.ascontiguousarray(block.keys, np.int64)
         embeddings = np.ascontiguousarray(block.embeddings, np.float32)
         states = None if block.states is None else np.ascontiguousarray(block.states, np.float32)
