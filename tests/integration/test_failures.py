@@ -64,6 +64,7 @@ deaf_host = functools.partial(losing, share=1.0)
         pytest.param(0, [], id="rank-0"),
         pytest.param(2, ["fork"], id="leader-of-h2-with-children"),
         pytest.param(3, [], id="rank-3-of-h2"),
+        pytest.param(2, ["sharded"], id="owner-of-rows"),
     ],
 )
 def test_a_killed_rank_is_named_and_ends_all_hosts(hosts, victim, options):
@@ -78,9 +79,10 @@ def test_a_killed_rank_is_named_and_ends_all_hosts(hosts, victim, options):
     assert deaths == {str(job.ranks[victim])}, job.output
 
 
-def test_what_passes_changes_no_bit(hosts):
+@pytest.mark.parametrize("options", [[], ["sharded"]], ids=["replicated", "sharded"])
+def test_what_passes_changes_no_bit(hosts, options):
     """In a round each of the same training."""
-    with HostJob(hosts, TWO_BY_TWO, "disturbed", 4, 300) as job:
+    with HostJob(hosts, TWO_BY_TWO, "disturbed", 4, 300, *options) as job:
         assert job.find("round 0 has ended", 2), job.output
         for number, fault, seconds in ((1, stopped_leader, 20), (2, cut_link, 10)):
             assert job.find(f"round {number} has begun"), job.output
@@ -89,9 +91,11 @@ def test_what_passes_changes_no_bit(hosts):
         assert job.find("round 3 has begun"), job.output
         with lost_packets(hosts, job):
             assert job.wait_for_ends(240) == 0, job.output
-    digests = re.findall(r"round \d+ has ended: (.+)", job.output)
+    digests = re.findall(r"round (\d+) has ended: (.+)", job.output)
+    of_rounds = [{digest for round_, digest in digests if round_ == str(n)} for n in range(4)]
     assert len(digests) == 8
-    assert len(set(digests)) == 1, job.output
+    assert of_rounds == of_rounds[:1] * 4, job.output
+    assert len(of_rounds[0]) == (2 if options else 1)
     # The watch says that others waited for the leader that was stopped, and reports no death.
     told = re.findall(r"tfhybrid\.watch: (.*)", job.output)
     assert all(each.startswith("Waited 10 s ") for each in told), job.output

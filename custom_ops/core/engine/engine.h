@@ -127,7 +127,7 @@ class Engine {
   Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
   // The rows that the features of sharded tables want, of the version that this rank has posted;
-  // null where no table is sharded. Waits for their owners.
+  // null where no table is sharded. Waits for their owners, which is noted in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
   // Rows [first, first + count) of a table as they lie on another host, or as many as there are.

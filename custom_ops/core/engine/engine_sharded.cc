@@ -55,7 +55,10 @@ bool Engine::IsSharded(const OpenTables& tables) const {
 
 Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<FeatureRead>& features,
                                                          const ParallelFor& parallel_for) {
-  return FetchedRows::Fetch(features, topology_.host, &links_, parallel_for);
+  meetings_.BeginWait();
+  auto fetched = FetchedRows::Fetch(features, topology_.host, &links_, parallel_for);
+  meetings_.EndWait();
+  return fetched;
 }
 
 Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {

@@ -1,9 +1,9 @@
 """Trains a small model, in rounds that all begin afresh; leaders print a digest after each.
 
-training.py JOB ROUNDS STEPS [fork]
+training.py JOB ROUNDS STEPS [fork | sharded]
 
 Each rank says when it trains, and rank 0 says so in every round. With `fork` each rank has a child
-that outlives it, and keeps open what was open.
+that outlives it, and keeps open what was open. With `sharded` each host has a part of the tables.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def fork() -> int:
 
 
 def train(round_: int, steps: int, child: int) -> None:
-    model = click_model.keras_model()
+    placement = tfhybrid.Sharded() if options == ["sharded"] else tfhybrid.Replicated()
+    model = click_model.keras_model(placements=[placement] * 2)
     model.compile(
         tfhybrid.DistributedOptimizer("adam"), keras.losses.BinaryCrossentropy(from_logits=True)
     )
