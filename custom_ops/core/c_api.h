@@ -147,7 +147,7 @@ TFHYBRID_EXPORT int tfhybrid_store_recover(int64_t engine, const char* shm_direc
 /* "VERSION FILE" of each table, one per line. */
 TFHYBRID_EXPORT int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room,
                                             int64_t* size);
-/* Likewise the digest of each table (tfhybrid_table_digest). */
+/* Likewise the digest of each table (tfhybrid_table_digest); 0 of one that is sharded. */
 TFHYBRID_EXPORT int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room,
                                            int64_t* size);
 /* Room and size in words. */

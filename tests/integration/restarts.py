@@ -45,9 +45,9 @@ class Restarts:
             env=self.env,
         )
 
-    def finish(self) -> tuple[str, list[str]]:
+    def finish(self, **options: float) -> tuple[str, list[str]]:
         """Runs to the end; returns the output and the digests of all ranks."""
-        output = self.start().succeed()
+        output = self.start(**options).succeed()
         return output, re.findall(r"digests (rank=.*)", output)
 
     def kill_in_training(self, seconds: float, **options) -> str:

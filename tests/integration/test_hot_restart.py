@@ -39,19 +39,19 @@ def together(two_hosts, tmp_path) -> Restarts:
     return Restarts(two_hosts, {"h1": 2, "h2": 2}, tmp_path / "checkpoints")
 
 
-def killed_again_and_again(restarts: Restarts, kills: int) -> None:
+def killed_again_and_again(restarts: Restarts, kills: int, **options: float) -> None:
     """Kills a job at random moments; what it comes to is what one comes to that was not killed."""
-    _, wanted = restarts.finish()
+    _, wanted = restarts.finish(**options)
     assert len(set(wanted)) == sum(restarts.slots.values())
     moments = random.Random(5)
     last = 0
     for number in range(kills):
-        output = restarts.kill_in_training(moments.uniform(0.0, 0.5))
+        output = restarts.kill_in_training(moments.uniform(0.0, 0.5), **options)
         begun = begun_at(output)
         assert ("Resumed from memory" in output) == (number > 0), output
         assert begun > last or number == 0, output
         last = begun
-    output, digests = restarts.finish()
+    output, digests = restarts.finish(**options)
     assert f"Resumed from memory at step {begun_at(output)}," in output
     assert sorted(digests) == sorted(wanted)
 
@@ -64,6 +64,10 @@ def test_a_host_killed_again_and_again(alone, shm_directory) -> None:
 @needs_hosts
 def test_hosts_killed_again_and_again(together) -> None:
     killed_again_and_again(together, 3)
+
+
+def test_owners_of_rows_killed_again_and_again(together) -> None:
+    killed_again_and_again(together, 3, sharded=1)
 
 
 def test_an_error_in_the_script_leaves_the_tables(alone) -> None:
@@ -113,12 +117,13 @@ def test_hosts_whose_rows_differ_take_the_checkpoint(together, hosts) -> None:
 
 
 @needs_hosts
-def test_hosts_one_update_apart_go_on_at_the_later_one(together) -> None:
-    _, wanted = together.finish()
-    job = together.start(lag=40)
+@pytest.mark.parametrize("sharded", [0, 1], ids=["replicated", "sharded"])
+def test_hosts_one_update_apart_go_on_at_the_later_one(together, sharded) -> None:
+    _, wanted = together.finish(sharded=sharded)
+    job = together.start(lag=40, sharded=sharded)
     job.wait()
     assert job.output.count("version 41") == 2
-    output, digests = together.finish()
+    output, digests = together.finish(sharded=sharded)
     assert "1 of 2 hosts died one update behind; they have it now" in output
     assert begun_at(output) == 41
     assert sorted(digests) == sorted(wanted)

@@ -53,18 +53,9 @@ class Job:
         return len(set(self.hosts)) > 1
 
     def placement_of(self, placement: Placement) -> tuple[PlacementKind, int]:
-        """Returns what the engine is told of a new table's placement; in one order on all ranks.
-
-        Raises:
-            ConfigError: A job that may go on from memory has no sharded tables.
-        """
+        """Returns what the engine is told of a new table's placement; in one order on all ranks."""
         if isinstance(placement, Replicated) or not self.several_hosts:
             return PlacementKind.REPLICATED, 0
-        if self.resumption is not None:
-            raise ConfigError(
-                "A job on several hosts goes on from memory with replicated tables alone. "
-                f"Received: init(resume='memory') and placement={placement}"
-            )
         if placement.by == "key":
             return PlacementKind.BY_KEY, 0
         self.whole_tables.append(placement)

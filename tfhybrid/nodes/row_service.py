@@ -9,6 +9,7 @@ read rows, and leaders once more for updates. What travels is the core's matter
 from __future__ import annotations
 
 import dataclasses
+import logging
 import secrets
 import socket
 import threading
@@ -16,8 +17,11 @@ from collections.abc import Sequence
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
+from tfhybrid.errors import StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.door import Door
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 PROTOCOL = "rows1."  # what a token begins with: processes of another protocol are strangers
 
@@ -125,10 +129,13 @@ class RowService:
                 if rank >= len(self._ranks) or self._engine.hosts[rank] == self._engine.host:
                     link.close()
                     continue
-                self._engine.serve_owner(
-                    self._engine.hosts[rank],
-                    LinkPurpose(purpose),
-                    door.probed(link, self._silence),
-                    self._ranks[rank].name,
-                )
+                try:
+                    self._engine.serve_owner(
+                        self._engine.hosts[rank],
+                        LinkPurpose(purpose),
+                        door.probed(link, self._silence),
+                        self._ranks[rank].name,
+                    )
+                except StoreError as error:  # between two stores of a job that is started again
+                    _log.warning("%s came too soon or too late: %s", self._ranks[rank].name, error)
         front.close()

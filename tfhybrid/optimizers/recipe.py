@@ -49,4 +49,5 @@ class Described(Protocol):
 
 def described(table: Described) -> list[Any]:
     """Returns what rows of a table follow from, besides its optimizer."""
-    return [table.dim, *table.config.initializer.native, table.config.policy]
+    config = table.config
+    return [table.dim, *config.initializer.native, config.policy, str(config.placement)]

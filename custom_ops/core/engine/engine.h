@@ -96,7 +96,7 @@ class Engine {
   Status CheckProcess() const;
 
   // As Store::OpenNamed(), for a table that is placed so over the hosts of the job.
-  Status OpenPlaced(const TableConfig& config, const Placement& placement, int timeout_ms);
+  Status OpenPlaced(TableConfig config, const Placement& placement, int timeout_ms);
   // Who owns the keys of a table; null where this host has all rows.
   std::shared_ptr<const Allocation> AllocationOf(const std::string& table) const;
   // The open table of that name, or an error that says what the user forgot.

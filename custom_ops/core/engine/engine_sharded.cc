@@ -20,7 +20,7 @@ Status HasEnded() {
 
 }  // namespace
 
-Status Engine::OpenPlaced(const TableConfig& config, const Placement& placement, int timeout_ms) {
+Status Engine::OpenPlaced(TableConfig config, const Placement& placement, int timeout_ms) {
   const int64_t hosts = topology_.Hosts();
   if (placement.kind != PlacementKind::kReplicated) {
     if (hosts > Allocation::kSlots || placement.owner < 0 || placement.owner >= hosts) {
@@ -30,6 +30,8 @@ Status Engine::OpenPlaced(const TableConfig& config, const Placement& placement,
     }
     // Where there is one host, it has all rows.
     if (hosts > 1) {
+      config.share = {static_cast<uint32_t>(hosts), placement.kind == PlacementKind::kWhole,
+                      static_cast<uint32_t>(placement.owner)};
       const std::lock_guard<std::mutex> guard(mutex_);
       allocations_[config.name] = placement.kind == PlacementKind::kByKey
                                       ? Allocation::Even(config.name, hosts)

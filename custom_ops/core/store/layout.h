@@ -58,6 +58,19 @@ struct SegmentHeader {
 };
 static_assert(sizeof(SegmentHeader) == 48);
 
+// Which of a table's rows this host has: all (owners is 1), or those of its own slots, or all or
+// none of a table that lies whole on one of the hosts.
+struct TableShare {
+  uint32_t owners = 1;  // hosts
+  uint32_t whole = 0;   // not 0: host `owner` has all rows
+  uint32_t owner = 0;
+  uint32_t unused = 0;
+
+  bool operator==(const TableShare& other) const {
+    return owners == other.owners && whole == other.whole && owner == other.owner;
+  }
+};
+
 // Constant over a table's life.
 struct TableShape {
   char name[kMaxTableName];  // zero-terminated unless it fills the array
@@ -69,9 +82,10 @@ struct TableShape {
   uint32_t first_chunk_log2;  // rows of chunks 0 and 1
   uint32_t chunk_log2;        // rows of a full chunk
   RowPolicy policy;
+  TableShare share;
 };
 static_assert(sizeof(RowPolicy) == 72 && std::is_trivially_copyable_v<RowPolicy>);
-static_assert(sizeof(TableShape) == 240);
+static_assert(sizeof(TableShape) == 256);
 
 inline Initializer InitializerOf(const TableShape& shape) {
   return {static_cast<InitializerKind>(shape.initializer), shape.initializer_a,

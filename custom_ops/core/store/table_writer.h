@@ -56,6 +56,7 @@ struct TableConfig {
   Initializer initializer;
   uint64_t job_seed = 0;
   RowPolicy policy = {};
+  TableShare share = {};
 };
 
 // The rows of some of an update's keys. Scratch: reused from step to step.

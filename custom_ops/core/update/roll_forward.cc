@@ -22,7 +22,8 @@ struct SentUpdate {
   UpdateSettings settings;
   std::vector<uint64_t> versions;  // of each table, that it leads to
   StepNumbers numbers;             // with clip factors
-  std::vector<int64_t> words;      // of the messages
+  // Of the messages. Of sharded tables none: each host has its own, from before it was staged.
+  std::vector<int64_t> words;
 };
 
 Status CutShort() {
@@ -41,13 +42,14 @@ void Put(const SentUpdate& update, WordWriter* out) {
   out->Put(update.numbers.learning_rates);
   out->Put(update.numbers.clip_factors);
   out->Put(static_cast<int64_t>(update.settings.clipping));
+  out->Put(update.settings.sharded ? 1 : 0);
   out->Put(std::vector<float>{update.settings.clip_limit});
   out->Put(update.words);
 }
 
 Result<SentUpdate> Get(WordReader* in) {
   SentUpdate update;
-  int64_t reduction = 0, tables = 0, clipping = 0;
+  int64_t reduction = 0, tables = 0, clipping = 0, sharded = 0;
   std::vector<float> clip_limit;
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.name));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&reduction));
@@ -63,6 +65,7 @@ Result<SentUpdate> Get(WordReader* in) {
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.numbers.learning_rates));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.numbers.clip_factors));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&clipping));
+  TFHYBRID_RETURN_IF_ERROR(in->Get(&sharded));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&clip_limit));
   TFHYBRID_RETURN_IF_ERROR(in->Get(&update.words));
   const size_t count = update.settings.schema.tables.size();
@@ -79,8 +82,17 @@ Result<SentUpdate> Get(WordReader* in) {
   update.settings.clipping = static_cast<Clipping>(clipping);
   update.settings.clip_limit = clip_limit.front();
   update.settings.reduction = static_cast<Reduction>(reduction);
+  update.settings.sharded = sharded != 0;
   update.settings.exchange = Exchange::kAllRanks;  // from here on their messages lie in one mailbox
   return update;
+}
+
+// The message of all that a leader has staged last.
+Result<std::vector<int64_t>> LastWords(const std::string& path, const Store& store) {
+  TFHYBRID_ASSIGN_OR_RETURN(MailboxReader mailbox,
+                            MailboxReader::Open(path + ".all", store.token()));
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, mailbox.Words());
+  return std::vector<int64_t>(words.begin(), words.end());
 }
 
 // The last update of a journal, or one without a name where there is none that would be of use.
@@ -98,10 +110,9 @@ Result<SentUpdate> LastUpdate(const std::string& path, const Store& store) {
     update.numbers.learning_rates.push_back(journal.beginning(table).learning_rate);
     update.numbers.clip_factors.push_back(journal.beginning(table).clip_factor);
   }
-  TFHYBRID_ASSIGN_OR_RETURN(MailboxReader mailbox,
-                            MailboxReader::Open(path + ".all", store.token()));
-  TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, mailbox.Words());
-  update.words.assign(words.begin(), words.end());
+  if (!update.settings.sharded) {
+    TFHYBRID_ASSIGN_OR_RETURN(update.words, LastWords(path, store));
+  }
   update.name = std::filesystem::path(path).filename().string();
   return update;
 }
@@ -167,10 +178,19 @@ Result<std::vector<int64_t>> LastUpdates(const Store& store) {
 Status RollForward(Span<const int64_t> updates, const Store& store,
                    const ParallelFor& parallel_for) {
   const FlushDenormals flush;
-  TFHYBRID_RETURN_IF_ERROR(ForgetUpdates(store));
   WordReader in(updates);
+  std::vector<SentUpdate> sent;
   while (!in.done()) {
-    TFHYBRID_ASSIGN_OR_RETURN(const SentUpdate update, Get(&in));
+    TFHYBRID_ASSIGN_OR_RETURN(SentUpdate update, Get(&in));
+    // That another host has committed it proves that this one had staged it.
+    if (update.settings.sharded) {
+      TFHYBRID_ASSIGN_OR_RETURN(update.words,
+                                LastWords(store.directory() + "/" + update.name, store));
+    }
+    sent.push_back(std::move(update));
+  }
+  TFHYBRID_RETURN_IF_ERROR(ForgetUpdates(store));
+  for (const SentUpdate& update : sent) {
     TFHYBRID_RETURN_IF_ERROR(ApplyIfMissing(update, store, parallel_for));
   }
   return Status::Ok();

@@ -63,6 +63,7 @@ Result<UpdateJournal> UpdateJournal::Create(const std::string& path, uint64_t to
   segment->exchange = static_cast<uint32_t>(settings.exchange);
   segment->clipping = static_cast<uint32_t>(settings.clipping);
   segment->clip_limit = settings.clip_limit;
+  segment->sharded = settings.sharded ? 1 : 0;
   segment->ranks = static_cast<uint64_t>(ranks);
   segment->tables = static_cast<uint64_t>(tables);
   segment->lane_bytes = static_cast<uint64_t>(lane_bytes);
@@ -94,6 +95,7 @@ Result<UpdateJournal> UpdateJournal::Open(const std::string& path, uint64_t toke
   settings.exchange = static_cast<Exchange>(segment.exchange);
   settings.clipping = static_cast<Clipping>(segment.clipping);
   settings.clip_limit = segment.clip_limit;
+  settings.sharded = segment.sharded != 0;
   const auto* hosts = reinterpret_cast<const int64_t*>(file.data() + HostsOffset());
   settings.hosts.assign(hosts, hosts + segment.ranks);
   UpdateJournal journal(std::move(settings), std::move(file));

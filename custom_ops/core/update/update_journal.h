@@ -64,6 +64,7 @@ struct JournalSegment {
   uint32_t exchange;
   uint32_t clipping;
   float clip_limit;
+  uint64_t sharded;
   uint64_t ranks;
   uint64_t tables;
   uint64_t lane_bytes;

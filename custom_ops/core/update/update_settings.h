@@ -55,12 +55,12 @@ struct UpdateSettings {
   Exchange exchange = Exchange::kLeaders;
   Clipping clipping = Clipping::kNone;
   float clip_limit = 0.0f;
+  bool sharded = false;  // whether a table has rows that this host has not
   // Not known to journals.
   int64_t local_ranks = 0;  // that post to the leader
   int64_t host = 0;         // the number of this one
   int64_t form = 0;         // of messages between hosts
-  Allocations allocations;  // by which a host's message is split among owners, if it is
-  bool sharded = false;     // whether a table has rows that this host has not
+  Allocations allocations = {};  // by which a host's message is split among owners, if it is
 
   bool operator==(const UpdateSettings& other) const;
   // Whether leaders exchange what they merged; where tables are sharded, by the row service.

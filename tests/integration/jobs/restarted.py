@@ -4,7 +4,8 @@
 
 OPTIONS, in JSON: `seconds` that each step takes at least, `save` every how many steps, `fail` (the
 step at which to raise), `die` (the step at which to be killed), `lag` (the step after which all are
-killed, the second host before it has applied the update).
+killed, the second host before it has applied the update), `sharded` (1: each host has a part of the
+tables).
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def say(text: str) -> None:
 
 def model_with_everything() -> keras.Model:
     """The click model with what else a rank has of its own: statistics and random generators."""
-    model = click_model.keras_model()
+    placement = tfhybrid.Sharded() if options.get("sharded") else tfhybrid.Replicated()
+    model = click_model.keras_model(placements=[placement] * 2)
     x = keras.layers.BatchNormalization()(model.layers[-2].output)
     x = dropout(0.2, seed=3)(x)
     x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(5))(x)

@@ -1,0 +1,250 @@
+// Engines of several hosts in one process, whose tables are sharded.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/engine/engine.h"
+#include "shm/status_asserts.h"
+#include "shm/temporary_directory.h"
+#include "store/table_fixture.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kDim = 2;
+constexpr Placement kSharded = {PlacementKind::kByKey, 0};
+
+// All start at zero and add 1 to each number of a key's row for each gradient of -1.
+class ShardedTest : public testing::Test {
+ protected:
+  ~ShardedTest() override {
+    for (const auto& engine : engines_) engine->Close();
+  }
+
+  void Open(int64_t hosts, const UpdateChoices& choices = {"leaders", "sum", "float32", "none",
+                                                           0.0f}) {
+    Topology topology = {std::vector<int64_t>(static_cast<size_t>(hosts)), 0};
+    std::iota(topology.hosts.begin(), topology.hosts.end(), 0);
+    for (int64_t host = 0; host < hosts; ++host) {
+      topology.host = host;
+      std::vector<std::string> reclaimed;
+      engines_.push_back(Engine::Open({directory_.path(), "host" + std::to_string(host), 0,
+                                       "rank " + std::to_string(host), kToken},
+                                      topology, &reclaimed)
+                             .Take());
+      EXPECT_OK(engines_.back()->OpenPlaced(
+          {"item", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
+      tables_.push_back(engines_.back()->Table("item").Take());
+      EXPECT_OK(tables_.back()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
+    }
+    for (int64_t from = 0; from < hosts; ++from) {
+      for (int64_t to = 0; to < hosts; ++to) {
+        if (from == to) continue;
+        for (const LinkPurpose purpose : {LinkPurpose::kReads, LinkPurpose::kUpdates}) {
+          int sockets[2];
+          ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+          At(from)->Connect(to, purpose, sockets[0], "rank " + std::to_string(to));
+          At(to)->Serve(from, purpose, sockets[1], "rank " + std::to_string(from));
+        }
+      }
+    }
+    for (const auto& engine : engines_) {
+      updates_.push_back(
+          engine->Update(engine->OpenUpdate("sgd", {"item"}, choices).Take()).Take());
+    }
+  }
+
+  Engine* At(int64_t host) const { return engines_[static_cast<size_t>(host)].get(); }
+
+  Status Post(size_t host, const std::vector<int64_t>& keys, float rate = 1.0f) const {
+    const std::vector<float> gradients(keys.size() * kDim, -1.0f);
+    return At(static_cast<int64_t>(host))
+        ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, {1}, {{rate}},
+               RunInline);
+  }
+  void Train(const std::vector<int64_t>& keys) const {
+    for (size_t host = 0; host < engines_.size(); ++host) ASSERT_OK(Post(host, keys));
+  }
+  Status Wait(size_t host) const {
+    return At(static_cast<int64_t>(host))->WaitForVersion(*tables_[host], tables_[host]->posted);
+  }
+  Result<std::vector<float>> Read(size_t host, const std::vector<int64_t>& keys) const {
+    TFHYBRID_RETURN_IF_ERROR(Wait(host));
+    Engine* const engine = At(static_cast<int64_t>(host));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        const auto fetched,
+        engine->Fetch({{tables_[host], engine->AllocationOf("item"), keys}}, RunInline));
+    std::vector<float> rows(keys.size() * kDim);
+    fetched->Lookup(0, 0, static_cast<int64_t>(keys.size()),
+                    RowCursor<float>(rows.data(), RowLayout::Array(kDim), 0));
+    return rows;
+  }
+
+  TemporaryDirectory directory_;
+  std::vector<std::shared_ptr<Engine>> engines_;
+  OpenTables tables_;
+  std::vector<UpdateInUse> updates_;
+};
+
+std::vector<int64_t> Keys(int64_t count) {
+  std::vector<int64_t> keys(static_cast<size_t>(count));
+  std::iota(keys.begin(), keys.end(), -count / 2);
+  return keys;
+}
+
+TEST_F(ShardedTest, EachKeyHasItsRowOnItsOwnerAlone) {
+  Open(3);
+  const std::vector<int64_t> keys = Keys(300);
+  for (int step = 0; step < 5; ++step) Train(keys);
+  int64_t rows = 0;
+  for (size_t host = 0; host < 3; ++host) {
+    const auto read = Read(host, keys);
+    ASSERT_OK(read.status());
+    EXPECT_EQ(std::vector<float>(keys.size() * kDim, 15.0f), read.value());
+    std::vector<uint8_t> found(keys.size());
+    ASSERT_OK(tables_[host]->reader->FindKeys(keys, found.data()));
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const bool own = At(0)->AllocationOf("item")->OwnerOf(keys[i]) == static_cast<int64_t>(host);
+      EXPECT_EQ(own, found[i] != 0) << keys[i];
+    }
+    rows += tables_[host]->reader->Stats().rows;
+  }
+  EXPECT_EQ(300, rows);
+}
+
+TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
+  Open(2);
+  const std::vector<int64_t> keys = Keys(200);
+  std::atomic<bool> done{false};
+  const std::shared_ptr<const Allocation> allocation = At(0)->AllocationOf("item");
+  std::vector<int64_t> of_other;
+  std::copy_if(keys.begin(), keys.end(), std::back_inserter(of_other),
+               [&](int64_t key) { return allocation->OwnerOf(key) == 0; });
+  std::thread reader([&] {
+    while (!done) {
+      // Of the version that is posted or a later one.
+      const auto fetched = At(1)->Fetch({{tables_[1], allocation, of_other}}, RunInline);
+      ASSERT_OK(fetched.status());
+      std::vector<float> rows(of_other.size() * kDim);
+      fetched.value()->Lookup(0, 0, static_cast<int64_t>(of_other.size()),
+                              RowCursor<float>(rows.data(), RowLayout::Array(kDim), 0));
+      EXPECT_EQ(std::vector<float>(rows.size(), rows[0]), rows);
+    }
+  });
+  for (int step = 0; step < 30; ++step) Train(keys);
+  for (size_t host = 0; host < 2; ++host) EXPECT_OK(Wait(host));
+  done = true;
+  reader.join();
+}
+
+TEST_F(ShardedTest, UpdatesOfTwoOptimizersMayComeInAnotherOrderOnEachHost) {
+  Open(2);
+  std::vector<UpdateInUse> others;
+  for (const auto& engine : engines_) {
+    EXPECT_OK(engine->OpenPlaced({"user", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
+    EXPECT_OK(engine->Table("user").Take()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
+    others.push_back(engine
+                         ->Update(engine
+                                      ->OpenUpdate("other", {"user"},
+                                                   {"leaders", "sum", "float32", "none", 0.0f})
+                                      .Take())
+                         .Take());
+  }
+  const std::vector<int64_t> keys = Keys(10);
+  const std::vector<float> gradients(keys.size() * kDim, -1.0f);
+  const auto other = [&](size_t host) {
+    EXPECT_OK(engines_[host]->Post(others[host],
+                                   {{keys, gradients.data(), RowLayout::Array(kDim)}}, {1},
+                                   {{1.0f}}, RunInline));
+  };
+  EXPECT_OK(Post(0, keys));
+  other(0);
+  other(1);
+  EXPECT_OK(Post(1, keys));
+  for (size_t host = 0; host < 2; ++host) {
+    EXPECT_OK(Wait(host));
+    const auto user = engines_[host]->Table("user").Take();
+    EXPECT_OK(engines_[host]->WaitForVersion(*user, 1));
+  }
+}
+
+TEST_F(ShardedTest, NumbersThatDifferStopAllHosts) {
+  Open(2);
+  ASSERT_OK(Post(0, {1, 2}));
+  ASSERT_OK(Post(1, {1, 2}, 0.5f));
+  for (size_t host = 0; host < 2; ++host) {
+    ExpectError(Wait(host), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
+    EXPECT_EQ(0u, tables_[host]->reader->version());
+  }
+}
+
+TEST_F(ShardedTest, WhatARankCannotBringStopsAllHosts) {
+  Open(3);
+  ASSERT_OK(Post(0, {1}));
+  ASSERT_OK(Post(1, {1}));
+  Contribution failed;
+  failed.failure = "a gradient of rank 2 is not finite";
+  ASSERT_OK(At(2)->Post(updates_[2], {{{}, nullptr, RowLayout::Array(kDim)}}, failed, {{1.0f}},
+                        RunInline));
+  for (size_t host = 0; host < 3; ++host) {
+    ExpectError(Wait(host), StatusCode::kFailedPrecondition, {"rank 2 is not finite"});
+    EXPECT_EQ(0u, tables_[host]->reader->version());
+  }
+}
+
+TEST_F(ShardedTest, AnOwnerThatIsGoneIsNamedToReadersAndUpdates) {
+  Open(2);
+  const std::vector<int64_t> keys = Keys(50);
+  Train(keys);
+  ASSERT_OK(Wait(0));
+  At(1)->Close();
+  ExpectError(Read(0, keys).status(), StatusCode::kPeerDied, {"rank 1"});
+  ASSERT_OK(Post(0, keys));
+  ExpectError(Wait(0), StatusCode::kPeerDied, {"rank 1"});
+  EXPECT_EQ(1u, tables_[0]->reader->version());
+}
+
+TEST_F(ShardedTest, ClippingByNormSeesTheGradientsOfAllOwners) {
+  Open(3, {"leaders", "sum", "float32", "norm", 1.0f});
+  const std::vector<int64_t> keys = Keys(100);
+  Train(keys);
+  const auto rows = Read(1, keys);
+  ASSERT_OK(rows.status());
+  // Three gradients of -1 for each of 200 numbers, to a norm of 1.
+  for (const float number : rows.value()) EXPECT_NEAR(1.0 / std::sqrt(200.0), number, 1e-6);
+  for (size_t host = 0; host < 3; ++host) {
+    EXPECT_EQ(tables_[0]->reader->clip_factor(), tables_[host]->reader->clip_factor());
+  }
+}
+
+TEST_F(ShardedTest, WhatCannotBeAskedForIsAnswered) {
+  Open(2);
+  ExpectError(At(0)->Scan(1, {"shop", kDim, -1, 5}).status(), StatusCode::kInvalidArgument,
+              {"numbered from 0"});
+  ExpectError(At(0)->Scan(1, {"item", 3, 0, 5}).status(), StatusCode::kInvalidArgument,
+              {"embeddings of 2 floats here. Received: 3"});
+  ExpectError(At(0)->Scan(0, {"item", kDim, 0, 5}).status(), StatusCode::kInvalidArgument,
+              {"another of 2 hosts"});
+  Train(Keys(40));
+  ASSERT_OK(Wait(1));
+  const auto scanned = At(0)->Scan(1, {"item", kDim, 2, 5});
+  ASSERT_OK(scanned.status());
+  EXPECT_EQ(5u, scanned.value().keys.size());
+  EXPECT_EQ(tables_[1]->reader->Stats().rows, scanned.value().table_rows);
+  EXPECT_EQ(std::vector<float>(10, 2.0f), scanned.value().embeddings);
+  const auto beyond = At(0)->Scan(1, {"item", kDim, 1000, 5});
+  ASSERT_OK(beyond.status());
+  EXPECT_TRUE(beyond.value().keys.empty());
+}
+
+}  // namespace
+}  // namespace tfhybrid

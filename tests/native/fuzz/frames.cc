@@ -1,0 +1,41 @@
+// What other processes send to the row service: an error, or keys that lie inside the frame.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "core/exchange/connection.h"
+#include "core/exchange/row_frames.h"
+#include "fuzz/fuzz_input.h"
+
+// Input: { which: uint8 } words: int64[]
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tfhybrid;
+  FuzzInput input(data, size);
+  const uint8_t which = input.Take<uint8_t>();
+  const std::string bytes = input.TakeRest();
+  // Not a byte longer, so that the address sanitizer sees whoever reads behind them.
+  std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
+  if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int64_t));
+  if (which % 3 == 0) {
+    const Result<std::vector<AskedKeys>> asked = ParseRead(words);
+    if (!asked.ok()) return 0;
+    std::vector<int64_t> again = ReadWords(asked.value());
+    volatile int64_t sum = 0;  // so that all keys are read
+    for (const AskedKeys& table : asked.value()) {
+      sum = std::accumulate(table.keys.begin(), table.keys.end(), int64_t{sum},
+                            [](int64_t a, int64_t b) { return a ^ b; });
+      again.insert(again.end(), table.keys.begin(), table.keys.end());
+      if (WordsOfRows(table.keys.size(), table.dim) < 0) std::abort();
+    }
+    if (again.size() != words.size()) std::abort();
+  } else if (which % 3 == 1) {
+    const Result<AskedRows> asked = ParseScan(words);
+    if (asked.ok() && (asked.value().first < 0 || asked.value().count < 0)) std::abort();
+  } else if (FailureFrom(words).ok()) {
+    std::abort();
+  }
+  return 0;
+}
