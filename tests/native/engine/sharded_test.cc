@@ -23,6 +23,12 @@ namespace {
 constexpr int64_t kDim = 2;
 constexpr Placement kSharded = {PlacementKind::kByKey, 0};
 
+Contribution OneSample() {
+  Contribution contribution;
+  contribution.samples = 1;
+  return contribution;
+}
+
 // All start at zero and add 1 to each number of a key's row for each gradient of -1.
 class ShardedTest : public testing::Test {
  protected:
@@ -68,7 +74,7 @@ class ShardedTest : public testing::Test {
   Status Post(size_t host, const std::vector<int64_t>& keys, float rate = 1.0f) const {
     const std::vector<float> gradients(keys.size() * kDim, -1.0f);
     return At(static_cast<int64_t>(host))
-        ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, {1}, {{rate}},
+        ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(), {{rate}},
                RunInline);
   }
   void Train(const std::vector<int64_t>& keys) const {
@@ -163,7 +169,7 @@ TEST_F(ShardedTest, UpdatesOfTwoOptimizersMayComeInAnotherOrderOnEachHost) {
   const std::vector<float> gradients(keys.size() * kDim, -1.0f);
   const auto other = [&](size_t host) {
     EXPECT_OK(engines_[host]->Post(others[host],
-                                   {{keys, gradients.data(), RowLayout::Array(kDim)}}, {1},
+                                   {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(),
                                    {{1.0f}}, RunInline));
   };
   EXPECT_OK(Post(0, keys));

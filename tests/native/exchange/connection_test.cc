@@ -112,7 +112,8 @@ TEST_F(ConnectionTest, ShuttingWakesWhoWaits) {
 
 TEST(FailureWordsTest, ComeBackAsTheyWere) {
   const Status why = Status::Error(StatusCode::kDataLoss, "a file is damaged");
-  ExpectError(FailureFrom(FailureWords(why)), StatusCode::kDataLoss, {"a file is damaged"});
+  const std::vector<int64_t> words = FailureWords(why);
+  ExpectError(FailureFrom(words), StatusCode::kDataLoss, {"a file is damaged"});
   EXPECT_FALSE(FailureFrom({}).ok());
 }
 
