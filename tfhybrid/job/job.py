@@ -18,9 +18,10 @@ from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
+from tfhybrid.errors import ConfigError, NotInitializedError
 from tfhybrid.job import opening, watch
 from tfhybrid.job.resumption import Resumption
+from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 
 _log = logging.getLogger("tfhybrid.job")
@@ -148,23 +149,39 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
 
 
 def _start(name: str | None, seed: int, resume: str | None) -> Job:
-    distributed.start()
     _set_up_logging()
-    _share_devices()
-    distributed.check_same(
-        {"version of tfhybrid": __version__, "job": name, "seed": seed, "resume": resume}
-    )
+    watching = watch.start()
+    try:
+        distributed.start()
+        _set_up_logging()  # only Horovod may know which rank this is
+        if watching is not None:
+            watching.horovod_has_started()
+        _share_devices()
+        distributed.check_same(
+            {"version of tfhybrid": __version__, "job": name, "seed": seed, "resume": resume}
+        )
+        watching = watch.start_with_horovod(watching)
+        if watching is not None:
+            watching.meet()
+        return _open(name, seed, resume, watching)
+    except BaseException:
+        if watching is not None:
+            watching.leave()
+        raise
+
+
+def _open(name: str | None, seed: int, resume: str | None, watching: Watch | None) -> Job:
+    """Opens the stores of a job whose ranks have met."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
     engine = Engine(hosts, hosts[distributed.rank()])
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         opening.open_fresh(engine, name)
-    try:
-        watching = watch.start(engine)
-    except TfhybridError:
-        engine.close_store()
-        raise
+    if watching is not None:
+        names = distributed.allgather_object(distributed.process())
+        neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
+        watching.attach(engine, neighbours, Board(names) if distributed.rank() == 0 else None)
     return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching)
 
 
@@ -195,7 +212,7 @@ def _end(*, leave: bool) -> None:
 def _set_up_logging() -> None:
     """Rank 0 alone talks; where the application configured no logging, to standard error."""
     logger = logging.getLogger("tfhybrid")
-    logger.setLevel(log_level() if distributed.rank() == 0 else logging.WARNING)
+    logger.setLevel(log_level() if distributed.place().rank == 0 else logging.WARNING)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
