@@ -10,6 +10,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tfhybrid.core.engine import Engine
+from tfhybrid.job.door import Member
 from tfhybrid.job.lifelines import Lifelines
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
@@ -42,7 +43,8 @@ def run(
             signal.pause()
     neighbours = [other for other in range(ranks) if other != rank]
     board = Board([name, FAR]) if rank == 0 else None
-    watch = Watch(engine, name, neighbours, Lifelines({link: FAR}, 60), board)
+    watch = Watch(Member(rank, os.getpid(), "here", (0, ranks - 1), ""), Lifelines({link: FAR}, 60))
+    watch.attach(engine, neighbours, board)
     test.send("is watching")
     while (meeting := test.recv()) is not None:
         with engine.meeting(meeting):
