@@ -49,6 +49,7 @@ class Lifelines:
         self._received[link] = b""
         self._unsent[link] = self._told
         self._selector.register(link, selectors.EVENT_READ, link)
+        self._send()
 
     def news(self, seconds: float) -> list[str]:
         """Waits for news, and returns them: each `LEFT`, or a sentence that says who is gone."""

@@ -48,7 +48,6 @@ def test_who_connects_late_hears_the_news_but_no_notes(links):
     rank_0.tell("rank 1 (pid 5 on h1) has died")
     rank_0.tell('{"note": 1}')
     rank_0.add(ours, RANK_3)
-    rank_0.news(0)
     assert rank_3.news(SECONDS) == ["rank 1 (pid 5 on h1) has died"]
     assert rank_3.notes() == []
     rank_0.close()
