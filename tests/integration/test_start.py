@@ -59,3 +59,10 @@ def test_a_rank_that_dies_before_it_comes_is_named_as_missing(
         assert job.wait_for_ends(10) != 0
     assert f"Not there yet: {named}. So " in job.output, job.output
     assert "has died" not in job.output, job.output
+
+
+def test_ranks_meet_and_leave_in_order_where_horovod_runs_before(hosts: Hosts) -> None:
+    slots = {"h1": 2, "h2": 1}
+    output = hosts.horovodrun(slots, "tests/integration/jobs/started_before.py")
+    assert output.count("has left the first job") == output.count("has left the second job") == 3
+    assert "tfhybrid.watch" not in output, output

@@ -88,7 +88,9 @@ def start_with_horovod(watch: Watch | None) -> Watch | None:
         )
     )
     invitation = distributed.broadcast_object(gathering and gathering.invitation)
-    return Watch(own, Lifelines({}, silence), gathering or Calling(own, silence, invitation))
+    made = Watch(own, Lifelines({}, silence), gathering or Calling(own, silence, invitation))
+    made.horovod_has_started()
+    return made
 
 
 class Watch:

@@ -16,6 +16,12 @@ from horovod.runner.http.http_server import RendezvousServer
 from tests.unit.conftest import Start
 from tests.unit.job import starting_rank
 from tfhybrid.distributed import Server
+from tfhybrid.errors import StoreError
+from tfhybrid.job import watch
+from tfhybrid.job.connecting import Gathering
+from tfhybrid.job.door import Member, listen
+from tfhybrid.job.lifelines import Lifelines
+from tfhybrid.job.watch import Watch
 
 SECONDS = 30
 HOST = socket.gethostname()
@@ -135,3 +141,13 @@ def test_the_invitation_is_taken_back_once_all_are_there(start, port):
         assert first.process.is_alive()
     for rank in (first, second):
         rank.leave()
+
+
+def test_ranks_that_do_not_connect_although_horovod_runs_are_named(monkeypatch):
+    monkeypatch.setattr(watch, "CONNECT_SECONDS", 0.1)
+    own = Member(0, os.getpid(), HOST, (0, 1), "secret")
+    watching = Watch(own, Lifelines({}, 60), Gathering(listen("127.0.0.1"), own, 3, 60))
+    watching.horovod_has_started()
+    with pytest.raises(StoreError, match=rf"No connection with rank 1 on {HOST}, rank 2 within"):
+        watching.meet()
+    watching.leave()
