@@ -153,11 +153,11 @@ class Watch:
         """Leaves the job in order, before the store is closed.
 
         Looks around once more: a rank whose collective has failed because another one died may
-        come here before the watch has seen it.
+        come here before the watch has seen it. A rank that leaves the start may be told later.
         """
         self._stop()
         if self._news is None:
-            self._judge(self._seen(0))
+            self._judge(self._seen(LINGER_SECONDS if self._starting else 0))
         if self._news is None:
             self._lifelines.tell(f"{self._own} has left" if self._starting else LEFT)
         self._close()
