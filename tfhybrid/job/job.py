@@ -166,7 +166,7 @@ def _start(name: str | None, seed: int, resume: str | None) -> Job:
         return _open(name, seed, resume, watching)
     except BaseException:
         if watching is not None:
-            watching.leave()
+            watching.leave(failed=True)
         raise
 
 
@@ -191,21 +191,21 @@ def shutdown() -> None:
     Layers and models of the job are unusable afterwards. Called by itself when Python exits. A job
     with `resume="memory"` that ends by an exception leaves its store to the next run.
     """
-    _end(leave=False)
+    _end(failed=False)
 
 
 def _exit() -> None:
     # Python sets `last_value` when it prints the exception that ends the script.
-    _end(leave=hasattr(sys, "last_value"))
+    _end(failed=hasattr(sys, "last_value"))
 
 
-def _end(*, leave: bool) -> None:
+def _end(*, failed: bool) -> None:
     global _current
     job, _current = _current, None
     if job is not None:
         if job.watch is not None:
-            job.watch.leave()
-        job.engine.close_store(leave=leave and job.resumption is not None)
+            job.watch.leave(failed=failed)
+        job.engine.close_store(leave=failed and job.resumption is not None)
     atexit.unregister(_exit)
 
 

@@ -149,15 +149,21 @@ class Watch:
         """
         self._inside = _Inside(engine, neighbours, OwnWait(engine), board)
 
-    def leave(self) -> None:
+    def leave(self, *, failed: bool = False) -> None:
         """Leaves the job in order, before the store is closed.
 
         Looks around once more: a rank whose collective has failed because another one died may
-        come here before the watch has seen it. A rank that leaves the start may be told later.
+        come here before the watch has seen it.
+
+        Args:
+            failed: Whether this rank leaves by an exception. Gloo's connections with a rank that
+                dies break first, its lifeline and the news a little later: they are waited for.
         """
+        if failed:
+            self._thread.join(LINGER_SECONDS)  # it ends with the first news
         self._stop()
         if self._news is None:
-            self._judge(self._seen(LINGER_SECONDS if self._starting else 0))
+            self._judge(self._seen(0))
         if self._news is None:
             self._lifelines.tell(f"{self._own} has left" if self._starting else LEFT)
         self._close()

@@ -50,8 +50,8 @@ class Ranks:
         assert self._orders[rank].poll(SECONDS)
         self._orders[rank].recv()
 
-    def go_on(self, rank: int, meeting: Meeting | None = None) -> None:
-        self._orders[rank].send(meeting)
+    def go_on(self, rank: int, order: Meeting | str | None = None) -> None:
+        self._orders[rank].send(order)
 
     def send(self, rank: int, signal_: signal.Signals) -> None:
         os.kill(self.processes[rank].pid, signal_)
@@ -147,6 +147,15 @@ def test_who_leaves_looks_around_once_more(start):
     ranks.kill(1)
     ranks.go_on(0)
     ranks.send(0, signal.SIGCONT)
+    assert ranks.told(0) == f"{ranks.names[1]} has died\n"
+    assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
+
+
+def test_who_fails_waits_for_the_news_that_explain_it(start):
+    """Its collective fails when the connections of Gloo break, before those of the watch do."""
+    ranks = start()
+    ranks.go_on(0, watched_rank.FAIL)
+    ranks.kill(1)
     assert ranks.told(0) == f"{ranks.names[1]} has died\n"
     assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
 
