@@ -47,6 +47,7 @@ _log = logging.getLogger("tfhybrid.watch")
 POLL_SECONDS = 0.025
 GRACE_SECONDS = 2.0
 LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5
+TOGETHER_SECONDS = 0.1  # less than survivors linger: they must not count as dead
 
 
 def start() -> Watch | None:
@@ -261,10 +262,13 @@ class Watch:
     def _judge(self, news: list[str]) -> None:
         if not news:
             return
-        # A death makes collectives fail, and ranks leave. Whoever is seen to have left has done so
-        # after that death, so it shows now, and is the news.
-        news = news + self._seen(0)
-        deaths = [*dict.fromkeys(each for each in news if each != LEFT)]  # each once
+        # A death makes collectives fail, and ranks leave: it shows soon, and is the news. So do
+        # others that die at the same time.
+        deadline = time.monotonic() + TOGETHER_SECONDS
+        while time.monotonic() < deadline:
+            news = news + self._seen(POLL_SECONDS)
+        sentences = ". ".join(each for each in news if each != LEFT).split(". ")
+        deaths = [*dict.fromkeys(each for each in sentences if each)]  # each once
         if deaths and self._connecting is not None and (late := self._connecting.missing()):
             deaths.append(f"Not there yet: {', '.join(late)}")
         self._news = ". ".join(deaths) or LEFT

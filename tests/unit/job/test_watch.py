@@ -173,6 +173,16 @@ def test_ranks_that_die_together_are_all_named(start):
     assert died == [f"{ranks.names[1]} has died", "rank 9 (pid 9 on there) has died"]
 
 
+def test_a_death_that_is_both_seen_and_told_is_named_once(start):
+    ranks = start()
+    ranks.halt(0)
+    ranks.kill(1)
+    died = f"{ranks.names[1]} has died. rank 7 (pid 17 on there) has died"
+    ranks.lines[0].sendall(f"{died}\n".encode())
+    ranks.send(0, signal.SIGCONT)
+    assert ranks.end(0) == (1, f"{died}. So {ranks.names[0]} ends too.\n")
+
+
 def test_of_what_comes_together_a_death_is_the_news(start):
     """A rank whose collective fails because another one died leaves."""
     ranks = start()
