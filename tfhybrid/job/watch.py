@@ -166,7 +166,8 @@ class Watch:
         if self._news is None:
             self._judge(self._seen(0))
         if self._news is None:
-            self._lifelines.tell(f"{self._own} has left" if self._starting else LEFT)
+            self._news = f"{self._own} has left" if self._starting else LEFT
+            self._lifelines.tell(self._news)
         self._close()
         native.linger_after_sigterm(0)
 
