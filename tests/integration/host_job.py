@@ -32,24 +32,27 @@ class Rank:
 
 
 class HostJob:
-    """`jobs/training.py`, once all its ranks train. A context that ends whatever still runs.
+    """A job, once all its ranks have said that they run. A context that ends whatever still runs.
 
     Args:
         hosts: Where it runs.
         slots: The number of ranks on each host.
         *arguments: Of the script.
+        script: What runs.
 
     Attributes:
         output: What the job has written so far.
         ranks: Its processes.
     """
 
-    def __init__(self, hosts: Hosts, slots: dict[str, int], *arguments: object) -> None:
+    def __init__(
+        self, hosts: Hosts, slots: dict[str, int], *arguments: object, script: str = TRAINING
+    ) -> None:
         self.output = ""
         self.ranks: list[Rank] = []
         self._pidfds: list[int] = []
         self._changed = threading.Condition()
-        self._process = hosts.start(slots, TRAINING, *map(str, arguments))
+        self._process = hosts.start(slots, script, *map(str, arguments))
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:

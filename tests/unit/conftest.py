@@ -45,7 +45,13 @@ def start_forked() -> Start:
     not shut down counts as one that died. Returns it, and the connection's other end.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.job.watched_rank", "tests.unit.cli.stepping_job"])
+    context.set_forkserver_preload(
+        [
+            "tests.unit.job.watched_rank",
+            "tests.unit.job.starting_rank",
+            "tests.unit.cli.stepping_job",
+        ]
+    )
 
     def start(run: Callable[..., None], *arguments: object) -> tuple[BaseProcess, Connection]:
         ours, its = context.Pipe()

@@ -26,8 +26,11 @@ from tfhybrid.distributed.collectives import (
     together,
     total,
 )
+from tfhybrid.distributed.launcher import Place, Server, launcher_server, place
 
 __all__ = [
+    "Place",
+    "Server",
     "address",
     "allgather",
     "allgather_object",
@@ -43,8 +46,10 @@ __all__ = [
     "here",
     "horovod_version",
     "hosts",
+    "launcher_server",
     "local_rank",
     "local_size",
+    "place",
     "process",
     "rank",
     "scatter_to_hosts",

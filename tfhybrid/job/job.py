@@ -22,6 +22,7 @@ from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import opening, row_links, watch
 from tfhybrid.job.resumption import Resumption
+from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 from tfhybrid.nodes.row_service import RowService
 from tfhybrid.placement import Placement, Replicated
@@ -167,20 +168,40 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
 
 
 def _start(name: str | None, seed: int, resume: str | None) -> Job:
-    distributed.start()
     _set_up_logging()
-    _share_devices()
-    distributed.check_same(
-        {"version of tfhybrid": __version__, "job": name, "seed": seed, "resume": resume}
-    )
+    watching = watch.start()
+    try:
+        distributed.start()
+        _set_up_logging()  # only Horovod may know which rank this is
+        if watching is not None:
+            watching.horovod_has_started()
+        _share_devices()
+        distributed.check_same(
+            {"version of tfhybrid": __version__, "job": name, "seed": seed, "resume": resume}
+        )
+        watching = watch.start_with_horovod(watching)
+        if watching is not None:
+            watching.meet()
+        return _open(name, seed, resume, watching)
+    except BaseException:
+        if watching is not None:
+            watching.leave(failed=True)
+        raise
+
+
+def _open(name: str | None, seed: int, resume: str | None, watching: Watch | None) -> Job:
+    """Opens the stores of a job whose ranks have met."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
     engine = Engine(hosts, hosts[distributed.rank()])
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         opening.open_fresh(engine, name)
+    if watching is not None:
+        names = distributed.allgather_object(distributed.process())
+        neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
+        watching.attach(engine, neighbours, Board(names) if distributed.rank() == 0 else None)
     try:
-        watching = watch.start(engine)
         rows = row_links.start(engine)
     except TfhybridError:
         engine.close_store()
@@ -194,30 +215,30 @@ def shutdown() -> None:
     Layers and models of the job are unusable afterwards. Called by itself when Python exits. A job
     with `resume="memory"` that ends by an exception leaves its store to the next run.
     """
-    _end(leave=False)
+    _end(failed=False)
 
 
 def _exit() -> None:
     # Python sets `last_value` when it prints the exception that ends the script.
-    _end(leave=hasattr(sys, "last_value"))
+    _end(failed=hasattr(sys, "last_value"))
 
 
-def _end(*, leave: bool) -> None:
+def _end(*, failed: bool) -> None:
     global _current
     job, _current = _current, None
     if job is not None:
         if job.watch is not None:
-            job.watch.leave()
+            job.watch.leave(failed=failed)
         if job.rows is not None:
             job.rows.stop()
-        job.engine.close_store(leave=leave and job.resumption is not None)
+        job.engine.close_store(leave=failed and job.resumption is not None)
     atexit.unregister(_exit)
 
 
 def _set_up_logging() -> None:
     """Rank 0 alone talks; where the application configured no logging, to standard error."""
     logger = logging.getLogger("tfhybrid")
-    logger.setLevel(log_level() if distributed.rank() == 0 else logging.WARNING)
+    logger.setLevel(log_level() if distributed.place().rank == 0 else logging.WARNING)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

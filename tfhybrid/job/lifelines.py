@@ -5,7 +5,7 @@ line of text, a note is a line of JSON. Nothing is sent while all is well.
 
 A process that dies closes its connection, and a host that is silent breaks it: the kernels probe it
 every second (TCP keepalive), so that neither a busy interpreter nor a stopped process counts as
-silence. Who connects shows a token that Horovod has brought to the ranks of the job alone.
+silence.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import socket
-import time
-from collections.abc import Iterable, Iterator, Mapping
-
-from tfhybrid.errors import StoreError
-from tfhybrid.nodes import door
-from tfhybrid.nodes.door import CONNECT_SECONDS, Door
+from collections.abc import Mapping
 
 LEFT = "left"  # news: a rank has left the job in order
 
@@ -38,14 +33,23 @@ class Lifelines:
 
     def __init__(self, links: Mapping[socket.socket, str], silence: float) -> None:
         self._silence = silence
-        self._links = dict(links)
-        self._received = dict.fromkeys(links, b"")
-        self._unsent = dict.fromkeys(links, b"")
+        self._links: dict[socket.socket, str] = {}
+        self._received: dict[socket.socket, bytes] = {}
+        self._unsent: dict[socket.socket, bytes] = {}
         self._notes: list[tuple[str, str]] = []
+        self._told = b""
         self._selector = selectors.DefaultSelector()
-        for link in links:
-            link.setblocking(False)
-            self._selector.register(link, selectors.EVENT_READ, link)
+        for link, peer in links.items():
+            self.add(link, peer)
+
+    def add(self, link: socket.socket, peer: str) -> None:
+        """Takes one more connection, with `peer` at its other end, which hears what was told."""
+        link.setblocking(False)
+        self._links[link] = peer
+        self._received[link] = b""
+        self._unsent[link] = self._told
+        self._selector.register(link, selectors.EVENT_READ, link)
+        self._send()
 
     def news(self, seconds: float) -> list[str]:
         """Waits for news, and returns them: each `LEFT`, or a sentence that says who is gone."""
@@ -64,8 +68,11 @@ class Lifelines:
 
     def tell(self, line: str) -> None:
         """Passes news or a note on to all that are connected; never waits."""
+        told = f"{line}\n".encode()
+        if not line.startswith(_NOTE):
+            self._told += told
         for link in self._links:
-            self._unsent[link] += f"{line}\n".encode()
+            self._unsent[link] += told
         self._send()
 
     def close(self) -> None:
@@ -111,40 +118,3 @@ class Lifelines:
                 return text
             self._notes.append((peer, text))
         return None
-
-
-def accept(
-    listener: socket.socket, token: str, ranks: Iterable[int], silence: float
-) -> dict[int, socket.socket]:
-    """Waits until those ranks have connected; strangers are turned away.
-
-    Raises:
-        StoreError: Some have not come.
-    """
-    links: dict[int, socket.socket] = {}
-    missing = set(ranks)
-    deadline = time.monotonic() + CONNECT_SECONDS
-    with contextlib.closing(Door(listener, token)) as front:
-        while missing:
-            seconds = deadline - time.monotonic()
-            if seconds <= 0:
-                raise StoreError(
-                    f"No connection from rank(s) {', '.join(map(str, sorted(missing)))} within "
-                    f"{CONNECT_SECONDS} s. Does a firewall close the ports between the hosts?"
-                )
-            for rank, link in front.arrivals(seconds):
-                if rank in missing:
-                    links[rank] = door.probed(link, silence)
-                    missing.remove(rank)
-                else:
-                    link.close()
-    return links
-
-
-def dial(address: tuple[str, int], token: str, rank: int, silence: float) -> socket.socket:
-    """Connects this rank to rank 0.
-
-    Raises:
-        StoreError: It cannot be reached.
-    """
-    return door.dial(address, token, rank, "rank 0", silence)

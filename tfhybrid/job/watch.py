@@ -3,8 +3,11 @@
 It also says which ranks wait for which others (`tfhybrid/job/waits.py`).
 
 A rank that waits in Horovod for a dead one gets an error that names nobody, and one that is busy
-elsewhere gets none. So every rank looks at the liveness locks of its host's ranks and at the
-lifelines of all. The first news are passed on, and end the watch.
+elsewhere gets none. So every rank looks at the lifelines of all, and at the liveness locks of its
+host's ranks once their store is open. The first news are passed on, and end the watch.
+
+Where the launcher has a server for it, the watch begins before Horovod: a rank that dies then
+leaves the others in a rendezvous that names nobody and, on other hosts than the launcher's, waits.
 
 `horovodrun` ends survivors with SIGTERM, perhaps before they have looked: they linger, and look.
 """
@@ -12,45 +15,84 @@ lifelines of all. The first news are passed on, and end the watch.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hmac
 import logging
+import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 from tfhybrid import distributed
 from tfhybrid.config import silence_seconds
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.job import lifelines
+from tfhybrid.errors import StoreError
+from tfhybrid.job.connecting import (
+    CONNECT_SECONDS,
+    Calling,
+    Connecting,
+    Gathering,
+    LauncherGoneError,
+    not_come,
+)
 from tfhybrid.job.lifelines import LEFT, Lifelines
-from tfhybrid.job.waits import Board, OwnWait
-from tfhybrid.nodes import door
+from tfhybrid.job.member import Member
+from tfhybrid.job.waits import LOGGED_SECONDS, Board, OwnWait
+from tfhybrid.nodes.door import listen
 
 _log = logging.getLogger("tfhybrid.watch")
 
 POLL_SECONDS = 0.025
 GRACE_SECONDS = 2.0
 LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5
+TOGETHER_SECONDS = 0.1  # less than survivors linger: they must not count as dead
 
 
-def start(engine: Engine) -> Watch | None:
-    """Starts to watch the other ranks, if there are any; every rank must call it.
+def start() -> Watch | None:
+    """Starts to watch, before Horovod starts; every rank must call it.
+
+    Returns:
+        `None` in a job of one rank, and where ranks cannot meet without Horovod: under `mpirun`,
+        or if it runs already.
+    """
+    place, server = distributed.place(), distributed.launcher_server()
+    if place.size == 1 or server is None:
+        return None
+    own, silence = _own(place), silence_seconds()
+    if place.rank > 0:
+        return Watch(own, Lifelines({}, silence), Calling(own, silence, server))
+    gathering = Gathering(listen(distributed.address()), own, place.size, silence, server)
+    return Watch(own, Lifelines({}, silence), gathering)
+
+
+def start_with_horovod(watch: Watch | None) -> Watch | None:
+    """Starts to watch if that could not be done before; every rank must call it, with Horovod up.
 
     Args:
-        engine: Of this rank.
+        watch: What `start` has returned.
 
-    Raises:
-        StoreError: A lifeline cannot be made; on all ranks.
+    Returns:
+        `None` in a job of one rank.
     """
-    if distributed.size() == 1:
-        return None
-    name = distributed.process()
-    names = distributed.allgather_object(name)
-    neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
-    lines = {link: names[rank] for rank, link in _connect_to_rank_0().items()}
-    board = Board(names) if distributed.rank() == 0 else None
-    return Watch(engine, name, neighbours, Lifelines(lines, silence_seconds()), board)
+    if distributed.size() == 1 or all(distributed.allgather_object(watch is not None)):
+        return watch
+    if watch is not None:  # another rank had started Horovod before
+        watch.leave()
+    own, silence = _own(distributed.place()), silence_seconds()
+    gathering = distributed.together(
+        lambda: (
+            Gathering(listen(distributed.address()), own, distributed.size(), silence)
+            if own.rank == 0
+            else None
+        )
+    )
+    invitation = distributed.broadcast_object(gathering and gathering.invitation)
+    made = Watch(own, Lifelines({}, silence), gathering or Calling(own, silence, invitation))
+    made.horovod_has_started()
+    return made
 
 
 class Watch:
@@ -58,47 +100,76 @@ class Watch:
 
     After a death this process is given 2 s to end by itself; an error of a collective does that.
     A rank that leaves in order ends the watch without a word: Horovod ends with it on all ranks,
-    nobody waits for another any more, and `horovodrun` may kill the rest.
+    nobody waits for another any more, and `horovodrun` may kill the rest. But a rank that leaves
+    before Horovod has started would be waited for, so that is news as a death is.
 
     Args:
-        engine: Of this rank, whose store tells of its neighbours.
-        name: This rank, for messages.
-        neighbours: The local ranks of this host's other ranks.
+        own: This rank.
         lifelines: Closed by `leave` and `abandon`.
-        board: Where all ranks are; on rank 0 alone.
+        connecting: How those come that are not there yet; closed once all are.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        name: str,
-        neighbours: Sequence[int],
-        lifelines: Lifelines,
-        board: Board | None = None,
+        self, own: Member, lifelines: Lifelines, connecting: Connecting | None = None
     ) -> None:
-        self._engine = engine
-        self._name = name
-        self._neighbours = neighbours
+        self._own = own
         self._lifelines = lifelines
-        self._board = board
-        self._own_wait = OwnWait(engine)
+        self._connecting = connecting
+        self._members: dict[int, Member] = {}  # at the other ends
+        self._failure: StoreError | None = None
+        self._connected = threading.Event()
+        self._starting = connecting is not None
+        self._began = time.monotonic()
+        self._logged = False  # who is late
+        self._inside: _Inside | None = None
         self._news: str | None = None
         self._stopping = threading.Event()
         native.linger_after_sigterm(LINGER_SECONDS)
         self._start()
 
-    def leave(self) -> None:
+    def horovod_has_started(self) -> None:
+        """Ends the start: from now on Horovod ends with the first rank that leaves."""
+        self._starting = False
+
+    def meet(self) -> None:
+        """Returns once all ranks are connected; every rank must call it, with Horovod up.
+
+        Raises:
+            StoreError: On all ranks: a lifeline cannot be made, or a stranger has made it.
+        """
+        distributed.together(self._wait_until_connected)
+        told = distributed.allgather_object(self._own.secret)
+        distributed.together(lambda: self._compare(told))
+
+    def attach(self, engine: Engine, neighbours: Sequence[int], board: Board | None) -> None:
+        """Looks at the store of this host, too, and at who waits.
+
+        Args:
+            engine: Of this rank, with its store open.
+            neighbours: The local ranks of this host's other ranks.
+            board: Where all ranks are; on rank 0 alone.
+        """
+        self._inside = _Inside(engine, neighbours, OwnWait(engine), board)
+
+    def leave(self, *, failed: bool = False) -> None:
         """Leaves the job in order, before the store is closed.
 
         Looks around once more: a rank whose collective has failed because another one died may
         come here before the watch has seen it.
+
+        Args:
+            failed: Whether this rank leaves by an exception. Gloo's connections with a rank that
+                dies break first, its lifeline and the news a little later: they are waited for.
         """
+        if failed:
+            self._thread.join(LINGER_SECONDS)  # it ends with the first news
         self._stop()
         if self._news is None:
-            self._look(0)
+            self._judge(self._seen(0))
         if self._news is None:
-            self._lifelines.tell(LEFT)
-        self._lifelines.close()
+            self._news = f"{self._own} has left" if self._starting else LEFT
+            self._lifelines.tell(self._news)
+        self._close()
         native.linger_after_sigterm(0)
 
     def abandon(self) -> None:
@@ -123,60 +194,128 @@ class Watch:
         self._stopping.set()
         self._thread.join()
 
+    def _close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.close()
+        self._lifelines.close()
+
     def _run(self) -> None:
-        while self._news is None and not self._stopping.is_set():
+        # With news this process ends soon. Those that come meanwhile hear them, too.
+        while not self._stopping.is_set() and (self._news is None or self._connecting is not None):
             terminated = native.is_lingering()
             self._look(POLL_SECONDS)
             if terminated:
-                return  # ranks that get SIGTERM together have all looked before the first one ends
+                # Ranks that get SIGTERM together have all looked before the first one ends.
+                if self._starting and self._news is None:
+                    self._judge([f"{self._own} was told to end (SIGTERM)"])
+                return
 
     def _look(self, seconds: float) -> None:
-        news = self._seen(seconds)
+        news = []
+        if self._connecting is not None:
+            news = self._connect(self._connecting, seconds)
+            seconds = 0
+        if self._news is None:
+            self._judge(news + self._seen(seconds))
+
+    def _connect(self, connecting: Connecting, seconds: float) -> list[str]:
+        try:
+            for link, member in connecting.step(seconds).items():
+                self._members[member.rank] = member
+                self._lifelines.add(link, str(member))
+        except LauncherGoneError:
+            return ["The launcher has ended"]
+        except StoreError as error:
+            self._failure = error
+        missing = connecting.missing()
+        if self._failure is not None or not missing:
+            connecting.close()
+            self._connecting = None
+            self._connected.set()
+        else:
+            self._log_missing(missing)
+        return []
+
+    def _log_missing(self, missing: Sequence[str]) -> None:
+        waited = time.monotonic() - self._began
+        if self._own.rank == 0 and waited >= LOGGED_SECONDS and not self._logged:
+            self._logged = True
+            _log.warning(
+                "Waited %g s for all ranks to start. Not there yet: %s",
+                LOGGED_SECONDS,
+                ", ".join(missing),
+            )
+
+    def _wait_until_connected(self) -> None:
+        if not self._connected.wait(CONNECT_SECONDS):
+            missing = self._connecting.missing() if self._connecting is not None else []
+            raise not_come(missing)
+        if self._failure is not None:
+            raise self._failure
+
+    def _compare(self, told: Sequence[str]) -> None:
+        for rank, member in sorted(self._members.items()):
+            if not hmac.compare_digest(member.secret, told[rank]):
+                raise StoreError(
+                    f"Whoever has connected as rank {rank} is a rank of this job. Received: "
+                    f"{member}, which Horovod does not know"
+                )
+
+    def _judge(self, news: list[str]) -> None:
         if not news:
             return
-        # A death makes collectives fail, and ranks leave. Whoever is seen to have left has done so
-        # after that death, so it shows now, and is the news.
-        news += self._seen(0)
-        deaths = dict.fromkeys(each for each in news if each != LEFT)  # each once
+        # A death makes collectives fail, and ranks leave: it shows soon, and is the news. So do
+        # others that die at the same time.
+        deadline = time.monotonic() + TOGETHER_SECONDS
+        while time.monotonic() < deadline:
+            news = news + self._seen(POLL_SECONDS)
+        sentences = ". ".join(each for each in news if each != LEFT).split(". ")
+        deaths = [*dict.fromkeys(each for each in sentences if each)]  # each once
+        if deaths and self._connecting is not None and (late := self._connecting.missing()):
+            deaths.append(f"Not there yet: {', '.join(late)}")
         self._news = ". ".join(deaths) or LEFT
         self._lifelines.tell(self._news)
         if self._news != LEFT:
-            _log.error("%s. So %s ends too.", self._news, self._name)
+            when = "While the job started: " if self._starting else ""
+            _log.error("%s%s. So %s ends too.", when, self._news, self._own)
             native.exit_after(GRACE_SECONDS)
 
     def _seen(self, seconds: float) -> list[str]:
         news = self._lifelines.news(seconds)
-        return news + self._neighbours_news() + self._differences()
+        if self._inside is not None:
+            news += self._inside.news() + self._differences(self._inside)
+        return news
 
-    def _neighbours_news(self) -> list[str]:
-        states = [self._engine.rank_state(neighbour) for neighbour in self._neighbours]
+    def _differences(self, inside: _Inside) -> list[str]:
+        """Tells rank 0 whether this rank waits; there, returns which ranks do different things."""
+        own = inside.own_wait.look()
+        if inside.board is None:
+            for note in own:
+                self._lifelines.tell(note)
+            return []
+        notes = [*((str(self._own), note) for note in own), *self._lifelines.notes()]
+        heard = [inside.board.hear(rank, note) for rank, note in notes]
+        return [difference for difference in heard if difference is not None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Inside:
+    """What is to be seen once the store of this host is open."""
+
+    engine: Engine
+    neighbours: Sequence[int]
+    own_wait: OwnWait
+    board: Board | None
+
+    def news(self) -> list[str]:
+        """Returns which neighbours have died or left."""
+        states = [self.engine.rank_state(neighbour) for neighbour in self.neighbours]
         died = [f"{name} has died" for state, name in states if state == native.RankState.DIED]
         left = [LEFT for state, _ in states if state == native.RankState.LEFT]
         return died + left
 
-    def _differences(self) -> list[str]:
-        """Tells rank 0 whether this rank waits; there, returns which ranks do different things."""
-        own = self._own_wait.look()
-        if self._board is None:
-            for note in own:
-                self._lifelines.tell(note)
-            return []
-        notes = [*((self._name, note) for note in own), *self._lifelines.notes()]
-        heard = [self._board.hear(rank, note) for rank, note in notes]
-        return [difference for difference in heard if difference is not None]
 
-
-def _connect_to_rank_0() -> dict[int, socket.socket]:
-    """Returns this process's connections: those of rank 0 with all others, by rank."""
-    rank, silence = distributed.rank(), silence_seconds()
-    listener = distributed.together(
-        lambda: door.listen(distributed.address()) if rank == 0 else None
-    )
-    address, token = distributed.broadcast_object(
-        (listener.getsockname()[:2], secrets.token_hex(16)) if listener else None
-    )
-    if listener is None:
-        return distributed.together(lambda: {0: lifelines.dial(address, token, rank, silence)})
-    with listener:
-        others = range(1, distributed.size())
-        return distributed.together(lambda: lifelines.accept(listener, token, others, silence))
+def _own(place: distributed.Place) -> Member:
+    first = place.rank - place.local_rank
+    neighbours = (first, first + place.local_size - 1)
+    return Member(place.rank, os.getpid(), socket.gethostname(), neighbours, secrets.token_hex(16))

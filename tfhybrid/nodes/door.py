@@ -1,7 +1,4 @@
-"""The door of a process that others of its job connect to: they show a token, strangers are sent away.
-
-The token is brought to the processes of the job alone, by Horovod.
-"""
+"""The door of a process: others of its job who show a token come in, strangers are turned away."""
 
 from __future__ import annotations
 
@@ -11,53 +8,46 @@ import selectors
 import socket
 from collections.abc import Iterator
 
-from tfhybrid.errors import StoreError
-
-CONNECT_SECONDS = 30
-_PROBE_SECONDS = 1
-_DIGITS = 8
+_GREETING_BYTES = 1024  # enough for a host's name in any encoding
 _MOST_STRANGERS = 500  # whose silence is borne at a time
+_PROBE_SECONDS = 1
 
 
 def listen(address: str) -> socket.socket:
-    """Returns a listening socket on a free port of that address."""
+    """Returns a listening socket, on a free port of that address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, 0), family=family)
 
 
 def dial(
-    address: tuple[str, int], token: str, number: int, who: str, silence: float
+    address: tuple[str, int], token: str, greeting: str, seconds: float, silence: float
 ) -> socket.socket:
-    """Connects to a door.
+    """Connects this process to the door of another one.
 
     Args:
         address: Where it listens.
-        token: Of the job.
-        number: What to say of oneself; 0 to 99,999,999.
-        who: The other process, for messages.
-        silence: Seconds after which a silent host counts as gone.
+        token: What it wants to be shown.
+        greeting: What it is told behind that; 1,024 bytes at most.
+        seconds: How long it may take.
+        silence: After how many seconds without an answer the connection breaks.
 
     Raises:
-        StoreError: It cannot be reached.
+        OSError: It cannot be reached.
     """
+    link = socket.create_connection(address, timeout=seconds)
     try:
-        link = socket.create_connection(address, timeout=CONNECT_SECONDS)
-        link.sendall(f"{token}{number:0{_DIGITS}}".encode())
-    except OSError as error:
-        raise StoreError(
-            f"Cannot connect to {who} at {address[0]} port {address[1]} ({error}). Does a "
-            "firewall close the ports between the hosts?"
-        ) from error
+        link.sendall(token.encode() + greeting.encode().ljust(_GREETING_BYTES))
+    except OSError:
+        link.close()
+        raise
     return probed(link, silence)
 
 
 class Door:
-    """Where processes of a job show their token and say a number, such as their rank.
-
-    All at once: who says nothing keeps nobody waiting.
+    """Where others show their token. All at once: who says nothing keeps nobody waiting.
 
     Args:
-        listener: Of this process.
+        listener: Of this process; closed by `close`.
         token: Of the job.
     """
 
@@ -69,22 +59,23 @@ class Door:
         self._selector.register(listener, selectors.EVENT_READ)
         self._listener = listener
 
-    def arrivals(self, seconds: float) -> Iterator[tuple[int, socket.socket]]:
-        """Waits for something to happen, and yields who has shown the token: its number and socket."""
+    def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
+        """Waits for something to happen, and yields who has shown the token: greeting, socket."""
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._listener:
                 self._open()
             elif isinstance(key.fileobj, socket.socket):
-                number = self._hear(key.fileobj)
-                if number is not None:
-                    yield number, key.fileobj
+                greeting = self._hear(key.fileobj)
+                if greeting is not None:
+                    yield greeting, key.fileobj
 
     def close(self) -> None:
-        """Turns away who has not shown it."""
+        """Turns away who has not shown it, and lets nobody in any more."""
         for link in list(self._said):
             self._dismiss(link)
             link.close()
         self._selector.close()
+        self._listener.close()
 
     def _open(self) -> None:
         with contextlib.suppress(OSError):  # it has gone again
@@ -97,11 +88,11 @@ class Door:
             self._dismiss(first)
             first.close()
 
-    def _hear(self, link: socket.socket) -> int | None:
-        """Returns the number, once a link has said it."""
+    def _hear(self, link: socket.socket) -> str | None:
+        """Returns the greeting, once a link has said it all."""
         if link not in self._said:
             return None  # dismissed meanwhile
-        wanted = len(self._token) + _DIGITS
+        wanted = len(self._token) + _GREETING_BYTES
         try:
             data = link.recv(wanted - len(self._said[link]))
         except BlockingIOError:
@@ -113,9 +104,10 @@ class Door:
         if data and len(said) < wanted:
             return None
         self._dismiss(link)
-        shown, number = said[: len(self._token)], said[len(self._token) :]
-        if hmac.compare_digest(shown, self._token) and number.isdigit():
-            return int(number)
+        shown, greeting = said[: len(self._token)], said[len(self._token) :]
+        if hmac.compare_digest(shown, self._token):
+            with contextlib.suppress(UnicodeDecodeError):
+                return greeting.decode().rstrip()
         link.close()
         return None
 

@@ -8,7 +8,9 @@ read rows, and leaders once more for updates. What travels is the core's matter
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import logging
 import secrets
 import socket
@@ -17,7 +19,7 @@ from collections.abc import Sequence
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
-from tfhybrid.errors import StoreError
+from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.door import Door
 
@@ -25,6 +27,7 @@ _log = logging.getLogger("tfhybrid.nodes")
 
 PROTOCOL = "rows1."  # what a token begins with: processes of another protocol are strangers
 
+_CONNECT_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
 
 
@@ -52,7 +55,7 @@ class RowService:
     Args:
         engine: Of this rank.
         rank: Of this process in `engine.hosts`.
-        listener: Of a leader; closed by `stop`. `None` for other ranks.
+        listener: Of a leader, with which `start` begins; `None` for other ranks.
         token: Of the job.
         silence: Seconds after which a silent host counts as gone.
     """
@@ -111,31 +114,36 @@ class RowService:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        if self._listener is not None:
-            self._listener.close()
 
     def _dial(
         self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
     ) -> None:
-        number = self._rank * len(LinkPurpose) + purpose
-        link = door.dial(address, self._token, number, leader.name, self._silence)
+        greeting = json.dumps([self._rank, purpose])
+        try:
+            link = door.dial(address, self._token, greeting, _CONNECT_SECONDS, self._silence)
+        except OSError as error:
+            raise StoreError(
+                f"Cannot connect to {leader.name} at {address[0]} port {address[1]} ({error}). "
+                "Does a firewall close the ports between the hosts?"
+            ) from error
         self._engine.connect_owner(host, purpose, link, leader.name)
 
     def _serve(self, listener: socket.socket) -> None:
-        front = Door(listener, self._token)
-        while not self._stopping.is_set():
-            for number, link in front.arrivals(_LOOK_SECONDS):
-                rank, purpose = divmod(number, len(LinkPurpose))
-                if rank >= len(self._ranks) or self._engine.hosts[rank] == self._engine.host:
-                    link.close()
-                    continue
-                try:
-                    self._engine.serve_owner(
-                        self._engine.hosts[rank],
-                        LinkPurpose(purpose),
-                        door.probed(link, self._silence),
-                        self._ranks[rank].name,
-                    )
-                except StoreError as error:  # between two stores of a job that is started again
-                    _log.warning("%s came too soon or too late: %s", self._ranks[rank].name, error)
-        front.close()
+        with contextlib.closing(Door(listener, self._token)) as front:
+            while not self._stopping.is_set():
+                for greeting, link in front.arrivals(_LOOK_SECONDS):
+                    self._let_in(greeting, link)
+
+    def _let_in(self, greeting: str, link: socket.socket) -> None:
+        hosts = self._engine.hosts
+        try:
+            rank, purpose = json.loads(greeting)
+            purpose = LinkPurpose(purpose)
+            host, name = hosts[rank], self._ranks[rank].name
+        except (ValueError, TypeError, IndexError):
+            link.close()
+            return
+        try:
+            self._engine.serve_owner(host, purpose, door.probed(link, self._silence), name)
+        except TfhybridError as error:  # this host's, or between two stores of a job
+            _log.warning("%s cannot be served: %s", name, error)

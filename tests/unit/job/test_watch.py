@@ -50,8 +50,8 @@ class Ranks:
         assert self._orders[rank].poll(SECONDS)
         self._orders[rank].recv()
 
-    def go_on(self, rank: int, meeting: Meeting | None = None) -> None:
-        self._orders[rank].send(meeting)
+    def go_on(self, rank: int, order: Meeting | str | None = None) -> None:
+        self._orders[rank].send(order)
 
     def send(self, rank: int, signal_: signal.Signals) -> None:
         os.kill(self.processes[rank].pid, signal_)
@@ -151,6 +151,15 @@ def test_who_leaves_looks_around_once_more(start):
     assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
 
 
+def test_who_fails_waits_for_the_news_that_explain_it(start):
+    """Its collective fails when the connections of Gloo break, before those of the watch do."""
+    ranks = start()
+    ranks.go_on(0, watched_rank.FAIL)
+    ranks.kill(1)
+    assert ranks.told(0) == f"{ranks.names[1]} has died\n"
+    assert f"{ranks.names[1]} has died" in ranks.end(0)[1]
+
+
 def test_ranks_that_die_together_are_all_named(start):
     """Of this host and of another one."""
     ranks = start()
@@ -162,6 +171,16 @@ def test_ranks_that_die_together_are_all_named(start):
     assert status == 1
     died = sorted(logged.removesuffix(f". So {ranks.names[0]} ends too.\n").split(". "))
     assert died == [f"{ranks.names[1]} has died", "rank 9 (pid 9 on there) has died"]
+
+
+def test_a_death_that_is_both_seen_and_told_is_named_once(start):
+    ranks = start()
+    ranks.halt(0)
+    ranks.kill(1)
+    died = f"{ranks.names[1]} has died. rank 7 (pid 17 on there) has died"
+    ranks.lines[0].sendall(f"{died}\n".encode())
+    ranks.send(0, signal.SIGCONT)
+    assert ranks.end(0) == (1, f"{died}. So {ranks.names[0]} ends too.\n")
 
 
 def test_of_what_comes_together_a_death_is_the_news(start):

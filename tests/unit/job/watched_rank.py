@@ -10,11 +10,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.meetings import Meeting
+from tfhybrid.job import watch
+from tfhybrid.job.member import Member
 from tfhybrid.job.lifelines import Lifelines
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 
 FAR = "rank 9 (pid 9 on there)"
+FAIL = "fail"
 
 
 def name_of(rank: int, pid: int) -> str:
@@ -26,6 +30,8 @@ def run(
     test: Connection, directory: str, rank: int, ranks: int, link: socket.socket, fork: bool
 ) -> None:
     """Tells the test what it has done, and goes on when the test says so: to a meeting, or the end.
+
+    It may be told to `FAIL`: to end as by an exception, with patience for the news.
 
     Logs into `DIRECTORY/RANK.log`. With `fork` it has a child that outlives it, and keeps open what
     was open.
@@ -42,10 +48,15 @@ def run(
             signal.pause()
     neighbours = [other for other in range(ranks) if other != rank]
     board = Board([name, FAR]) if rank == 0 else None
-    watch = Watch(engine, name, neighbours, Lifelines({link: FAR}, 60), board)
+    watching = Watch(
+        Member(rank, os.getpid(), "here", (0, ranks - 1), ""), Lifelines({link: FAR}, 60)
+    )
+    watching.attach(engine, neighbours, board)
     test.send("is watching")
-    while (meeting := test.recv()) is not None:
-        with engine.meeting(meeting):
+    while isinstance(order := test.recv(), Meeting):
+        with engine.meeting(order):
             test.recv()
-    watch.leave()
+    if order == FAIL:
+        watch.LINGER_SECONDS = 60
+    watching.leave(failed=order == FAIL)
     engine.close_store()
