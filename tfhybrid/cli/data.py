@@ -33,7 +33,10 @@ def convert(
     strings: Annotated[str | None, typer.Option(help="Columns of strings, to be hashed.")] = None,
     lists: Annotated[str | None, typer.Option(help="Columns of any number of keys.")] = None,
     dense: Annotated[str | None, typer.Option(help="Columns of numbers.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label, or several: a,b.")] = None,
+    label_kind: Annotated[
+        str | None, typer.Option(help="What labels are: click | number | class.")
+    ] = None,
     positive: Annotated[
         float | None, typer.Option(help="The label is 1 from this value on.")
     ] = None,
@@ -57,7 +60,7 @@ def convert(
         "strings": strings and strings.split(","),
         "lists": lists and lists.split(","),
         "dense": dense and dense.split(","),
-        "label": label,
+        "label": _label(label, label_kind),
         "positive": positive,
         "missing_key": missing_key,
         "missing_value": missing_value,
@@ -75,6 +78,17 @@ def convert(
             rows += conversion.convert(format_of_sources, source, target, advance)
     size = sum(target.stat().st_size for target in targets.values())
     show(f"{output}: {rows:,} samples in {len(targets)} file(s), {size / 1e6:,.1f} MB")
+
+
+def _label(names: str | None, kind: str | None) -> Any:
+    """Returns a format's `label=`, or `None` where nothing is said of it."""
+    if names is None and kind is None:
+        return None
+    from tfhybrid.data.formats.label import Label
+
+    columns = (names or "label").split(",")
+    labels = columns if kind is None else [Label(column, kind) for column in columns]
+    return labels if len(labels) > 1 else labels[0]
 
 
 def _format(name: str, options: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from typer.testing import CliRunner
 
 from tfhybrid.cli import app
-from tfhybrid.data import Criteo, Csv, Libfm, Parquet, TFRecord
+from tfhybrid.data import Criteo, Csv, Label, Libfm, Parquet, TFRecord
 from tfhybrid.data.formats import text
 
 CSV = "label,user,city,price\n1,7,Ulm,1.5\n0,,Ulm,\n1,-9,Bonn,2.5\n"
@@ -159,3 +159,13 @@ def test_text_needs_no_tensorflow(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_other_labels_and_several(tmp_path):
+    source = tmp_path / "orders.csv"
+    source.write_text("user,price,rating\n7,1.5,3\n8,-2,4\n")
+    options = ("--format", "csv", "--features", "user", "--label-kind", "number")
+    run(source, "--output", tmp_path, *options, "--label", "price,rating")
+    labels = [Label("price", "number"), Label("rating", "number")]
+    found = Parquet(["user"], label=labels).read(tmp_path / "orders.parquet").label
+    assert {n: v.tolist() for n, v in found.items()} == {"price": [1.5, -2], "rating": [3, 4]}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
+from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
 
 
@@ -22,7 +23,7 @@ class Csv(Text):
         features: Columns of integers, read as keys. Columns named nowhere are passed over.
         strings: Columns of strings, whose keys are `string_keys` of them.
         dense: Columns of numbers.
-        label: Column of the label.
+        label: Column of the label, 0 or 1; or a `Label` of other values; or several of them.
         positive: The label is 1 where the column is at least this. Defaults to none: the column
             must hold 0 and 1.
         missing_key: The key of an empty field. Defaults to none: such a field is an error.
@@ -43,7 +44,7 @@ class Csv(Text):
     features: Sequence[str]
     strings: Sequence[str] = ()
     dense: Sequence[str] = ()
-    label: str = "label"
+    label: LabelSpec = "label"
     positive: float | None = None
     missing_key: int | None = None
     missing_value: float | None = None
@@ -53,7 +54,10 @@ class Csv(Text):
     def layout(self) -> Layout:
         """How the columns are written."""
         types = {
-            self.label: pa.float32(),
+            **{
+                label.column: columns.type_of(label)
+                for label in labels_of(self.label, self.positive)
+            },
             **dict.fromkeys(self.features, pa.int64()),
             **dict.fromkeys(self.strings, pa.string()),
             **dict.fromkeys(self.dense, pa.float32()),
@@ -69,6 +73,10 @@ class Csv(Text):
                 name: columns.keys(table[name], place, self.missing_key)
                 for name in (*self.features, *self.strings)
             },
-            columns.labels(table[self.label], place, (0, 1), self.positive),
+            gathered(
+                self.label,
+                self.positive,
+                lambda label: columns.labels(table[label.column], place, label),
+            ),
             {name: columns.numbers(table[name], place, self.missing_value) for name in self.dense},
         )
