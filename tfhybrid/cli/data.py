@@ -42,6 +42,11 @@ def convert(
     ] = None,
     missing_key: Annotated[int | None, typer.Option(help="Key of what is missing.")] = None,
     missing_value: Annotated[float | None, typer.Option(help="Number of what is missing.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="All columns, of CSV without a header: a,b,c.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between columns of CSV.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Between keys of a list in CSV.")] = None,
     bucketize: Annotated[
         bool | None, typer.Option("--bucketize", help="Criteo's numbers as features.")
     ] = None,
@@ -64,6 +69,9 @@ def convert(
         "positive": positive,
         "missing_key": missing_key,
         "missing_value": missing_value,
+        "columns": columns and columns.split(","),
+        "delimiter": delimiter,
+        "separator": separator,
         "bucketize": bucketize,
     }
     format_of_sources = _format(format_, {n: v for n, v in given.items() if v is not None})
@@ -100,9 +108,10 @@ def _format(name: str, options: dict[str, Any]) -> Any:
     if unknown := options.keys() - fields.keys():
         flags = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(unknown))
         raise ConfigError(f"Files of {name} have no such option. Received: {flags}")
-    if "features" in fields and "features" not in options:
-        raise ConfigError(f"Files of {name} need --features. Received: none")
-    return kind(**options)
+    if "features" in fields and not options.keys() & {"features", "strings", "lists"}:
+        named = [f"--{each}" for each in ("features", "strings", "lists") if each in fields]
+        raise ConfigError(f"Files of {name} need {' or '.join(named)}. Received: none")
+    return kind(**({"features": []} if "features" in fields else {}) | options)
 
 
 def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Path]:

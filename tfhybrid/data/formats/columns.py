@@ -104,6 +104,38 @@ def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.n
     return _flat_keys(array, place, missing_key)
 
 
+def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings: bool) -> Ragged:
+    """Returns the keys of lists that are written in one field each.
+
+    Args:
+        column: Strings; one that is empty or missing is an empty list.
+        place: Says where a row is.
+        separator: Between two keys.
+        strings: Whether a list is of strings, which are hashed, and not of integers.
+
+    Raises:
+        DataError: A value is no key.
+    """
+    array = column.combine_chunks()
+    lists = pc.split_pattern(pc.if_else(pc.equal(array, ""), None, array), separator)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    texts = lists.flatten()
+    if strings:
+        return Ragged.from_lengths(_flat_keys(texts, place, None), lengths)
+    odd = np.flatnonzero(
+        ~pc.match_substring_regex(texts, r"^-?\d{1,19}$").to_numpy(zero_copy_only=False)
+    )
+    if len(odd):
+        row = int(np.searchsorted(np.cumsum(lengths), odd[0], "right"))
+        wanted = f"whole numbers with {separator!r} between them (strings= would take others)"
+        raise malformed(place(row), wanted, texts[int(odd[0])].as_py())
+    try:
+        values = pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise malformed(place(0), "keys that are int64", str(error)) from None
+    return Ragged.from_lengths(values, lengths)
+
+
 def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) -> np.ndarray:
     """Returns float32 numbers, `[n]`, or `[n, width]` of lists that all have `width`.
 

@@ -53,7 +53,7 @@ class Criteo(Text):
             **dict.fromkeys(NUMBERS, pa.int64()),
             **dict.fromkeys(CATEGORIES, pa.string()),
         }
-        return Layout(types, "\t", header=False, quotes=False, empty_is_null=True)
+        return Layout(types, delimiter="\t", header=False, quotes=False, empty_is_null=True)
 
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
         """Returns the samples that a unit's columns hold."""

@@ -49,7 +49,7 @@ class Libfm(Text):
             label.column: columns.type_of(label),
             **dict.fromkeys(self.features, pa.string()),
         }
-        return Layout(types, " ", header=False, quotes=False)
+        return Layout(types, delimiter=" ", header=False, quotes=False)
 
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
         """Returns the samples that a unit's columns hold."""
