@@ -48,7 +48,9 @@ class Checkpoint(Joined):
             asks for.
 
     Raises:
-        ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range.
+        ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range; `monitor`, `mode`
+            and `save_best_only` do not go together; or, when an epoch ends, its logs have no such
+            monitor.
         CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
             the one before stays.
         SystemExit: On all ranks, after SIGTERM or SIGINT.
