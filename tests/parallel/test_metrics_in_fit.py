@@ -14,7 +14,7 @@ from tests.parallel.checkpointed import assert_equal as assert_same
 from tfhybrid import checkpoint, distributed, metrics
 from tfhybrid.callbacks import BroadcastVariables, Checkpoint, Evaluate, MetricAverage
 from tfhybrid.data import Batches, Clicks
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, UnsupportedError
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]
 
@@ -151,3 +151,17 @@ def test_there_is_no_best_without_a_monitor(directory) -> None:
 def test_options_that_do_not_go_together_are_refused(options) -> None:
     with pytest.raises(ConfigError, match="wants a"):
         Checkpoint("nowhere", **options)
+
+
+def test_a_metric_that_counts_is_refused_where_outputs_name_the_logs() -> None:
+    model = start()
+    heads = {
+        name: keras.layers.Identity(name=name)(model.output) for name in ("click", "conversion")
+    }
+    both = keras.Model(model.inputs, heads)
+    losses = dict.fromkeys(heads, "mse")
+    auc = {name: [keras.metrics.AUC()] for name in heads}
+    both.compile(model.optimizer, losses, metrics=auc)
+    data = batches().dataset().map(lambda x, y: (x, dict.fromkeys(heads, y)))
+    with pytest.raises(UnsupportedError, match=r"a model of one output.*callbacks\.Evaluate"):
+        both.fit(data, verbose=0, callbacks=[BroadcastVariables(), MetricAverage()])

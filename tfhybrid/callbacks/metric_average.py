@@ -36,10 +36,11 @@ class MetricAverage(Joined):
     alike. Means over samples (loss, accuracy) are averaged, a rank counting as many as it had.
     Keras's metrics that count or sum, such as `AUC`, `Precision` and `RootMeanSquaredError`, are
     those of the summed counts: the average of the ranks' AUCs is not the AUC of all samples.
-    `callbacks.Evaluate` has the exact AUC, without Keras's thresholds.
+    `callbacks.Evaluate` has the exact AUC, without Keras's thresholds, and that of each output.
 
     Raises:
-        UnsupportedError: After the first step, if the model has a metric of another kind.
+        UnsupportedError: After the first step, if the model has a metric of another kind, or one
+            that counts and several outputs.
 
     Example:
 
@@ -62,10 +63,13 @@ class MetricAverage(Joined):
         self._looked = True
         metrics = _leaves(self.model.metrics)
         refused = [m.name for m in metrics if not isinstance(m, (keras.metrics.Mean, *_SUMMED))]
+        if len(getattr(self.model, "output_names", None) or ()) > 1:
+            refused += [m.name for m in _summed(self.model)]  # the logs have other names
         if refused:
             raise UnsupportedError(
-                "MetricAverage takes means over samples, and Keras's metrics that count or sum; "
-                "the average of another metric over ranks is not the metric of all samples. "
+                "MetricAverage takes means over samples and, in a model of one output, metrics of "
+                "Keras that count or sum; the average of another metric over ranks is not the "
+                "metric of all samples. "
                 "callbacks.Evaluate(dataset) has AUC, log loss and calibration of all ranks. "
                 f"Received: {refused}"
             )
@@ -113,7 +117,7 @@ class MetricAverage(Joined):
             own = [variable.numpy() for variable in metric.variables]
             summed = [
                 np.sum(states, axis=0)
-                for states in zip(*(its[name] for its in by_rank), strict=True)
+                for states in zip(*(its[name] for its in by_rank if name in its), strict=True)
             ]
             _assign(metric, summed)
             logs[name] = float(metric.result())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
 from typing import Any
+
+import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.core import native
@@ -32,6 +35,7 @@ class StopSignals:
         self._step = step
         self._taken: list[int] = []
         self._received: int | None = None
+        self._process = os.getpid()
 
     def take(self) -> None:
         """Takes the signals that have no handler but Python's."""
@@ -63,10 +67,13 @@ class StopSignals:
         return self._number() if any(number is not None for number in received) else None
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
-        self._received = number
-        self._step.wants_to_stop.assign(1.0)
-        self._taken.remove(number)
         signal.signal(number, _DEFAULTS[number])
+        if os.getpid() != self._process:  # a child, such as a worker that reads data
+            os.kill(os.getpid(), number)
+            return
+        self._received = number
+        with tf.init_scope():  # the signal may come while a step is being traced
+            self._step.wants_to_stop.assign(1.0)
 
     def _number(self) -> int:
         return signal.SIGTERM if self._received is None else self._received

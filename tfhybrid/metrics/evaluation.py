@@ -149,9 +149,9 @@ def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
     outputs = _named(model, model.predict_on_batch(features), "outputs")
     labels = _named(model, labels, "labels")
     weights = {} if weights is None else _named(model, weights, "weights")
-    if outputs.keys() == {""} and len(labels) == 1:
-        labels = dict(zip([""], labels.values(), strict=True))
-        weights = dict(zip([""], weights.values(), strict=False))
+    if len(outputs) == len(labels) == 1:
+        labels = dict(zip(outputs, labels.values(), strict=True))
+        weights = dict(zip(outputs, weights.values(), strict=False))
     elif weights.keys() == {""}:  # one for all outputs
         weights = dict.fromkeys(labels, weights[""])
     if not labels or not labels.keys() <= outputs.keys():

@@ -168,3 +168,10 @@ def test_an_output_may_have_weights_and_be_a_probability(identity, logits, label
 def test_labels_that_belong_to_no_output_are_refused(logits, labels, data, options, wanted) -> None:
     with pytest.raises(DataError, match=wanted):
         evaluate(two_heads("dict"), data(logits, labels), **options)
+
+
+def test_the_only_output_of_a_dictionary_takes_a_plain_label(identity, logits, labels) -> None:
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, {"click": keras.layers.Identity()(inputs)})
+    scores = evaluate(model, batches(logits, labels))
+    assert scores["click_auc"] == evaluate(identity, batches(logits, labels))["auc"]
