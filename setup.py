@@ -5,6 +5,7 @@ An incremental build into the source tree: python setup.py build_ext --inplace
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -32,6 +33,22 @@ print(json.dumps({
 """
 
 
+# What a tree of the sources is installed by, first things first.
+ORDER = (
+    "In this order: `pip install -c versions.txt setuptools wheel tensorflow`; "
+    "`scripts/horovod`, which compiles Horovod for that TensorFlow; "
+    "`pip install --no-build-isolation .`"
+)
+
+
+def require_wheel() -> None:
+    """Exits with one sentence where wheels are wanted that setuptools cannot make."""
+    wanted = {"bdist_wheel", "dist_info", "editable_wheel"} & {*sys.argv}
+    modules = ("wheel", "setuptools.command.bdist_wheel")  # the second of setuptools 70.1 and newer
+    if wanted and not any(importlib.util.find_spec(module) for module in modules):
+        sys.exit(f"tfhybrid is installed as a wheel, and the package wheel is missing. {ORDER}")
+
+
 def ask_tensorflow() -> dict:
     """Returns version and flags of the TensorFlow that the package will run with.
 
@@ -54,7 +71,7 @@ def ask_tensorflow() -> dict:
         "tfhybrid compiles its ops against the installed TensorFlow, and "
         f"`{sys.executable} -c 'import tensorflow'` failed: "
         f"{(answer.stderr.strip().splitlines() or ['no message'])[-1]}. "
-        "Run `pip install -c versions.txt tensorflow`, then `pip install --no-build-isolation .`"
+        f"{ORDER}"
     )
 
 
@@ -127,4 +144,5 @@ class BuildNative(build_ext):
 
 
 # The extension is only a sign that the wheel holds native code.
+require_wheel()
 setup(ext_modules=[Extension("tfhybrid.ops._native", [])], cmdclass={"build_ext": BuildNative})

@@ -77,9 +77,9 @@ class TableConfig:
         initializer: Value of a key that was never updated: one of `tfhybrid.initializers` or of
             `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
             `"zeros"`, `"ones"`).
-        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, ...) or its name. `None`
-            takes the twin of the Keras optimizer that `DistributedOptimizer` wraps, and follows
-            its learning rate.
+        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, ...) or its name; one of Keras
+            is refused. `None` takes the twin of the Keras optimizer that `DistributedOptimizer`
+            wraps, and follows its learning rate.
         regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or the name of one: a penalty of the
             embeddings of each step's keys, each key once. The loss that Keras shows is without it.
         lazy: Whether a step updates the rows of its own keys alone. If not, it updates every row,
@@ -106,7 +106,7 @@ class TableConfig:
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
             initializer, `combiner` or `keep` is unknown, or `placement`, `admission` or `eviction`
-            is none, or the latter are beside `lazy=False`.
+            is none, or the latter are beside `lazy=False`, or the optimizer is one of Keras.
 
     Example:
 
@@ -135,6 +135,7 @@ class TableConfig:
             raise ConfigError(
                 f"dim is a whole number between 1 and 65536. Received: dim={self.dim!r}"
             )
+        _refuse_keras(self.optimizer)
         if self.expected_rows is not None and not (
             isinstance(self.expected_rows, numbers.Integral) and 0 <= self.expected_rows < 2**40
         ):
@@ -184,3 +185,13 @@ class TableConfig:
         """Admission and eviction, as the core has them."""
         assert not isinstance(self.admission, int)
         return native_policy(self.admission, self.eviction)
+
+
+def _refuse_keras(optimizer: object) -> None:
+    kind = type(optimizer)
+    if any(base.__module__.split(".")[0] in ("keras", "tf_keras") for base in kind.__mro__):
+        raise ConfigError(
+            "A table's optimizer runs in the native core: take its namesake, such as "
+            f"tfhybrid.optimizers.{kind.__name__}(...), or None for the twin of the one that "
+            f"DistributedOptimizer wraps. Received: optimizer={optimizer!r}"
+        )

@@ -30,11 +30,11 @@ needs_hosts = needs(several.missing())
 class RunningJob:
     """A job under horovodrun whose ranks have all said that they run."""
 
-    def __init__(self, ranks: int, job: str, shm_directory: Path) -> None:
+    def __init__(self, ranks: int, shm_directory: Path, script: str, *arguments: str) -> None:
         command = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
         self.output = ""
         self._process = subprocess.Popen(
-            [*command, sys.executable, str(JOBS / "endless.py"), job],
+            [*command, sys.executable, str(JOBS / script), *arguments],
             env={**os.environ, "TFHYBRID_SHM_DIR": str(shm_directory)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -53,6 +53,10 @@ class RunningJob:
     def kill(self, rank: int) -> None:
         """kill -9."""
         os.kill(self.pids[rank], signal.SIGKILL)
+
+    def interrupt(self) -> None:
+        """Ctrl-C at horovodrun."""
+        self._process.send_signal(signal.SIGINT)
 
     def wait(self, seconds: float) -> int:
         """Returns the exit status of horovodrun; fails the test if it runs on."""
@@ -80,8 +84,8 @@ def hosts() -> Iterator[Hosts]:
 def start_job(shm_directory: Path) -> Iterator:
     jobs: list[RunningJob] = []
 
-    def start(ranks: int, job: str) -> RunningJob:
-        jobs.append(RunningJob(ranks, job, shm_directory))
+    def start(ranks: int, job: str, script: str = "endless.py", *arguments: str) -> RunningJob:
+        jobs.append(RunningJob(ranks, shm_directory, script, job, *arguments))
         return jobs[-1]
 
     yield start

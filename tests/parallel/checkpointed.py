@@ -53,14 +53,11 @@ def start(
 def fit(model: keras.Model, epochs: int, position=START, callbacks=()) -> None:
     """Trains to the end of `epochs`, first the rest of the epoch that was broken off."""
     source = batches()
-    epoch = position.epoch
     options = {"verbose": 0, "callbacks": [tfhybrid.callbacks.BroadcastVariables(), *callbacks]}
-    if position.step:
-        model.fit(source.dataset(*position), initial_epoch=epoch, epochs=epoch + 1, **options)
-        epoch += 1
+    position = checkpoint.finish_epoch(model, source, position, **options)
     model.fit(
-        source.dataset(epoch, epochs=None),
-        initial_epoch=epoch,
+        source.dataset(position.epoch, epochs=None),
+        initial_epoch=position.epoch,
         epochs=epochs,
         steps_per_epoch=source.steps_per_epoch,
         **options,

@@ -143,7 +143,7 @@ def test_epochs_validation_and_callbacks_wait_for_all(tmp_path_factory) -> None:
         wanted = np.average(values, weights=samples)
         assert versions.at_end[epoch]["loss"] == pytest.approx(wanted, rel=1e-5)
     manager = checkpoint.CheckpointManager(model, folder)
-    assert manager.steps() == list(range(12, 2 * longest + 1, 12))
+    assert manager.steps() == sorted({*range(12, 2 * longest + 1, 12), 2 * longest})
 
 
 @pytest.mark.world_size

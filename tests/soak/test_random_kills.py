@@ -24,7 +24,7 @@ def test_random_kills_leave_nothing_behind():
     moments = random.Random(7)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-soak-") as directory:
         for number in range(int(KILLS or 50)):
-            job = RunningJob(2, f"job{number}", Path(directory))
+            job = RunningJob(2, Path(directory), "endless.py", f"job{number}")
             try:
                 threading.Event().wait(moments.uniform(0.0, 2.0))
                 job.kill(moments.randrange(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,25 @@ def test_horovod_is_not_built_for_gpus_where_it_could_not_be_loaded(tmp_path) ->
     )
     assert run.returncode == 1
     assert "no xla_builder.h of XLA and no AsGpuStreamValue()" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "wanted"),
+    [("wheel", "the package wheel is missing"), ("tensorflow", "compiles its ops against")],
+)
+def test_a_bare_environment_is_told_what_comes_first(tmp_path, missing, wanted) -> None:
+    """As pip runs the build, where setuptools alone is installed."""
+    venv = tmp_path / "bare"
+    subprocess.check_call([sys.executable, "-m", "venv", venv])
+    command = "bdist_wheel" if missing == "wheel" else "build_ext"
+    run = subprocess.run(
+        [venv / "bin" / "python", "setup.py", command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 1
+    assert wanted in run.stderr
+    assert "In this order: `pip install -c versions.txt setuptools wheel tensorflow`" in run.stderr
+    assert "`scripts/horovod`" in run.stderr

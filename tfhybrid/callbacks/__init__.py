@@ -3,6 +3,7 @@
 from tfhybrid.callbacks.broadcast_variables import BroadcastVariables
 from tfhybrid.callbacks.checkpoint import Checkpoint
 from tfhybrid.callbacks.compare_replicas import CompareReplicas
+from tfhybrid.callbacks.evaluate import Evaluate
 from tfhybrid.callbacks.hot_restart import HotRestart
 from tfhybrid.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfhybrid.callbacks.metric_average import MetricAverage
@@ -12,6 +13,7 @@ __all__ = [
     "BroadcastVariables",
     "Checkpoint",
     "CompareReplicas",
+    "Evaluate",
     "HotRestart",
     "LearningRateWarmup",
     "MetricAverage",

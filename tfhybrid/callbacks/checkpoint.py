@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
+import signal
 from typing import Any
 
-from tfhybrid import checkpoint
+from tfhybrid import checkpoint, distributed
 from tfhybrid.callbacks.joined import Joined
+from tfhybrid.callbacks.stop_signals import StopSignals
+from tfhybrid.checkpoint import broken_epoch
 from tfhybrid.data.position import Position
 from tfhybrid.errors import ConfigError
+
+_log = logging.getLogger("tfhybrid.checkpoint")
 
 
 class Checkpoint(Joined):
@@ -18,6 +25,11 @@ class Checkpoint(Joined):
     training goes on too; it is raised when `fit` ends, unless a later checkpoint was written.
     `tfhybrid.checkpoint.restore(model, directory)` brings them back and says where to go on.
 
+    The last steps are saved when `fit` ends, whatever `save_freq` is. SIGTERM and SIGINT (Ctrl-C),
+    on any rank, save after the current step and then end the program on all ranks with status
+    128 + signal, as a shell does. While the model is validated they wait for the step after it. A
+    second signal ends the process at once.
+
     Args:
         directory: Where checkpoints are kept, one folder each: a path that all hosts see, or a
             URL that `tf.io.gfile` reaches.
@@ -26,22 +38,35 @@ class Checkpoint(Joined):
             keeps all.
         full_every: Every how many checkpoints has all rows; those between are deltas (see
             `tfhybrid.checkpoint.CheckpointManager`).
+        monitor: A name in the logs of an epoch, such as `"val_auc"` of `callbacks.Evaluate`, which
+            stands before this callback. The best epoch is saved and pinned: `max_to_keep` never
+            removes it, and `tfhybrid.checkpoint.restore_best` brings it back. A run that goes on
+            in the directory goes on comparing.
+        mode: Whether the best value is the largest, `"max"`, or the smallest, `"min"`. Of rank 0,
+            so it wants a value that is of all ranks.
+        save_best_only: Whether only epochs that are the best so far are saved, and what a signal
+            asks for.
 
     Raises:
-        ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range.
+        ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range; `monitor`, `mode`
+            and `save_best_only` do not go together; or, when an epoch ends, its logs have no such
+            monitor.
         CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
             the one before stays.
+        SystemExit: On all ranks, after SIGTERM or SIGINT.
 
     Example:
 
     ```python
     position = tfhybrid.checkpoint.restore(model, "checkpoints/")
+    callbacks = [tfhybrid.callbacks.Checkpoint("checkpoints/")]
+    position = tfhybrid.checkpoint.finish_epoch(model, batches, position, callbacks=callbacks)
     model.fit(
         batches.dataset(position.epoch, epochs=None),
         initial_epoch=position.epoch,
         epochs=10,
         steps_per_epoch=batches.steps_per_epoch,
-        callbacks=[tfhybrid.callbacks.Checkpoint("checkpoints/")],
+        callbacks=callbacks,
     )
     ```
     """
@@ -53,6 +78,9 @@ class Checkpoint(Joined):
         save_freq: str | int = "epoch",
         max_to_keep: int | None = 3,
         full_every: int = 1,
+        monitor: str | None = None,
+        mode: str | None = None,
+        save_best_only: bool = False,
     ) -> None:
         super().__init__()
         by_steps = isinstance(save_freq, int) and save_freq >= 1
@@ -63,11 +91,28 @@ class Checkpoint(Joined):
                 f"None, and full_every >= 1. Received: save_freq={save_freq!r}, "
                 f"max_to_keep={max_to_keep!r}, full_every={full_every!r}"
             )
+        if (monitor is None) != (mode is None) or mode not in (None, "min", "max"):
+            raise ConfigError(
+                "Checkpoint wants a mode with its monitor: 'max' where more is better, as of "
+                f"'val_auc', or 'min'. Received: monitor={monitor!r}, mode={mode!r}"
+            )
+        if save_best_only and (monitor is None or save_freq != "epoch"):
+            raise ConfigError(
+                "save_best_only wants a monitor, and compares at the ends of epochs. "
+                f"Received: monitor={monitor!r}, save_freq={save_freq!r}"
+            )
         self.directory = os.fspath(directory)
+        self.monitor = monitor
+        self.mode = mode
+        self.save_best_only = save_best_only
         self.save_freq = save_freq
         self.max_to_keep = max_to_keep
         self.full_every = full_every
         self._position = Position(0, 0)
+        self._steps_before = 0  # of this epoch, in the run before
+        self._saved_step = 0  # the optimizer's, where nothing new is to be saved
+        self._signals: StopSignals | None = None
+        self._best: float | None = None  # the monitor's best value, on all ranks
         self._manager: checkpoint.CheckpointManager | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -79,25 +124,34 @@ class Checkpoint(Joined):
             max_to_keep=self.max_to_keep,
             full_every=self.full_every,
         )
+        if self.monitor is not None:
+            best = distributed.broadcast_object(distributed.together(self._manager.best))
+            same = best is not None and best.monitor == self.monitor
+            self._best = best.value if same else None
+        self._saved_step = int(self.model.optimizer.iterations)
+        if self._step is not None:
+            self._signals = StopSignals(self._step)
+            self._signals.take()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Waits until the last checkpoint is written."""
+        """Saves the last steps, and waits until they are written."""
         super().on_train_end(logs)
-        if self._manager is not None:
-            self._manager.wait()
+        number = self._signals.at_end() if self._signals is not None else None
+        self._finish(number)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
         super().on_epoch_begin(epoch, logs)
-        self._position = Position(epoch, 0)
+        self._position = broken_epoch.begin_epoch(self.model, epoch)
+        self._steps_before = self._position.step
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Ends a step, or as many as Keras does in one execution."""
-        self._position = Position(self._position.epoch, batch)
+        self._position = Position(self._position.epoch, self._steps_before + batch)
         super().on_train_batch_end(batch, logs)
 
     def after_step(self) -> None:
-        """Saves after every `save_freq` steps."""
+        """Saves after every `save_freq` steps, and after one in which a rank had a signal."""
         # Steps of the job: as many on a rank that had fewer batches.
         self._position = Position(self._position.epoch, self._position.step + 1)
         if (
@@ -105,13 +159,60 @@ class Checkpoint(Joined):
             and int(self.model.optimizer.iterations) % self.save_freq == 0
         ):
             self._save(self._position)
+        number = self._signals.after_step() if self._signals is not None else None
+        if number is not None:
+            self._finish(number)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves after every epoch, if asked to."""
+        """Saves after every epoch, if asked to, and after one that is the best so far."""
         super().on_epoch_end(epoch, logs)
-        if self.save_freq == "epoch":
-            self._save(Position(epoch + 1, 0))
+        self._position = Position(epoch + 1, 0)
+        value = self._improved(logs or {})
+        if value is not None and self.monitor is not None:
+            self._save(self._position, best_by=(self.monitor, value))
+        elif self.save_freq == "epoch" and not self.save_best_only:
+            self._save(self._position)
 
-    def _save(self, position: Position) -> None:
+    def _improved(self, logs: dict[str, Any]) -> float | None:
+        """Returns the monitor's value where it is the best so far, on all ranks alike."""
+        if self.monitor is None:
+            return None
+        value = distributed.broadcast_object(logs.get(self.monitor))
+        if value is None:
+            raise ConfigError(
+                "Checkpoint's monitor is a name in the logs of an epoch; callbacks.Evaluate, which "
+                "writes those of all ranks, stands before Checkpoint. "
+                f"Received: monitor={self.monitor!r}, logs of {sorted(logs)}"
+            )
+        sign = 1.0 if self.mode == "max" else -1.0
+        # Not of NaN, of which nothing is better or worse.
+        if not (self._best is None or sign * value > sign * self._best) or not math.isfinite(value):
+            return None
+        self._best = float(value)
+        return self._best
+
+    def _save(self, position: Position, *, best_by: tuple[str, float] | None = None) -> None:
         if self._manager is not None:
-            self._manager.save(position)
+            self._manager.save(position, best_by=best_by)
+            self._saved_step = int(self.model.optimizer.iterations)
+
+    def _finish(self, number: int | None) -> None:
+        """Saves what is not saved yet, and gives the signals back; ends the program for a signal.
+
+        Args:
+            number: The signal, if there was one on any rank.
+        """
+        step = int(self.model.optimizer.iterations)
+        try:
+            if step != self._saved_step and (number is not None or not self.save_best_only):
+                self._save(self._position)
+            if self._manager is not None:
+                self._manager.wait()
+        finally:
+            if self._signals is not None:
+                self._signals.give_back()
+        if number is not None:
+            if distributed.rank() == 0:
+                name = signal.Signals(number).name
+                _log.warning("Stopped by %s; step %d is saved in %s", name, step, self.directory)
+            raise SystemExit(128 + number)

@@ -6,15 +6,14 @@ from typing import Any
 
 from tensorflow import keras
 
-from tfhybrid.checkpoint import hot_restart
+from tfhybrid.checkpoint import broken_epoch, hot_restart
 
 
 class HotRestart(keras.callbacks.Callback):
     """Tells a job with `tfhybrid.init(resume="memory")` at every step where its data stand.
 
     So the next run's `tfhybrid.checkpoint.restore(model, directory)` returns the very step. The
-    epoch that training was resumed in is counted on from there, every other one from its beginning.
-    The states of Python's and NumPy's random generators are kept with it. In other jobs it does
+    states of Python's and NumPy's random generators are kept with it. In other jobs it does
     nothing.
 
     Example:
@@ -23,20 +22,24 @@ class HotRestart(keras.callbacks.Callback):
     tfhybrid.init(job="ctr", resume="memory")
     ...
     position = tfhybrid.checkpoint.restore(model, "checkpoints/")
+    callbacks = [tfhybrid.callbacks.HotRestart(), tfhybrid.callbacks.Checkpoint("checkpoints/")]
+    position = tfhybrid.checkpoint.finish_epoch(model, batches, position, callbacks=callbacks)
     model.fit(
-        batches.dataset(*position),  # what is left of the epoch
+        batches.dataset(position.epoch, epochs=None),
         initial_epoch=position.epoch,
-        epochs=position.epoch + 1,
-        callbacks=[tfhybrid.callbacks.HotRestart(), tfhybrid.callbacks.Checkpoint("checkpoints/")],
+        epochs=10,
+        steps_per_epoch=batches.steps_per_epoch,
+        callbacks=callbacks,
     )
     ```
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the epoch."""
+        position = broken_epoch.begin_epoch(self.model, epoch)
         keeper = hot_restart.keeper_of(self.model)
         if keeper is not None:
-            keeper.begin_epoch(epoch)
+            keeper.note(position)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Notes the states of random generators."""

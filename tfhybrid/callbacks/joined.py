@@ -6,6 +6,8 @@ from typing import Any
 
 from tensorflow import keras
 
+from tfhybrid.checkpoint import broken_epoch
+
 
 class Joined(keras.callbacks.Callback):
     """A callback of all ranks, which may have different numbers of batches.
@@ -26,7 +28,8 @@ class Joined(keras.callbacks.Callback):
             self._step.idle_callbacks.remove(self)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes that there are steps to come."""
+        """Notes that there are steps to come, and where they begin."""
+        broken_epoch.begin_epoch(self.model, epoch)
         if self._step is not None:
             self._step.joined = False
 

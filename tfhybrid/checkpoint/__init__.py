@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
+    from tfhybrid.checkpoint.broken_epoch import finish_epoch
     from tfhybrid.checkpoint.hot_restart import keep_position
     from tfhybrid.checkpoint.manager import CheckpointManager
-    from tfhybrid.checkpoint.restoring import restore
+    from tfhybrid.checkpoint.restoring import restore, restore_best
     from tfhybrid.checkpoint.saving import save
     from tfhybrid.checkpoint.sources import (
         ArrayRows,
@@ -25,8 +26,10 @@ __all__ = [
     "ParquetRows",
     "TfraRows",
     "VariableRows",
+    "finish_epoch",
     "keep_position",
     "restore",
+    "restore_best",
     "save",
     "steps",
 ]
@@ -39,8 +42,10 @@ _SOURCES = {
     "ParquetRows": "sources",
     "TfraRows": "sources",
     "VariableRows": "sources",
+    "finish_epoch": "broken_epoch",
     "keep_position": "hot_restart",
     "restore": "restoring",
+    "restore_best": "restoring",
     "save": "saving",
     "steps": "stored",
 }

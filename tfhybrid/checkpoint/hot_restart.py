@@ -82,12 +82,6 @@ class Keeper:
         self._kept.make(json.dumps(self._configuration), self._size())
         self._begin(position)
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Notes that an epoch begins; the one that training was resumed in goes on."""
-        noted = position_of(json.loads(self._noted.tobytes()))
-        if not isinstance(noted, Position) or epoch != noted.epoch:
-            self.note(Position(epoch, 0))
-
     def note(self, position: AnyPosition | None = None) -> None:
         """Notes, before a step, where the data stand, and the states of random generators.
 

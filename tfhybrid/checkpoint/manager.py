@@ -9,7 +9,8 @@ from typing import Any
 
 from tensorflow import keras
 
-from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint import best, storage
+from tfhybrid.checkpoint.best import Best
 from tfhybrid.checkpoint.manifest import Base
 from tfhybrid.checkpoint.restoring import restore_checkpoint
 from tfhybrid.checkpoint.saving import Snapshot, together
@@ -88,7 +89,12 @@ class CheckpointManager:
         """Returns the steps of which there is a checkpoint, oldest first."""
         return steps(self.directory)
 
-    def save(self, position: AnyPosition) -> None:
+    def best(self) -> Best | None:
+        """Returns which checkpoint is the best, as far as it is noted and still there."""
+        found = best.read(self.directory)
+        return found if found is not None and found.step in self.steps() else None
+
+    def save(self, position: AnyPosition, *, best_by: tuple[str, float] | None = None) -> None:
         """Saves the model between two steps; first waits for the save before.
 
         A save that failed while training went on is logged, and kept for `wait`: the next one may
@@ -96,6 +102,8 @@ class CheckpointManager:
 
         Args:
             position: Where training will go on.
+            best_by: That it is the best checkpoint by now: the name of a metric, and its value. It
+                stays until another one is, whatever `max_to_keep` is.
 
         Raises:
             CheckpointError: On all ranks, if the model cannot be saved; without `background`, also
@@ -106,7 +114,8 @@ class CheckpointManager:
         base = last if last is not None and last.sequence + 1 < self.full_every else None
         track = self.full_every > 1
         snapshot = Snapshot(self.model, self.directory, position, base=base, track=track)
-        self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint")
+        pin = None if best_by is None else Best(snapshot.step, *best_by)
+        self._thread = threading.Thread(target=self._write, args=(snapshot, pin), name="checkpoint")
         self._thread.start()
         if not self.background:
             self.wait()
@@ -128,10 +137,10 @@ class CheckpointManager:
         self._base = restored.base
         return restored.position
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: Snapshot, pin: Best | None) -> None:
         self._base = None
         try:
-            self._base = snapshot.write(self.max_to_keep)
+            self._base = snapshot.write(self.max_to_keep, pin)
             self._failure = None
         except CheckpointError as error:
             _log.error("%s Training goes on.", error)

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from tensorflow import keras
 
 from tfhybrid import distributed
-from tfhybrid.checkpoint import dense, hot_restart, lineage, storage
+from tfhybrid.checkpoint import best, broken_epoch, dense, hot_restart, lineage, storage
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, TableUpdate, newest, steps
@@ -76,6 +76,42 @@ def restore(
     return restore_checkpoint(model, directory, step=step, tables=tables, weights=weights).position
 
 
+def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
+    """Gives a model the best checkpoint, its tables included; every rank must call it.
+
+    That is the one that `callbacks.Checkpoint(directory, monitor=...)` has pinned. A run that is
+    started again goes on from the newest one all the same, if there are later ones.
+
+    Args:
+        model: Built and compiled, as the one that was saved.
+        directory: Where checkpoints are kept.
+
+    Returns:
+        Where training would go on from there.
+
+    Raises:
+        CheckpointError: On all ranks: none is pinned, or it cannot be restored. Nothing was
+            changed.
+
+    Example:
+
+    ```python
+    save = tfhybrid.callbacks.Checkpoint("checkpoints/", monitor="val_auc", mode="max")
+    model.fit(train, epochs=10, callbacks=[tfhybrid.callbacks.Evaluate(test), save])
+    tfhybrid.checkpoint.restore_best(model, "checkpoints/")
+    tfhybrid.export.saved_model(model, "exported/click_model")
+    ```
+    """
+    found = distributed.together(lambda: best.read(storage.location(directory)))
+    found = distributed.broadcast_object(found)
+    if found is None:
+        raise CheckpointError(
+            "No checkpoint is pinned as the best: callbacks.Checkpoint(directory, monitor=...) "
+            f"pins one. Received: {os.fspath(directory)}"
+        )
+    return restore(model, directory, step=found.step)
+
+
 class Restored(NamedTuple):
     """Where training goes on and, where changes are tracked, what a delta may add to.
 
@@ -112,9 +148,11 @@ def restore_checkpoint(
     if distributed.rank() == 0:
         lineage.note_restored(path, step if position is None else None, known)
     if position is not None:
+        broken_epoch.note(model, position)
         return Restored(position, None)
     restored = _restore_files(model, path, known, step, tables, weights, track)
     hot_restart.start(model, restored.position)
+    broken_epoch.note(model, restored.position)
     return restored
 
 

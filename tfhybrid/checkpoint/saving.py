@@ -17,7 +17,7 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid._version import __version__
-from tfhybrid.checkpoint import dense, lineage, storage
+from tfhybrid.checkpoint import best, dense, lineage, storage
 from tfhybrid.checkpoint.manifest import (
     DENSE,
     FORMAT,
@@ -159,12 +159,13 @@ class Snapshot:
                 "not see"
             )
 
-    def write(self, max_to_keep: int | None = None) -> Base | None:
+    def write(self, max_to_keep: int | None = None, pin: best.Best | None = None) -> Base | None:
         """Writes this rank's share of the checkpoint, which is complete in the end or not there.
 
         Args:
             max_to_keep: Number of newest checkpoints that stay, with those that they add to. `None`
                 keeps all.
+            pin: That it is the best checkpoint by now, which stays too.
 
         Returns:
             On rank 0, what the next snapshot may be based on.
@@ -178,6 +179,8 @@ class Snapshot:
                 self._write_share()
                 return None
             base, size = self._write()
+            if pin is not None:
+                best.write(self.folder.parent, pin)
             prune(self.folder.parent, max_to_keep)
         except Exception as error:  # whatever it is, the thread that asks later must learn of it
             raise CheckpointError(

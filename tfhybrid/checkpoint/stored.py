@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint import best, storage
 from tfhybrid.checkpoint.manifest import MANIFEST, Base, FileEntry, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.table_file import Rows, digest, read_evicted, read_rows
@@ -252,7 +252,7 @@ def sweep(directory: Location) -> None:
 
 
 def prune(directory: Location, max_to_keep: int | None) -> None:
-    """Removes all but the newest checkpoints, and those that they add to.
+    """Removes all but the newest checkpoints, the best one, and those that these add to.
 
     The last one first: a delta is never there without what it adds to.
     """
@@ -260,7 +260,10 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
     if max_to_keep is None or len(known) <= max_to_keep:
         return
     needed = set(known[-max_to_keep:])
-    for step in known[-max_to_keep:]:
+    pinned = best.read(directory)
+    if pinned is not None and pinned.step in known:
+        needed.add(pinned.step)
+    for step in sorted(needed):
         try:
             chain = StoredCheckpoint.open(folder_of(directory, step)).chain
         except CheckpointError as error:

@@ -9,7 +9,14 @@ import typer
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of, locate, steps
-from tfhybrid.cli import difference, summary, table_export, table_import, verification
+from tfhybrid.cli import (
+    difference,
+    summary,
+    table_export,
+    table_import,
+    table_rows,
+    verification,
+)
 from tfhybrid.cli.console import plain, show, show_error, show_json
 from tfhybrid.errors import ConfigError
 
@@ -37,10 +44,22 @@ def inspect(
     directory: Directory,
     step: Step = None,
     table: Annotated[str | None, typer.Option(help="Look into this table's rows.")] = None,
+    key: Annotated[
+        list[int] | None, typer.Option(help="Show the row of this key, with --table; repeatable.")
+    ] = None,
+    string: Annotated[
+        list[str] | None, typer.Option(help="The same, of the key of a string.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a checkpoint holds; with --table also what its embeddings look like."""
+    """Show what a checkpoint holds; with --table what its embeddings look like, or some rows."""
     stored = StoredCheckpoint.open(locate(directory, step))
+    if key or string:
+        if table is None:
+            raise ConfigError("--key and --string want the --table that they are of")
+        rows = table_rows.of_keys(stored, table, key or [], string or [])
+        (show_json if as_json else table_rows.show_rows)(rows)
+        return
     if table is None:
         found = summary.of_checkpoint(stored)
         display = summary.show_checkpoint
@@ -90,15 +109,22 @@ def diff(
 @app.command()
 def export(
     directory: Directory,
-    file: Annotated[Path, typer.Argument(help="What to write: FILE.npz or FILE.parquet.")],
+    file: Annotated[Path, typer.Argument(help="What to write: FILE.npz, FILE.parquet, ...")],
     table: TableName,
     step: Step = None,
+    kind: Annotated[
+        str | None,
+        typer.Option("--format", help="npz | parquet | records; by default the file's suffix."),
+    ] = None,
     states: Annotated[bool, typer.Option("--states", help="The optimizer state too.")] = False,
 ) -> None:
-    """Write a table's keys and embeddings to a NumPy or Parquet file."""
+    """Write a table's keys and embeddings to a NumPy or Parquet file, or as binary records."""
     stored = StoredCheckpoint.open(locate(directory, step))
-    rows = table_export.export_table(stored, table, file, states=states)
+    rows = table_export.export_table(stored, table, file, kind=kind, states=states)
     show(plain(f"{file}: {rows} rows of table {table}"))
+    if kind == "records":
+        dtype = table_export.record_of(stored.manifest.tables[table].dim)
+        show(plain(f"tfhybrid.RecordFile({str(file)!r}, np.dtype({dtype.descr}))"))
 
 
 @app.command("import")

@@ -57,8 +57,11 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
 
 
 def arrow_table(clicks: Clicks) -> pa.Table:
-    """Returns samples as a table: int64 keys, float32 numbers, `label`, and lists of those."""
-    columns = {**clicks.features, **clicks.dense, "label": clicks.label}
+    """Returns samples as a table: int64 keys, float32 numbers, labels, and lists of those.
+
+    The only label is called `label`, several have their columns' names.
+    """
+    columns = {**clicks.features, **clicks.dense, **clicks.labels}
     return pa.table({name: _arrow(column) for name, column in columns.items()})
 
 

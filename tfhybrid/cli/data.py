@@ -33,12 +33,20 @@ def convert(
     strings: Annotated[str | None, typer.Option(help="Columns of strings, to be hashed.")] = None,
     lists: Annotated[str | None, typer.Option(help="Columns of any number of keys.")] = None,
     dense: Annotated[str | None, typer.Option(help="Columns of numbers.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the label.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the label, or several: a,b.")] = None,
+    label_kind: Annotated[
+        str | None, typer.Option(help="What labels are: click | number | class.")
+    ] = None,
     positive: Annotated[
         float | None, typer.Option(help="The label is 1 from this value on.")
     ] = None,
     missing_key: Annotated[int | None, typer.Option(help="Key of what is missing.")] = None,
     missing_value: Annotated[float | None, typer.Option(help="Number of what is missing.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="All columns, of CSV without a header: a,b,c.")
+    ] = None,
+    delimiter: Annotated[str | None, typer.Option(help="Between columns of CSV.")] = None,
+    separator: Annotated[str | None, typer.Option(help="Between keys of a list in CSV.")] = None,
     bucketize: Annotated[
         bool | None, typer.Option("--bucketize", help="Criteo's numbers as features.")
     ] = None,
@@ -57,10 +65,13 @@ def convert(
         "strings": strings and strings.split(","),
         "lists": lists and lists.split(","),
         "dense": dense and dense.split(","),
-        "label": label,
+        "label": _label(label, label_kind),
         "positive": positive,
         "missing_key": missing_key,
         "missing_value": missing_value,
+        "columns": columns and columns.split(","),
+        "delimiter": delimiter,
+        "separator": separator,
         "bucketize": bucketize,
     }
     format_of_sources = _format(format_, {n: v for n, v in given.items() if v is not None})
@@ -77,6 +88,17 @@ def convert(
     show(f"{output}: {rows:,} samples in {len(targets)} file(s), {size / 1e6:,.1f} MB")
 
 
+def _label(names: str | None, kind: str | None) -> Any:
+    """Returns a format's `label=`, or `None` where nothing is said of it."""
+    if names is None and kind is None:
+        return None
+    from tfhybrid.data.formats.label import Label
+
+    columns = (names or "label").split(",")
+    labels = columns if kind is None else [Label(column, kind) for column in columns]
+    return labels if len(labels) > 1 else labels[0]
+
+
 def _format(name: str, options: dict[str, Any]) -> Any:
     if name not in _FORMATS:
         raise ConfigError(f"--format is one of {', '.join(_FORMATS)}. Received: {name}")
@@ -86,9 +108,10 @@ def _format(name: str, options: dict[str, Any]) -> Any:
     if unknown := options.keys() - fields.keys():
         flags = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(unknown))
         raise ConfigError(f"Files of {name} have no such option. Received: {flags}")
-    if "features" in fields and "features" not in options:
-        raise ConfigError(f"Files of {name} need --features. Received: none")
-    return kind(**options)
+    if "features" in fields and not options.keys() & {"features", "strings", "lists"}:
+        named = [f"--{each}" for each in ("features", "strings", "lists") if each in fields]
+        raise ConfigError(f"Files of {name} need {' or '.join(named)}. Received: none")
+    return kind(**({"features": []} if "features" in fields else {}) | options)
 
 
 def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Path]:

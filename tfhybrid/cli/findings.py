@@ -113,17 +113,17 @@ def horovod() -> Finding:
     """Whether Horovod loads, and what it was built with."""
     version = _installed("horovod")
     if version is None:
-        mend = "HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_GLOO=1 pip install horovod"
+        mend = "scripts/horovod in tfhybrid's sources compiles it for this TensorFlow"
         return Finding("Horovod", "not installed", Level.ERROR, mend)
     run = _python(_HOROVOD)
     if run.returncode != 0:
-        mend = "HOROVOD_WITH_TENSORFLOW=1 pip install --no-cache-dir --force-reinstall horovod"
+        mend = "scripts/horovod in tfhybrid's sources compiles it anew"
         return Finding("Horovod", f"{version}: {_last_line(run.stderr)}", Level.ERROR, mend)
     built = json.loads(run.stdout.splitlines()[-1])
     found = f"{version}, built with {', '.join(built) or 'nothing'}"
     if "gloo" in built:
         return Finding("Horovod", found)
-    mend = "HOROVOD_WITH_GLOO=1 pip install --no-cache-dir --force-reinstall horovod"
+    mend = "scripts/horovod in tfhybrid's sources builds it so"
     return Finding("Horovod", found, Level.WARNING, f"horovodrun --gloo wants it: {mend}")
 
 

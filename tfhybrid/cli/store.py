@@ -97,23 +97,35 @@ def find(job: str, shm_dir: str | None) -> StoreReport:
 
 
 def show_tables(found: StoreReport) -> None:
-    """Writes a line per table."""
+    """Writes a line per table of what it holds, and one of its bytes: both fit 80 columns."""
+    known = [table for table in found.tables if not table.problem]
+    for table in found.tables:
+        if table.problem:
+            show(plain(f"table {table.name}: {table.problem}"))
+    if not known:
+        return
     rows = [
         [
             table.name,
             f"{table.rows:,}",
             f"{table.version:,}",
             f"{table.dim}",
-            table.problem or table.optimizer,
+            table.optimizer,
             f"{table.evicted:,}",
+        ]
+        for table in known
+    ]
+    columns = ["table", "rows", "version", "dim", "optimizer", "evicted"]
+    show_table(columns, rows, text=["table", "optimizer"])
+    sizes = [
+        [
+            table.name,
             *map(decimal, (table.embedding_bytes, table.state_bytes, table.index_bytes)),
             decimal(table.bytes),
         ]
-        for table in found.tables
+        for table in known
     ]
-    columns = ["table", "rows", "version", "dim", "optimizer", "evicted"]
-    columns += ["embeddings", "state", "index", "in all"]
-    show_table(columns, rows, text=["table", "optimizer"])
+    show_table(["table", "embeddings", "state", "index", "in all"], sizes, text=["table"])
 
 
 def state_text(found: StoreReport) -> str:

@@ -20,10 +20,17 @@ from tfhybrid.errors import ConfigError
 _PART_ROWS = 65536
 
 
-def export_table(stored: StoredCheckpoint, name: str, file: Path, *, states: bool = False) -> int:
+def export_table(
+    stored: StoredCheckpoint,
+    name: str,
+    file: Path,
+    *,
+    kind: str | None = None,
+    states: bool = False,
+) -> int:
     """Writes keys and embeddings of a table; a file of that name is replaced when it is complete.
 
-    `tfhybrid.checkpoint.NumpyRows` and `ParquetRows` read them back.
+    `tfhybrid.checkpoint.NumpyRows` and `ParquetRows` read them back, `tfhybrid.RecordFile` records.
 
     Args:
         stored: The checkpoint.
@@ -31,6 +38,8 @@ def export_table(stored: StoredCheckpoint, name: str, file: Path, *, states: boo
         file: `.npz`: arrays `keys` int64 `[n]`, `embeddings` float32 `[n, dim]`, `states` float32
             `[n, slots, dim]`. `.parquet`: columns `key` int64, `embedding` and `state`, lists of
             `dim` and `slots * dim` floats.
+        kind: `"npz"`, `"parquet"`, or `"records"`: int64 key and float32 embedding of each row, one
+            after another, as `record_of` has them. Defaults to what the suffix says.
         states: Whether to write the optimizer state.
 
     Returns:
@@ -38,11 +47,17 @@ def export_table(stored: StoredCheckpoint, name: str, file: Path, *, states: boo
 
     Raises:
         CheckpointError: There is no such table, or its files are damaged.
-        ConfigError: The file has another suffix, or the table has no state.
+        ConfigError: The file has another suffix, the table has no state, or records have none.
     """
-    writers = {".npz": _write_npz, ".parquet": _write_parquet}
-    if file.suffix not in writers:
-        raise ConfigError(f"A table is exported to FILE.npz or FILE.parquet. Received: {file}")
+    writers = {"npz": _write_npz, "parquet": _write_parquet, "records": _write_records}
+    kind = kind or file.suffix.removeprefix(".")
+    if kind not in writers:
+        raise ConfigError(
+            "A table is exported to FILE.npz or FILE.parquet, or to any file with --format "
+            f"{' | '.join(writers)}. Received: {file}, format {kind!r}"
+        )
+    if states and kind == "records":
+        raise ConfigError("Records are keys and embeddings. Received: --states")
     blocks = stored.rows(name)
     entry = stored.manifest.tables[name]
     if states and not entry.state_slots:
@@ -51,11 +66,32 @@ def export_table(stored: StoredCheckpoint, name: str, file: Path, *, states: boo
     try:
         width = 8 + 4 * (entry.dim + math.prod(entry.state_shape) * states)
         with progress("Exporting", entry.rows * width) as advance:
-            writers[file.suffix](unfinished, entry, blocks, states, advance)
+            writers[kind](unfinished, entry, blocks, states, advance)
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
     return entry.rows
+
+
+def record_of(dim: int) -> np.dtype:
+    """Returns what a record of a table is, for `tfhybrid.RecordFile`."""
+    return np.dtype([("key", "<i8"), ("embedding", "<f4", (dim,))])
+
+
+def _write_records(
+    path: Path,
+    entry: TableEntry,
+    blocks: Sequence[Rows],
+    _states: bool,
+    advance: Callable[[int], None],
+) -> None:
+    with path.open("wb") as file:
+        for block in blocks:
+            for part in parts(block, _PART_ROWS):
+                records = np.empty(len(part.keys), record_of(entry.dim))
+                records["key"], records["embedding"] = part.keys, part.embeddings
+                file.write(records.tobytes())
+                advance(records.nbytes)
 
 
 def _write_npz(

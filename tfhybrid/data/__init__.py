@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfhybrid.data.formats.criteo import Criteo
     from tfhybrid.data.formats.csv import Csv
     from tfhybrid.data.formats.format import MISSING_KEY, Format, Unit
+    from tfhybrid.data.formats.label import Label
     from tfhybrid.data.formats.libfm import Libfm
     from tfhybrid.data.formats.parquet import Parquet
     from tfhybrid.data.formats.tfrecord import TFRecord
@@ -44,6 +45,7 @@ __all__ = [
     "FileBatches",
     "Format",
     "IdSpace",
+    "Label",
     "Libfm",
     "Parquet",
     "Position",
@@ -73,6 +75,7 @@ _SOURCES = {
     "FileBatches": "file_batches",
     "Format": "formats.format",
     "IdSpace": "generator",
+    "Label": "formats.label",
     "Libfm": "formats.libfm",
     "Parquet": "formats.parquet",
     "Position": "position",

@@ -19,7 +19,8 @@ class Clicks:
     Args:
         features: The keys of each feature: int64 `[n]`, `[n, length]` for as many keys in every
             sample, or `Ragged`.
-        label: float32 `[n]`, 1 for a click and 0 for none.
+        label: float32 `[n]`, 1 for a click and 0 for none; or any numbers, or classes, int64; or
+            several such columns by name.
         dense: Numeric columns: float32 `[n]` or `[n, width]`. Defaults to none.
 
     Raises:
@@ -36,28 +37,35 @@ class Clicks:
     """
 
     features: dict[str, np.ndarray | Ragged]
-    label: np.ndarray
+    label: np.ndarray | dict[str, np.ndarray]
     dense: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check_column("label", self.label, np.float32, (1,), len(self.label))
+        for name, label in self.labels.items():
+            dtype = np.int64 if label.dtype == np.int64 else np.float32
+            _check_column(name, label, dtype, (1,), len(self))
         for name, column in self.features.items():
-            _check_column(name, column, np.int64, (1, 2), len(self.label))
+            _check_column(name, column, np.int64, (1, 2), len(self))
         for name, column in self.dense.items():
-            _check_column(name, column, np.float32, (1, 2), len(self.label))
+            _check_column(name, column, np.float32, (1, 2), len(self))
         if both := self.features.keys() & self.dense.keys():
             raise ConfigError(
                 f"A column is a feature or dense, not both. Received: {sorted(both)} in both."
             )
 
     def __len__(self) -> int:
-        return len(self.label)
+        return len(next(iter(self.labels.values())))
+
+    @property
+    def labels(self) -> dict[str, np.ndarray]:
+        """The columns of labels by name; the only one is `"label"`."""
+        return self.label if isinstance(self.label, dict) else {"label": self.label}
 
     def take(self, samples: slice | np.ndarray | Sequence[int]) -> Clicks:
         """Returns the samples at these positions, in this order; a slice copies nothing."""
         return Clicks(
             {name: column[samples] for name, column in self.features.items()},
-            self.label[samples],
+            self._with_labels({name: column[samples] for name, column in self.labels.items()}),
             {name: column[samples] for name, column in self.dense.items()},
         )
 
@@ -65,13 +73,18 @@ class Clicks:
         """Returns the `rank`-th of `size` contiguous parts whose lengths differ by at most one."""
         return self.take(Shard(rank, size).part(0, len(self)))
 
+    def _with_labels(self, labels: dict[str, np.ndarray]) -> np.ndarray | dict[str, np.ndarray]:
+        return labels if isinstance(self.label, dict) else labels["label"]
+
     @staticmethod
     def concatenate(tables: Sequence[Clicks]) -> Clicks:
         """Returns the samples of all tables, which have the same columns, one after another."""
         first = tables[0]
         return Clicks(
             {name: _joined([t.features[name] for t in tables]) for name in first.features},
-            np.concatenate([t.label for t in tables]),
+            first._with_labels(
+                {name: np.concatenate([t.labels[name] for t in tables]) for name in first.labels}
+            ),
             {name: np.concatenate([t.dense[name] for t in tables]) for name in first.dense},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,16 +11,17 @@ import tensorflow as tf
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.ragged import Ragged
 
-Element = tuple[dict[str, np.ndarray | tf.RaggedTensor], np.ndarray]
+Labels = np.ndarray | dict[str, np.ndarray]
+Element = tuple[dict[str, np.ndarray | tf.RaggedTensor], Labels]
 
 
 def element(clicks: Clicks) -> Element:
     """Returns `({feature: [b, length], dense column: [b, width]}, label [b, 1])`.
 
-    A ragged feature is a `tf.RaggedTensor` `[b, None]`.
+    A ragged feature is a `tf.RaggedTensor` `[b, None]`. Several labels are a dictionary.
     """
     columns = {**clicks.features, **clicks.dense}
-    return {name: _matrix(column) for name, column in columns.items()}, _matrix(clicks.label)
+    return {name: _matrix(column) for name, column in columns.items()}, _labels(clicks, _matrix)
 
 
 def dataset_of(
@@ -35,8 +37,13 @@ def dataset_of(
         return tf.TensorSpec([batch_size, _matrix(column).shape[1]], column.dtype)
 
     columns = {**example.features, **example.dense}
-    signature = ({name: spec(column) for name, column in columns.items()}, spec(example.label))
+    signature = ({name: spec(column) for name, column in columns.items()}, _labels(example, spec))
     return tf.data.Dataset.from_generator(elements, output_signature=signature)
+
+
+def _labels(clicks: Clicks, of: Callable[[np.ndarray], Any]) -> Any:
+    made = {name: of(column) for name, column in clicks.labels.items()}
+    return made if isinstance(clicks.label, dict) else made["label"]
 
 
 def _matrix(column: np.ndarray | Ragged) -> np.ndarray | tf.RaggedTensor:

@@ -70,9 +70,7 @@ class ResumableBatches(abc.ABC):
         model.evaluate(validation.dataset())
         ```
 
-        To resume at `Position(1, 20)`: `fit(batches.dataset(1, 20), initial_epoch=1, epochs=2)`
-        finishes the broken epoch, then `fit(batches.dataset(2, epochs=None), initial_epoch=2,
-        epochs=3, steps_per_epoch=...)` goes on.
+        To resume within an epoch, `tfhybrid.checkpoint.finish_epoch` comes before `fit`.
 
         Args:
             epoch: Epoch of the first batch.

@@ -12,7 +12,10 @@ _KEYS = 2**63 - 1
 
 
 def string_keys(strings: Any) -> Any:
-    """Hashes strings to keys, 0 to 2^63 - 2, in a data pipeline or in a model.
+    """Hashes strings to keys, 0 to 2^63 - 2, in a data pipeline or in a model's own `call`.
+
+    In a functional model, and where clients of the exported one send strings,
+    `tfhybrid.layers.StringKeys` does the same.
 
     The hash is FarmHash's Fingerprint64 modulo 2^63 - 1 (`tf.strings.to_hash_bucket_fast`), the
     same on every machine and in every version of TensorFlow, and an exported model can compute it.
@@ -25,7 +28,7 @@ def string_keys(strings: Any) -> Any:
         int64 of the same kind and shape.
 
     Raises:
-        ConfigError: They are no strings.
+        ConfigError: They are no strings, or an input of a functional model.
 
     Example:
 
@@ -38,6 +41,11 @@ def string_keys(strings: Any) -> Any:
         return strings.with_flat_values(string_keys(strings.flat_values))
     if isinstance(strings, tf.SparseTensor):
         return strings.with_values(string_keys(strings.values))
+    if isinstance(strings, getattr(tf.keras, "KerasTensor", ())):
+        raise ConfigError(
+            "string_keys takes strings that are there. Those of a functional model's Input become "
+            f"keys by a layer: tfhybrid.layers.StringKeys()(inputs). Received: {strings!r}"
+        )
     tensor = tf.convert_to_tensor(strings)
     if tensor.dtype != tf.string:
         raise ConfigError(f"string_keys takes strings. Received: {tensor.dtype.name}")

@@ -11,8 +11,17 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import horovod
-import horovod.tensorflow as hvd
+try:
+    import horovod
+    import horovod.tensorflow as hvd
+except ModuleNotFoundError as error:
+    if error.name != "horovod":
+        raise
+    raise ModuleNotFoundError(
+        "tfhybrid trains over Horovod, which is not installed here. In tfhybrid's sources, "
+        "scripts/horovod compiles it for the TensorFlow of this environment",
+        name="horovod",
+    ) from None
 import numpy as np
 import tensorflow as tf
 

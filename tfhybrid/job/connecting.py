@@ -211,7 +211,11 @@ class Calling:
         self._deadline = self._deadline or now + CONNECT_SECONDS
         try:
             link = dial(
-                invitation.address, invitation.token, self._own.to_json(), _ATTEMPT_SECONDS, self._silence
+                invitation.address,
+                invitation.token,
+                self._own.to_json(),
+                _ATTEMPT_SECONDS,
+                self._silence,
             )
         except OSError as error:
             if now < self._deadline:

@@ -20,7 +20,7 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.job import opening, row_links, watch
+from tfhybrid.job import last_words, opening, row_links, watch
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
@@ -141,6 +141,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         return
     _current = _start(job, seed, resume)
     atexit.register(_exit)
+    last_words.shorten()
     _log.info(
         "tfhybrid %s: job %s, %d rank(s) on %d host(s), store %s with "
         "%.1f GB free, seed %d, TensorFlow %s, Keras %s, Horovod %s",

@@ -8,8 +8,21 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.config import TableConfig
+from tfhybrid.errors import ConfigError
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
 from tfhybrid.store import Table
+
+# What becomes of the arguments of `keras.layers.Embedding`.
+_OF_KERAS = {
+    "input_dim": "there is no size: any int64 is a key",
+    "input_length": "lengths need not be known",
+    "output_dim": "TableConfig(dim=...)",
+    "embeddings_initializer": "TableConfig(initializer=...)",
+    "embeddings_regularizer": "TableConfig(regularizer=...)",
+    "embeddings_constraint": "rows have no constraint",
+    "mask_zero": "key 0 is a key like any other; lists come ragged instead of padded",
+    "weights": "layer.table.load(tfhybrid.checkpoint.ArrayRows(keys, embeddings))",
+}
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")
@@ -18,8 +31,14 @@ class Embedding(EmbeddingCollection):
 
     Args:
         config: The table's recipe.
-        name: Name of the layer and of its table, unique within the job.
+        name: Name of the layer. Defaults to one that Keras makes, with `table`.
+        table: Name of its table, unique within the job. Defaults to the layer's name. A model has
+            one layer of a name, its inputs included: beside `keras.Input(name="user")` only the
+            table can be called "user".
         **kwargs: Of `keras.layers.Layer`.
+
+    Raises:
+        ConfigError: It is given what Keras's layer takes, or neither name.
 
     Input shape: Integer keys of any shape, usually `[batch, length]`: a tensor, a `tf.RaggedTensor`
     or, with a combiner, a `tf.SparseTensor`.
@@ -36,8 +55,22 @@ class Embedding(EmbeddingCollection):
     TensorShape([1, 3, 4])
     """
 
-    def __init__(self, config: TableConfig, *, name: str, **kwargs: Any) -> None:
-        super().__init__({name: config}, name=name, **kwargs)
+    def __init__(
+        self,
+        config: TableConfig,
+        *sizes: Any,
+        name: str | None = None,
+        table: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        _refuse_arguments_of_keras(config, sizes, kwargs)
+        feature = table or name
+        if not feature:
+            raise ConfigError(
+                "An Embedding wants a name for its table: Embedding(config, table='user'), or "
+                "name='user' for layer and table. Received: neither"
+            )
+        super().__init__({feature: config}, name=name, **kwargs)
 
     @property
     def table(self) -> Table:
@@ -64,3 +97,20 @@ class Embedding(EmbeddingCollection):
         """Returns the shape of the output for the shape of the input."""
         feature = self.features[0]
         return super().compute_output_shape({feature: input_shape})[feature]
+
+
+def _refuse_arguments_of_keras(config: Any, sizes: tuple[Any, ...], named: dict[str, Any]) -> None:
+    found = [name for name in _OF_KERAS if name in named]
+    if isinstance(config, int) or sizes:
+        dim = sizes[0] if sizes and isinstance(sizes[0], int) else config
+        raise ConfigError(
+            "An Embedding takes a recipe, not Keras's sizes: "
+            f"Embedding(tfhybrid.TableConfig(dim={dim}), table='user'). Received: "
+            f"{', '.join(map(repr, (config, *sizes)))}"
+        )
+    if found:
+        told = ". ".join(f"{name}: {_OF_KERAS[name]}" for name in found)
+        raise ConfigError(
+            "An Embedding does not take these arguments of keras.layers.Embedding. "
+            f"{told}. Received: {', '.join(found)}"
+        )

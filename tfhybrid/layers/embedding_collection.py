@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import tensorflow as tf
@@ -106,7 +107,7 @@ class EmbeddingCollection(keras.layers.Layer):
         for name, config in self._recipes.items():
             if name not in self._opened:
                 self._opened[name] = Table(self._prefix + name, config)
-            self._proxies[name] = TableProxy(self._opened[name], trainable=config.trainable)
+            self._proxies[name] = _proxy(self._opened[name], config.trainable)
             if IS_KERAS_3 and not self.trainable:
                 # It leaves variables that are made after `trainable=False` was given trainable.
                 self._proxies[name].trainable = False
@@ -203,6 +204,19 @@ class EmbeddingCollection(keras.layers.Layer):
     def load_own_variables(self, store: Any) -> None:
         """Refuses: the tables are restored by `tfhybrid.checkpoint.restore`."""
         raise refuse_to_save(list(self._recipes))
+
+
+def _proxy(table: Table, trainable: bool) -> TableProxy:
+    """Returns a table's variable, also where Keras 3 looks for what a model's `call` needs.
+
+    It runs `call` of a subclassed model once in a scope in which no variable can be made but by an
+    initializer, later; a lookup wants its variable now. Scopes are of a thread.
+    """
+    try:
+        return TableProxy(table, trainable=trainable)
+    except ValueError:
+        with ThreadPoolExecutor(1) as outside:
+            return outside.submit(TableProxy, table, trainable=trainable).result()
 
 
 def _resolve(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from tensorflow import keras
@@ -21,7 +21,7 @@ def evaluate(
     dataset: Iterable[Any],
     steps: int | None = None,
     *,
-    from_logits: bool = True,
+    from_logits: bool | Mapping[str, bool] = True,
     group: str | None = None,
 ) -> dict[str, float]:
     """Scores a binary classifier on the samples of all ranks together.
@@ -30,20 +30,26 @@ def evaluate(
     numbers. An average of the ranks' AUCs would be another number than the AUC of all samples.
 
     Args:
-        model: Gives one value per sample, `[batch, 1]` or `[batch]`.
-        dataset: This rank's batches: `(features, labels)` or `(features, labels, weights)`.
+        model: Gives one value per sample, `[batch, 1]` or `[batch]`; or several such outputs, in a
+            dictionary or a list.
+        dataset: This rank's batches: `(features, labels)` or `(features, labels, weights)`. Of a
+            model with several outputs labels, and weights, are dictionaries or lists likewise;
+            outputs without a label are left out.
         steps: Number of batches to take. Defaults to all.
-        from_logits: Whether the model gives logits (the models of tfhybrid do) or probabilities.
+        from_logits: Whether the model gives logits (the models of tfhybrid do) or probabilities; by
+            output, where they differ.
         group: A feature with one integer key per sample, such as "user", whose samples are ranked
             among themselves.
 
     Returns:
         `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"`, the number of
-        samples of all ranks, and with a group `"gauc"`.
+        samples of all ranks, and with a group `"gauc"`. Of a model with several outputs the names
+        are Keras's, such as `"click_auc"`; a list's outputs have the names of its layers.
 
     Raises:
         DataError: No rank has a sample, labels other than 0 and 1, predictions that are not
-            finite, or a group that is no such feature; on all ranks alike.
+            finite, outputs and labels that do not belong together, or a group that is no such
+            feature; on all ranks alike.
 
     Example:
 
@@ -53,34 +59,136 @@ def evaluate(
     ```
     """
     # Checked after the gather only: a rank that raised before it would leave the others waiting.
-    share, keys = distributed.together(
-        lambda: _share(model, itertools.islice(dataset, steps), group)
+    share = distributed.together(
+        lambda: _share(model, itertools.islice(dataset, steps), group, from_logits)
     )
-    labels, outputs, weights = distributed.allgather(share).T
-    area = auc(labels, outputs, weights)
+    keys = None if group is None else distributed.allgather(share.keys)
+    names, logits = _agreed(share)
+    nothing = np.empty((0, 3), np.float32)
+    scores: dict[str, float] = {}
+    for name in names:
+        columns = distributed.allgather(share.heads.get(name, nothing))
+        prefix = f"{name}_" if len(names) > 1 or name else ""
+        found = _scores(columns, logits[name], keys)
+        scores |= {f"{prefix}{metric}": value for metric, value in found.items()}
+    return scores
+
+
+class _Share(NamedTuple):
+    """What a rank has: label, output, weight `[samples, 3]` by output; groups; what is logits."""
+
+    heads: dict[str, np.ndarray]
+    keys: np.ndarray
+    logits: dict[str, bool]
+
+
+def _agreed(share: _Share) -> tuple[list[str], dict[str, bool]]:
+    """Returns the outputs' names and which are logits, of the ranks that have samples."""
+    every = distributed.allgather_object(share.logits)
+    found = [logits for logits in every if logits]
+    if any(logits != found[0] for logits in found):
+        raise DataError(f"All ranks have outputs and labels of the same names. Received: {found}")
+    logits = found[0] if found else {"": True}  # without a sample a metric says so
+    return [*logits], logits
+
+
+def _scores(columns: np.ndarray, from_logits: bool, keys: np.ndarray | None) -> dict[str, float]:
+    labels, outputs, weights = columns.T
     probabilities = _sigmoid(outputs) if from_logits else outputs
     scores = {
-        "auc": area,
+        "auc": auc(labels, outputs, weights),
         "log_loss": log_loss(labels, probabilities, weights),
         "normalized_entropy": normalized_entropy(labels, probabilities, weights),
         "calibration": calibration(labels, probabilities, weights),
         "samples": float(labels.size),
     }
-    if group is not None:
-        scores["gauc"] = gauc(distributed.allgather(keys), labels, outputs, weights)
+    if keys is not None:
+        scores["gauc"] = gauc(keys, labels, outputs, weights)
     return scores
 
 
 def _share(
-    model: keras.Model, batches: Iterable[Any], group: str | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns label, output, weight of this rank's samples, `[samples, 3]`, and their groups."""
-    columns, keys = [np.empty((0, 3), np.float32)], [np.empty(0, np.int64)]
+    model: keras.Model,
+    batches: Iterable[Any],
+    group: str | None,
+    from_logits: bool | Mapping[str, bool],
+) -> _Share:
+    columns: dict[str, list[np.ndarray]] = {}
+    keys = [np.empty(0, np.int64)]
     for batch in batches:
-        columns.append(_predict(model, batch))
+        found = _predict(model, batch)
+        if columns and columns.keys() != found.keys():
+            raise DataError(
+                f"All batches have labels of the same outputs. Received: {[*columns]}, {[*found]}"
+            )
+        for name, of_batch in found.items():
+            columns.setdefault(name, []).append(of_batch)
         if group is not None:
-            keys.append(_keys(batch, group, len(columns[-1])))
-    return np.concatenate(columns), np.concatenate(keys)
+            samples = {len(of_batch) for of_batch in found.values()}
+            keys.append(_keys(batch, group, max(samples)))
+    heads = {name: np.concatenate(of_head) for name, of_head in columns.items()}
+    return _Share(heads, np.concatenate(keys), _logits(from_logits, heads))
+
+
+def _logits(from_logits: bool | Mapping[str, bool], names: Iterable[str]) -> dict[str, bool]:
+    if not isinstance(from_logits, Mapping):
+        return dict.fromkeys(names, from_logits)
+    if missing := [name for name in names if name not in from_logits]:
+        raise DataError(
+            f"from_logits by output names all of them. Received: {dict(from_logits)}, not {missing}"
+        )
+    return {name: from_logits[name] for name in names}
+
+
+def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
+    """Columns label, output, weight of one batch: float32 `[samples, 3]` of each labelled output.
+
+    The only output of a model has the name "".
+    """
+    features, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    outputs = _named(model, model.predict_on_batch(features), "outputs")
+    labels = _named(model, labels, "labels")
+    weights = {} if weights is None else _named(model, weights, "weights")
+    if len(outputs) == len(labels) == 1:
+        labels = dict(zip(outputs, labels.values(), strict=True))
+        weights = dict(zip(outputs, weights.values(), strict=False))
+    elif weights.keys() == {""}:  # one for all outputs
+        weights = dict.fromkeys(labels, weights[""])
+    if not labels or not labels.keys() <= outputs.keys():
+        raise DataError(
+            "evaluate wants labels that have the names of the model's outputs, or stand in their "
+            f"order. Received: labels {[*labels]}, outputs {[*outputs]}"
+        )
+    return {
+        name: _columns(name, label, outputs[name], weights.get(name))
+        for name, label in labels.items()
+    }
+
+
+def _named(model: keras.Model, values: Any, what: str) -> dict[str, Any]:
+    if isinstance(values, Mapping):
+        return dict(values)
+    if not isinstance(values, list | tuple):
+        return {"": values}
+    names = list(getattr(model, "output_names", None) or [])
+    if len(names) != len(values):
+        names = [f"output_{number}" for number in range(len(values))]
+    if len(set(names)) != len(values):
+        raise DataError(f"The {what} want a name each. Received: {names}")
+    return dict(zip(names, values, strict=True))
+
+
+def _columns(name: str, label: Any, output: Any, weight: Any) -> np.ndarray:
+    labels = np.asarray(label, np.float32).ravel()
+    outputs = np.asarray(output, np.float32).ravel()
+    weights = np.ones_like(labels) if weight is None else np.asarray(weight, np.float32).ravel()
+    if not labels.size == outputs.size == weights.size:
+        raise DataError(
+            "evaluate wants one label, one output and one weight per sample. Received: "
+            f"{name or 'labels'} {list(np.shape(label))}, outputs {list(np.shape(output))}, "
+            f"{weights.size} weights"
+        )
+    return np.stack([labels, outputs, weights], axis=1)
 
 
 def _keys(batch: Any, group: str, samples: int) -> np.ndarray:
@@ -93,15 +201,6 @@ def _keys(batch: Any, group: str, samples: int) -> np.ndarray:
             f"features {names}, its keys {keys.dtype.name} {list(keys.shape)} of {samples} samples."
         )
     return keys.astype(np.int64).ravel()
-
-
-def _predict(model: keras.Model, batch: Any) -> np.ndarray:
-    """Columns label, output, weight of one batch: float32 `[samples, 3]`."""
-    features, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
-    labels = np.asarray(labels, np.float32).ravel()
-    outputs = np.asarray(model.predict_on_batch(features), np.float32).ravel()
-    weights = np.ones_like(labels) if weights is None else np.asarray(weights, np.float32).ravel()
-    return np.stack([labels, outputs, weights], axis=1)
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -21,12 +21,14 @@ class DenseStep(NamedTuple):
         samples: Of all ranks, float32.
         active: Number of ranks that still train, float32.
         nonfinite: Number of ranks with a gradient that is not finite, float32.
+        stopping: Number of ranks that want training to stop after this step, float32.
     """
 
     gradients: list[tf.Tensor]
     samples: tf.Tensor
     active: tf.Tensor
     nonfinite: tf.Tensor
+    stopping: tf.Tensor
 
     @property
     def applies(self) -> tf.Tensor:
@@ -39,6 +41,7 @@ def reduce(
     samples: tf.Tensor,
     active: bool,
     nonfinite: tf.Tensor,
+    stopping: tf.Tensor,
     meeting: MeetingRef,
 ) -> DenseStep:
     """Averages dense gradients over the samples of all ranks, in a graph.
@@ -50,11 +53,17 @@ def reduce(
         samples: int64, how many they are of.
         active: Whether this rank still trains.
         nonfinite: bool, whether one of its gradients is not finite.
+        stopping: float32, 1 where this rank wants training to stop after this step, else 0.
         meeting: Of all ranks, in which they do it. The collective's name has its signature, so that
             ranks that differ wait, and never add up what does not belong together.
     """
     own = tf.stack(
-        [tf.cast(samples, tf.float32), tf.constant(float(active)), tf.cast(nonfinite, tf.float32)]
+        [
+            tf.cast(samples, tf.float32),
+            tf.constant(float(active)),
+            tf.cast(nonfinite, tf.float32),
+            stopping,
+        ]
     )
     if distributed.size() == 1:
         return DenseStep(list(gradients), *tf.unstack(own))

@@ -79,6 +79,13 @@ class DistributedStep:
         # Called around each step in which this rank takes part without samples.
         self.idle_callbacks: list[Any] = []
         self.joined = False  # in this epoch, by a callback
+        # Where a restored model goes on within an epoch, and the optimizer's step there; and how
+        # many steps of the epoch that `fit` trains came before (`checkpoint/broken_epoch.py`).
+        self.broken_off: tuple[Any, int] | None = None
+        self.steps_before = 0
+        # Whether this rank wants training to stop, and how many did in the last step.
+        self.wants_to_stop = tf.Variable(0.0, trainable=False)
+        self.ranks_to_stop = tf.Variable(0.0, trainable=False)
         self._raises = on_nonfinite == "raise"
         self._trained: Trained | None = None
         self._reduce_without_samples: Any = None
@@ -180,12 +187,12 @@ class DistributedStep:
                 for variable in trained.variables
             ]
             meeting = self._meeting(trained)
-            return dense_step.reduce(zeros, samples, False, tf.constant(False), meeting)
+            return self._reduce(zeros, samples, False, tf.constant(False), meeting)
 
         @tf.function(autograph=False)
         def use(*told: tf.Tensor) -> None:
             none = no_gradients(trained.proxies), tf.constant(0, tf.int64), tf.constant("")
-            step = dense_step.DenseStep([*told[:-3]], *told[-3:])
+            step = dense_step.DenseStep([*told[:-4]], *told[-4:])
             self._apply(trained, self._contribution(*none), lambda: step)
 
         self._run_in_graph = run_in_graph
@@ -201,7 +208,9 @@ class DistributedStep:
         step = self._reduce_without_samples(tf.constant(0, tf.int64))
         if not step.active:
             return False
-        self._use_without_samples(*step.gradients, step.samples, step.active, step.nonfinite)
+        self._use_without_samples(
+            *step.gradients, step.samples, step.active, step.nonfinite, step.stopping
+        )
         for callback in self.idle_callbacks:
             callback.after_step()
         return True
@@ -258,8 +267,21 @@ class DistributedStep:
         self._apply(
             trained,
             self._contribution(sparse, samples, found),
-            lambda: dense_step.reduce(dense, samples, True, nonfinite, self._meeting(trained)),
+            lambda: self._reduce(dense, samples, True, nonfinite, self._meeting(trained)),
         )
+
+    def _reduce(
+        self,
+        dense: Sequence[tf.Tensor],
+        samples: tf.Tensor,
+        active: bool,
+        nonfinite: tf.Tensor,
+        meeting: MeetingRef,
+    ) -> dense_step.DenseStep:
+        stopping = tf.convert_to_tensor(self.wants_to_stop)
+        step = dense_step.reduce(dense, samples, active, nonfinite, stopping, meeting)
+        self.ranks_to_stop.assign(step.stopping)
+        return step
 
     def _contribution(
         self, sparse: Sequence[tf.IndexedSlices], samples: tf.Tensor, found: tf.Tensor

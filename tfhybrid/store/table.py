@@ -13,7 +13,7 @@ from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core import native
 from tfhybrid.core.native import PlacementKind
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, NameTakenError
 from tfhybrid.job.job import current_job
 from tfhybrid.placement import Sharded
 from tfhybrid.store.filling import fill
@@ -65,6 +65,11 @@ class Table:
         self.waiting = WaitingTable(self) if config.policy.get("admission", 0) > 1 else None
         self._open_in_time()
 
+    def __repr__(self) -> str:
+        """Returns what it is called and holds."""
+        held = f"rows={self.rows}, version={self.version}" if self._is_open else "not open yet"
+        return f"<Table '{self.name}': dim={self.dim}, {held}>"
+
     def _open_in_time(self) -> None:
         resumption = self._job.resumption
         if resumption is None or resumption.settled:
@@ -74,14 +79,20 @@ class Table:
 
     def open(self) -> None:
         """Opens the table in the process's store; called once it is known which that is."""
-        self._job.engine.open_table(
-            self.name,
-            self.config.dim,
-            self.config.initializer.native,
-            seed=self._job.seed,
-            policy=self.config.policy,
-            placement=self._placement,
-        )
+        try:
+            self._job.engine.open_table(
+                self.name,
+                self.config.dim,
+                self.config.initializer.native,
+                seed=self._job.seed,
+                policy=self.config.policy,
+                placement=self._placement,
+            )
+        except NameTakenError as error:
+            raise NameTakenError(
+                f"{error}. In a notebook, a cell that builds the model again calls "
+                "tfhybrid.shutdown() and tfhybrid.init() first: that frees all tables"
+            ) from None
         self._is_open = True
         if self.waiting is not None:
             self.waiting.open()

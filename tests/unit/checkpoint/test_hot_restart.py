@@ -145,19 +145,24 @@ def test_positions_are_those_of_fit(start, tmp_path) -> None:
     data = tf.data.Dataset.from_tensor_slices((keys, labels)).batch(16)
 
     class Crash(keras.callbacks.Callback):
+        def __init__(self, step) -> None:
+            super().__init__()
+            self._at = step
+
         def on_train_batch_end(self, batch, logs=None) -> None:
-            if self.model.optimizer.iterations == STEPS + 5:
+            if self.model.optimizer.iterations == self._at:
                 raise InterruptedError
 
     run = start()
-    callbacks = [Crash(), tfhybrid.callbacks.HotRestart()]
+    callbacks = [Crash(STEPS + 5), tfhybrid.callbacks.HotRestart()]
     with pytest.raises(InterruptedError):
         run.model.fit(data, epochs=3, callbacks=callbacks, verbose=0)
     crash()
     run = start()
     assert run.position == (1, 5)
-    rest = {"initial_epoch": 1, "epochs": 2, "verbose": 0}
-    run.model.fit(data.skip(5).take(3), callbacks=[tfhybrid.callbacks.HotRestart()], **rest)
+    callbacks = [tfhybrid.callbacks.HotRestart(), Crash(STEPS + 8)]
+    with pytest.raises(InterruptedError):
+        checkpoint.finish_epoch(run.model, data, run.position, callbacks=callbacks, verbose=0)
     crash()
     assert start().position == (1, 8)
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from typer.testing import CliRunner
 
 from tfhybrid.cli import app
-from tfhybrid.data import Criteo, Csv, Libfm, Parquet, TFRecord
+from tfhybrid.data import Criteo, Csv, Label, Libfm, Parquet, TFRecord, string_keys
 from tfhybrid.data.formats import text
 
 CSV = "label,user,city,price\n1,7,Ulm,1.5\n0,,Ulm,\n1,-9,Bonn,2.5\n"
@@ -117,7 +117,7 @@ def test_fixed_lists_and_row_groups_stay(tmp_path):
     ("options", "message"),
     [
         (("--format", "excel"), "--format is one of csv, libfm, .* Received: excel"),
-        (("--format", "csv"), "Files of csv need --features. Received: none"),
+        (("--format", "csv"), "Files of csv need --features or --strings or --lists. Rec"),
         (
             ("--format", "libfm", "--features", "u", "--missing-key", "1", "--dense", "p"),
             "Files of libfm have no such option. Received: --dense, --missing-key",
@@ -159,3 +159,24 @@ def test_text_needs_no_tensorflow(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_other_labels_and_several(tmp_path):
+    source = tmp_path / "orders.csv"
+    source.write_text("user,price,rating\n7,1.5,3\n8,-2,4\n")
+    options = ("--format", "csv", "--features", "user", "--label-kind", "number")
+    run(source, "--output", tmp_path, *options, "--label", "price,rating")
+    labels = [Label("price", "number"), Label("rating", "number")]
+    found = Parquet(["user"], label=labels).read(tmp_path / "orders.parquet").label
+    assert {n: v.tolist() for n, v in found.items()} == {"price": [1.5, -2], "rating": [3, 4]}
+
+
+def test_files_that_have_strings_alone_and_no_header(tmp_path):
+    source = tmp_path / "clicks.csv"
+    source.write_text("Ulm;1;3,4\nBonn;0;\n")
+    options = ("--strings", "city", "--lists", "clicked", "--columns", "city,label,clicked")
+    marks = ("--delimiter", ";", "--separator", ",")
+    run(source, "--output", tmp_path, "--format", "csv", *options, *marks)
+    found = Parquet(["city", "clicked"]).read(tmp_path / "clicks.parquet")
+    assert found.features["clicked"].tolist() == [[3, 4], []]
+    assert found.features["city"].tolist() == string_keys(["Ulm", "Bonn"]).numpy().tolist()

@@ -115,3 +115,23 @@ def test_what_few_tables_have_is_told_where_it_is(run_json, newest):
     assert (found["name"], found["weight_decay"], found["penalty_l2"]) == ("SGD", 0.5, 0.25)
     assert found["every_row"] is True
     assert "penalty_l1" not in found
+
+
+def test_rows_of_keys_are_shown_whole(run, run_json, newest):
+    rows = rows_of(newest, "user")
+    key = int(rows.keys[3])
+    options = ("inspect", newest, "--table", "user", "--key", str(key), "--string", "never seen")
+    found, other = run_json(*options)
+    assert (found["key"], found["string"]) == (key, None)
+    np.testing.assert_array_equal(np.float32(found["embedding"]), rows.embeddings[3])
+    np.testing.assert_array_equal(np.float32(found["states"]), rows.states[3])
+    wanted = int(tfhybrid.data.string_keys("never seen"))
+    assert (other["key"], other["embedding"]) == (wanted, None)
+    text = run(*options).stdout
+    assert f"key {key}" in text
+    assert "of 'never seen'" in text
+    assert "no row: it reads its initial value" in text
+
+
+def test_rows_of_keys_want_a_table(run, newest):
+    assert "--table" in run("inspect", newest, "--key", "7", status=1).stderr

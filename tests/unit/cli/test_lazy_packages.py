@@ -54,3 +54,13 @@ def test_importing_tfhybrid_is_light_and_enough():
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, cwd=ROOT
     )
     assert run.returncode == 0, run.stderr
+
+
+def test_without_horovod_its_script_is_named():
+    script = "import sys; sys.modules['horovod'] = None; import tfhybrid; tfhybrid.init()"
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1
+    assert "which is not installed here. In tfhybrid's sources, scripts/horovod" in run.stderr
+    assert run.stderr.count("Traceback") == 1

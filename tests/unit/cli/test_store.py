@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from tests.unit.cli import stepping_job
 from tests.unit.conftest import Start
+from tfhybrid.cli import console
 from tfhybrid.cli.main import app
+from tfhybrid.cli.store import show_tables
+from tfhybrid.store.report import StoreReport, TableReport
+from tfhybrid.store.table_stats import TableSize
 
 
 class RunningJob:
@@ -134,3 +140,20 @@ def test_top_tells_what_happens_in_a_second(run, job) -> None:
     job.kill()
     ended = run("top", "seen", "--interval", "0.1", "--json").stdout
     assert json.loads(ended)["living"] is False
+
+
+def test_tables_are_shown_in_80_columns(monkeypatch, capsys) -> None:
+    """Of real width: no name or number is cut or folded."""
+    sizes = {field.name: 123_456_789_000 for field in dataclasses.fields(TableSize)}
+    sizes["rows"] = 1_234_567_890
+    named = {"name": "user_history", "problem": "", "optimizer": "row_adagrad"}
+    table = TableReport(**(sizes | named | {"dim": 128, "evicted": 1_000_000, "version": 81_723}))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(console, "_output", Console(width=80))
+    show_tables(StoreReport("job", "directory", 0, "", tables=[table]))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("user_history" in line for line in lines) == 2
+    assert "1,234,567,890" in "".join(lines)
+    assert "1,000,000" in "".join(lines)
+    assert "row_adagrad" in "".join(lines)

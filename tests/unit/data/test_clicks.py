@@ -53,7 +53,7 @@ def test_a_rank_outside_the_world_is_refused():
         ({"user": np.zeros(3, np.int32)}, np.zeros(3, np.float32), {}),
         ({"user": np.zeros(2, np.int64)}, np.zeros(3, np.float32), {}),
         ({"user": np.zeros((3, 1, 1), np.int64)}, np.zeros(3, np.float32), {}),
-        ({}, np.zeros(3, np.int64), {}),
+        ({}, np.zeros(3, np.int32), {}),
         ({}, np.zeros((3, 1), np.float32), {}),
         ({}, np.zeros(3, np.float32), {"price": np.zeros(3)}),
         ({"a": np.zeros(3, np.int64)}, np.zeros(3, np.float32), {"a": np.zeros(3, np.float32)}),

@@ -19,7 +19,7 @@ from tfhybrid.data import (
     unpacked,
 )
 from tfhybrid.data.formats import text
-from tfhybrid.errors import DataError
+from tfhybrid.errors import ConfigError, DataError
 
 FRAPPE = "label,user,item\n1,266,1244\n0,138,1296\n"
 
@@ -249,3 +249,36 @@ def test_a_bad_line_is_named_in_whichever_unit_it_is(tmp_path, monkeypatch, size
 
 def test_a_file_with_a_header_alone_has_no_samples(tmp_path):
     assert len(Csv(["user"]).read(written(tmp_path, "label,user\n"))) == 0
+
+
+def test_csv_without_a_header(tmp_path):
+    path = written(tmp_path, "7;1;x;50\n8;0;y;51\n")
+    names = ["user", "label", "other", "item"]
+    clicks = Csv(["item", "user"], columns=names, delimiter=";").read(path)
+    assert clicks.features["item"].tolist() == [50, 51]
+    assert clicks.features["user"].tolist() == [7, 8]
+    assert clicks.label.tolist() == [1, 0]
+    path.write_text("7;1;x;50\n8;0;y;bad\n")
+    with pytest.raises(DataError, match=r"line 2.*Received"):
+        Csv(["item", "user"], columns=names, delimiter=";").read(path)
+    with pytest.raises(ConfigError, match=r"without \['price'\]"):
+        Csv(["user"], dense=["price"], columns=names).read(path)
+
+
+def test_csv_has_lists_in_a_field(tmp_path):
+    path = written(tmp_path, "label,clicked,tags\n1,3|-17|5,a b\n0,,\n1,4,b\n")
+    file_format = Csv([], lists=["clicked"])
+    assert file_format.read(path).features["clicked"].tolist() == [[3, -17, 5], [], [4]]
+    both = Csv([], strings=["tags"], lists=["tags"], separator=" ", missing_key=-1)
+    keys = [int(string_keys(text)) for text in ("a", "b")]
+    assert both.read(path).features["tags"].tolist() == [keys, [], keys[1:]]
+    path.write_text("label,clicked\n1,3\n0,4|x\n")
+    with pytest.raises(DataError, match=r"line 3: wanted whole numbers with '\|'.*Received: 'x'"):
+        file_format.read(path)
+
+
+def test_hexadecimal_ids_are_told_of_strings(tmp_path):
+    path = written(tmp_path, "label,user\n1,68fd1e64\n")
+    with pytest.raises(DataError, match=r"line 2.*'68fd1e64'.*go into strings="):
+        Csv(["user"]).read(path)
+    assert Csv([], strings=["user"]).read(path).features["user"] == string_keys(["68fd1e64"])

@@ -26,7 +26,7 @@ def dataset_of(user="user", item="item"):
     return tfhybrid.data.Batches(log.clicks(0, 2048), 512, seed=1, shard=tfhybrid.data.Shard(0, 1))
 """
 JOB = "tfhybrid.init()\n"
-DATA = "dataset = dataset_of().dataset()\n"
+DATA = "batches = dataset_of()\ndataset = batches.dataset()\n"
 MODEL = """
 def compiled(*features):
     model = tfhybrid.models.lr(

@@ -395,3 +395,23 @@ def test_unseen_keys_have_decayed_in_the_exported_model_too(tmp_path) -> None:
     folder = export.saved_model(model, tmp_path)
     assert_same(folder, model, keys_of(64, seed=1, vocabulary=10**6))
     assert_same(folder, model, keys_of(64, seed=2))
+
+
+def test_clients_send_strings(tmp_path) -> None:
+    inputs = {
+        "city": keras.Input((1,), dtype="string", name="city"),
+        "user": keras.Input((1,), dtype="int64", name="user"),
+    }
+    keys = {**inputs, "city": tfhybrid.layers.StringKeys()(inputs["city"])}
+    layer = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(inputs, TABLE))
+    flat = [keras.layers.Flatten()(embedded) for embedded in layer(keys).values()]
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(flat)))
+    model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.05)), "mse")
+    cities = np.array([["Ulm"], ["Bonn"], [""], ["Köln"]] * 8, object)
+    sample = {"city": tf.constant(cities), "user": tf.range(32, dtype=tf.int64)[:, tf.newaxis]}
+    data = tf.data.Dataset.from_tensor_slices((sample, np.ones((32, 1), np.float32))).batch(8)
+    model.fit(data, epochs=2, verbose=0)
+    folder = export.saved_model(model, tmp_path)
+    unseen = {"city": tf.constant([["Ulm"], ["never seen"]]), "user": tf.constant([[3], [99]])}
+    unseen["user"] = tf.cast(unseen["user"], tf.int64)
+    np.testing.assert_array_equal(serve(folder, unseen)["output_0"], model(unseen))

@@ -93,3 +93,85 @@ def test_no_sample_on_any_rank_is_an_error(identity) -> None:
 def test_a_diverged_model_is_an_error(identity) -> None:
     with pytest.raises(DataError, match="finite"):
         evaluate(identity, batches(np.array([[np.nan], [1.0]]), np.array([0, 1])))
+
+
+HEADS = ("click", "buy")
+
+
+def two_heads(kind: str) -> keras.Model:
+    inputs = keras.Input((2,))
+    outputs = [
+        keras.layers.Lambda(lambda x, i=i: x[:, i : i + 1], output_shape=(1,), name=name)(inputs)
+        for i, name in enumerate(HEADS)
+    ]
+    named = dict(zip(HEADS, outputs, strict=True))
+    return keras.Model(inputs, named if kind == "dict" else outputs)
+
+
+def of_heads(kind: str, logits: np.ndarray, labels: np.ndarray, *weights) -> tf.data.Dataset:
+    both = (labels, 1 - labels)
+    named = dict(zip(HEADS, both, strict=True)) if kind == "dict" else both
+    return batches(np.concatenate([logits, logits**2], 1), named, *weights)
+
+
+@pytest.mark.parametrize("kind", ["dict", "list"])
+def test_each_output_is_scored_with_its_label(identity, logits, labels, kind) -> None:
+    scores = evaluate(two_heads(kind), of_heads(kind, logits, labels))
+    for name, output, label in zip(HEADS, (logits, logits**2), (labels, 1 - labels), strict=True):
+        alone = evaluate(identity, batches(output, label))
+        assert {metric: scores[f"{name}_{metric}"] for metric in alone} == alone
+    assert len(scores) == 2 * len(alone)
+
+
+def test_outputs_without_a_label_are_left_out(identity, logits, labels) -> None:
+    data = batches(np.concatenate([logits, logits], 1), {"buy": labels})
+    scores = evaluate(two_heads("dict"), data)
+    assert scores["buy_auc"] == evaluate(identity, batches(logits, labels))["auc"]
+    assert not any(name.startswith("click") for name in scores)
+
+
+def test_an_output_may_have_weights_and_be_a_probability(identity, logits, labels) -> None:
+    weights = np.arange(100, dtype=np.float32)[:, np.newaxis]
+    model = two_heads("dict")
+    probabilities = 1 / (1 + np.exp(-logits))
+    data = batches(
+        np.concatenate([logits, probabilities], 1),
+        {"click": labels, "buy": labels},
+        {"buy": weights},
+    )
+    scores = evaluate(model, data, from_logits={"click": True, "buy": False})
+    wanted = evaluate(identity, batches(probabilities, labels, weights), from_logits=False)
+    assert scores["buy_log_loss"] == wanted["log_loss"]
+    assert scores["click_log_loss"] == evaluate(identity, batches(logits, labels))["log_loss"]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "wanted"),
+    [
+        (
+            lambda x, y: batches(np.concatenate([x, x], 1), y),
+            {},
+            r"labels \[''\], outputs \['click",
+        ),
+        (
+            lambda x, y: batches(np.concatenate([x, x], 1), {"like": y}),
+            {},
+            r"labels \['like'\], outputs",
+        ),
+        (
+            lambda x, y: of_heads("dict", x, y),
+            {"from_logits": {"click": True}},
+            r"not \['buy'\]",
+        ),
+    ],
+)
+def test_labels_that_belong_to_no_output_are_refused(logits, labels, data, options, wanted) -> None:
+    with pytest.raises(DataError, match=wanted):
+        evaluate(two_heads("dict"), data(logits, labels), **options)
+
+
+def test_the_only_output_of_a_dictionary_takes_a_plain_label(identity, logits, labels) -> None:
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, {"click": keras.layers.Identity()(inputs)})
+    scores = evaluate(model, batches(logits, labels))
+    assert scores["click_auc"] == evaluate(identity, batches(logits, labels))["auc"]

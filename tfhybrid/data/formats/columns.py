@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfhybrid.data.formats.format import malformed
+from tfhybrid.data.formats.label import Label
 from tfhybrid.data.ragged import Ragged
 
 Place = Callable[[int], str]
@@ -16,25 +17,61 @@ Place = Callable[[int], str]
 
 
 def labels(
-    column: pa.ChunkedArray, place: Place, wanted: Sequence[float], positive: float | None = None
+    column: pa.ChunkedArray, place: Place, label: Label, clicks: Sequence[float] = (0, 1)
 ) -> np.ndarray:
-    """Returns float32 labels.
+    """Returns labels: float32, or int64 where they are classes.
 
     Args:
-        column: Numbers or booleans.
+        column: Numbers, booleans, or strings where the classes have names.
         place: Says where a row is.
-        wanted: The values that it may have where `positive` is None.
-        positive: The label is 1 from this value on, and 0 below.
+        label: What it holds.
+        clicks: The values that clicks may have.
 
     Raises:
         DataError: A label is missing or is none of those wanted.
     """
-    values = _floats(column.combine_chunks(), place)
-    if positive is not None:
-        _refuse(np.isnan(values), values, place, "a number")
-        return (values >= positive).astype(np.float32)
-    _refuse(~np.isin(values, wanted), values, place, f"a label of {list(wanted)}")
+    array = column.combine_chunks()
+    if label.kind == "class":
+        return _named(array, place, label) if label.names else _classes(array, place, label)
+    values = _floats(array, place)
+    if label.kind == "number" or label.positive is not None:
+        _refuse(~np.isfinite(values), values, place, label.wanted)
+    if label.kind == "number":
+        return values
+    if label.positive is not None:
+        return (values >= label.positive).astype(np.float32)
+    _refuse(~np.isin(values, clicks), values, place, f"a label of {list(clicks)}")
     return values
+
+
+def type_of(label: Label) -> pa.DataType:
+    """Returns the type of a column of labels in text."""
+    if label.kind != "class":
+        return pa.float32()
+    return pa.string() if label.names else pa.int64()
+
+
+def _named(array: pa.Array, place: Place, label: Label) -> np.ndarray:
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+        raise malformed(place(0), label.wanted, str(array.type))
+    places = pc.index_in(array, value_set=pa.array(label.names, array.type))
+    if places.null_count:
+        row = pc.index(places.is_null(), True).as_py()
+        raise malformed(place(row), label.wanted, array[row].as_py())
+    return places.to_numpy().astype(np.int64)
+
+
+def _classes(array: pa.Array, place: Place, label: Label) -> np.ndarray:
+    numeric = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if not numeric and not pa.types.is_boolean(array.type):
+        raise malformed(place(0), f"{label.wanted} (names= would name classes)", str(array.type))
+    if array.null_count:
+        raise malformed(place(pc.index(array.is_null(), True).as_py()), label.wanted, None)
+    values = array.to_numpy(zero_copy_only=False)
+    _refuse(~((values >= 0) & (values < 2**62) & (values % 1 == 0)), values, place, label.wanted)
+    return values.astype(np.int64)
 
 
 def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.ndarray | Ragged:
@@ -65,6 +102,38 @@ def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.n
         )
         return Ragged.from_lengths(values, lengths)
     return _flat_keys(array, place, missing_key)
+
+
+def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings: bool) -> Ragged:
+    """Returns the keys of lists that are written in one field each.
+
+    Args:
+        column: Strings; one that is empty or missing is an empty list.
+        place: Says where a row is.
+        separator: Between two keys.
+        strings: Whether a list is of strings, which are hashed, and not of integers.
+
+    Raises:
+        DataError: A value is no key.
+    """
+    array = column.combine_chunks()
+    lists = pc.split_pattern(pc.if_else(pc.equal(array, ""), None, array), separator)
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    texts = lists.flatten()
+    if strings:
+        return Ragged.from_lengths(_flat_keys(texts, place, None), lengths)
+    odd = np.flatnonzero(
+        ~pc.match_substring_regex(texts, r"^-?\d{1,19}$").to_numpy(zero_copy_only=False)
+    )
+    if len(odd):
+        row = int(np.searchsorted(np.cumsum(lengths), odd[0], "right"))
+        wanted = f"whole numbers with {separator!r} between them (strings= would take others)"
+        raise malformed(place(row), wanted, texts[int(odd[0])].as_py())
+    try:
+        values = pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise malformed(place(0), "keys that are int64", str(error)) from None
+    return Ragged.from_lengths(values, lengths)
 
 
 def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) -> np.ndarray:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import MISSING_KEY, Unit
+from tfhybrid.data.formats.label import Label, labels_of
 from tfhybrid.data.formats.spelled_keys import HEXADECIMAL, spelled_keys
 from tfhybrid.data.formats.text import Layout, Text
 
@@ -29,6 +30,7 @@ class Criteo(Text):
 
     Args:
         bucketize: Whether the numbers become features rather than dense columns.
+        label: What the first column holds, if not clicks: `Label("label", "number")`, or classes.
 
     Example:
 
@@ -40,21 +42,24 @@ class Criteo(Text):
     """
 
     bucketize: bool = False
+    label: str | Label = "label"
 
     @functools.cached_property
     def layout(self) -> Layout:
         """How the columns are written."""
+        (label,) = labels_of(self.label, None)
         types = {
-            "label": pa.float32(),
+            label.column: columns.type_of(label),
             **dict.fromkeys(NUMBERS, pa.int64()),
             **dict.fromkeys(CATEGORIES, pa.string()),
         }
-        return Layout(types, "\t", header=False, quotes=False, empty_is_null=True)
+        return Layout(types, delimiter="\t", header=False, quotes=False, empty_is_null=True)
 
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
         """Returns the samples that a unit's columns hold."""
         place = functools.partial(self.layout.place, unit)
-        labels = columns.labels(table["label"], place, (0, 1))
+        (label,) = labels_of(self.label, None)
+        labels = columns.labels(table[label.column], place, label)
         keys = {name: spelled_keys(table[name], place, HEXADECIMAL) for name in CATEGORIES}
         numbers = {name: table[name].to_numpy() for name in NUMBERS}
         if self.bucketize:

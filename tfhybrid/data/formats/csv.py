@@ -1,4 +1,4 @@
-"""CSV with a header."""
+"""CSV, with a header or without."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ import pyarrow as pa
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
+from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.errors import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
 class Csv(Text):
-    r"""CSV files whose header names the columns, perhaps compressed (`.gz`, `.bz2`).
+    r"""CSV files whose header, or `columns`, names the columns, perhaps compressed (`.gz`, `.bz2`).
 
     Args:
         features: Columns of integers, read as keys. Columns named nowhere are passed over.
-        strings: Columns of strings, whose keys are `string_keys` of them.
+        strings: Columns of strings, such as hexadecimal ids, whose keys are `string_keys` of them.
+        lists: Columns of any number of integers with `separator` between them; they become
+            `Ragged`, an empty field an empty list. One that is among `strings` too has strings.
         dense: Columns of numbers.
-        label: Column of the label.
+        label: Column of the label, 0 or 1; or a `Label` of other values; or several of them.
         positive: The label is 1 where the column is at least this. Defaults to none: the column
             must hold 0 and 1.
         missing_key: The key of an empty field. Defaults to none: such a field is an error.
         missing_value: The number of an empty field. Defaults to none, likewise.
         delimiter: What separates columns.
+        separator: What separates the keys of a list.
+        columns: The names of all columns, in order, of files without a header.
 
     Example:
 
@@ -42,24 +48,42 @@ class Csv(Text):
 
     features: Sequence[str]
     strings: Sequence[str] = ()
+    lists: Sequence[str] = ()
     dense: Sequence[str] = ()
-    label: str = "label"
+    label: LabelSpec = "label"
     positive: float | None = None
     missing_key: int | None = None
     missing_value: float | None = None
     delimiter: str = ","
+    separator: str = "|"
+    columns: Sequence[str] | None = None
 
     @functools.cached_property
     def layout(self) -> Layout:
         """How the columns are written."""
         types = {
-            self.label: pa.float32(),
+            **{
+                label.column: columns.type_of(label)
+                for label in labels_of(self.label, self.positive)
+            },
             **dict.fromkeys(self.features, pa.int64()),
-            **dict.fromkeys(self.strings, pa.string()),
+            **dict.fromkeys((*self.strings, *self.lists), pa.string()),
             **dict.fromkeys(self.dense, pa.float32()),
         }
         empty_is_null = not (self.missing_key is None and self.missing_value is None)
-        return Layout(types, self.delimiter, empty_is_null=empty_is_null)
+        if self.columns is not None and (unknown := sorted(types.keys() - set(self.columns))):
+            raise ConfigError(
+                f"columns= names all columns, those that are read among them. Received: "
+                f"columns={list(self.columns)}, without {unknown}"
+            )
+        return Layout(
+            types,
+            self.columns,
+            delimiter=self.delimiter,
+            header=self.columns is None,
+            empty_is_null=empty_is_null,
+            of_other_keys=" Columns of ids that are no decimal numbers go into strings=",
+        )
 
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
         """Returns the samples that a unit's columns hold."""
@@ -68,7 +92,18 @@ class Csv(Text):
             {
                 name: columns.keys(table[name], place, self.missing_key)
                 for name in (*self.features, *self.strings)
+                if name not in self.lists
+            }
+            | {
+                name: columns.split_keys(
+                    table[name], place, self.separator, strings=name in self.strings
+                )
+                for name in self.lists
             },
-            columns.labels(table[self.label], place, (0, 1), self.positive),
+            gathered(
+                self.label,
+                self.positive,
+                lambda label: columns.labels(table[label.column], place, label),
+            ),
             {name: columns.numbers(table[name], place, self.missing_value) for name in self.dense},
         )

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
+from tfhybrid.data.formats.label import Label, labels_of
 from tfhybrid.data.formats.spelled_keys import ENTRY, spelled_keys
 from tfhybrid.data.formats.text import Layout, Text
 
@@ -25,6 +26,8 @@ class Libfm(Text):
 
     Args:
         features: Names for the fields: the i-th entry of a line is the key of the i-th feature.
+        label: What the first entry of a line holds, if not clicks: `Label("label", "number")`, or
+            classes.
 
     Example:
 
@@ -36,16 +39,23 @@ class Libfm(Text):
     """
 
     features: Sequence[str]
+    label: str | Label = "label"
 
     @functools.cached_property
     def layout(self) -> Layout:
         """How the columns are written."""
-        types = {"label": pa.float32(), **dict.fromkeys(self.features, pa.string())}
-        return Layout(types, " ", header=False, quotes=False)
+        (label,) = labels_of(self.label, None)
+        types = {
+            label.column: columns.type_of(label),
+            **dict.fromkeys(self.features, pa.string()),
+        }
+        return Layout(types, delimiter=" ", header=False, quotes=False)
 
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
         """Returns the samples that a unit's columns hold."""
         place = functools.partial(self.layout.place, unit)
-        labels = columns.labels(table["label"], place, (-1, 0, 1))
+        (label,) = labels_of(self.label, None)
+        labels = columns.labels(table[label.column], place, label, (-1, 0, 1))
         keys = {name: spelled_keys(table[name], place, ENTRY) for name in self.features}
-        return Clicks({**keys}, np.maximum(labels, 0))
+        is_click = label.kind == "click"
+        return Clicks({**keys}, np.maximum(labels, 0) if is_click else labels)

@@ -12,6 +12,7 @@ import pyarrow.parquet
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Format, Unit
+from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.errors import DataError
 
 
@@ -25,7 +26,7 @@ class Parquet(Format):
             those. Lists of a fixed size become `[n, size]`, others `Ragged`; a list that is
             missing is an empty one.
         dense: Columns of numbers or booleans, or lists of a fixed size of those.
-        label: Column of the label.
+        label: Column of the label, 0 or 1; or a `Label` of other values; or several of them.
         positive: The label is 1 where the column is at least this. Defaults to none: the column
             must hold 0 and 1.
         missing_key: The key of a missing value. Defaults to none: a missing one is an error.
@@ -45,7 +46,7 @@ class Parquet(Format):
 
     features: Sequence[str]
     dense: Sequence[str] = ()
-    label: str = "label"
+    label: LabelSpec = "label"
     positive: float | None = None
     missing_key: int | None = None
     missing_value: float | None = None
@@ -70,12 +71,17 @@ class Parquet(Format):
 
         return Clicks(
             {n: columns.keys(table[n], place(n), self.missing_key) for n in self.features},
-            columns.labels(table[self.label], place(self.label), (0, 1), self.positive),
+            gathered(
+                self.label,
+                self.positive,
+                lambda each: columns.labels(table[each.column], place(each.column), each),
+            ),
             {n: columns.numbers(table[n], place(n), self.missing_value) for n in self.dense},
         )
 
     def _table(self, unit: Unit) -> pa.Table:
-        names = [*self.features, *self.dense, self.label]
+        labels = [label.column for label in labels_of(self.label, self.positive)]
+        names = list(dict.fromkeys([*self.features, *self.dense, *labels]))
         with _opened(unit.path) as file:
             if absent := set(names) - set(file.schema_arrow.names):
                 raise DataError(

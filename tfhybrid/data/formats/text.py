@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,18 +24,22 @@ class Layout:
     """How the columns of a file are written.
 
     Args:
-        columns: The columns wanted and their types. Without a header: all columns, in order.
+        columns: The columns wanted and their types.
+        names: Of all columns, in order, where there is no header. Defaults to those wanted.
         delimiter: What separates columns.
         header: Whether the first line names the columns.
         quotes: Whether a field in double quotes may hold the delimiter.
         empty_is_null: Whether an empty field is a missing value rather than an error.
+        of_other_keys: What to do with a column of keys that are no numbers, for an error.
     """
 
     columns: Mapping[str, pa.DataType]
+    names: Sequence[str] | None = None
     delimiter: str = ","
     header: bool = True
     quotes: bool = True
     empty_is_null: bool = False
+    of_other_keys: str = ""
 
     def place(self, unit: Unit, row: int) -> str:
         """Returns the file and the line, from 1, of a row of a unit, from 0."""
@@ -126,7 +130,10 @@ def _parsed(text: pa.Buffer, layout: Layout, *, use_threads: bool) -> pa.Table:
     names = list(layout.columns)
     return pa.csv.read_csv(
         pa.BufferReader(text),
-        pa.csv.ReadOptions(use_threads=use_threads, column_names=None if layout.header else names),
+        pa.csv.ReadOptions(
+            use_threads=use_threads,
+            column_names=None if layout.header else list(layout.names or names),
+        ),
         pa.csv.ParseOptions(
             delimiter=layout.delimiter,
             quote_char='"' if layout.quotes else False,
@@ -149,4 +156,7 @@ def _parsed_naming_the_line(unit: Unit, text: pa.Buffer, layout: Layout) -> pa.T
         found = re.search(r"Row #(\d+): ", str(error))
         place = f"{unit.path}, line {unit.first_row + int(found[1])}" if found else str(unit.path)
         columns = ", ".join(f"{name} {kind}" for name, kind in layout.columns.items())
-        raise DataError(f"{place}: wanted the columns {columns}. Received: {error}.") from error
+        hint = layout.of_other_keys if "to int64" in str(error) else ""
+        raise DataError(
+            f"{place}: wanted the columns {columns}. Received: {error}.{hint}"
+        ) from error

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats.format import Format, Unit, malformed
+from tfhybrid.data.formats.label import Label, LabelSpec, gathered, labels_of
 from tfhybrid.data.ragged import Ragged
 from tfhybrid.data.strings import string_keys
 from tfhybrid.errors import DataError
@@ -34,7 +35,8 @@ class TFRecord(Format):
         features: Features of one integer, or of one string, whose key is `string_keys` of it.
         lists: Features of any number of integers or strings; they become `Ragged`.
         dense: Features of one number.
-        label: Feature of the label, an integer or a float.
+        label: Feature of the label, 0 or 1, an integer or a float; or a `Label` of other values; or
+            several of them.
         positive: The label is 1 where the feature is at least this. Defaults to none: it must be
             0 or 1.
         missing_key: The key of a feature that an example has not. Defaults to none: an error.
@@ -59,7 +61,7 @@ class TFRecord(Format):
     features: Sequence[str]
     lists: Sequence[str] = ()
     dense: Sequence[str] = ()
-    label: str = "label"
+    label: LabelSpec = "label"
     positive: float | None = None
     missing_key: int | None = None
     missing_value: float | None = None
@@ -124,19 +126,21 @@ class TFRecord(Format):
         for name in self.lists:
             features[name] = Ragged.from_lengths(*columns[name])
         dense = {name: one(name, self.missing_value).astype(np.float32) for name in self.dense}
-        return Clicks(features, self._labels(unit, one(self.label, None)), dense)
-
-    def _labels(self, unit: Unit, values: np.ndarray) -> np.ndarray:
-        if self.positive is not None:
-            return (values >= self.positive).astype(np.float32)
-        if len(odd := np.flatnonzero(~np.isin(values, (0, 1)))):
-            place = f"{unit.path}, feature {self.label!r}, record {unit.first_row + odd[0]}"
-            raise malformed(place, "a label of [0, 1]", float(values[odd[0]]))
-        return values.astype(np.float32)
+        labels = gathered(
+            self.label,
+            self.positive,
+            lambda label: _labels(unit, label, one(label.column, None)),
+        )
+        return Clicks(features, labels, dense)
 
     def _types(self, path: Path) -> dict[str, tf.DType]:
         """Returns the type of each feature, as the first examples of a file that have it say."""
-        numbers = dict.fromkeys((*self.dense, self.label), tf.float32)
+        labels = labels_of(self.label, self.positive)
+        named = [label.column for label in labels if label.names]
+        numeric = [label.column for label in labels if not label.names]
+        numbers = dict.fromkeys((*self.dense, *numeric), tf.float32) | dict.fromkeys(
+            named, tf.string
+        )
         types = dict.fromkeys((*self.features, *self.lists), tf.int64) | numbers
         unknown = set(types)
         for record in _records(path).take(LOOKED_AT_FOR_TYPES):
@@ -147,13 +151,37 @@ class TFRecord(Format):
                 if kind := found[name].WhichOneof("kind"):
                     types[name] = _TYPES[kind]
                     unknown.remove(name)
-        for name in (*self.dense, self.label):
+        for name in named:
+            if types[name] != tf.string:
+                raise malformed(f"{path}, feature {name!r}", "strings, names of classes", "numbers")
+        for name in (*self.dense, *numeric):
             if types[name] == tf.string:
                 raise malformed(f"{path}, feature {name!r}", "numbers", "strings")
         for name in (*self.features, *self.lists):
             if types[name] == tf.float32:
                 raise malformed(f"{path}, feature {name!r}", "integers or strings", "floats")
         return types
+
+
+def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
+    """Returns labels: float32, or int64 where they are classes; names come as their keys."""
+    found = values
+    if label.names:
+        keys = string_keys(list(label.names)).numpy()
+        matches = values[:, np.newaxis] == keys
+        odd, found = ~matches.any(axis=1), matches.argmax(axis=1)
+    elif label.kind == "class":
+        odd = ~((values >= 0) & (values < 2**62) & (values % 1 == 0))
+    elif label.kind == "number" or label.positive is not None:
+        odd = ~np.isfinite(values)
+    else:
+        odd = ~np.isin(values, (0, 1))
+    if len(rows := np.flatnonzero(odd)):
+        place = f"{unit.path}, feature {label.column!r}, record {unit.first_row + rows[0]}"
+        raise malformed(place, label.wanted, "another" if label.names else float(values[rows[0]]))
+    if label.positive is not None:
+        found = values >= label.positive
+    return found.astype(np.int64 if label.kind == "class" else np.float32)
 
 
 def _parsed(unit: Unit, columns: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

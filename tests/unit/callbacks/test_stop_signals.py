@@ -1,0 +1,76 @@
+"""The first signal is a wish, the second one ends; children and own handlers are left alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import SimpleNamespace
+
+import pytest
+import tensorflow as tf
+
+from tfhybrid.callbacks.stop_signals import StopSignals
+
+pytestmark = pytest.mark.usefixtures("job")
+
+
+@pytest.fixture
+def signals():
+    """Those of an optimizer's step that wants nothing yet."""
+    step = SimpleNamespace(wants_to_stop=tf.Variable(0.0), ranks_to_stop=tf.Variable(0.0))
+    made = StopSignals(step)
+    made.take()
+    yield made
+    made.give_back()
+
+
+def test_the_first_is_a_wish_and_the_second_ends(signals) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    assert float(signals._step.wants_to_stop) == 1.0
+    assert signals.after_step() is None  # no step has told the others yet
+    assert signals.at_end() == signal.SIGINT
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_signal_while_a_graph_is_traced_is_no_part_of_the_graph(signals) -> None:
+    @tf.function
+    def step() -> tf.Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        return tf.constant(1)
+
+    step()
+    assert float(signals._step.wants_to_stop) == 1.0
+    signals._step.wants_to_stop.assign(0.0)
+    step()
+    assert float(signals._step.wants_to_stop) == 0.0
+
+
+def test_a_child_ends_as_if_there_were_no_handler(signals) -> None:
+    child = os.fork()
+    if child == 0:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGTERM
+    assert float(signals._step.wants_to_stop) == 0.0
+
+
+def test_a_handler_of_the_program_stays() -> None:
+    received = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    try:
+        step = SimpleNamespace(wants_to_stop=tf.Variable(0.0), ranks_to_stop=tf.Variable(0.0))
+        signals = StopSignals(step)
+        signals.take()
+        os.kill(os.getpid(), signal.SIGTERM)
+        signals.give_back()
+        assert received == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_signals_are_as_before_afterwards(signals) -> None:
+    signals.give_back()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

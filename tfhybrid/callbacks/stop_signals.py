@@ -1,0 +1,79 @@
+"""SIGTERM and SIGINT as a wish, on which all ranks agree, and which they obey between steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid.core import native
+from tfhybrid.job import current_job
+from tfhybrid.job.watch import LINGER_SECONDS
+
+_DEFAULTS: dict[int, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
+
+
+class StopSignals:
+    """Turns the first SIGTERM or SIGINT of this process into a wish to stop.
+
+    A second one does what it does otherwise. A handler of the program's own stays, and so does
+    everything in a thread other than the main one, where Python allows no handlers.
+
+    Args:
+        step: The optimizer's `DistributedStep`, which carries the wish to the other ranks.
+    """
+
+    def __init__(self, step: Any) -> None:
+        self._step = step
+        self._taken: list[int] = []
+        self._received: int | None = None
+        self._process = os.getpid()
+
+    def take(self) -> None:
+        """Takes the signals that have no handler but Python's."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number, default in _DEFAULTS.items():
+            handler = signal.getsignal(number)
+            left_over = getattr(handler, "__func__", None) is StopSignals._receive
+            if handler == default or left_over:  # by a `fit` that ended with an exception
+                signal.signal(number, self._receive)
+                self._taken.append(number)
+
+    def give_back(self) -> None:
+        """Gives the signals back, those that the watch lingers after to the watch."""
+        for number in self._taken:
+            signal.signal(number, _DEFAULTS[number])
+        if signal.SIGTERM in self._taken and current_job().watch is not None:
+            native.linger_after_sigterm(LINGER_SECONDS)
+        self._taken = []
+        self._step.wants_to_stop.assign(0.0)
+
+    def after_step(self) -> int | None:
+        """Returns the signal to stop for, where a rank had one before this step: on all alike."""
+        return self._number() if float(self._step.ranks_to_stop) > 0 else None
+
+    def at_end(self) -> int | None:
+        """Returns the signal to stop for, where a rank has had one; every rank must call it."""
+        received = distributed.allgather_object(self._received)
+        return self._number() if any(number is not None for number in received) else None
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, _DEFAULTS[number])
+        if os.getpid() != self._process:  # a child, such as a worker that reads data
+            os.kill(os.getpid(), number)
+            return
+        self._received = number
+        with tf.init_scope():  # the signal may come while a step is being traced
+            self._step.wants_to_stop.assign(1.0)
+
+    def _number(self) -> int:
+        return signal.SIGTERM if self._received is None else self._received

@@ -1,0 +1,73 @@
+"""The best checkpoint of a directory: which step it is, noted in a small file beside the steps.
+
+It stays, whatever number of newest ones is kept. Neither TensorFlow nor Horovod is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.storage import Location
+from tfhybrid.checkpoint.untrusted_json import is_count, parse_object, want
+from tfhybrid.errors import CheckpointError
+
+_FILE = "best.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+    """The step that was best, and by what.
+
+    Args:
+        step: Of the checkpoint.
+        monitor: The name in the logs of `fit` that is compared.
+        value: What it was.
+    """
+
+    step: int
+    monitor: str
+    value: float
+
+
+def read(directory: Location) -> Best | None:
+    """Returns what a directory says of its best checkpoint, or `None` where it says nothing.
+
+    Raises:
+        CheckpointError: Its note is damaged.
+    """
+    path = directory / _FILE
+    try:
+        content = storage.read(path).tobytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return _parsed(parse_object(content))
+    except (ValueError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def write(directory: Location, best: Best) -> None:
+    """Notes the best checkpoint; the note before it goes at once."""
+    content = json.dumps(dataclasses.asdict(best)).encode()
+    if not isinstance(directory, Path):
+        storage.write(directory / _FILE, content)
+        return
+    unfinished = directory / f".{_FILE}.unfinished"
+    storage.write(unfinished, content)
+    os.replace(unfinished, directory / _FILE)
+    storage.sync(directory)
+
+
+def _parsed(fields: dict[str, Any]) -> Best:
+    want(fields.keys() == {"step", "monitor", "value"}, "step, monitor and value", [*fields])
+    step, monitor, value = fields["step"], fields["monitor"], fields["value"]
+    want(is_count(step, 2**63), "a step", step)
+    want(isinstance(monitor, str), "the name of a metric", monitor)
+    want(isinstance(value, int | float) and math.isfinite(value), "a finite number", value)
+    return Best(step, monitor, float(value))
