@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
+    from tfhybrid.file_tier import FileTier
     from tfhybrid.job import init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
     from tfhybrid.row_policy import Admission, Eviction
@@ -37,6 +38,7 @@ __all__ = [
     "Admission",
     "DistributedOptimizer",
     "Eviction",
+    "FileTier",
     "RecordFile",
     "TableConfig",
     "__version__",
@@ -64,6 +66,7 @@ _SOURCES = {
     "Admission": "row_policy",
     "DistributedOptimizer": "optimizers",
     "Eviction": "row_policy",
+    "FileTier": "file_tier",
     "RecordFile": "store",
     "TableConfig": "config",
     "cross_rank": "distributed",
@@ -77,6 +80,7 @@ _SOURCES = {
 }
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
+    "file_tier",
     *("initializers", "layers", "metrics", "models", "ops", "optimizers", "row_policy"),
     "store",
 }

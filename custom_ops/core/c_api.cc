@@ -53,7 +53,9 @@ std::string TextOf(const std::vector<StoreReport>& stores) {
            << table.dim << '\t' << static_cast<uint32_t>(table.optimizer);
       for (const int64_t number : {stats.rows, stats.version, stats.chunks, stats.index_slots,
                                    stats.embedding_bytes, stats.state_bytes, stats.history_bytes,
-                                   stats.index_bytes, stats.bytes, stats.evicted}) {
+                                   stats.index_bytes, stats.bytes, stats.file_bytes,
+                                   stats.cache_bytes, stats.cache_hits, stats.cache_misses,
+                                   stats.written_rows, stats.evicted}) {
         text << '\t' << number;
       }
       text << '\n';

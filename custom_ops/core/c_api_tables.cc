@@ -83,7 +83,9 @@ int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config, int
                                       policy.max_rows,
                                       policy.waiting_steps};
     return its->store()
-        .OpenNamed({config->name, config->dim, initializer, config->job_seed, rows}, timeout_ms)
+        .OpenNamed({config->name, config->dim, initializer, config->job_seed, rows,
+                    config->files == nullptr ? "" : config->files, config->cache_bytes},
+                   timeout_ms)
         .status();
   });
 }
@@ -124,6 +126,11 @@ int tfhybrid_table_stats_get(int64_t engine, const char* table, tfhybrid_table_s
               found.history_bytes,
               found.index_bytes,
               found.bytes,
+              found.file_bytes,
+              found.cache_bytes,
+              found.cache_hits,
+              found.cache_misses,
+              found.written_rows,
               found.evicted,
               open->keys,
               open->distinct_keys};
@@ -199,8 +206,7 @@ int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, c
     if (states == nullptr && histories == nullptr) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
     const std::lock_guard<std::mutex> guard(open->writing);
-    open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
-    return Status::Ok();
+    return open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
   });
 }
 

@@ -18,7 +18,8 @@ NATIVE_MAY_INCLUDE = {
     "core/util": set(),
     "core/shm": {"core/util"},
     "core/compute": {"core/util"},
-    "core/store": {"core/util", "core/shm", "core/compute"},
+    "core/tier": {"core/util"},
+    "core/store": {"core/util", "core/shm", "core/compute", "core/tier"},
     "core/placement": {"core/util"},
     "core/update": {"core/util", "core/shm", "core/compute", "core/store", "core/placement"},
     "core/exchange": {

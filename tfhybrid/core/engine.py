@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -155,6 +156,7 @@ class Engine:
         *,
         seed: int = 0,
         policy: dict[str, float] | None = None,
+        files: tuple[str, int] = ("", 0),
     ) -> None:
         """Opens a table in the engine's store; the leader makes it, the others wait for that.
 
@@ -165,12 +167,19 @@ class Engine:
             seed: Of the job.
             policy: Fields of `native.RowPolicyStruct`; by default no row is ever waited for or
                 removed.
+            files: `native` of a `tfhybrid.FileTier`; by default rows lie in memory.
 
         Raises:
             TfhybridError: It is open with another configuration, or did not come in time.
         """
         config = native.TableConfigStruct(
-            name.encode(), dim, *initializer, seed, native.RowPolicyStruct(**(policy or {}))
+            name.encode(),
+            dim,
+            *initializer,
+            seed,
+            native.RowPolicyStruct(**(policy or {})),
+            os.fsencode(files[0]),
+            files[1],
         )
         self.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
 

@@ -93,6 +93,7 @@ STATS = (
     "history_bytes",
     "index_bytes",
     "bytes",
+    *("file_bytes", "cache_bytes", "cache_hits", "cache_misses", "written_rows"),
     "evicted",
     "keys",
     "distinct_keys",
@@ -138,6 +139,8 @@ class TableConfigStruct(ctypes.Structure):
         ("initializer_b", ctypes.c_double),
         ("job_seed", ctypes.c_uint64),
         ("policy", RowPolicyStruct),
+        ("files", ctypes.c_char_p),
+        ("cache_bytes", ctypes.c_int64),
     ]
 
 

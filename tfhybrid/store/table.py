@@ -74,6 +74,7 @@ class Table:
             self.config.initializer.native,
             seed=self._job.seed,
             policy=self.config.policy,
+            files=self.config.storage.native if self.config.storage else ("", 0),
         )
         self._is_open = True
         if self.waiting is not None:
