@@ -45,7 +45,7 @@ class FileTier:
                 "cache_bytes is a whole number of bytes, at least 1. "
                 f"Received: cache_bytes={self.cache_bytes!r}"
             )
-        object.__setattr__(self, "path", os.path.abspath(os.fspath(self.path)))  # noqa: PTH100
+        object.__setattr__(self, "path", os.path.abspath(os.fspath(self.path)))
 
     @property
     def native(self) -> tuple[str, int]:

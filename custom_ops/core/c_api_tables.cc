@@ -117,23 +117,12 @@ int tfhybrid_table_optimizer_start(int64_t engine, const char* table, uint64_t* 
 int tfhybrid_table_stats_get(int64_t engine, const char* table, tfhybrid_table_stats* stats) {
   return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     const tfhybrid::TableStats found = open->reader->Stats();
-    *stats = {found.rows,
-              found.version,
-              found.chunks,
-              found.index_slots,
-              found.embedding_bytes,
-              found.state_bytes,
-              found.history_bytes,
-              found.index_bytes,
-              found.bytes,
-              found.file_bytes,
-              found.cache_bytes,
-              found.cache_hits,
-              found.cache_misses,
-              found.written_rows,
-              found.evicted,
-              open->keys,
-              open->distinct_keys};
+    *stats = {found.rows,          found.version,         found.chunks,
+              found.index_slots,   found.embedding_bytes, found.state_bytes,
+              found.history_bytes, found.index_bytes,     found.bytes,
+              found.file_bytes,    found.cache_bytes,     found.cache_hits,
+              found.cache_misses,  found.written_rows,    found.evicted,
+              open->keys,          open->distinct_keys};
     return Status::Ok();
   });
 }

@@ -126,7 +126,8 @@ TEST_F(CApiTest, RowsGoInAndComeOut) {
 
 TEST_F(CApiTest, SeveralTablesAreReadAtOneVersion) {
   OpenWithTable();
-  constexpr tfhybrid_table_config kUser = {"user", 1, 1 /* constant */, 0.25, 0, 99, {}, nullptr, 0};
+  constexpr tfhybrid_table_config kUser = {"user", 1,  1 /* constant */, 0.25, 0,
+                                           99,     {}, nullptr,          0};
   ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kUser, kTimeoutMs));
   ExpectCode(StatusCode::kOk,
              tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));

@@ -28,7 +28,12 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
 
 
 def keras_model(
-    seed: int = 0, optimizer=None, regularizer=None, lazy: bool = True, **options
+    seed: int = 0,
+    optimizer=None,
+    regularizer=None,
+    lazy: bool = True,
+    storage: tfhybrid.FileTier | None = None,
+    **options,
 ) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
 
@@ -37,10 +42,12 @@ def keras_model(
         optimizer: Of the tables, where it is not the twin of the model's.
         regularizer: Of the tables.
         lazy: Likewise.
+        storage: Likewise.
         **options: Of the `EmbeddingCollection`.
     """
     user, item = (
-        tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer, lazy) for dim in DIMS.values()
+        tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer, lazy, storage=storage)
+        for dim in DIMS.values()
     )
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options

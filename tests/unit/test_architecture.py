@@ -49,7 +49,7 @@ ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
 PYTHON_LEVELS = [
     {"errors", "_version", "_lazy", "_keras"},
     {"core"},
-    {"initializers", "row_policy", "table_optimizers"},
+    {"file_tier", "initializers", "row_policy", "table_optimizers"},
     {"config"},
     {"ops"},
     {"distributed"},

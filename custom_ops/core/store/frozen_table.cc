@@ -17,7 +17,8 @@ constexpr size_t kPieceWords = 4;
 
 FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
                          int64_t state_floats, const std::vector<Source>& sources,
-                         std::shared_ptr<const RowTier> tier, const ChangedRows* changed, std::vector<int64_t> removed)
+                         std::shared_ptr<const RowTier> tier, const ChangedRows* changed,
+                         std::vector<int64_t> removed)
     : snapshot_(snapshot),
       locator_(locator),
       dim_(dim),

@@ -36,8 +36,8 @@ class FrozenTable {
   struct Source {
     const int64_t* keys;
     const float* embeddings;
-    const float* states;          // null where the optimizer has none
-    const RowHistory* histories;  // null where the table keeps none
+    const float* states;              // null where the optimizer has none
+    const RowHistory* histories;      // null where the table keeps none
     const uint32_t* words = nullptr;  // where rows lie in files (core/store/row_tier.h); else null
   };
 
@@ -116,8 +116,7 @@ class FrozenTable {
   };
   int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed, Chunk* chunk);
   Status ReadChunk(Chunk* chunk, Target* out);
-  Status CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record,
-                 Target* out) const;
+  Status CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record, Target* out) const;
 
   const Snapshot snapshot_;
   const RowLocator locator_;

@@ -37,11 +37,10 @@ Result<std::unique_ptr<RowCache>> RowCache::Create(const TierGeneration& generat
   unlink(generation.rows_path.c_str());
   TFHYBRID_ASSIGN_OR_RETURN(
       MappedFile cache,
-      CreateSegment(generation.cache_path,
-                    {SegmentKind::kCache, generation.token, generation.number},
-                    CacheImagesOffset(slots) + slots * RecordBytes(record_floats),
-                    "table '" + generation.table_name + "', cache of " + std::to_string(slots) +
-                        " rows"));
+      CreateSegment(
+          generation.cache_path, {SegmentKind::kCache, generation.token, generation.number},
+          CacheImagesOffset(slots) + slots * RecordBytes(record_floats),
+          "table '" + generation.table_name + "', cache of " + std::to_string(slots) + " rows"));
   auto* segment = reinterpret_cast<CacheSegment*>(cache.mutable_data());
   segment->slots = static_cast<uint64_t>(slots);
   segment->record_floats = static_cast<uint64_t>(record_floats);
@@ -82,8 +81,8 @@ bool RowCache::Holds(int64_t row, uint32_t word) const {
 Status RowCache::CheckSlots(int64_t rows, const WordOf& word_of) {
   for (int64_t number = 0; number < slots(); ++number) {
     const auto row = static_cast<int64_t>(slots_[number].row_plus_one) - 1;
-    const bool held = row >= 0 && row < rows &&
-                      *word_of(row) == (kCached | static_cast<uint32_t>(number));
+    const bool held =
+        row >= 0 && row < rows && *word_of(row) == (kCached | static_cast<uint32_t>(number));
     if (!held) slots_[number].row_plus_one = 0;
   }
   for (int64_t row = 0; row < rows; ++row) {
@@ -196,8 +195,8 @@ Status RowCache::RunAll(size_t count, const ParallelFor& parallel_for,
       const Status status = work(static_cast<size_t>(i));
       if (status.ok()) continue;
       const std::lock_guard<std::mutex> guard(mutex);
-      if (first.ok()) first = Status::Error(status.code(), "Table '", table_name_, "': ",
-                                            status.message());
+      if (first.ok())
+        first = Status::Error(status.code(), "Table '", table_name_, "': ", status.message());
     }
   });
   return first;

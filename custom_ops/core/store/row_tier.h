@@ -1,5 +1,5 @@
-// Tables whose rows lie in files on a disk: the segments that they have beside those of every table,
-// and how rows are read.
+// Tables whose rows lie in files on a disk: the segments that they have beside those of every
+// table, and how rows are read.
 //
 //   NAME.tier       TierSegment: where the files lie, and which generation of them holds the rows
 //   NAME.cache.G    CacheSegment of generation G: slots, then images of records
@@ -67,9 +67,7 @@ struct CacheSlot {
 };
 static_assert(sizeof(CacheSlot) == 16);
 
-inline int64_t RecordBytes(int64_t floats) {
-  return floats * static_cast<int64_t>(sizeof(float));
-}
+inline int64_t RecordBytes(int64_t floats) { return floats * static_cast<int64_t>(sizeof(float)); }
 // Rows that a cache of so many bytes has room for.
 int64_t CacheSlots(int64_t cache_bytes, int64_t record_floats);
 int64_t CacheImagesOffset(int64_t slots);

@@ -38,7 +38,7 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
     DropState();
     throw;
   }
-  for (int64_t row = 0; row < rows() && !in_files(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
+  for (int64_t row = 0; row < rows(); ++row) InitializeState(optimizer_, dim(), Row(row).state);
   table()->optimizer = config;
   table()->optimizer.kind = OptimizerKind::kNone;
   table()->optimizer_start = version();

@@ -118,8 +118,8 @@ TableStats TableReader::Stats() const {
     stats.index_slots = SlotsOf(*view.index_file).size();
   }
   stats.evicted = static_cast<int64_t>(LoadAcquire(counters.evicted));
-  stats.bytes = table_.size() + tier_.size() + stats.cache_bytes + stats.embedding_bytes + stats.state_bytes + stats.history_bytes +
-                stats.index_bytes;
+  stats.bytes = table_.size() + tier_.size() + stats.cache_bytes + stats.embedding_bytes +
+                stats.state_bytes + stats.history_bytes + stats.index_bytes;
   return stats;
 }
 
@@ -173,7 +173,8 @@ Status TableReader::OpenRows(View* view) const {
     view->tier = nullptr;
     view->tier_generation = generation;
     if (generation == 0) break;
-    const std::string directory = TierDirectory(files(), directory_, segment().header.token, name());
+    const std::string directory =
+        TierDirectory(files(), directory_, segment().header.token, name());
     Result<std::shared_ptr<const RowTier>> opened =
         RowTier::Open(paths_, directory, segment().header.token, generation);
     if (opened.ok()) {

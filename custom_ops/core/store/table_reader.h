@@ -45,10 +45,10 @@ struct TableStats {
   int64_t evicted;  // rows that updates removed
   // Where rows lie in files: those, the cache, and rows since the table was made or cleared.
   int64_t file_bytes;
-  int64_t cache_bytes;    // part of `bytes`
-  int64_t cache_hits;     // that updates found in the cache
-  int64_t cache_misses;   // that they read from the file
-  int64_t written_rows;   // that were written to the file
+  int64_t cache_bytes;   // part of `bytes`
+  int64_t cache_hits;    // that updates found in the cache
+  int64_t cache_misses;  // that they read from the file
+  int64_t written_rows;  // that were written to the file
 };
 
 class TableReader {

@@ -71,9 +71,9 @@ Status TableWriter::MakeTier() {
 
 Status TableWriter::ReserveRecords(int64_t first, int64_t end) const {
   if (!in_files()) return Status::Ok();
-  return cache_->file().Reserve(first, end,
-                                "table '" + name() + "', rows " + std::to_string(first) + " to " +
-                                    std::to_string(end - 1));
+  return cache_->file().Reserve(
+      first, end,
+      "table '" + name() + "', rows " + std::to_string(first) + " to " + std::to_string(end - 1));
 }
 
 // REQUIRES: the table has no rows.

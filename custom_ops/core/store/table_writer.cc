@@ -42,8 +42,8 @@ Status CheckFiles(const TableConfig& config) {
   if (config.files[0] != '/' || config.files.size() >= kMostFilesPath || config.cache_bytes < 1) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
                          "': FileTier wants an absolute path of less than ", kMostFilesPath,
-                         " bytes, and a cache. Received: path='", config.files, "', cache_bytes=",
-                         config.cache_bytes);
+                         " bytes, and a cache. Received: path='", config.files,
+                         "', cache_bytes=", config.cache_bytes);
   }
   return Status::Ok();
 }
@@ -271,10 +271,10 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   const int64_t most = in_files() ? std::max<int64_t>(1, CacheRows()) : keys.size();
   for (int64_t first = 0; first < keys.size(); first += most) {
     const int64_t count = std::min(most, keys.size() - first);
-    TFHYBRID_RETURN_IF_ERROR(WriteBlock(
-        keys.subspan(first, count), embeddings + first * dim_,
-        states == nullptr ? nullptr : states + first * state_floats_,
-        histories == nullptr ? nullptr : histories + first, parallel_for));
+    TFHYBRID_RETURN_IF_ERROR(
+        WriteBlock(keys.subspan(first, count), embeddings + first * dim_,
+                   states == nullptr ? nullptr : states + first * state_floats_,
+                   histories == nullptr ? nullptr : histories + first, parallel_for));
   }
   return Status::Ok();
 }
@@ -370,8 +370,7 @@ Status TableWriter::ReadStateOf(int64_t row, float* record, float* state) const 
   return Status::Ok();
 }
 
-Status TableWriter::ReadKeys(Span<const int64_t> keys, float* states,
-                             RowHistory* histories) const {
+Status TableWriter::ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const {
   RowSet set;
   Find(keys, &set);
   std::vector<float> record(static_cast<size_t>(RecordFloats()));

@@ -74,9 +74,9 @@ int64_t RowFile::OffsetOf(int64_t record) const {
 }
 
 int64_t RowFile::BytesOf(int64_t records) const {
-  return records == 0
-             ? 0
-             : (OffsetOf(records - 1) + record_bytes_ + kDiskPageBytes - 1) / kDiskPageBytes * kDiskPageBytes;
+  return records == 0 ? 0
+                      : (OffsetOf(records - 1) + record_bytes_ + kDiskPageBytes - 1) /
+                            kDiskPageBytes * kDiskPageBytes;
 }
 
 Status RowFile::Reserve(int64_t first, int64_t end, const std::string& purpose) const {
@@ -128,8 +128,8 @@ Status RowFile::Write(int64_t record, const void* bytes) const {
 
 Status RowFile::Failed(const std::string& what, int64_t record, int error) const {
   const bool full = error == ENOSPC || error == EDQUOT;
-  return Status::Error(full ? StatusCode::kResourceExhausted : StatusCode::kSystem, "Cannot ",
-                       what, " record ", record, " of ", path_, ": ", std::strerror(error));
+  return Status::Error(full ? StatusCode::kResourceExhausted : StatusCode::kSystem, "Cannot ", what,
+                       " record ", record, " of ", path_, ": ", std::strerror(error));
 }
 
 }  // namespace tfhybrid

@@ -68,8 +68,8 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
   int64_t read_rows = 0;
   for (int64_t part = 0; part < freezing.value()->parts(); ++part) {
     EXPECT_OK(freezing.value()->Read(part, {&read_keys[static_cast<size_t>(read_rows)],
-                                  &frozen[static_cast<size_t>(5 * read_rows)],
-                                  &states[static_cast<size_t>(5 * read_rows)], nullptr}));
+                                            &frozen[static_cast<size_t>(5 * read_rows)],
+                                            &states[static_cast<size_t>(5 * read_rows)], nullptr}));
     read_rows += freezing.value()->PartRows(part);
   }
   EXPECT_EQ(read, frozen);

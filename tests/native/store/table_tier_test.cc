@@ -266,8 +266,7 @@ TEST_F(TableTierTest, WhatCannotBeRightIsRefused) {
   ExpectError(writer->SetOptimizer(OptimizerOf(OptimizerKind::kAdam)),
               StatusCode::kFailedPrecondition, {"has 2 rows"});
   const std::vector<int64_t> keys = {1};
-  ExpectError(writer->RemoveKeys(keys), StatusCode::kFailedPrecondition,
-              {"lies in files"});
+  ExpectError(writer->RemoveKeys(keys), StatusCode::kFailedPrecondition, {"lies in files"});
 }
 
 TEST_F(TableTierTest, TheFilesGoWithTheStore) {

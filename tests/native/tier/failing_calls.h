@@ -1,5 +1,5 @@
-// Calls that fail as a bad or a full disk makes them: pread, pwrite and posix_fallocate of the whole
-// test program, when they are told to.
+// Calls that fail as a bad or a full disk makes them: pread, pwrite and posix_fallocate of the
+// whole test program, when they are told to.
 #ifndef TFHYBRID_TESTS_NATIVE_TIER_FAILING_CALLS_H_
 #define TFHYBRID_TESTS_NATIVE_TIER_FAILING_CALLS_H_
 
