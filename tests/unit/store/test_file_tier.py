@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table
 
 DIM = 3
@@ -56,10 +56,16 @@ def test_rows_that_do_not_fit_in_the_cache_are_read_back(tmp_path) -> None:
 def test_another_optimizer_is_refused_where_there_are_rows(tmp_path) -> None:
     table = file_table(tmp_path, slots=7)
     table.writer.write_rows(block([1, 2]))
-    with pytest.raises(tfhybrid.errors.StoreError, match="has 2 rows"):
+    optimizer = tfhybrid.optimizers.Adam()
+    with pytest.raises(StoreError, match="has 2 rows"):
+        table.set_optimizer(optimizer.native(), optimizer.state_shape(DIM))
+    with pytest.raises(StoreError, match="has 2 rows"):
         table._job.engine.forget_optimizer("item")
     table.writer.clear()
-    table._job.engine.forget_optimizer("item")
+    table.set_optimizer(optimizer.native(), optimizer.state_shape(DIM))
+    rows = block([1, 2])
+    table.writer.write_rows(RowBlock(rows.keys, rows.embeddings, None))
+    np.testing.assert_array_equal(table.lookup(rows.keys), rows.embeddings)
 
 
 @pytest.mark.usefixtures("job")
