@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
+    from tfhybrid.file_tier import FileTier
     from tfhybrid.job import init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
     from tfhybrid.placement import Replicated, Sharded
@@ -38,6 +39,7 @@ __all__ = [
     "Admission",
     "DistributedOptimizer",
     "Eviction",
+    "FileTier",
     "RecordFile",
     "Replicated",
     "Sharded",
@@ -67,6 +69,7 @@ _SOURCES = {
     "Admission": "row_policy",
     "DistributedOptimizer": "optimizers",
     "Eviction": "row_policy",
+    "FileTier": "file_tier",
     "RecordFile": "store",
     "Replicated": "placement",
     "Sharded": "placement",
@@ -82,8 +85,8 @@ _SOURCES = {
 }
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
-    *("initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers", "placement"),
-    "row_policy",
+    *("file_tier", "initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers"),
+    *("placement", "row_policy"),
     "store",
 }
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
 from tfhybrid.errors import ConfigError
+from tfhybrid.file_tier import FileTier
 from tfhybrid.placement import Placement, Replicated
 from tfhybrid.row_policy import Admission, Eviction, native_policy
 
@@ -102,11 +103,13 @@ class TableConfig:
         max_length: At most so many keys of a sample are used; the others are as if they were not
             there. Features that share a table may have combiners and lengths of their own.
         keep: Which ones `max_length` keeps, the `"first"` or the `"last"`.
+        storage: A `FileTier`: rows lie in files on a disk, for tables that are larger than memory;
+            not with `eviction` or `lazy=False`. `None` keeps them in memory.
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
-            initializer, `combiner` or `keep` is unknown, or `placement`, `admission` or `eviction`
-            is none, or the latter are beside `lazy=False`, or the optimizer is one of Keras.
+            initializer, `combiner` or `keep` is unknown, or `placement`, `admission`, `eviction` or
+            `storage` is none, or two of them do not go together, or the optimizer is one of Keras.
 
     Example:
 
@@ -128,6 +131,7 @@ class TableConfig:
     combiner: str | None = None
     max_length: int | None = None
     keep: str = "first"
+    storage: FileTier | None = None
 
     def __post_init__(self) -> None:
         whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
@@ -176,6 +180,13 @@ class TableConfig:
             raise ConfigError(
                 "lazy=False wants a table whose rows are neither admitted nor evicted. "
                 f"Received: admission={self.admission!r}, eviction={self.eviction!r}"
+            )
+        if not isinstance(self.storage, FileTier | None):
+            raise ConfigError(f"storage is a tfhybrid.FileTier. Received: storage={self.storage!r}")
+        if self.storage is not None and (self.eviction is not None or not self.lazy):
+            raise ConfigError(
+                "A table in files has neither eviction nor lazy=False. "
+                f"Received: eviction={self.eviction!r}, lazy={self.lazy!r}"
             )
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))

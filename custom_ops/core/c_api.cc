@@ -51,9 +51,11 @@ std::string TextOf(const std::vector<StoreReport>& stores) {
       const TableStats& stats = table.stats;
       text << "table\t" << PercentEncode(table.name) << '\t' << PercentEncode(table.problem) << '\t'
            << table.dim << '\t' << static_cast<uint32_t>(table.optimizer);
-      for (const int64_t number : {stats.rows, stats.version, stats.chunks, stats.index_slots,
-                                   stats.embedding_bytes, stats.state_bytes, stats.history_bytes,
-                                   stats.index_bytes, stats.bytes, stats.evicted}) {
+      for (const int64_t number :
+           {stats.rows, stats.version, stats.chunks, stats.index_slots, stats.embedding_bytes,
+            stats.state_bytes, stats.history_bytes, stats.index_bytes, stats.bytes,
+            stats.file_bytes, stats.cache_bytes, stats.cache_hits, stats.cache_misses,
+            stats.written_rows, stats.evicted}) {
         text << '\t' << number;
       }
       text << '\n';

@@ -43,6 +43,8 @@ typedef struct tfhybrid_table_config {
   tfhybrid_row_policy policy;
   uint32_t placement; /* tfhybrid::PlacementKind */
   int64_t owner;      /* the host that has all rows, where one has */
+  const char* files; /* the directory on a disk that its rows lie in; null or empty: in memory */
+  int64_t cache_bytes;
 } tfhybrid_table_config;
 
 typedef struct tfhybrid_frozen_table {
@@ -90,6 +92,11 @@ typedef struct tfhybrid_table_stats {
   int64_t history_bytes;
   int64_t index_bytes;
   int64_t bytes;
+  int64_t file_bytes; /* on a disk; this and the next are 0 where rows lie in memory */
+  int64_t cache_bytes;
+  int64_t cache_hits;
+  int64_t cache_misses;
+  int64_t written_rows;
   int64_t evicted;
   int64_t keys; /* of this rank's gradients, and how many different ones each of its steps had */
   int64_t distinct_keys;

@@ -84,7 +84,8 @@ int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config, int
                                       policy.max_rows,
                                       policy.waiting_steps};
     return its->OpenPlaced(
-        {config->name, config->dim, initializer, config->job_seed, rows},
+        {config->name, config->dim, initializer, config->job_seed, rows, {},
+         config->files == nullptr ? "" : config->files, config->cache_bytes},
         {static_cast<tfhybrid::PlacementKind>(config->placement), config->owner}, timeout_ms);
   });
 }
@@ -116,18 +117,12 @@ int tfhybrid_table_optimizer_start(int64_t engine, const char* table, uint64_t* 
 int tfhybrid_table_stats_get(int64_t engine, const char* table, tfhybrid_table_stats* stats) {
   return tfhybrid::WithDoneTable(engine, table, [&](tfhybrid::OpenTable* open) -> Status {
     const tfhybrid::TableStats found = open->reader->Stats();
-    *stats = {found.rows,
-              found.version,
-              found.chunks,
-              found.index_slots,
-              found.embedding_bytes,
-              found.state_bytes,
-              found.history_bytes,
-              found.index_bytes,
-              found.bytes,
-              found.evicted,
-              open->keys,
-              open->distinct_keys};
+    *stats = {found.rows,          found.version,         found.chunks,
+              found.index_slots,   found.embedding_bytes, found.state_bytes,
+              found.history_bytes, found.index_bytes,     found.bytes,
+              found.file_bytes,    found.cache_bytes,     found.cache_hits,
+              found.cache_misses,  found.written_rows,    found.evicted,
+              open->keys,          open->distinct_keys};
     return Status::Ok();
   });
 }
@@ -209,8 +204,7 @@ int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, c
     if (states == nullptr && histories == nullptr) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(tfhybrid::CheckLeads(*open));
     const std::lock_guard<std::mutex> guard(open->writing);
-    open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
-    return Status::Ok();
+    return open->writer->ReadKeys(wanted, states, static_cast<tfhybrid::RowHistory*>(histories));
   });
 }
 

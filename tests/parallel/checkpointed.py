@@ -30,13 +30,18 @@ def start(
     features: list[str] = FEATURES,
     dense_optimizer: type[keras.optimizers.Optimizer] = keras.optimizers.Adam,
     expected_rows: int | None = None,
+    storage: tfhybrid.FileTier | None = None,
 ) -> keras.Model:
     """Starts the job anew, as a new process would, and builds the model."""
     tfhybrid.shutdown()
     tfhybrid.init()
     keras.utils.set_random_seed(11 + distributed.rank())
     table = tfhybrid.TableConfig(
-        dim=dim, initializer="normal", optimizer=optimizer, expected_rows=expected_rows
+        dim=dim,
+        initializer="normal",
+        optimizer=optimizer,
+        expected_rows=expected_rows,
+        storage=storage,
     )
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in features}
     embedded = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(features, table))(inputs)

@@ -34,6 +34,7 @@ def keras_model(
     regularizer=None,
     lazy: bool = True,
     placements: Sequence[Placement] = (tfhybrid.Replicated(), tfhybrid.Replicated()),
+    storage: tfhybrid.FileTier | None = None,
     **options,
 ) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
@@ -44,10 +45,13 @@ def keras_model(
         regularizer: Of the tables.
         lazy: Likewise.
         placements: Likewise, of each.
+        storage: Likewise.
         **options: Of the `EmbeddingCollection`.
     """
     user, item = (
-        tfhybrid.TableConfig(dim, WIDE, optimizer, regularizer, lazy, placement=placement)
+        tfhybrid.TableConfig(
+            dim, WIDE, optimizer, regularizer, lazy, placement=placement, storage=storage
+        )
         for dim, placement in zip(DIMS.values(), placements, strict=True)
     )
     layer = tfhybrid.layers.EmbeddingCollection(

@@ -18,7 +18,8 @@ NATIVE_MAY_INCLUDE = {
     "core/util": set(),
     "core/shm": {"core/util"},
     "core/compute": {"core/util"},
-    "core/store": {"core/util", "core/shm", "core/compute"},
+    "core/tier": {"core/util"},
+    "core/store": {"core/util", "core/shm", "core/compute", "core/tier"},
     "core/placement": {"core/util"},
     "core/update": {"core/util", "core/shm", "core/compute", "core/store", "core/placement"},
     "core/exchange": {
@@ -49,7 +50,7 @@ ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
 PYTHON_LEVELS = [
     {"errors", "_version", "_lazy", "_keras"},
     {"core"},
-    {"initializers", "placement", "row_policy", "table_optimizers"},
+    {"file_tier", "initializers", "placement", "row_policy", "table_optimizers"},
     {"config"},
     {"ops"},
     {"distributed", "nodes"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import socket
 from collections.abc import Iterator, Sequence
 
@@ -158,6 +159,7 @@ class Engine:
         seed: int = 0,
         policy: dict[str, float] | None = None,
         placement: tuple[native.PlacementKind, int] = (native.PlacementKind.REPLICATED, 0),
+        files: tuple[str, int] = ("", 0),
     ) -> None:
         """Opens a table in the engine's store; the leader makes it, the others wait for that.
 
@@ -170,6 +172,7 @@ class Engine:
                 removed.
             placement: How its rows lie on the hosts of the job, and the host that has all of them,
                 where one has; equal on all ranks.
+            files: `native` of a `tfhybrid.FileTier`; by default rows lie in memory.
 
         Raises:
             TfhybridError: It is open with another configuration, or did not come in time.
@@ -181,6 +184,8 @@ class Engine:
             seed,
             native.RowPolicyStruct(**(policy or {})),
             *placement,
+            os.fsencode(files[0]),
+            files[1],
         )
         self.call("table_open", ctypes.byref(config), ctypes.c_int(_OPEN_TIMEOUT_MS))
 

@@ -93,6 +93,7 @@ STATS = (
     "history_bytes",
     "index_bytes",
     "bytes",
+    *("file_bytes", "cache_bytes", "cache_hits", "cache_misses", "written_rows"),
     "evicted",
     "keys",
     "distinct_keys",
@@ -156,6 +157,8 @@ class TableConfigStruct(ctypes.Structure):
         ("policy", RowPolicyStruct),
         ("placement", ctypes.c_uint32),
         ("owner", ctypes.c_int64),
+        ("files", ctypes.c_char_p),
+        ("cache_bytes", ctypes.c_int64),
     ]
 
 

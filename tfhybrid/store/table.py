@@ -13,7 +13,7 @@ from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core import native
 from tfhybrid.core.native import PlacementKind
-from tfhybrid.errors import ConfigError, NameTakenError
+from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
 from tfhybrid.placement import Sharded
 from tfhybrid.store.filling import fill
@@ -87,6 +87,7 @@ class Table:
                 seed=self._job.seed,
                 policy=self.config.policy,
                 placement=self._placement,
+                files=self.config.storage.native if self.config.storage else ("", 0),
             )
         except NameTakenError as error:
             raise NameTakenError(
@@ -287,13 +288,34 @@ class Table:
         Args:
             optimizer: Kind, then `native.OPTIMIZER_NUMBERS`.
             state_shape: Of a row's state: vectors, and floats in each.
+
+        Raises:
+            ConfigError: The table lies in files, and the optimizer changes every row.
+            StoreError: The table lies in files and has rows of another optimizer.
         """
+        if self.config.storage is not None:
+            self._check_file_optimizer(optimizer)
         if self.optimizer and self._is_open:
             self._job.engine.forget_optimizer(self.name)
         self.optimizer = optimizer
         self.state_shape = state_shape
         if self._is_open:
             self._set_optimizer()
+
+    def _check_file_optimizer(self, optimizer: tuple[float, ...]) -> None:
+        """Fails on all ranks alike; the core would fail on the leader alone."""
+        settings = native.optimizer_settings(optimizer)
+        every_row = int(settings.get("flags", 0)) & native.OptimizerFlag.EVERY_ROW
+        if every_row or settings.get("weight_decay", 0):
+            raise ConfigError(
+                f"Table '{self.name}' lies in files: its optimizer can neither update every row "
+                f"nor decay weights. Received: {settings}"
+            )
+        if self.optimizer and self._is_open and self.rows:
+            raise StoreError(
+                f"Table '{self.name}' lies in files and has {self.rows} rows: it keeps its "
+                "optimizer. Save a checkpoint and restore it in a new job for another one"
+            )
 
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.

@@ -28,6 +28,11 @@ class TableSize:
         history_bytes: What is known of each row's past, where rows are admitted or evicted.
         index_bytes: The index.
         bytes: All of it.
+        file_bytes: Rows in files on a disk. This and the rest are 0 for a table in memory.
+        cache_bytes: Their cache in shared memory, part of `bytes`.
+        cache_hits: Rows that updates found in the cache, since the table was made or cleared.
+        cache_misses: Rows that they read from the files.
+        written_rows: Rows that were written to the files.
     """
 
     rows: int
@@ -39,6 +44,11 @@ class TableSize:
     history_bytes: int
     index_bytes: int
     bytes: int
+    file_bytes: int
+    cache_bytes: int
+    cache_hits: int
+    cache_misses: int
+    written_rows: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

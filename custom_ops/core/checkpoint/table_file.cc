@@ -107,7 +107,7 @@ Result<Content> Read(FrozenTable* table, int64_t part) {
   float* const states = embeddings + rows * dim;
   // Copied once more: nothing says that they are aligned in the file.
   std::vector<RowHistory> histories(table->has_history() ? static_cast<size_t>(rows) : 0);
-  table->Read(part, {keys, embeddings, states, histories.data()});
+  TFHYBRID_RETURN_IF_ERROR(table->Read(part, {keys, embeddings, states, histories.data()}));
   if (!histories.empty()) {
     std::memcpy(states + rows * state, histories.data(), histories.size() * sizeof(RowHistory));
   }

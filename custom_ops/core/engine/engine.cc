@@ -162,6 +162,7 @@ Status Engine::ForgetOptimizer(OpenTable* table) {
   for (;;) {
     {
       const std::lock_guard<std::mutex> writing(table->writing);
+      TFHYBRID_RETURN_IF_ERROR(table->writer->CheckNoFileRows());
       if (table->writer->frozen() == nullptr) {
         table->writer->ForgetOptimizer();
         return Status::Ok();

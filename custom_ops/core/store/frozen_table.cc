@@ -17,19 +17,22 @@ constexpr size_t kPieceWords = 4;
 
 FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
                          int64_t state_floats, const std::vector<Source>& sources,
-                         const ChangedRows* changed, std::vector<int64_t> removed)
+                         std::shared_ptr<const RowTier> tier, const ChangedRows* changed,
+                         std::vector<int64_t> removed)
     : snapshot_(snapshot),
       locator_(locator),
       dim_(dim),
       state_floats_(state_floats),
       whole_(changed == nullptr),
       has_history_(!sources.empty() && sources.front().histories != nullptr),
-      removed_(std::move(removed)) {
+      removed_(std::move(removed)),
+      tier_(std::move(tier)) {
   int64_t first_row = 0;
   for (size_t number = 0; number < sources.size() && first_row < snapshot.rows; ++number) {
     chunks_.push_back(std::make_unique<Chunk>());
     Chunk* const chunk = chunks_.back().get();
     chunk->source = sources[number];
+    chunk->first_row = first_row;
     const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
     const int64_t frozen =
         FreezeChunk(first_row, std::min(room, snapshot.rows - first_row), changed, chunk);
@@ -76,12 +79,16 @@ void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
   word.changed |= bit;
 }
 
-void FrozenTable::Read(int64_t part, Target out) {
+Status FrozenTable::Read(int64_t part, Target out) {
   const Part& run = parts_[static_cast<size_t>(part)];
-  for (size_t chunk = run.first; chunk < run.end; ++chunk) ReadChunk(chunks_[chunk].get(), &out);
+  for (size_t chunk = run.first; chunk < run.end; ++chunk) {
+    TFHYBRID_RETURN_IF_ERROR(ReadChunk(chunks_[chunk].get(), &out));
+  }
+  return Status::Ok();
 }
 
-void FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
+Status FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
+  std::vector<float> record(static_cast<size_t>(dim_ + state_floats_));
   const size_t words = chunk->words.size();
   for (size_t first = 0; first < words; first += kPieceWords) {
     const size_t end = std::min(first + kPieceWords, words);
@@ -90,8 +97,8 @@ void FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
       const uint64_t changed = chunk->words[word].changed;
       for (uint64_t left = chunk->words[word].frozen; left != 0; left &= left - 1) {
         const int bit = __builtin_ctzll(left);
-        CopyRow(*chunk, static_cast<int64_t>(word) * kWordRows + bit, (changed >> bit & 1) != 0,
-                out);
+        TFHYBRID_RETURN_IF_ERROR(CopyRow(*chunk, static_cast<int64_t>(word) * kWordRows + bit,
+                                         (changed >> bit & 1) != 0, record.data(), out));
       }
     }
     chunk->read = static_cast<int64_t>(end) * kWordRows;
@@ -100,9 +107,11 @@ void FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
   chunk->kept.clear();
   std::vector<KeptRow>().swap(chunk->rows);
   std::vector<float>().swap(chunk->floats);
+  return Status::Ok();
 }
 
-void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Target* out) const {
+Status FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record,
+                            Target* out) const {
   const float* from = nullptr;
   const float* from_state = nullptr;
   KeptRow row = {};
@@ -112,8 +121,15 @@ void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Targe
     from_state = from + dim_;
     row = chunk.rows[number];
   } else {
-    from = chunk.source.embeddings + place * dim_;
-    if (state_floats_ > 0) from_state = chunk.source.states + place * state_floats_;
+    if (chunk.source.words != nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(
+          tier_->Read(chunk.first_row + place, chunk.source.words + place, record));
+      from = record;
+      from_state = record + dim_;
+    } else {
+      from = chunk.source.embeddings + place * dim_;
+      if (state_floats_ > 0) from_state = chunk.source.states + place * state_floats_;
+    }
     row.key = chunk.source.keys[place];
     if (has_history_) row.history = chunk.source.histories[place];
   }
@@ -124,6 +140,7 @@ void FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, Targe
   CopyFloats(from_state, state_floats_, out->state);
   out->embedding += dim_;
   out->state += state_floats_;
+  return Status::Ok();
 }
 
 }  // namespace tfhybrid

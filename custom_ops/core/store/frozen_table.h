@@ -24,7 +24,9 @@
 
 #include "core/store/changed_rows.h"
 #include "core/store/row_locator.h"
+#include "core/store/row_tier.h"
 #include "core/store/table_row.h"
+#include "core/util/status.h"
 
 namespace tfhybrid {
 
@@ -34,8 +36,9 @@ class FrozenTable {
   struct Source {
     const int64_t* keys;
     const float* embeddings;
-    const float* states;          // null where the optimizer has none
-    const RowHistory* histories;  // null where the table keeps none
+    const float* states;              // null where the optimizer has none
+    const RowHistory* histories;      // null where the table keeps none
+    const uint32_t* words = nullptr;  // where rows lie in files (core/store/row_tier.h); else null
   };
 
   // Of the table, when it was frozen.
@@ -47,9 +50,11 @@ class FrozenTable {
     int64_t event_time;
   };
 
-  // `changed` says which rows; null for all. `removed`: keys whose rows were removed since.
+  // `changed` says which rows; null for all. `removed`: keys whose rows were removed since. `tier`
+  // is null where rows lie in memory.
   FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
-              int64_t state_floats, const std::vector<Source>& sources, const ChangedRows* changed,
+              int64_t state_floats, const std::vector<Source>& sources,
+              std::shared_ptr<const RowTier> tier, const ChangedRows* changed,
               std::vector<int64_t> removed);
 
   int64_t table_rows() const { return snapshot_.rows; }
@@ -80,8 +85,8 @@ class FrozenTable {
     RowHistory* history;
   };
   // Copies the rows of a part as they were, in the order in which they lay, with embeddings as they
-  // are worth. Each part once.
-  void Read(int64_t part, Target out);
+  // are worth. Each part once. Fails where rows lie in files that cannot be read.
+  Status Read(int64_t part, Target out);
 
  private:
   // Of 64 rows, a bit each.
@@ -95,6 +100,7 @@ class FrozenTable {
   };
   struct Chunk {
     Source source;
+    int64_t first_row;
     std::vector<Word> words;
     std::mutex mutex;
     int64_t read = 0;                          // rows before it are read; guarded by mutex
@@ -109,8 +115,8 @@ class FrozenTable {
     int64_t rows;
   };
   int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed, Chunk* chunk);
-  void ReadChunk(Chunk* chunk, Target* out);
-  void CopyRow(const Chunk& chunk, int64_t place, bool changed, Target* out) const;
+  Status ReadChunk(Chunk* chunk, Target* out);
+  Status CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record, Target* out) const;
 
   const Snapshot snapshot_;
   const RowLocator locator_;
@@ -119,6 +125,7 @@ class FrozenTable {
   const bool whole_;
   const bool has_history_;
   const std::vector<int64_t> removed_;
+  const std::shared_ptr<const RowTier> tier_;
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Part> parts_;
 };

@@ -42,6 +42,8 @@ enum class SegmentKind : uint32_t {
   kJournal = 8,   // core/update/update_journal.h
   kKept = 9,      // core/store/kept_state.h
   kHistory = 10,
+  kTier = 11,   // core/store/row_tier.h
+  kCache = 12,  // likewise
 };
 
 // Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape

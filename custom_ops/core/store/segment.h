@@ -35,6 +35,10 @@ class TablePaths {
   std::string Rows(int64_t chunk) const { return prefix_ + ".rows." + std::to_string(chunk); }
   std::string State(int64_t chunk) const { return prefix_ + ".state." + std::to_string(chunk); }
   std::string History(int64_t chunk) const { return prefix_ + ".history." + std::to_string(chunk); }
+  std::string Tier() const { return prefix_ + ".tier"; }
+  std::string Cache(uint64_t generation) const {
+    return prefix_ + ".cache." + std::to_string(generation);
+  }
   // Removes all files of a chunk; returns whether there was one.
   bool RemoveChunk(int64_t chunk) const;
 

@@ -41,7 +41,7 @@ void ReclaimDead(const std::string& shm_directory, std::vector<std::string>* rec
     if (!LivingProcesses(path).empty()) continue;
     const int64_t bytes = BytesIn(path);
     const std::string holder = DescribeHolder(RankPath(path, 0));
-    fs::remove_all(path, ignored);
+    RemoveStoreFiles(path, &ignored);
     reclaimed->push_back(path + ": " + std::to_string(bytes) + " bytes left by " + holder);
   }
 }
@@ -67,6 +67,11 @@ Status SameShape(const TableReader& reader, const TableConfig& config) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
                          "' has another initializer or seed on the leader: all ranks must build "
                          "the same model");
+  }
+  if (reader.files() != config.files || reader.cache_bytes() != config.cache_bytes) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
+                         "' has another storage on the leader: all ranks must build the same "
+                         "model, and a job that goes on from memory keeps path and cache_bytes");
   }
   if (!(reader.policy() == config.policy)) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
@@ -252,7 +257,7 @@ Store::~Store() {
   alive_.Leave();
   std::error_code ignored;
   if (!left_behind_ && mutex.status().ok() && LivingProcesses(directory_).empty()) {
-    fs::remove_all(directory_, ignored);
+    RemoveStoreFiles(directory_, &ignored);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/shm/liveness.h"
+#include "core/store/row_tier.h"
 
 namespace tfhybrid {
 
@@ -72,6 +73,11 @@ int64_t BytesIn(const std::string& directory) {
     bytes += static_cast<int64_t>(entry.file_size(ignored));
   }
   return bytes;
+}
+
+void RemoveStoreFiles(const std::string& directory, std::error_code* error) {
+  RemoveTiers(directory);  // first: the store knows where they are
+  fs::remove_all(directory, *error);
 }
 
 }  // namespace tfhybrid

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace tfhybrid {
@@ -20,6 +21,8 @@ std::vector<std::string> StoredJobs(const std::string& shm_directory);
 // The descriptions of the living processes of a store, "; " between them; empty if all are dead.
 std::string LivingProcesses(const std::string& directory);
 int64_t BytesIn(const std::string& directory);
+// With the files of its tables that lie on disks. REQUIRES: its processes are dead.
+void RemoveStoreFiles(const std::string& directory, std::error_code* error);
 
 }  // namespace tfhybrid
 

@@ -105,7 +105,7 @@ Result<int64_t> RemoveStore(const std::string& shm_directory, const std::string&
   }
   const int64_t bytes = BytesIn(directory);
   std::error_code error;
-  fs::remove_all(directory, error);
+  RemoveStoreFiles(directory, &error);
   if (error) {
     return Status::Error(StatusCode::kSystem, "Cannot remove ", directory, ": ", error.message());
   }

@@ -24,7 +24,9 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
                          "' was being loaded when its leader died: its rows are old and new. Load "
                          "it again");
   }
-  std::unique_ptr<TableWriter> writer(new TableWriter(std::move(file), std::move(paths)));
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile tier, OpenTier(paths.Tier(), token, true));
+  std::unique_ptr<TableWriter> writer(
+      new TableWriter(directory, std::move(file), std::move(tier), std::move(paths)));
   TFHYBRID_RETURN_IF_ERROR(writer->AttachOptimizer());
   const auto chunks = static_cast<int64_t>(segment->counters.chunks);
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -34,6 +36,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
     return Status::Error(StatusCode::kDataLoss, "Table '", table_name,
                          "' is damaged: ", segment->counters.rows, " rows in ", chunks, " chunks");
   }
+  TFHYBRID_RETURN_IF_ERROR(writer->AttachTier());
   TFHYBRID_RETURN_IF_ERROR(writer->AttachIndex());
   writer->RemoveUnfinished();
   TFHYBRID_RETURN_IF_ERROR(writer->AttachRemoval());
@@ -76,10 +79,9 @@ Status TableWriter::AttachChunk(int64_t number) {
   Chunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(
       chunk.rows, OpenChunkWritable(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
-                                    {rows, dim()}));
-  chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
-  chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
-  if (StateFloats() > 0) {
+                                    {rows, ChunkFloats()}));
+  FindRowsIn(&chunk, rows);
+  if (StateFloats() > 0 && !in_files()) {
     TFHYBRID_ASSIGN_OR_RETURN(
         chunk.state,
         OpenChunkWritable(paths_.State(number), IdentityOf(SegmentKind::kState, number),

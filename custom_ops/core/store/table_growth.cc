@@ -31,6 +31,7 @@ bool Ready(const std::future<T>& future) {
 }  // namespace
 
 Status TableWriter::Reserve(int64_t rows) {
+  if (rows > 0) TFHYBRID_RETURN_IF_ERROR(MakeTier());
   while (locator_.Capacity(static_cast<int64_t>(chunks_.size())) < rows) {
     TFHYBRID_RETURN_IF_ERROR(AddChunk());
   }
@@ -71,12 +72,12 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
   Chunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(chunk.rows,
                             CreateChunk(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
-                                        {rows, dim()}, purpose));
-  chunk.keys = reinterpret_cast<int64_t*>(chunk.rows.mutable_data() + kPageBytes);
-  chunk.embeddings = reinterpret_cast<float*>(chunk.rows.mutable_data() + EmbeddingsOffset(rows));
+                                        {rows, ChunkFloats()}, purpose));
+  FindRowsIn(&chunk, rows);
   TFHYBRID_FAULT_POINT();
   Status added = AddState(number, &chunk);
   if (added.ok()) added = AddHistory(number, &chunk);
+  if (added.ok()) added = ReserveRecords(first, first + rows);
   if (!added.ok()) {
     paths_.RemoveChunk(number);
     return added;
@@ -84,8 +85,18 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
   return chunk;
 }
 
+void TableWriter::FindRowsIn(Chunk* chunk, int64_t rows) const {
+  chunk->keys = reinterpret_cast<int64_t*>(chunk->rows.mutable_data() + kPageBytes);
+  uint8_t* const beside = chunk->rows.mutable_data() + EmbeddingsOffset(rows);
+  if (in_files()) {
+    chunk->words = reinterpret_cast<uint32_t*>(beside);
+  } else {
+    chunk->embeddings = reinterpret_cast<float*>(beside);
+  }
+}
+
 Status TableWriter::AddState(int64_t number, Chunk* chunk) const {
-  if (StateFloats() == 0) return Status::Ok();
+  if (StateFloats() == 0 || in_files()) return Status::Ok();
   const int64_t rows = locator_.ChunkRows(number);
   TFHYBRID_ASSIGN_OR_RETURN(
       chunk->state,
@@ -214,7 +225,7 @@ void TableWriter::GrowAhead(int64_t created) {
   const bool index_soon = rows() + index_freed_ + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
   try {
     if (chunk_soon && !next_chunk_.valid() &&
-        RowChunkBytes(locator_.ChunkRows(chunks), dim()) >= kWorthAThread) {
+        RowChunkBytes(locator_.ChunkRows(chunks), ChunkFloats()) >= kWorthAThread) {
       next_chunk_ = std::async(std::launch::async, [this, chunks] { return MakeChunk(chunks); });
     }
     const int64_t wanted = SlotsWanted(rows() + 4 * created);

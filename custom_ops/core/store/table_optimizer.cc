@@ -19,8 +19,10 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
         StatusCode::kInvalidArgument, "Table '", name(),
         "': every row is updated only where rows are neither admitted nor evicted");
   }
+  if (in_files()) TFHYBRID_RETURN_IF_ERROR(CheckFileOptimizer(config));
   // What was made ahead has no room for state.
   DropAhead();
+  DropTier();
   optimizer_ = config;
   state_floats_ = tfhybrid::StateFloats(config, dim_);
   try {
@@ -59,6 +61,7 @@ void TableWriter::ForgetOptimizer() {
 }
 
 void TableWriter::DropState() {
+  DropTier();
   optimizer_ = OptimizerConfig();
   state_floats_ = 0;
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {

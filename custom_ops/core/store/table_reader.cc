@@ -45,11 +45,27 @@ Result<std::unique_ptr<TableReader>> TableReader::Open(const std::string& direct
       OpenSegment(paths.Table(), {SegmentKind::kTable, token, 0}, sizeof(TableSegment)));
   const auto& segment = *reinterpret_cast<const TableSegment*>(table.data());
   TFHYBRID_RETURN_IF_ERROR(CheckTable(paths.Table(), segment));
-  return std::unique_ptr<TableReader>(new TableReader(std::move(table), std::move(paths)));
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile tier, OpenTier(paths.Tier(), token, false));
+  return std::unique_ptr<TableReader>(
+      new TableReader(directory, std::move(table), std::move(tier), std::move(paths)));
 }
 
-TableReader::TableReader(MappedFile table, TablePaths paths)
-    : table_(std::move(table)), paths_(std::move(paths)), locator_(LocatorOf(segment().shape)) {}
+TableReader::TableReader(const std::string& directory, MappedFile table, MappedFile tier,
+                         TablePaths paths)
+    : directory_(directory),
+      table_(std::move(table)),
+      tier_(std::move(tier)),
+      paths_(std::move(paths)),
+      locator_(LocatorOf(segment().shape)) {}
+
+std::string TableReader::files() const {
+  if (!in_files()) return "";
+  return std::string(tier().shape.files, strnlen(tier().shape.files, kMostFilesPath));
+}
+
+int64_t TableReader::cache_bytes() const {
+  return in_files() ? static_cast<int64_t>(tier().shape.cache_bytes) : 0;
+}
 
 std::string TableReader::name() const {
   return std::string(shape().name, strnlen(shape().name, kMaxTableName));
@@ -79,23 +95,31 @@ TableStats TableReader::Stats() const {
   stats.rows = static_cast<int64_t>(LoadAcquire(counters.rows));
   stats.version = static_cast<int64_t>(LoadAcquire(counters.version));
   stats.chunks = static_cast<int64_t>(LoadAcquire(counters.chunks));
-  const int64_t state_floats = StateFloats(segment().optimizer, dim());
+  const int64_t state_floats = in_files() ? 0 : StateFloats(segment().optimizer, dim());
   for (int64_t chunk = 0; chunk < stats.chunks; ++chunk) {
     const int64_t rows = locator_.ChunkRows(chunk);
-    stats.embedding_bytes += RowChunkBytes(rows, dim());
+    stats.embedding_bytes += RowChunkBytes(rows, ChunkFloats());
     if (state_floats > 0) stats.state_bytes += StateChunkBytes(rows, state_floats);
     if (shape().policy.kind != PolicyKind::kNone) {
       stats.history_bytes += StateChunkBytes(rows, kHistoryFloats);
     }
   }
-  View view;
+  View view = {};
+  if (OpenRows(&view).ok() && view.tier != nullptr) {
+    const CacheSegment& cache = view.tier->cache();
+    stats.file_bytes = view.tier->FileBytes(locator_.Capacity(stats.chunks));
+    stats.cache_bytes = view.tier->cache_bytes();
+    stats.cache_hits = static_cast<int64_t>(LoadAcquire(cache.hits));
+    stats.cache_misses = static_cast<int64_t>(LoadAcquire(cache.misses));
+    stats.written_rows = static_cast<int64_t>(LoadAcquire(cache.written));
+  }
   if (MapIndex(&view).ok()) {
     stats.index_bytes = view.index_file->size();
     stats.index_slots = SlotsOf(*view.index_file).size();
   }
   stats.evicted = static_cast<int64_t>(LoadAcquire(counters.evicted));
-  stats.bytes = table_.size() + stats.embedding_bytes + stats.state_bytes + stats.history_bytes +
-                stats.index_bytes;
+  stats.bytes = table_.size() + tier_.size() + stats.cache_bytes + stats.embedding_bytes +
+                stats.state_bytes + stats.history_bytes + stats.index_bytes;
   return stats;
 }
 
@@ -103,7 +127,8 @@ Result<std::shared_ptr<const TableReader::View>> TableReader::CurrentView() {
   const std::lock_guard<std::mutex> guard(mutex_);
   const TableCounters& counters = segment().counters;
   if (view_ == nullptr || view_->generation != LoadAcquire(counters.index_generation) ||
-      view_->chunks.size() < LoadAcquire(counters.chunks)) {
+      view_->chunks.size() < LoadAcquire(counters.chunks) ||
+      (in_files() && view_->tier_generation != LoadAcquire(tier().generation))) {
     TFHYBRID_ASSIGN_OR_RETURN(view_, Extend(view_.get()));
   }
   return view_;
@@ -118,6 +143,7 @@ Result<std::shared_ptr<const TableReader::View>> TableReader::Extend(const View*
   }
   const auto chunks = static_cast<int64_t>(LoadAcquire(segment().counters.chunks));
   TFHYBRID_RETURN_IF_ERROR(MapChunks(view.get(), chunks));
+  TFHYBRID_RETURN_IF_ERROR(OpenRows(view.get()));
   return std::shared_ptr<const View>(std::move(view));
 }
 
@@ -140,6 +166,27 @@ Status TableReader::MapIndex(View* view) const {
   }
 }
 
+Status TableReader::OpenRows(View* view) const {
+  while (in_files()) {
+    const uint64_t generation = LoadAcquire(tier().generation);
+    if (generation == view->tier_generation) break;
+    view->tier = nullptr;
+    view->tier_generation = generation;
+    if (generation == 0) break;
+    const std::string directory =
+        TierDirectory(files(), directory_, segment().header.token, name());
+    Result<std::shared_ptr<const RowTier>> opened =
+        RowTier::Open(paths_, directory, segment().header.token, generation);
+    if (opened.ok()) {
+      view->tier = opened.Take();
+      break;
+    }
+    // The leader may have removed this one meanwhile.
+    if (LoadAcquire(tier().generation) == generation) return opened.status();
+  }
+  return Status::Ok();
+}
+
 Status TableReader::MapChunks(View* view, int64_t count) const {
   for (auto chunk = static_cast<int64_t>(view->chunks.size()); chunk < count; ++chunk) {
     const int64_t rows = locator_.ChunkRows(chunk);
@@ -148,11 +195,15 @@ Status TableReader::MapChunks(View* view, int64_t count) const {
         MappedFile file,
         OpenSegment(path,
                     {SegmentKind::kRows, segment().header.token, static_cast<uint64_t>(chunk)},
-                    RowChunkBytes(rows, dim())));
-    TFHYBRID_RETURN_IF_ERROR(CheckChunk(path, file, rows, dim()));
+                    RowChunkBytes(rows, ChunkFloats())));
+    TFHYBRID_RETURN_IF_ERROR(CheckChunk(path, file, rows, ChunkFloats()));
     view->chunks.push_back(std::make_shared<const MappedFile>(std::move(file)));
-    view->embeddings.push_back(
-        reinterpret_cast<const float*>(view->chunks.back()->data() + EmbeddingsOffset(rows)));
+    const uint8_t* const beside = view->chunks.back()->data() + EmbeddingsOffset(rows);
+    if (in_files()) {
+      view->words.push_back(reinterpret_cast<const uint32_t*>(beside));
+    } else {
+      view->embeddings.push_back(reinterpret_cast<const float*>(beside));
+    }
   }
   view->capacity = locator_.Capacity(static_cast<int64_t>(view->chunks.size()));
   return Status::Ok();
@@ -180,6 +231,7 @@ int64_t TableReader::MappedRows(const View& view) const {
 // At any moment the lines of 2 * kDistance keys are on their way.
 template <typename Take>
 Status TableReader::Visit(Span<const int64_t> keys, const Take& take) {
+  if (in_files()) return VisitFile(keys, take);
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   const int64_t width = dim();
   const auto known_rows = static_cast<uint64_t>(MappedRows(*view));
@@ -199,6 +251,35 @@ Status TableReader::Visit(Span<const int64_t> keys, const Take& take) {
       if (row >= 0) PrefetchFloats(sources[place], width);
     }
     if (ahead < keys.size()) homes[place] = view->index.Fetch(keys[ahead]);
+  }
+  return Status::Ok();
+}
+
+// The same where rows lie in files. The disk, too, has kDistance records on their way.
+template <typename Take>
+Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
+  // Before the view: rows that were there have their files in it. Those that come later do not
+  // count; when this lookup began, their keys read their initial values.
+  const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  const int64_t known_rows = view->tier == nullptr ? 0 : std::min(rows, view->capacity);
+  std::vector<float> record(
+      view->tier == nullptr ? 0 : static_cast<size_t>(view->tier->record_floats()));
+  int64_t found[kDistance];
+  for (int64_t ahead = 0; ahead < keys.size() + kDistance; ++ahead) {
+    const int64_t place = ahead % kDistance;
+    const int64_t taken = ahead - kDistance;
+    if (taken >= 0) {
+      const int64_t row = found[place];
+      if (row != KeyIndex::kMissing) {
+        TFHYBRID_RETURN_IF_ERROR(view->tier->Read(row, WordAt(*view, row), record.data()));
+      }
+      take(row == KeyIndex::kMissing ? nullptr : record.data(), keys[taken]);
+    }
+    if (ahead >= keys.size()) continue;
+    const int64_t row = view->index.Find(keys[ahead]);
+    found[place] = row < known_rows ? row : KeyIndex::kMissing;
+    if (row >= 0 && row < known_rows) view->tier->Fetch(row, WordAt(*view, row));
   }
   return Status::Ok();
 }
@@ -295,10 +376,24 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
     const auto* chunk_keys =
         reinterpret_cast<const int64_t*>(view->chunks[chunk]->data() + kPageBytes);
     std::memcpy(keys + done, chunk_keys + place.offset, static_cast<size_t>(run) * sizeof(int64_t));
-    std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
-                static_cast<size_t>(run * dim()) * sizeof(float));
+    if (in_files()) {
+      TFHYBRID_RETURN_IF_ERROR(ReadFileRows(*view, first + done, run, embeddings + done * dim()));
+    } else {
+      std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
+                  static_cast<size_t>(run * dim()) * sizeof(float));
+    }
     ScaleRow(RowDecay(), run * dim(), embeddings + done * dim());
     done += run;
+  }
+  return Status::Ok();
+}
+
+Status TableReader::ReadFileRows(const View& view, int64_t first, int64_t count,
+                                 float* embeddings) const {
+  std::vector<float> record(static_cast<size_t>(view.tier->record_floats()));
+  for (int64_t i = 0; i < count; ++i) {
+    TFHYBRID_RETURN_IF_ERROR(view.tier->Read(first + i, WordAt(view, first + i), record.data()));
+    CopyFloats(record.data(), dim(), embeddings + i * dim());
   }
   return Status::Ok();
 }
@@ -307,6 +402,14 @@ Result<int64_t> TableReader::CountNanRows() {
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   const int64_t rows = MappedRows(*view);
   int64_t found = 0;
+  if (in_files()) {
+    std::vector<float> row(static_cast<size_t>(dim()));
+    for (int64_t number = 0; number < rows; ++number) {
+      TFHYBRID_RETURN_IF_ERROR(ReadFileRows(*view, number, 1, row.data()));
+      found += CountNan(row.data(), 1, dim());
+    }
+    return found;
+  }
   for (int64_t chunk = 0, first = 0; first < rows; ++chunk) {
     const int64_t count = std::min(rows - first, locator_.ChunkRows(chunk));
     found += CountNan(view->embeddings[static_cast<size_t>(chunk)], count, dim());

@@ -22,6 +22,7 @@
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
 #include "core/store/row_locator.h"
+#include "core/store/row_tier.h"
 #include "core/store/segment.h"
 #include "core/util/row_layout.h"
 #include "core/util/span.h"
@@ -29,7 +30,8 @@
 
 namespace tfhybrid {
 
-// Bytes are as reserved in shared memory, all segments of the table counted.
+// Bytes are as reserved in shared memory, all segments of the table counted; those of files on a
+// disk are told apart.
 struct TableStats {
   int64_t rows;
   int64_t version;
@@ -41,6 +43,12 @@ struct TableStats {
   int64_t index_bytes;
   int64_t bytes;    // all of the above and the table's own page
   int64_t evicted;  // rows that updates removed
+  // Where rows lie in files: those, the cache, and rows since the table was made or cleared.
+  int64_t file_bytes;
+  int64_t cache_bytes;   // part of `bytes`
+  int64_t cache_hits;    // that updates found in the cache
+  int64_t cache_misses;  // that they read from the file
+  int64_t written_rows;  // that were written to the file
 };
 
 class TableReader {
@@ -57,6 +65,9 @@ class TableReader {
   OptimizerConfig optimizer() const { return segment().optimizer; }
   // The version at which it began.
   uint64_t optimizer_start() const { return segment().optimizer_start; }
+  // The directory and the bytes of memory that it was made with; none where rows lie in memory.
+  std::string files() const;
+  int64_t cache_bytes() const;
   TableStats Stats() const;
   uint64_t version() const;
   // What a key without a row has decayed to, of its initial value; 1 without weight decay.
@@ -108,10 +119,13 @@ class TableReader {
     KeyIndex index;
     std::vector<std::shared_ptr<const MappedFile>> chunks;
     std::vector<const float*> embeddings;  // first row of each chunk
+    std::vector<const uint32_t*> words;    // instead, where rows lie in files
     int64_t capacity;                      // rows in the mapped chunks
+    std::shared_ptr<const RowTier> tier;   // null where rows lie in memory, or there are none
+    uint64_t tier_generation = 0;
   };
 
-  TableReader(MappedFile table, TablePaths paths);
+  TableReader(const std::string& directory, MappedFile table, MappedFile tier, TablePaths paths);
 
   const TableSegment& segment() const {
     return *reinterpret_cast<const TableSegment*>(table_.data());
@@ -121,9 +135,17 @@ class TableReader {
   Result<std::shared_ptr<const View>> Extend(const View* old) const;
   Status MapIndex(View* view) const;
   Status MapChunks(View* view, int64_t count) const;
+  Status OpenRows(View* view) const;
+  Status ReadFileRows(const View& view, int64_t first, int64_t count, float* embeddings) const;
   // Calls `take(row, key)` for each key, in order; the row is null where the key has none.
   template <typename Take>
   Status Visit(Span<const int64_t> keys, const Take& take);
+  template <typename Take>
+  Status VisitFile(Span<const int64_t> keys, const Take& take);
+  bool in_files() const { return tier_.mapped(); }
+  const TierSegment& tier() const { return *reinterpret_cast<const TierSegment*>(tier_.data()); }
+  // What lies beside the keys of a chunk: an embedding each, or a word.
+  int64_t ChunkFloats() const { return in_files() ? 1 : dim(); }
   // What embeddings lie divided by, and initial values are to be multiplied by beside it.
   float RowDecay() const;
   float InitialDecay() const;
@@ -136,8 +158,14 @@ class TableReader {
     const RowLocator::Place place = locator_.Locate(row);
     return view.embeddings[static_cast<size_t>(place.chunk)] + place.offset * dim();
   }
+  const uint32_t* WordAt(const View& view, int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    return view.words[static_cast<size_t>(place.chunk)] + place.offset;
+  }
 
+  const std::string directory_;
   const MappedFile table_;
+  const MappedFile tier_;  // not mapped where rows lie in memory
   const TablePaths paths_;
   const RowLocator locator_;
   std::mutex mutex_;

@@ -84,6 +84,10 @@ void TableWriter::Remove(std::vector<int64_t> rows) {
 
 Status TableWriter::RemoveKeys(Span<const int64_t> keys) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
+  if (in_files()) {
+    return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
+                         "' lies in files: its rows cannot be removed one by one");
+  }
   changed_ = nullptr;
   const LoadingMark mark(table());
   DropAhead();

@@ -33,6 +33,21 @@ int ChunkLog2(int64_t dim) {
   return log2;
 }
 
+Status CheckFiles(const TableConfig& config) {
+  if (config.files.empty()) return Status::Ok();
+  if (HasRule(config.policy)) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
+                         "' lies in files: its rows cannot be evicted");
+  }
+  if (config.files[0] != '/' || config.files.size() >= kMostFilesPath || config.cache_bytes < 1) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
+                         "': FileTier wants an absolute path of less than ", kMostFilesPath,
+                         " bytes, and a cache. Received: path='", config.files,
+                         "', cache_bytes=", config.cache_bytes);
+  }
+  return Status::Ok();
+}
+
 Status CheckConfig(const TableConfig& config) {
   if (config.name.empty() || config.name.size() > kMaxTableName ||
       config.name.find('\0') != std::string::npos) {
@@ -44,6 +59,7 @@ Status CheckConfig(const TableConfig& config) {
                          "': dim lies between 1 and ", kMaxDim, ". Received: ", config.dim);
   }
   TFHYBRID_RETURN_IF_ERROR(ValidatePolicy(config.policy));
+  TFHYBRID_RETURN_IF_ERROR(CheckFiles(config));
   return ValidateInitializer(config.initializer);
 }
 
@@ -91,7 +107,20 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
   segment->counters.event_time = kNoTime;
   SealTable(segment);
   const std::string final_path = paths.Table();
-  std::unique_ptr<TableWriter> writer(new TableWriter(std::move(file), std::move(paths)));
+  MappedFile tier;
+  if (!config.files.empty()) {
+    TierShape tier_shape = {};
+    std::memcpy(tier_shape.files, config.files.data(), config.files.size());
+    tier_shape.cache_bytes = static_cast<uint64_t>(config.cache_bytes);
+    Result<MappedFile> made = CreateTier(directory, token, config.name, tier_shape);
+    if (!made.ok()) {
+      unlink(temporary.c_str());
+      return made.status();
+    }
+    tier = made.Take();
+  }
+  std::unique_ptr<TableWriter> writer(
+      new TableWriter(directory, std::move(file), std::move(tier), std::move(paths)));
   const Status indexed = writer->BuildIndex(kFirstIndexSlots);
   if (!indexed.ok()) {
     unlink(temporary.c_str());
@@ -104,8 +133,11 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Create(const std::string& dire
   return writer;
 }
 
-TableWriter::TableWriter(MappedFile table, TablePaths paths)
-    : table_(std::move(table)),
+TableWriter::TableWriter(const std::string& directory, MappedFile table, MappedFile tier,
+                         TablePaths paths)
+    : directory_(directory),
+      table_(std::move(table)),
+      tier_(std::move(tier)),
       paths_(std::move(paths)),
       locator_(LocatorOf(reinterpret_cast<const TableSegment*>(table_.data())->shape)),
       dim_(reinterpret_cast<const TableSegment*>(table_.data())->shape.dim) {}
@@ -174,6 +206,14 @@ Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set,
   const auto count = static_cast<int64_t>(set->missing.size());
   const int64_t first = rows();
   TFHYBRID_RETURN_IF_ERROR(Reserve(first + count));
+  if (in_files()) {
+    std::vector<int64_t> brought;
+    for (const int64_t row : set->rows) {
+      if (row != KeyIndex::kMissing) brought.push_back(row);
+    }
+    for (int64_t i = 0; i < count; ++i) brought.push_back(first + i);
+    TFHYBRID_RETURN_IF_ERROR(Bring(brought, parallel_for));
+  }
   parallel_for(count, kInitialiseCostNs,
                [&](int64_t begin, int64_t end) { Initialise(keys, *set, first, begin, end); });
   AddRows(count);
@@ -230,6 +270,21 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   changed_ = nullptr;
   const LoadingMark mark(table());
+  // No more at a time than the cache holds.
+  const int64_t most = in_files() ? std::max<int64_t>(1, CacheRows()) : keys.size();
+  for (int64_t first = 0; first < keys.size(); first += most) {
+    const int64_t count = std::min(most, keys.size() - first);
+    TFHYBRID_RETURN_IF_ERROR(
+        WriteBlock(keys.subspan(first, count), embeddings + first * dim_,
+                   states == nullptr ? nullptr : states + first * state_floats_,
+                   histories == nullptr ? nullptr : histories + first, parallel_for));
+  }
+  return Status::Ok();
+}
+
+Status TableWriter::WriteBlock(Span<const int64_t> keys, const float* embeddings,
+                               const float* states, const RowHistory* histories,
+                               const ParallelFor& parallel_for) {
   UniqueKeys unique;
   unique.Reset(keys.size());
   std::vector<int64_t> sources(static_cast<size_t>(keys.size()));
@@ -272,6 +327,7 @@ Status TableWriter::Clear() {
     __atomic_store_n(&table()->counters.rows, rows_before, __ATOMIC_RELEASE);
     return built;
   }
+  DropTier();
   __atomic_store_n(&table()->counters.failed, 0, __ATOMIC_RELEASE);
   SetInitialDecay(1.0);
   SetEventTime(kNoTime);
@@ -282,14 +338,14 @@ Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   std::vector<FrozenTable::Source> sources;
   for (const Chunk& chunk : chunks_) {
-    sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories});
+    sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.words});
   }
   // Decay changes all rows at every step.
   const bool partly = only_changed && optimizer_.weight_decay == 0.0;
   const FrozenTable::Snapshot snapshot = {rows(), version(), decay(), initial_decay(),
                                           event_time()};
   frozen_ = std::make_shared<FrozenTable>(snapshot, locator_, dim_, state_floats_, sources,
-                                          partly ? changed_.get() : nullptr,
+                                          row_tier_, partly ? changed_.get() : nullptr,
                                           partly ? removed_keys_ : std::vector<int64_t>());
   if (changed_ != nullptr) TrackChanges();
   return frozen_;
@@ -307,23 +363,39 @@ Status TableWriter::CheckRange(int64_t first, int64_t count) const {
                        " rows. Received: first=", first, ", count=", count);
 }
 
-void TableWriter::ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const {
+Status TableWriter::ReadStateOf(int64_t row, float* record, float* state) const {
+  if (!in_files()) {
+    CopyFloats(Row(row).state, state_floats_, state);
+    return Status::Ok();
+  }
+  TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(row, Words()(row), record));
+  CopyFloats(record + dim_, state_floats_, state);
+  return Status::Ok();
+}
+
+Status TableWriter::ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const {
   RowSet set;
   Find(keys, &set);
+  std::vector<float> record(static_cast<size_t>(RecordFloats()));
   for (int64_t i = 0; i < keys.size(); ++i) {
-    const int64_t number = set.rows[static_cast<size_t>(i)];
-    if (number == KeyIndex::kMissing) continue;
-    const TableRow row = Row(number);
-    if (states != nullptr) CopyFloats(row.state, row.state_floats, states + i * row.state_floats);
-    if (histories != nullptr && row.history != nullptr) histories[i] = *row.history;
+    const int64_t row = set.rows[static_cast<size_t>(i)];
+    if (row == KeyIndex::kMissing) continue;
+    if (states != nullptr && state_floats_ > 0) {
+      TFHYBRID_RETURN_IF_ERROR(ReadStateOf(row, record.data(), states + i * state_floats_));
+    }
+    if (histories != nullptr && policy().kind != PolicyKind::kNone) {
+      TFHYBRID_RETURN_IF_ERROR(ReadHistory(row, 1, histories + i));
+    }
   }
+  return Status::Ok();
 }
 
 Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const {
   TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
   const int64_t width = StateFloats();
+  std::vector<float> record(static_cast<size_t>(RecordFloats()));
   for (int64_t i = 0; width > 0 && i < count; ++i) {
-    CopyFloats(Row(first + i).state, width, states + i * width);
+    TFHYBRID_RETURN_IF_ERROR(ReadStateOf(first + i, record.data(), states + i * width));
   }
   return Status::Ok();
 }
@@ -331,7 +403,8 @@ Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const
 Status TableWriter::ReadHistory(int64_t first, int64_t count, RowHistory* histories) const {
   TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
   for (int64_t i = 0; policy().kind != PolicyKind::kNone && i < count; ++i) {
-    histories[i] = *Row(first + i).history;
+    const RowLocator::Place place = locator_.Locate(first + i);
+    histories[i] = chunks_[static_cast<size_t>(place.chunk)].histories[place.offset];
   }
   return Status::Ok();
 }

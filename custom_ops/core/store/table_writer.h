@@ -39,8 +39,10 @@
 #include "core/store/frozen_table.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
+#include "core/store/row_cache.h"
 #include "core/store/row_locator.h"
 #include "core/store/row_sequence.h"
+#include "core/store/row_tier.h"
 #include "core/store/segment.h"
 #include "core/store/table_row.h"
 #include "core/util/parallel.h"
@@ -57,6 +59,8 @@ struct TableConfig {
   uint64_t job_seed = 0;
   RowPolicy policy = {};
   TableShare share = {};
+  std::string files = {};   // the directory on a disk that its rows lie in; empty: in memory
+  int64_t cache_bytes = 0;  // of shared memory, for those rows that are in use
 };
 
 // The rows of some of an update's keys. Scratch: reused from step to step.
@@ -99,6 +103,15 @@ class TableWriter {
   // Floats of a row's optimizer state.
   int64_t StateFloats() const { return state_floats_; }
 
+  // Whether rows lie in files on a disk. Row() is then of rows that Bring() has brought.
+  bool in_files() const { return tier_.mapped(); }
+  // Ok unless rows lie there, which have no room for the state of another optimizer.
+  Status CheckNoFileRows() const;
+  // Before rows are changed, new ones among them: where they lie in files, brings them to memory,
+  // and keeps them there until the next call. Fails with all rows as they are.
+  // REQUIRES: room is reserved; the rows are distinct.
+  Status Bring(const std::vector<int64_t>& rows, const ParallelFor& parallel_for);
+
   // Where there is none yet; rows that exist get fresh state. Setting the same one again is Ok.
   Status SetOptimizer(const OptimizerConfig& config);
   // Of a table of a dead leader: an error where pages of rows hold what no update has left there.
@@ -130,9 +143,15 @@ class TableWriter {
   TableRow Row(int64_t row) const {
     const RowLocator::Place place = locator_.Locate(row);
     const Chunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
+    RowHistory* const history =
+        chunk.histories != nullptr ? chunk.histories + place.offset : nullptr;
+    if (chunk.words != nullptr) {
+      float* const record = cache_->Record(chunk.words[place.offset]);
+      return {record, state_floats_ > 0 ? record + dim_ : nullptr, dim_, state_floats_, history};
+    }
     return {chunk.embeddings + place.offset * dim_,
             state_floats_ > 0 ? chunk.states + place.offset * state_floats_ : nullptr, dim_,
-            state_floats_, chunk.histories != nullptr ? chunk.histories + place.offset : nullptr};
+            state_floats_, history};
   }
   int64_t KeyOf(int64_t row) const {
     const RowLocator::Place place = locator_.Locate(row);
@@ -198,7 +217,7 @@ class TableWriter {
   }
   // Copies what the rows of those keys that have one hold, each to the key's place; what is null is
   // left out.
-  void ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const;
+  Status ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const;
   // Copies the optimizer state, or the histories, of rows [first, first + count). A table without
   // any copies nothing.
   Status ReadState(int64_t first, int64_t count, float* states) const;
@@ -210,10 +229,16 @@ class TableWriter {
     MappedFile state;    // not mapped where the optimizer has none
     MappedFile history;  // not mapped where the table keeps none
     int64_t* keys;
-    float* embeddings;
+    float* embeddings;  // null where rows lie in files
     float* states;
     RowHistory* histories;
+    uint32_t* words;  // where rows lie in files; else null
   };
+  // What lies beside the keys of a chunk: an embedding each, or a word.
+  int64_t ChunkFloats() const { return in_files() ? 1 : dim_; }
+  void FindRowsIn(Chunk* chunk, int64_t rows) const;
+  // Copies the state of a row.
+  Status ReadStateOf(int64_t row, float* record, float* state) const;
 
   // Forgets the optimizer in this process, and removes the files of its state.
   void DropState();
@@ -226,9 +251,24 @@ class TableWriter {
     int64_t rows = 0;
   };
 
-  TableWriter(MappedFile table, TablePaths paths);
+  TableWriter(const std::string& directory, MappedFile table, MappedFile tier, TablePaths paths);
 
   TableSegment* table() const { return reinterpret_cast<TableSegment*>(table_.mutable_data()); }
+  // table_tier.cc
+  TierSegment* tier() const { return reinterpret_cast<TierSegment*>(tier_.mutable_data()); }
+  int64_t RecordFloats() const { return dim_ + state_floats_; }
+  std::string TierPath() const;
+  TierGeneration GenerationOf(uint64_t number) const;
+  int64_t CacheRows() const;
+  WordOf Words() const;
+  Status MakeTier();
+  Status ReserveRecords(int64_t first, int64_t end) const;
+  void DropTier();
+  Status AttachTier();
+  Status CheckFileOptimizer(const OptimizerConfig& config) const;
+
+  Status WriteBlock(Span<const int64_t> keys, const float* embeddings, const float* states,
+                    const RowHistory* histories, const ParallelFor& parallel_for);
   Status CheckNotFrozen() const;
   Status CheckRange(int64_t first, int64_t count) const;
   // table_removal.cc
@@ -265,7 +305,9 @@ class TableWriter {
   Result<std::vector<int64_t>> RowsNotInIndex() const;
   void RemoveUnfinished() const;
 
+  const std::string directory_;
   const MappedFile table_;
+  const MappedFile tier_;  // not mapped where rows lie in memory
   const TablePaths paths_;
   const RowLocator locator_;
   const int64_t dim_;
@@ -275,7 +317,9 @@ class TableWriter {
   std::vector<Chunk> chunks_;
   MappedFile index_file_;
   KeyIndex index_;
-  int64_t index_freed_ = 0;  // slots
+  int64_t index_freed_ = 0;                  // slots
+  std::unique_ptr<RowCache> cache_;          // null where rows lie in memory, or there are none
+  std::shared_ptr<const RowTier> row_tier_;  // likewise
   TableWriter* waiting_ = nullptr;
   std::shared_ptr<FrozenTable> frozen_;   // null while nobody saves
   std::unique_ptr<ChangedRows> changed_;  // null while changes are not tracked

@@ -88,6 +88,7 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
   for (TableWriter* table : tables) table->NormalizeDecay(parallel_for);
+  TFHYBRID_RETURN_IF_ERROR(BringRows(tables, parallel_for));
   squares_.clear();
   if (ClipsByNorm()) squares_ = SumSquares(tables, parallel_for);
   return Status::Ok();
@@ -176,6 +177,7 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(journal_.CheckLanes(Rows()));
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
+  TFHYBRID_RETURN_IF_ERROR(BringRows(tables, parallel_for));
   ChangeRows(tables, parallel_for);
   return Status::Ok();
 }
@@ -274,6 +276,24 @@ Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
     TableWriter* const waits = tables[t]->waiting();
     if (waits == nullptr) continue;
     TFHYBRID_RETURN_IF_ERROR(waits->Reserve(waits->rows() + waiting[t]));
+  }
+  return Status::Ok();
+}
+
+Status TableUpdate::BringRows(const std::vector<TableWriter*>& tables,
+                              const ParallelFor& parallel_for) const {
+  std::vector<int64_t> rows;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    if (!tables[t]->in_files()) continue;
+    rows.clear();
+    for (const Unit& unit : units_) {
+      if (unit.table != t) continue;
+      for (const int64_t row : unit.rows.rows) {
+        if (row != KeyIndex::kMissing) rows.push_back(row);
+      }
+      for (int64_t i = 0; i < MissingOf(unit); ++i) rows.push_back(unit.first + i);
+    }
+    TFHYBRID_RETURN_IF_ERROR(tables[t]->Bring(rows, parallel_for));
   }
   return Status::Ok();
 }

@@ -102,6 +102,8 @@ class TableUpdate {
   void AddUntouched(const std::vector<TableWriter*>& tables);
   int64_t Rows() const;
   Status Reserve(const std::vector<TableWriter*>& tables);
+  // Where tables lie in files, brings the rows of the update to memory.
+  Status BringRows(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) const;
   Status Begin(const StepNumbers& numbers, const std::vector<TableWriter*>& tables);
   // From the begun journal to its end: of a whole update and of one that is finished alike.
   void ChangeRows(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);

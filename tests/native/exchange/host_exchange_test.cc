@@ -126,6 +126,10 @@ class HostExchangeTest : public testing::Test {
       settings.local_ranks = ranks[host];
       settings.host = static_cast<int64_t>(host);
       settings.form = form;
+      for (const std::string& table : kSchema.tables) {
+        settings.allocations.push_back(
+            Allocation::Even(table, static_cast<int64_t>(ranks.size())));
+      }
       hosts_.push_back(std::make_unique<Host>(folders_.back()->path(), settings));
     }
   }

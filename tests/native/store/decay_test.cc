@@ -67,9 +67,9 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
   Decay(0.1);
   int64_t read_rows = 0;
   for (int64_t part = 0; part < freezing.value()->parts(); ++part) {
-    freezing.value()->Read(part, {&read_keys[static_cast<size_t>(read_rows)],
-                                  &frozen[static_cast<size_t>(5 * read_rows)],
-                                  &states[static_cast<size_t>(5 * read_rows)], nullptr});
+    EXPECT_OK(freezing.value()->Read(part, {&read_keys[static_cast<size_t>(read_rows)],
+                                            &frozen[static_cast<size_t>(5 * read_rows)],
+                                            &states[static_cast<size_t>(5 * read_rows)], nullptr}));
     read_rows += freezing.value()->PartRows(part);
   }
   EXPECT_EQ(read, frozen);

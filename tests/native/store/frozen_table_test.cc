@@ -51,7 +51,7 @@ class FrozenTableTest : public TableFixture {
     ASSERT_EQ(static_cast<int64_t>(wanted.size()), frozen->PartRows(part));
     std::vector<int64_t> keys(wanted.size());
     std::vector<float> embeddings(wanted.size() * kDim), states(wanted.size() * kDim);
-    frozen->Read(part, {keys.data(), embeddings.data(), states.data(), nullptr});
+    EXPECT_OK(frozen->Read(part, {keys.data(), embeddings.data(), states.data(), nullptr}));
     EXPECT_EQ(wanted, keys);
     EXPECT_EQ(embeddings.size(), std::count(embeddings.begin(), embeddings.end(), stamp));
     EXPECT_EQ(states.size(), std::count(states.begin(), states.end(), -stamp));
@@ -194,7 +194,8 @@ class FrozenForgettingTest : public TableFixture {
       std::vector<int64_t> keys(rows);
       std::vector<float> embeddings(2 * rows), states(2 * rows);
       std::vector<RowHistory> histories(rows);
-      frozen->Read(part, {keys.data(), embeddings.data(), states.data(), histories.data()});
+      EXPECT_OK(
+          frozen->Read(part, {keys.data(), embeddings.data(), states.data(), histories.data()}));
       for (size_t i = 0; i < rows; ++i) {
         EXPECT_TRUE(all.insert(keys[i]).second) << keys[i];
         EXPECT_EQ(static_cast<float>(keys[i]), embeddings[2 * i + 1]);

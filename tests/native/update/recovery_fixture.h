@@ -72,6 +72,23 @@ inline TrainingPlan ForgettingPlan() {
   return plan;
 }
 
+// Tables that lie in files, beside one that does not; in one of them keys wait for admission.
+inline TrainingPlan FilesPlan(const std::string& files) {
+  TrainingPlan plan = SmallPlan();
+  for (size_t table = 0; table < 3; ++table) {
+    plan.tables[table].fresh = 6;
+    if (table == 1) continue;
+    plan.tables[table].config.files = files;
+    const int64_t floats = plan.tables[table].config.dim * (table == 0 ? 1 : 3);
+    plan.tables[table].config.cache_bytes = 2 * plan.tables[table].batch * (16 + 4 * floats);
+  }
+  plan.tables[2].config.policy.kind = PolicyKind::kRows;
+  plan.tables[2].config.policy.slices_log2 = 1;
+  plan.tables[2].config.policy.admission = 2;
+  plan.tables[2].config.policy.waiting_steps = 5;
+  return plan;
+}
+
 // What the tables hold before an update, after it, and after the one that follows.
 struct Models {
   Models(const TrainingPlan& plan, uint64_t version) : before(plan), after(plan), next(plan) {

@@ -55,6 +55,12 @@ TEST_F(KilledUpdateTest, ClippingOfEachTableByItsNorm) {
   KillEverywhere(plan, 2, 3);
 }
 
+// With caches that just hold a batch, so that each update writes rows back and reads others.
+TEST_F(KilledUpdateTest, TablesInFiles) {
+  const TrainingPlan plan = FilesPlan(directory_.path());
+  for (const uint64_t version : {uint64_t{0}, uint64_t{4}}) KillEverywhere(plan, version, 1);
+}
+
 TEST_F(KilledUpdateTest, TablesThatAdmitAndEvict) {
   const TrainingPlan plan = ForgettingPlan();
   for (const uint64_t version : {uint64_t{6}, uint64_t{13}}) KillEverywhere(plan, version, 1);

@@ -272,9 +272,26 @@ inline void EraseMadeAhead(const TableReader& reader, std::set<std::string>* fil
   }
 }
 
+// Files of a table on a disk beside the one that holds its rows; and what it has of its own in the
+// store.
+inline std::string EraseTier(const Store& store, const TableReader& reader,
+                             std::set<std::string>* files) {
+  if (reader.files().empty()) return "";
+  const std::string name = FileName(reader);
+  files->erase(name + ".tier");
+  const bool has_rows = reader.Stats().file_bytes > 0;
+  const auto cache = files->lower_bound(name + ".cache.");
+  if (has_rows && cache != files->end()) files->erase(cache);
+  const std::filesystem::directory_iterator entries(
+      TierDirectory(reader.files(), store.directory(), store.token(), reader.name()));
+  const auto found = std::distance(begin(entries), end(entries));
+  return found == (has_rows ? 1 : 0) ? "" : std::to_string(found) + " files of " + name + "; ";
+}
+
 // Files that no table accounts for. After an update tables may be making some ahead.
 inline std::string StrayFiles(const Store& store, bool after_update) {
   std::set<std::string> files;
+  std::string stray;
   for (const auto& entry : std::filesystem::directory_iterator(store.directory())) {
     files.insert(entry.path().filename().string());
   }
@@ -283,6 +300,7 @@ inline std::string StrayFiles(const Store& store, bool after_update) {
     const TableReader& reader = *entry.second->reader;
     const std::string name = FileName(reader);
     files.erase(name + ".table");
+    stray += EraseTier(store, reader, &files);
     for (int64_t chunk = 0; chunk < reader.Stats().chunks; ++chunk) {
       files.erase(name + ".rows." + std::to_string(chunk));
       files.erase(name + ".state." + std::to_string(chunk));
@@ -292,7 +310,6 @@ inline std::string StrayFiles(const Store& store, bool after_update) {
     if (index != files.end()) files.erase(index);
     if (after_update) EraseMadeAhead(reader, &files);
   }
-  std::string stray;
   for (const std::string& file : files) stray += file + "; ";
   return stray;
 }

@@ -1,0 +1,205 @@
+#include "core/store/row_cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "core/util/fault_point.h"
+
+namespace tfhybrid {
+namespace {
+
+// Rough, for the size of the pieces that threads take: a system call and a copy.
+constexpr int64_t kRecordCostNs = 5'000;
+
+void Count(uint64_t* counter, size_t count) {
+  __atomic_store_n(counter, *counter + count, __ATOMIC_RELAXED);
+}
+
+}  // namespace
+
+RowCache::RowCache(std::string table_name, MappedFile cache, RowFile file)
+    : table_name_(std::move(table_name)),
+      cache_(std::move(cache)),
+      file_(std::move(file)),
+      record_floats_(static_cast<int64_t>(segment()->record_floats)),
+      slots_(CacheSlotsOf(cache_)),
+      images_(CacheImagesOf(cache_)),
+      wanted_in_(static_cast<size_t>(slots())),
+      wanted_lately_(static_cast<size_t>(slots())) {}
+
+Result<std::unique_ptr<RowCache>> RowCache::Create(const TierGeneration& generation, int64_t slots,
+                                                   int64_t record_floats) {
+  // What an attempt that failed, or a dead leader, has left: no counter names it.
+  unlink(generation.cache_path.c_str());
+  unlink(generation.rows_path.c_str());
+  TFHYBRID_ASSIGN_OR_RETURN(
+      MappedFile cache,
+      CreateSegment(
+          generation.cache_path, {SegmentKind::kCache, generation.token, generation.number},
+          CacheImagesOffset(slots) + slots * RecordBytes(record_floats),
+          "table '" + generation.table_name + "', cache of " + std::to_string(slots) + " rows"));
+  auto* segment = reinterpret_cast<CacheSegment*>(cache.mutable_data());
+  segment->slots = static_cast<uint64_t>(slots);
+  segment->record_floats = static_cast<uint64_t>(record_floats);
+  TFHYBRID_FAULT_POINT();
+  Result<RowFile> file = RowFile::Create(generation.rows_path, RecordBytes(record_floats));
+  if (!file.ok()) {
+    unlink(generation.cache_path.c_str());
+    return file.status();
+  }
+  return std::unique_ptr<RowCache>(
+      new RowCache(generation.table_name, std::move(cache), file.Take()));
+}
+
+Result<std::unique_ptr<RowCache>> RowCache::Attach(const TierGeneration& generation,
+                                                   int64_t record_floats) {
+  TFHYBRID_ASSIGN_OR_RETURN(
+      MappedFile cache,
+      OpenSegmentWritable(generation.cache_path,
+                          {SegmentKind::kCache, generation.token, generation.number}, kPageBytes));
+  TFHYBRID_RETURN_IF_ERROR(CheckCache(generation.cache_path, cache));
+  const auto* segment = reinterpret_cast<const CacheSegment*>(cache.data());
+  if (segment->record_floats != static_cast<uint64_t>(record_floats)) {
+    return Status::Error(StatusCode::kDataLoss, generation.cache_path, " is damaged: rows of ",
+                         segment->record_floats, " numbers, wanted ", record_floats);
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(
+      RowFile file, RowFile::OpenWritable(generation.rows_path, RecordBytes(record_floats)));
+  return std::unique_ptr<RowCache>(
+      new RowCache(generation.table_name, std::move(cache), std::move(file)));
+}
+
+bool RowCache::Holds(int64_t row, uint32_t word) const {
+  const int64_t number = word & ~kCached;
+  return (word & kCached) != 0 && number < slots() &&
+         slots_[number].row_plus_one == static_cast<uint64_t>(row) + 1;
+}
+
+Status RowCache::CheckSlots(int64_t rows, const WordOf& word_of) {
+  for (int64_t number = 0; number < slots(); ++number) {
+    const auto row = static_cast<int64_t>(slots_[number].row_plus_one) - 1;
+    const bool held =
+        row >= 0 && row < rows && *word_of(row) == (kCached | static_cast<uint32_t>(number));
+    if (!held) slots_[number].row_plus_one = 0;
+  }
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint32_t word = *word_of(row);
+    if ((word & kCached) == 0 || Holds(row, word)) continue;
+    return Status::Error(StatusCode::kDataLoss, "Table '", table_name_, "' is damaged: row ", row,
+                         " lies in no slot of its cache");
+  }
+  return Status::Ok();
+}
+
+Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
+                       const WordOf& word_of, const ParallelFor& parallel_for) {
+  if (rows.size() > wanted_in_.size()) {
+    return Status::Error(StatusCode::kResourceExhausted, "Table '", table_name_, "': ", rows.size(),
+                         " rows of one update do not fit in its cache, which holds ", slots(),
+                         ". Set FileTier(cache_bytes=...) to more than ",
+                         static_cast<int64_t>(rows.size()) *
+                             (RecordBytes(record_floats_) + int64_t{sizeof(CacheSlot)}),
+                         ". No row was changed");
+  }
+  ++round_;
+  std::vector<int64_t> missing;
+  for (const int64_t row : rows) {
+    const uint32_t word = *word_of(row);
+    if (!Holds(row, word)) {
+      if (row < rows_in_table) file_.Fetch(row);
+      missing.push_back(row);
+      continue;
+    }
+    const auto number = static_cast<size_t>(word & ~kCached);
+    wanted_in_[number] = round_;
+    wanted_lately_[number] = true;
+  }
+  Count(&segment()->hits, rows.size() - missing.size());
+  if (missing.empty()) return Status::Ok();
+  const std::vector<int64_t> chosen = ChooseSlots(missing.size());
+  // Whoever reads a record that is being written knows by this number that it may be torn.
+  __atomic_store_n(&segment()->write_backs, segment()->write_backs + 1, __ATOMIC_SEQ_CST);
+  TFHYBRID_RETURN_IF_ERROR(RunAll(chosen.size(), parallel_for, [&](size_t i) {
+    return EmptySlot(chosen[i], rows_in_table, word_of);
+  }));
+  return RunAll(missing.size(), parallel_for, [&](size_t i) {
+    return FillSlot(chosen[i], missing[i], rows_in_table, word_of(missing[i]));
+  });
+}
+
+// Round and round; a slot that was wanted lately is left for one more turn.
+// REQUIRES: this round wants at most slots() - count of them.
+std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
+  std::vector<int64_t> chosen;
+  for (; chosen.size() < count; hand_ = (hand_ + 1) % wanted_in_.size()) {
+    if (wanted_in_[hand_] == round_) continue;
+    if (wanted_lately_[hand_] && slots_[hand_].row_plus_one != 0) {
+      wanted_lately_[hand_] = false;
+      continue;
+    }
+    wanted_in_[hand_] = round_;
+    wanted_lately_[hand_] = true;
+    chosen.push_back(static_cast<int64_t>(hand_));
+  }
+  return chosen;
+}
+
+// The row lies in the file before its word says so.
+Status RowCache::EmptySlot(int64_t number, int64_t rows_in_table, const WordOf& word_of) {
+  CacheSlot* const slot = &slots_[number];
+  if (slot->row_plus_one == 0) return Status::Ok();
+  const auto row = static_cast<int64_t>(slot->row_plus_one) - 1;
+  // A row that an update which failed has left no row of.
+  if (row < rows_in_table) {
+    const float* const record = images_ + number * record_floats_;
+    TFHYBRID_RETURN_IF_ERROR(file_.Write(row, record));
+    __atomic_fetch_add(&segment()->written, 1, __ATOMIC_RELAXED);
+    TFHYBRID_FAULT_POINT();
+    __atomic_store_n(word_of(row), ChecksumOf(row, record, record_floats_), __ATOMIC_RELEASE);
+    TFHYBRID_FAULT_POINT();
+  }
+  slot->row_plus_one = 0;
+  return Status::Ok();
+}
+
+Status RowCache::FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint32_t* word) {
+  CacheSlot* const slot = &slots_[number];
+  __atomic_store_n(&slot->fills, slot->fills + 1, __ATOMIC_RELEASE);
+  // Whoever copies a number of the row that comes sees the count of fills, too.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (row < rows_in_table) {
+    float* const record = images_ + number * record_floats_;
+    TFHYBRID_RETURN_IF_ERROR(file_.Read(row, record));
+    __atomic_fetch_add(&segment()->misses, 1, __ATOMIC_RELAXED);
+    if (ChecksumOf(row, record, record_floats_) != *word) {
+      return Status::Error(StatusCode::kDataLoss, "Record ", row, " of ", file_.path(),
+                           " is damaged: its checksum is wrong");
+    }
+  }
+  __atomic_store_n(&slot->row_plus_one, static_cast<uint64_t>(row) + 1, __ATOMIC_RELEASE);
+  TFHYBRID_FAULT_POINT();
+  __atomic_store_n(word, kCached | static_cast<uint32_t>(number), __ATOMIC_RELEASE);
+  return Status::Ok();
+}
+
+// Runs all of them, and returns what the first that failed says.
+Status RowCache::RunAll(size_t count, const ParallelFor& parallel_for,
+                        const std::function<Status(size_t)>& work) const {
+  std::mutex mutex;
+  Status first;
+  parallel_for(static_cast<int64_t>(count), kRecordCostNs, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Status status = work(static_cast<size_t>(i));
+      if (status.ok()) continue;
+      const std::lock_guard<std::mutex> guard(mutex);
+      if (first.ok())
+        first = Status::Error(status.code(), "Table '", table_name_, "': ", status.message());
+    }
+  });
+  return first;
+}
+
+}  // namespace tfhybrid

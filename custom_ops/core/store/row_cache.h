@@ -1,0 +1,89 @@
+// RowCache: the leader's hand on the rows of a table that lies in files: a cache of them in shared
+// memory, and the file behind it. See core/store/row_tier.h for what readers see.
+//
+// An update brings its rows into the cache, changes them there as if the table lay in memory, and
+// leaves them there. A row is written back when its slot is wanted for another. Its copy in memory
+// counts until the file has all of it: after a kill at any instant each row is whole in one of the
+// two, and its word says in which.
+//
+// Not thread-safe; Record() is. One process.
+#ifndef TFHYBRID_CORE_STORE_ROW_CACHE_H_
+#define TFHYBRID_CORE_STORE_ROW_CACHE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/shm/mapped_file.h"
+#include "core/store/row_tier.h"
+#include "core/store/segment.h"
+#include "core/tier/row_file.h"
+#include "core/util/parallel.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// Where a row's word lies.
+using WordOf = std::function<uint32_t*(int64_t row)>;
+
+// Which generation of a table's files.
+struct TierGeneration {
+  std::string table_name;
+  std::string cache_path;
+  std::string rows_path;
+  uint64_t token;
+  uint64_t number;
+};
+
+class RowCache {
+ public:
+  // Makes the files of a generation that holds no rows. On failure there are none.
+  static Result<std::unique_ptr<RowCache>> Create(const TierGeneration& generation, int64_t slots,
+                                                  int64_t record_floats);
+  // Takes over those of a dead leader. REQUIRES: CheckSlots() follows.
+  static Result<std::unique_ptr<RowCache>> Attach(const TierGeneration& generation,
+                                                  int64_t record_floats);
+  // Frees slots that were being filled; kDataLoss where a word names no slot of its row.
+  Status CheckSlots(int64_t rows, const WordOf& word_of);
+
+  int64_t slots() const { return static_cast<int64_t>(segment()->slots); }
+  const RowFile& file() const { return file_; }
+
+  // Brings rows into the cache, and keeps them there until the next call. They will be changed.
+  // Rows from `rows_in_table` on are new: nothing is read for them. Fails where the cache has no
+  // room for all of them, or where the file cannot be read or written; rows are as they were then.
+  // REQUIRES: the rows are distinct.
+  Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const WordOf& word_of,
+               const ParallelFor& parallel_for);
+  // REQUIRES: the word is of a row that was brought.
+  float* Record(uint32_t word) const { return images_ + int64_t{word & ~kCached} * record_floats_; }
+
+ private:
+  RowCache(std::string table_name, MappedFile cache, RowFile file);
+  CacheSegment* segment() const { return reinterpret_cast<CacheSegment*>(cache_.mutable_data()); }
+  bool Holds(int64_t row, uint32_t word) const;
+  std::vector<int64_t> ChooseSlots(size_t count);
+  Status EmptySlot(int64_t number, int64_t rows_in_table, const WordOf& word_of);
+  Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint32_t* word);
+  Status RunAll(size_t count, const ParallelFor& parallel_for,
+                const std::function<Status(size_t)>& work) const;
+
+  const std::string table_name_;
+  const MappedFile cache_;
+  const RowFile file_;
+  const int64_t record_floats_;
+  CacheSlot* const slots_;
+  float* const images_;
+  // Of this process: which slots the last Bring() wants, which were wanted lately, and where the
+  // search for slots goes on.
+  std::vector<uint32_t> wanted_in_;
+  std::vector<bool> wanted_lately_;
+  uint32_t round_ = 0;
+  size_t hand_ = 0;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_STORE_ROW_CACHE_H_

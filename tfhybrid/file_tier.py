@@ -1,0 +1,53 @@
+"""Where the rows of a table lie that is larger than memory: in files on a disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+
+from tfhybrid.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class FileTier:
+    """Keeps the rows of a table in files on a local disk, and those in use in a cache.
+
+    Memory holds the cache, and for each row its key, a word and its place in the index: 33 to 55
+    bytes. Training gives the same bits as with a table in memory. The files belong to the job as
+    its tables in memory do: they are no checkpoint, and are removed with them.
+
+    Rows in files are not evicted, and optimizers with `weight_decay` or `lazy=False` are refused.
+
+    Args:
+        path: A directory that exists on every host, on a disk of its own.
+        cache_bytes: Shared memory for the cache of each table that has this storage. It must hold
+            all rows of one step, embeddings and optimizer state, and should hold the rows that
+            come often.
+
+    Raises:
+        ConfigError: `cache_bytes` is not a whole number, or is below 1.
+
+    Example:
+
+    >>> import tfhybrid
+    >>> storage = tfhybrid.FileTier("/nvme/tables", cache_bytes=4 * 2**30)
+    >>> config = tfhybrid.TableConfig(dim=64, optimizer="adagrad", storage=storage)
+    """
+
+    path: str | os.PathLike[str]
+    cache_bytes: int = 256 * 2**20
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.cache_bytes, numbers.Integral)
+        if not whole or not 1 <= self.cache_bytes < 2**50:
+            raise ConfigError(
+                "cache_bytes is a whole number of bytes, at least 1. "
+                f"Received: cache_bytes={self.cache_bytes!r}"
+            )
+        object.__setattr__(self, "path", os.path.abspath(os.fspath(self.path)))
+
+    @property
+    def native(self) -> tuple[str, int]:
+        """Path and bytes, as the core has them."""
+        return os.fspath(self.path), int(self.cache_bytes)
