@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tfhybrid import initializers
 from tfhybrid.errors import ConfigError
 from tfhybrid.file_tier import FileTier
-from tfhybrid.placement import Placement, Replicated
+from tfhybrid.placement import REPLICATED, Placement
 from tfhybrid.row_policy import Admission, Eviction, native_policy
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class TableConfig:
     admission: Admission | int | None = None
     eviction: Eviction | None = None
     expected_rows: int | None = None
-    placement: Placement = Replicated()
+    placement: Placement = REPLICATED
     trainable: bool = True
     combiner: str | None = None
     max_length: int | None = None

@@ -46,3 +46,4 @@ class Sharded:
 
 
 Placement = Replicated | Sharded
+REPLICATED = Replicated()

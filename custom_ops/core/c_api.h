@@ -43,7 +43,7 @@ typedef struct tfhybrid_table_config {
   tfhybrid_row_policy policy;
   uint32_t placement; /* tfhybrid::PlacementKind */
   int64_t owner;      /* the host that has all rows, where one has */
-  const char* files; /* the directory on a disk that its rows lie in; null or empty: in memory */
+  const char* files;  /* the directory on a disk that its rows lie in; null or empty: in memory */
   int64_t cache_bytes;
 } tfhybrid_table_config;
 
@@ -202,17 +202,17 @@ TFHYBRID_EXPORT int tfhybrid_table_digest(int64_t engine, const char* table, uin
    one, which the engine takes over, also where it fails. `purpose` is a tfhybrid::LinkPurpose,
    `peer` what the other end calls itself. */
 TFHYBRID_EXPORT int tfhybrid_owners_connect(int64_t engine, int64_t host, int purpose, int socket,
-                                           const char* peer);
+                                            const char* peer);
 TFHYBRID_EXPORT int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
-                                         const char* peer);
+                                          const char* peer);
 /* Writes 1 for each key that this host owns, else 0. */
 TFHYBRID_EXPORT int tfhybrid_table_owned(int64_t engine, const char* table, int64_t count,
                                          const int64_t* keys, uint8_t* owned);
 /* `count` rows at most of a table on another host, from its row `first` on: `*rows` receives how
    many it has, `*read` how many were read. Embeddings are [read, dim]. */
 TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const char* table,
-                                        int64_t first, int64_t count, int64_t* rows, int64_t* read,
-                                        int64_t* keys, float* embeddings);
+                                         int64_t first, int64_t count, int64_t* rows, int64_t* read,
+                                         int64_t* keys, float* embeddings);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

@@ -46,8 +46,7 @@ int tfhybrid_owners_connect(int64_t engine, int64_t host, int purpose, int socke
   });
 }
 
-int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
-                          const char* peer) {
+int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket, const char* peer) {
   Offered offered(socket);
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_RETURN_IF_ERROR(its->CheckOtherHost(host));

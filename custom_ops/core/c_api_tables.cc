@@ -83,10 +83,16 @@ int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config, int
                                       policy.min_norm,
                                       policy.max_rows,
                                       policy.waiting_steps};
-    return its->OpenPlaced(
-        {config->name, config->dim, initializer, config->job_seed, rows, {},
-         config->files == nullptr ? "" : config->files, config->cache_bytes},
-        {static_cast<tfhybrid::PlacementKind>(config->placement), config->owner}, timeout_ms);
+    return its->OpenPlaced({config->name,
+                            config->dim,
+                            initializer,
+                            config->job_seed,
+                            rows,
+                            {},
+                            config->files == nullptr ? "" : config->files,
+                            config->cache_bytes},
+                           {static_cast<tfhybrid::PlacementKind>(config->placement), config->owner},
+                           timeout_ms);
   });
 }
 

@@ -132,8 +132,7 @@ class LookupOp : public NamedTablesKernel {
       features.push_back(
           {table, in_use->engine->AllocationOf(table->reader->name()), Int64sOf(keys[i])});
     }
-    TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched,
-                              in_use->engine->Fetch(features, ThreadsOf(context)));
+    TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched, in_use->engine->Fetch(features, ThreadsOf(context)));
     return Status::Ok();
   }
 

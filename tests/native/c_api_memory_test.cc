@@ -16,7 +16,8 @@ namespace tfhybrid::c_api_memory_test {
 namespace {
 
 constexpr int64_t kRows = 3000;  // of several chunks, and of an index that grows
-constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99, {}, 0, 0, nullptr, 0};
+constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99, {},
+                                         0,      0, nullptr,          0};
 constexpr tfhybrid_optimizer_config kAdagrad = {2, 0, 0.1f, 1e-7f, 0.9, 0.999, 0, 0,
                                                 0, 0, 0,    0,     0,   0,     0};
 

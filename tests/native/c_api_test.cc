@@ -26,7 +26,8 @@ namespace {
 
 constexpr int kTimeoutMs = 30000;
 constexpr uint64_t kToken = 77;
-constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99, {}, 0, 0, nullptr, 0};
+constexpr tfhybrid_table_config kItem = {"item", 2, 1 /* constant */, 0.5, 0, 99, {},
+                                         0,      0, nullptr,          0};
 constexpr tfhybrid_optimizer_config kAdagrad = {2, 0, 0.1f, 1e-7f, 0.9, 0.999, 0, 0,
                                                 0, 0, 0,    0,     0,   0,     0};
 
@@ -126,7 +127,8 @@ TEST_F(CApiTest, RowsGoInAndComeOut) {
 
 TEST_F(CApiTest, SeveralTablesAreReadAtOneVersion) {
   OpenWithTable();
-  constexpr tfhybrid_table_config kUser = {"user", 1, 1 /* constant */, 0.25, 0, 99, {}, 0, 0, nullptr, 0};
+  constexpr tfhybrid_table_config kUser = {"user", 1, 1 /* constant */, 0.25, 0, 99, {},
+                                           0,      0, nullptr,          0};
   ExpectCode(StatusCode::kOk, tfhybrid_table_open(engine_, &kUser, kTimeoutMs));
   ExpectCode(StatusCode::kOk,
              tfhybrid_table_write_rows(engine_, "item", 2, keys_, rows_, nullptr, nullptr));

@@ -10,10 +10,10 @@ import pytest
 from tfhybrid import distributed
 from tfhybrid.errors import StoreError
 from tfhybrid.job.connecting import Calling, Gathering
-from tfhybrid.job.member import Member
-from tfhybrid.nodes.door import listen
 from tfhybrid.job.lifelines import Lifelines
+from tfhybrid.job.member import Member
 from tfhybrid.job.watch import Watch
+from tfhybrid.nodes.door import listen
 
 SECONDS = 60
 

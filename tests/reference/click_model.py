@@ -26,6 +26,7 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
     # Keras rounds beta_2^step to float32: an error of 1e-5 of the rate, in Keras's own half.
     "adam": (lambda: keras.optimizers.Adam(0.001), training.Adam(0.001)),
 }
+REPLICATED = (tfhybrid.Replicated(), tfhybrid.Replicated())  # placements of both tables
 
 
 def keras_model(
@@ -33,7 +34,7 @@ def keras_model(
     optimizer=None,
     regularizer=None,
     lazy: bool = True,
-    placements: Sequence[Placement] = (tfhybrid.Replicated(), tfhybrid.Replicated()),
+    placements: Sequence[Placement] = REPLICATED,
     storage: tfhybrid.FileTier | None = None,
     **options,
 ) -> keras.Model:
@@ -111,7 +112,7 @@ def reference(
 
 def regularized(
     lazy: bool = True,
-    placements: Sequence[Placement] = (tfhybrid.Replicated(), tfhybrid.Replicated()),
+    placements: Sequence[Placement] = REPLICATED,
     **options,
 ) -> tuple[keras.Model, training.Trainer, Callable]:
     """Returns a model with penalties, its reference, and what makes an AdamW of either.

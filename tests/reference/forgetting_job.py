@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.reference import click_model, forgetting, training
-from tfhybrid.placement import Placement
+from tfhybrid.placement import REPLICATED, Placement
 
 LENGTH, DIM, SAMPLES = 3, 4, 8
 RATE = 0.2
@@ -43,7 +43,7 @@ class ForgettingJob:
         *,
         shared: bool = False,
         exchange: str = "leaders",
-        placement: Placement = tfhybrid.Replicated(),
+        placement: Placement = REPLICATED,
         limited: bool = True,
     ) -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]

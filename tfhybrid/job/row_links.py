@@ -24,9 +24,7 @@ def start(engine: Engine) -> RowService | None:
     if len(set(engine.hosts)) == 1:
         return None
     leads = distributed.local_rank() == 0
-    listener = distributed.together(
-        lambda: door.listen(distributed.address()) if leads else None
-    )
+    listener = distributed.together(lambda: door.listen(distributed.address()) if leads else None)
     token = distributed.broadcast_object(new_token())
     address = None if listener is None else listener.getsockname()[:2]
     told = distributed.allgather_object((address, distributed.process()))

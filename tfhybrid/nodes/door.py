@@ -83,7 +83,9 @@ class Door:
             link.setblocking(False)
             self._said[link] = b""
             self._selector.register(link, selectors.EVENT_READ)
-        if len(self._said) > _MOST_STRANGERS:  # who belongs here says all at once, so not the last to come
+        if (
+            len(self._said) > _MOST_STRANGERS
+        ):  # who belongs here says all at once, so not the last to come
             first = next(iter(self._said))
             self._dismiss(first)
             first.close()

@@ -114,9 +114,9 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
   }
   // Two graphs of one optimizer may train different tables: their messages must not meet.
   opened->name = name + "-" + std::to_string(static_cast<uint64_t>(schema.Signature()));
-  TFHYBRID_ASSIGN_OR_RETURN(const UpdateSettings settings,
-                            UpdateSettings::Make(std::move(schema), topology_, choices,
-                                                 std::move(allocations)));
+  TFHYBRID_ASSIGN_OR_RETURN(
+      const UpdateSettings settings,
+      UpdateSettings::Make(std::move(schema), topology_, choices, std::move(allocations)));
   const std::lock_guard<std::mutex> guard(mutex_);
   for (size_t number = 0; number < updates_.size(); ++number) {
     if (updates_[number]->name != opened->name) continue;

@@ -14,9 +14,7 @@ namespace {
 
 constexpr auto kOpenPoll = std::chrono::milliseconds(5);
 
-Status HasEnded() {
-  return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
-}
+Status HasEnded() { return Status::Error(StatusCode::kFailedPrecondition, "The job has ended"); }
 
 }  // namespace
 
@@ -79,9 +77,8 @@ Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {
                          " words");
   }
   const auto* floats = reinterpret_cast<const float*>(words.data() + 2 + count);
-  return Scanned{words[0],
-                 {words.data() + 2, words.data() + 2 + count},
-                 {floats, floats + count * rows.dim}};
+  return Scanned{
+      words[0], {words.data() + 2, words.data() + 2 + count}, {floats, floats + count * rows.dim}};
 }
 
 void Engine::OnFetching(std::function<void()> then) {
@@ -104,9 +101,8 @@ Status Engine::CheckOtherHost(int64_t host) const {
 }
 
 void Engine::Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer) {
-  links_.Add(host, purpose, std::make_unique<Connection>(socket, peer, [this] {
-               return store_->CheckLeader();
-             }));
+  links_.Add(host, purpose,
+             std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
 }
 
 void Engine::Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer) {

@@ -52,8 +52,8 @@ class FetchedRows {
     std::shared_ptr<const Allocation> allocation;
     std::vector<size_t> features;
     UniqueKeys unique;
-    std::vector<int64_t> keys;    // distinct, owner by owner
-    std::vector<int64_t> starts;  // of each owner's keys
+    std::vector<int64_t> keys;      // distinct, owner by owner
+    std::vector<int64_t> starts;    // of each owner's keys
     std::unique_ptr<float[]> rows;  // [keys, dim]
 
     int64_t dim() const { return table->reader->dim(); }

@@ -13,8 +13,7 @@ Status Missing(int64_t host) {
 }  // namespace
 
 void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
-  Link& link =
-      (purpose == LinkPurpose::kReads ? reads_ : updates_)[static_cast<size_t>(host)];
+  Link& link = (purpose == LinkPurpose::kReads ? reads_ : updates_)[static_cast<size_t>(host)];
   const std::lock_guard<std::mutex> guard(link.mutex);
   link.connection = std::move(connection);
 }

@@ -21,7 +21,8 @@ enum class LinkPurpose : int { kReads = 0, kUpdates = 1 };
 
 class OwnerLinks {
  public:
-  explicit OwnerLinks(int64_t hosts) : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()) {}
+  explicit OwnerLinks(int64_t hosts)
+      : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()) {}
 
   void Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
   // Ends all of them.

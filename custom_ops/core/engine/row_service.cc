@@ -13,7 +13,8 @@ namespace {
 Status CheckDim(const OpenTable& table, int64_t dim) {
   if (table.reader->dim() == dim) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument, "Table '", table.reader->name(),
-                       "' has embeddings of ", table.reader->dim(), " floats here. Received: ", dim);
+                       "' has embeddings of ", table.reader->dim(),
+                       " floats here. Received: ", dim);
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ Result<ShardedStep::Agreed> ShardedStep::Run(
   HostExchange::Staged staged = {false, difference};
   if (difference.empty()) TFHYBRID_RETURN_IF_ERROR(tables.stage(shares.words(), &staged));
   Said said = {std::move(staged.complaint), {}};
-  const bool clips = settings_.clipping == Clipping::kNorm ||
-                     settings_.clipping == Clipping::kGlobalNorm;
+  const bool clips =
+      settings_.clipping == Clipping::kNorm || settings_.clipping == Clipping::kGlobalNorm;
   if (clips && said.complaint.empty()) said.squares = squares();
   if (settings_.host == kDecider) return Decide(numbers, std::move(said));
   WordWriter out;

@@ -9,8 +9,8 @@
 //     (vote)      only where some host might not have room; always where tables are sharded
 //     Commit      apply it, once per host
 //
-// Sending is the caller's: Horovod's, or the row service's where tables are sharded. All ways, and an update of all ranks' own messages, give
-// the same bits unless messages are rounded to bfloat16.
+// Sending is the caller's: Horovod's, or the row service's where tables are sharded. All ways, and
+// an update of all ranks' own messages, give the same bits unless messages are rounded to bfloat16.
 //
 // What goes wrong on one host must stop all. A leader that cannot bring gradients sends the reason
 // in their place. Whether there is room is known to all before anybody has changed anything: each

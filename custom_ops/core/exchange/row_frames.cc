@@ -74,8 +74,8 @@ Result<AskedRows> ParseScan(Span<const int64_t> words) {
   TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.count));
   TFHYBRID_RETURN_IF_ERROR(CheckShape(rows.dim, rows.count));
   if (rows.first >= 0) return rows;
-  return Status::Error(StatusCode::kInvalidArgument, "Rows are numbered from 0. Received: ",
-                       rows.first);
+  return Status::Error(StatusCode::kInvalidArgument,
+                       "Rows are numbered from 0. Received: ", rows.first);
 }
 
 }  // namespace tfhybrid

@@ -15,15 +15,16 @@ constexpr int64_t kMostWaiting = 1024;
 
 Status UpdateInbox::Put(int64_t host, Frame frame) {
   if (frame.payload.size < kStepWords) {
-    return Status::Error(StatusCode::kInvalidArgument, "A frame of an update names it. Received: ",
-                         frame.payload.size, " words");
+    return Status::Error(StatusCode::kInvalidArgument,
+                         "A frame of an update names it. Received: ", frame.payload.size, " words");
   }
   const Place place = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (waiting_[host] >= kMostWaiting) {
-      return Status::Error(StatusCode::kInvalidArgument, "A host that does not wait for others: ",
-                           kMostWaiting, " frames of it were not asked for");
+      return Status::Error(StatusCode::kInvalidArgument,
+                           "A host that does not wait for others: ", kMostWaiting,
+                           " frames of it were not asked for");
     }
     if (!frames_.emplace(place, std::move(frame.payload)).second) {
       return Status::Error(StatusCode::kInvalidArgument, "A frame of an update came twice");

@@ -140,10 +140,9 @@ Status TableUpdate::Begin(const StepNumbers& numbers, const std::vector<TableWri
                            " times ", tables[t]->optimizer().weight_decay);
     }
     // A step of which nothing is applied does not decay either.
-    beginnings.push_back({starts_[t].moment.step,
-                          tables[t]->decay() * (Applies() ? 1.0 - shrinkage : 1.0),
-                          static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate,
-                          clip_factors[t]});
+    beginnings.push_back(
+        {starts_[t].moment.step, tables[t]->decay() * (Applies() ? 1.0 - shrinkage : 1.0),
+         static_cast<uint64_t>(starts_[t].rows), starts_[t].moment.time, rate, clip_factors[t]});
   }
   journal_.Begin(beginnings);
   return Status::Ok();

@@ -7,8 +7,7 @@
 namespace tfhybrid {
 
 Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology& topology,
-                                            const UpdateChoices& choices,
-                                            Allocations allocations) {
+                                            const UpdateChoices& choices, Allocations allocations) {
   UpdateSettings made;
   made.schema = std::move(schema);
   TFHYBRID_ASSIGN_OR_RETURN(made.exchange, ParseExchange(choices.exchange));

@@ -57,9 +57,9 @@ struct UpdateSettings {
   float clip_limit = 0.0f;
   bool sharded = false;  // whether a table has rows that this host has not
   // Not known to journals.
-  int64_t local_ranks = 0;  // that post to the leader
-  int64_t host = 0;         // the number of this one
-  int64_t form = 0;         // of messages between hosts
+  int64_t local_ranks = 0;       // that post to the leader
+  int64_t host = 0;              // the number of this one
+  int64_t form = 0;              // of messages between hosts
   Allocations allocations = {};  // by which a host's message is split among owners, if it is
 
   bool operator==(const UpdateSettings& other) const;

@@ -65,7 +65,8 @@ class WordReader {
       return CutShort();
     }
     values->resize(static_cast<size_t>(size) / sizeof(Value));
-    if (size > 0) std::memcpy(static_cast<void*>(values->data()), words_.data(), static_cast<size_t>(size));
+    if (size > 0)
+      std::memcpy(static_cast<void*>(values->data()), words_.data(), static_cast<size_t>(size));
     const int64_t taken = (size + 7) / 8;
     words_ = words_.subspan(taken, words_.size() - taken);
     return Status::Ok();

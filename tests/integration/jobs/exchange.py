@@ -16,7 +16,7 @@ import tfhybrid
 from tests.reference import click_model
 from tests.reference.click_model import OPTIMIZERS
 from tests.reference.forgetting_job import ForgettingJob
-from tfhybrid import Replicated, distributed
+from tfhybrid import distributed
 from tfhybrid.job import current_job
 
 STEPS = 8
@@ -25,7 +25,7 @@ TOLERANCES = {"sgd": 1e-6, "adagrad": 1e-6, "adam": 2e-6, "clipped": 2e-6}
 BFLOAT16_TOLERANCE = 2.0**-7
 
 
-def model_and_reference(optimizer: str, reduction: str, placements=(Replicated(), Replicated())):
+def model_and_reference(optimizer: str, reduction: str, placements=click_model.REPLICATED):
     """Returns a model with tables placed so, its reference and what makes its optimizer."""
     if optimizer == "clipped":
         return click_model.regularized(

@@ -36,8 +36,8 @@ class ShardedTest : public testing::Test {
     for (const auto& engine : engines_) engine->Close();
   }
 
-  void Open(int64_t hosts, const UpdateChoices& choices = {"leaders", "sum", "float32", "none",
-                                                           0.0f}) {
+  void Open(int64_t hosts,
+            const UpdateChoices& choices = {"leaders", "sum", "float32", "none", 0.0f}) {
     Topology topology = {std::vector<int64_t>(static_cast<size_t>(hosts)), 0};
     std::iota(topology.hosts.begin(), topology.hosts.end(), 0);
     for (int64_t host = 0; host < hosts; ++host) {
@@ -47,8 +47,8 @@ class ShardedTest : public testing::Test {
                                        "rank " + std::to_string(host), kToken},
                                       topology, &reclaimed)
                              .Take());
-      EXPECT_OK(engines_.back()->OpenPlaced(
-          {"item", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
+      EXPECT_OK(engines_.back()->OpenPlaced({"item", kDim, {InitializerKind::kZeros, 0, 0}, 99},
+                                            kSharded, 0));
       tables_.push_back(engines_.back()->Table("item").Take());
       EXPECT_OK(tables_.back()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
     }
@@ -74,8 +74,8 @@ class ShardedTest : public testing::Test {
   Status Post(size_t host, const std::vector<int64_t>& keys, float rate = 1.0f) const {
     const std::vector<float> gradients(keys.size() * kDim, -1.0f);
     return At(static_cast<int64_t>(host))
-        ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(), {{rate}},
-               RunInline);
+        ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(),
+               {{rate}}, RunInline);
   }
   void Train(const std::vector<int64_t>& keys) const {
     for (size_t host = 0; host < engines_.size(); ++host) ASSERT_OK(Post(host, keys));
@@ -158,19 +158,18 @@ TEST_F(ShardedTest, UpdatesOfTwoOptimizersMayComeInAnotherOrderOnEachHost) {
   for (const auto& engine : engines_) {
     EXPECT_OK(engine->OpenPlaced({"user", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
     EXPECT_OK(engine->Table("user").Take()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
-    others.push_back(engine
-                         ->Update(engine
-                                      ->OpenUpdate("other", {"user"},
-                                                   {"leaders", "sum", "float32", "none", 0.0f})
-                                      .Take())
-                         .Take());
+    others.push_back(
+        engine
+            ->Update(
+                engine->OpenUpdate("other", {"user"}, {"leaders", "sum", "float32", "none", 0.0f})
+                    .Take())
+            .Take());
   }
   const std::vector<int64_t> keys = Keys(10);
   const std::vector<float> gradients(keys.size() * kDim, -1.0f);
   const auto other = [&](size_t host) {
-    EXPECT_OK(engines_[host]->Post(others[host],
-                                   {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(),
-                                   {{1.0f}}, RunInline));
+    EXPECT_OK(engines_[host]->Post(others[host], {{keys, gradients.data(), RowLayout::Array(kDim)}},
+                                   OneSample(), {{1.0f}}, RunInline));
   };
   EXPECT_OK(Post(0, keys));
   other(0);

@@ -87,9 +87,8 @@ TEST_F(ConnectionTest, AnEndOfTheOtherProcessIsNamed) {
 }
 
 TEST_F(ConnectionTest, WhatIsNoFrameEndsIt) {
-  for (const FrameHeader& wrong :
-       {FrameHeader{0x47455420, 1, 0}, FrameHeader{kFrameMagic, 1, -1},
-        FrameHeader{kFrameMagic, 1, kMaxFrameWords + 1}}) {
+  for (const FrameHeader& wrong : {FrameHeader{0x47455420, 1, 0}, FrameHeader{kFrameMagic, 1, -1},
+                                   FrameHeader{kFrameMagic, 1, kMaxFrameWords + 1}}) {
     TheySend(wrong);
     ExpectError(ours_->Receive().status(), StatusCode::kPeerDied, {"no frame"});
   }

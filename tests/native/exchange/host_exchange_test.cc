@@ -127,8 +127,7 @@ class HostExchangeTest : public testing::Test {
       settings.host = static_cast<int64_t>(host);
       settings.form = form;
       for (const std::string& table : kSchema.tables) {
-        settings.allocations.push_back(
-            Allocation::Even(table, static_cast<int64_t>(ranks.size())));
+        settings.allocations.push_back(Allocation::Even(table, static_cast<int64_t>(ranks.size())));
       }
       hosts_.push_back(std::make_unique<Host>(folders_.back()->path(), settings));
     }

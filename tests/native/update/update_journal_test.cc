@@ -29,8 +29,7 @@ UpdateSettings Settings() {
 }
 
 std::vector<TableBeginning> Beginnings(uint64_t first, uint64_t second) {
-  return {{first, 0.75, 11, 1700000000, 0.5f, 0.125f},
-          {second, 1.0, 12, kNoTime, 0.25f, 1.0f}};
+  return {{first, 0.75, 11, 1700000000, 0.5f, 0.125f}, {second, 1.0, 12, kNoTime, 0.25f, 1.0f}};
 }
 
 class UpdateJournalTest : public testing::Test {

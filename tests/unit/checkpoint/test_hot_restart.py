@@ -74,7 +74,7 @@ class Run:
 
 def crash() -> None:
     """Leaves the store as a killed process does."""
-    job_module._end(leave=True)
+    job_module._end(failed=True)
 
 
 @pytest.fixture

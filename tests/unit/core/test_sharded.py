@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,9 +15,8 @@ import pytest
 import tfhybrid
 from tests.reference import training
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
+from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind, TableStatsStruct
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.errors import TfhybridError
 from tfhybrid.initializers import Uniform
 
 TABLES = {"item": 3, "user": 16}
@@ -145,9 +145,7 @@ def test_the_bits_are_those_of_replicated_tables(tmp_path: Path) -> None:
 def rows_in(engine: Engine) -> list[int]:
     counts = []
     for name in TABLES:
-        struct = tfhybrid.core.native.TableStatsStruct()
-        import ctypes
-
+        struct = TableStatsStruct()
         engine.call("table_stats_get", name.encode(), ctypes.byref(struct))
         counts.append(struct.rows)
     return counts

@@ -12,9 +12,10 @@ from horovod.runner.http.http_server import RendezvousServer
 
 from tfhybrid.distributed import Server
 from tfhybrid.errors import StoreError
-from tfhybrid.job import connecting, door
+from tfhybrid.job import connecting
 from tfhybrid.job.connecting import Calling, Gathering, Invitation, LauncherGoneError
 from tfhybrid.job.member import Member
+from tfhybrid.nodes import door
 
 SECONDS = 10
 

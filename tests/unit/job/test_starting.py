@@ -19,10 +19,10 @@ from tfhybrid.distributed import Server
 from tfhybrid.errors import StoreError
 from tfhybrid.job import watch
 from tfhybrid.job.connecting import Gathering
-from tfhybrid.job.member import Member
-from tfhybrid.nodes.door import listen
 from tfhybrid.job.lifelines import Lifelines
+from tfhybrid.job.member import Member
 from tfhybrid.job.watch import Watch
+from tfhybrid.nodes.door import listen
 
 SECONDS = 30
 HOST = socket.gethostname()

@@ -12,8 +12,8 @@ from pathlib import Path
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.job import watch
-from tfhybrid.job.member import Member
 from tfhybrid.job.lifelines import Lifelines
+from tfhybrid.job.member import Member
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 
