@@ -50,6 +50,7 @@ SIDES = {
     "tfra-each": Side("benchmarks.step.tfra", ("--layout", "each"), in_tfra=True),
     "tfhybrid": Side("benchmarks.step.tfhybrid_step"),
     "tfhybrid-bfloat16": Side("benchmarks.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
+    "tfhybrid-sharded": Side("benchmarks.step.tfhybrid_step", ("--sharded",)),
 }
 
 

@@ -13,20 +13,23 @@ from benchmarks.step import model
 LEARNING_RATE = 0.05
 
 
-def build_model(config: model.StepConfig) -> keras.Model:
+def build_model(config: model.StepConfig, sharded: bool) -> keras.Model:
     """Returns the model of {feature: ids `[batch, 1]`}: EmbeddingCollection, then the tower."""
-    table = tfhybrid.TableConfig(dim=config.dim, initializer="uniform")
+    placement = tfhybrid.Sharded() if sharded else tfhybrid.Replicated()
+    table = tfhybrid.TableConfig(dim=config.dim, initializer="uniform", placement=placement)
     names = [f"feature_{position}" for position in range(config.features)]
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in names}
     collection = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(names, table), concatenate=True)
     return keras.Model(inputs, model.build_tower(config)(collection(inputs)))
 
 
-def make_step(config: model.StepConfig, exchange: str, wire_dtype: str) -> model.Step:
+def make_step(config: model.StepConfig, options: argparse.Namespace) -> model.Step:
     """Returns the step of ({feature: ids}, labels)."""
-    network = build_model(config)
+    network = build_model(config, options.sharded)
     optimizer = tfhybrid.DistributedOptimizer(
-        keras.optimizers.Adagrad(LEARNING_RATE), exchange=exchange, wire_dtype=wire_dtype
+        keras.optimizers.Adagrad(LEARNING_RATE),
+        exchange=options.exchange,
+        wire_dtype=options.wire_dtype,
     )
     optimizer.build(network.trainable_variables)
 
@@ -48,6 +51,7 @@ def main() -> None:
     model.add_options(parser)
     parser.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
+    parser.add_argument("--sharded", action="store_true", help="each row on one host")
     arguments = parser.parse_args()
     config = model.config_of(arguments)
     tfhybrid.init()
@@ -55,8 +59,9 @@ def main() -> None:
     def feed(ids):
         return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
 
-    name = f"tfhybrid ({arguments.exchange}, {arguments.wire_dtype})"
-    model.measure(name, config, make_step(config, arguments.exchange, arguments.wire_dtype), feed)
+    way = "sharded" if arguments.sharded else arguments.exchange
+    name = f"tfhybrid ({way}, {arguments.wire_dtype})"
+    model.measure(name, config, make_step(config, arguments), feed)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +43,9 @@ def plan(
         bool, typer.Option("--bfloat16", help='With wire_dtype="bfloat16".')
     ] = False,
     history: Annotated[bool, typer.Option("--history", help="With admission or eviction.")] = False,
+    sharded: Annotated[
+        bool, typer.Option("--sharded", help="With placement=Sharded(): each row on one host.")
+    ] = False,
     link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
     measure: Annotated[
         bool, typer.Option("--measure", help="Run the ranks of one host here, and time a step.")
@@ -62,11 +66,13 @@ def plan(
         raise ConfigError(f"--optimizer is one of {[*_STATES]}. Received: {optimizer!r}")
     count = parse_count(rows)
     floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
-    of_table = bytes_of(TableShape(count, dim, floats, history))
+    of_host = math.ceil(count / hosts) if sharded else count
+    of_table = bytes_of(TableShape(of_host, dim, floats, history))
     traffic = traffic_of(
         *(count, dim, batch * keys, hosts, ranks),
         exponent=zipf,
         gradient_bytes=2 if bfloat16 else 4,
+        sharded=sharded,
     )
     free = native.available_bytes(shm_directory())
     found: dict[str, Any] = {
@@ -75,7 +81,7 @@ def plan(
         "shared_memory": tables * of_table.total,
         "peak": (tables - 1) * of_table.total + of_table.peak,
         "plain_horovod": ranks * tables * (of_table.embeddings + of_table.state),
-        "checkpoint": tables * of_table.checkpoint,
+        "checkpoint": tables * of_table.checkpoint * (hosts if sharded else 1),
         "of_a_step": {
             **dataclasses.asdict(traffic),
             "host_bytes": tables * traffic.host_bytes,
@@ -85,8 +91,8 @@ def plan(
     }
     found["fits_here"] = found["peak"] <= free
     if measure:
-        fitting = int(count * free / (2 * found["peak"]))
-        measured = max(1, min(count, _MEASURED_ROWS, fitting))
+        fitting = int(of_host * free / (2 * found["peak"]))
+        measured = max(1, min(of_host, _MEASURED_ROWS, fitting))
         work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
         found["of_a_step"]["measured_rows"] = measured
         found["of_a_step"]["table_seconds"] = step_seconds(work, ranks)

@@ -20,7 +20,8 @@ class Traffic:
         rank_keys: Different keys of a rank.
         host_keys: Of a host.
         all_keys: Of all hosts.
-        host_bytes: That come to a host from the others, by the leaner way.
+        host_bytes: That come to a host from the others, by the leaner way; of a sharded table also
+            keys that are asked for, and rows.
     """
 
     rank_keys: float
@@ -60,6 +61,7 @@ def traffic_of(
     *,
     exponent: float = 1.0,
     gradient_bytes: int = 4,
+    sharded: bool = False,
 ) -> Traffic:
     """Returns what a step exchanges for a table.
 
@@ -71,11 +73,15 @@ def traffic_of(
         ranks: Of each host.
         exponent: As of `distinct_keys`.
         gradient_bytes: Of one number of a gradient on the wire: 4, or 2 for bfloat16.
+        sharded: Whether each row lies on one host.
     """
     rank, host, union = (
         distinct_keys(rows, keys_of_rank * times, exponent) for times in (1, ranks, hosts * ranks)
     )
     message = 8 + 2 + gradient_bytes * dim
+    if sharded:
+        fetched = ranks * rank * (8 + 4 * dim)
+        return Traffic(rank, host, union, (hosts - 1) / hosts * (fetched + host * message))
     gathered = (hosts - 1) * host * message
     reduced = (hosts - 1) / hosts * (host + union) * message
     return Traffic(rank, host, union, min(gathered, reduced))

@@ -91,6 +91,17 @@ def test_traffic_grows_with_hosts_and_halves_with_bfloat16() -> None:
     assert narrow.host_bytes / two.host_bytes == pytest.approx((10 + 32) / (10 + 64))
 
 
+def test_a_sharded_table_costs_a_host_its_share() -> None:
+    options = ("--rows", "4M", "--hosts", "4", "--json")
+    whole, share = (json.loads(run(*options, *flags).stdout) for flags in ((), ("--sharded",)))
+    assert share["shared_memory"] == pytest.approx(whole["shared_memory"] / 4, rel=0.05)
+    assert share["checkpoint"] == pytest.approx(whole["checkpoint"], rel=0.01)
+    two = traffic_of(10**6, 16, 4096, 2, 1, sharded=True)
+    # A key comes once as a row and once as a gradient; half of each from the other host.
+    assert two.host_bytes / two.host_keys == pytest.approx((8 + 64 + 10 + 64) / 2)
+    assert traffic_of(10**6, 16, 4096, 1, 1, sharded=True).host_bytes == 0
+
+
 def test_what_does_not_fit_ends_with_status_1() -> None:
     found = json.loads(run("--rows", "20B", "--json", status=1).stdout)
     assert found["fits_here"] is False
