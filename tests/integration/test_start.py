@@ -26,7 +26,8 @@ STARTING = "tests/integration/jobs/starting.py"
     ("slots", "absent", "victims"),
     [
         pytest.param({"h1": 2, "h2": 2}, 1, [3], id="rank-3-of-h2"),
-        pytest.param({"h1": 2, "h2": 2}, 1, [0], id="rank-0"),
+        # With a survivor on the launcher's host: what others say may end with horovodrun's ssh.
+        pytest.param({"h1": 3, "h2": 1}, 1, [0], id="rank-0"),
         pytest.param({"h1": 3, "h2": 1}, 1, [2, 3], id="two-hosts-at-once"),
     ],
 )

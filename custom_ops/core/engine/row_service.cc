@@ -88,14 +88,13 @@ Status RowService::Answer(int64_t host, Connection* connection) {
 
 Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words) {
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<AskedKeys> tables, ParseRead(words));
-  int64_t size = 0, rows = 0;
+  int64_t size = 0;
   std::vector<TableRead> reads;
   for (const AskedKeys& asked : tables) {
     TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<OpenTable> table, source_.table(asked.table));
     TFHYBRID_RETURN_IF_ERROR(CheckDim(*table, asked.dim));
     reads.push_back({std::move(table), asked.min_version, asked.keys, nullptr});
     size += WordsOfRows(asked.keys.size(), asked.dim);
-    rows += asked.keys.size();
   }
   const WordBuffer embeddings = WordBuffer::OfSize(size);
   int64_t at = 0;
@@ -107,7 +106,6 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words)
   }
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, source_.read(reads));
   const std::vector<int64_t> head(versions.begin(), versions.end());
-  rows_served_ += rows;
   return connection->Send(FrameKind::kRows, {head, embeddings.words()});
 }
 
@@ -125,7 +123,6 @@ Status RowService::AnswerScan(Connection* connection, Span<const int64_t> words)
   TFHYBRID_RETURN_IF_ERROR(
       table->reader->ReadRows(count == 0 ? 0 : asked.first, count, found.data.get() + 2,
                               reinterpret_cast<float*>(found.data.get() + 2 + count)));
-  rows_served_ += count;
   return connection->Send(FrameKind::kRows, {found.words()});
 }
 

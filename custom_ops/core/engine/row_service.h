@@ -44,8 +44,6 @@ class RowService {
   void Serve(int64_t host, bool leads, std::unique_ptr<Connection> connection);
   // Ends all connections and their threads.
   void Close();
-  // Rows and bytes that were read for other hosts, and frames.
-  int64_t rows_served() const { return rows_served_.load(); }
 
  private:
   struct Served {
@@ -62,7 +60,6 @@ class RowService {
 
   const Source source_;
   UpdateInbox inbox_;
-  std::atomic<int64_t> rows_served_{0};
   std::mutex mutex_;
   bool closed_ = false;       // guarded by mutex_
   std::list<Served> served_;  // likewise

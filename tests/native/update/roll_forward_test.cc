@@ -23,12 +23,16 @@ class RollForwardTest : public RecoveryTest {
     return plan;
   }
 
-  // What a leader that dies after `updates` updates leaves in a directory.
+  // What a leader that dies after `updates` updates leaves in a directory; with sharded tables it
+  // has staged the next one.
   void LeaveBehind(const std::string& directory, uint64_t updates) const {
     RunInChild([&] {
       auto job = TrainingJob::Create(plan_, directory);
       ASSERT_OK(job);
       for (uint64_t v = 1; v <= updates; ++v) ASSERT_OK(job.value()->Train(v, RunInline));
+      if (plan_.sharded && updates == kVersion) {
+        ASSERT_OK(job.value()->Stage(updates + 1, RunInline));
+      }
       job.Take().release();
     });
   }
@@ -79,6 +83,16 @@ TEST_F(RollForwardTest, WithDecayPenaltiesAndClipping) {
 TEST_F(RollForwardTest, WithAdmissionAndEviction) {
   plan_ = OnTwoHosts(ForgettingPlan());
   ExpectToCatchUp();
+}
+
+TEST_F(RollForwardTest, AHostHasWhatItStagedOfShardedTables) {
+  const size_t with_messages = UpdatesAt(kVersion + 1).size();
+  plan_ = OnTwoHosts(RegularizedPlan());
+  plan_.sharded = true;
+  ExpectToCatchUp();
+  plan_ = OnTwoHosts(SmallPlan());
+  plan_.sharded = true;
+  EXPECT_LT(UpdatesAt(kVersion + 1).size(), with_messages);
 }
 
 TEST_F(RollForwardTest, FirstUpdateOfAll) {

@@ -84,6 +84,7 @@ class TrainingJob {
     settings.exchange = plan.exchange;
     settings.clipping = plan.clipping;
     settings.clip_limit = plan.clip_limit;
+    settings.sharded = plan.sharded;
     settings.local_ranks = static_cast<int64_t>(plan.hosts.size());
     job->stores_.push_back(std::move(store));
     const int posting = settings.FromRanks() ? static_cast<int>(plan.hosts.size()) : 1;
@@ -102,6 +103,16 @@ class TrainingJob {
 
   // One update of all tables.
   Status Train(uint64_t version, const ParallelFor& parallel_for) {
+    TFHYBRID_RETURN_IF_ERROR(Stage(version, parallel_for));
+    StepNumbers numbers = {{}, plan_.DenseSquares(version)};
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      numbers.learning_rates.push_back(plan_.Rate(t, version));
+    }
+    return updates_.front()->Commit(numbers, writers_, parallel_for);
+  }
+
+  // All of it that may fail.
+  Status Stage(uint64_t version, const ParallelFor& parallel_for) {
     std::vector<int64_t> all;
     for (size_t rank = 0; rank < plan_.hosts.size(); ++rank) {
       TFHYBRID_RETURN_IF_ERROR(PostOf(version, rank, parallel_for, &all));
@@ -112,11 +123,7 @@ class TrainingJob {
     for (const auto& table : tables_) table->CountPost();
     TFHYBRID_ASSIGN_OR_RETURN(const std::vector<GradientMessage> messages,
                               gathered ? leader->ReadAll() : leader->Collect());
-    StepNumbers numbers = {{}, plan_.DenseSquares(version)};
-    for (size_t t = 0; t < tables_.size(); ++t) {
-      numbers.learning_rates.push_back(plan_.Rate(t, version));
-    }
-    return leader->Apply(messages, numbers, writers_, parallel_for);
+    return leader->Stage(messages, writers_, parallel_for);
   }
 
   Store* store() const { return stores_.front().get(); }

@@ -37,6 +37,7 @@ struct TrainingPlan {
   uint64_t seed = 1;
   Clipping clipping = Clipping::kNone;
   float clip_limit = 0.0f;
+  bool sharded = false;  // whether what is staged is this host's own
 
   // Another one for each table and each update.
   float Rate(size_t table, uint64_t version) const {

@@ -29,9 +29,12 @@ STEPS = 5
 
 @contextlib.contextmanager
 def opened(
-    directory: Path, hosts: int, placements: Sequence[tuple[PlacementKind, int]]
+    directory: Path,
+    hosts: int,
+    placements: Sequence[tuple[PlacementKind, int]],
+    cache_bytes: int = 0,
 ) -> Iterator[list[Engine]]:
-    """Engines of `hosts` hosts with a rank each, all connected."""
+    """Engines of `hosts` hosts with a rank each, all connected; with a cache rows lie in files."""
     engines = [Engine(range(hosts), host) for host in range(hosts)]
     for host, engine in enumerate(engines):
         (directory / str(host)).mkdir()
@@ -44,9 +47,12 @@ def opened(
                         mine, its = socket.socketpair()
                         engine.connect_owner(owner, purpose, mine, f"rank {owner}")
                         other.serve_owner(reader, purpose, its, f"rank {reader}")
-        for engine in engines:
+        for host, engine in enumerate(engines):
+            files = (str(directory / f"files-{host}"), cache_bytes) if cache_bytes else ("", 0)
+            if cache_bytes:
+                Path(files[0]).mkdir()
             for (name, dim), placement in zip(TABLES.items(), placements, strict=True):
-                engine.open_table(name, dim, INITIALIZER.native, placement=placement)
+                engine.open_table(name, dim, INITIALIZER.native, placement=placement, files=files)
                 engine.set_optimizer(
                     name, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
                 )
@@ -140,6 +146,17 @@ def test_the_bits_are_those_of_replicated_tables(tmp_path: Path) -> None:
             found[name] = rows_of(engines[1])
     for sharded, whole in zip(*found.values(), strict=True):
         np.testing.assert_array_equal(sharded, whole)
+
+
+def test_rows_that_lie_in_files_are_the_same(tmp_path: Path) -> None:
+    found = {}
+    for name, cache_bytes in {"memory": 0, "files": 1 << 20}.items():
+        (tmp_path / name).mkdir()
+        with opened(tmp_path / name, 2, [SHARDED] * 2, cache_bytes) as engines:
+            train(engines, UpdateChoices())
+            found[name] = rows_of(engines[0])
+    for in_memory, in_files in zip(*found.values(), strict=True):
+        np.testing.assert_array_equal(in_memory, in_files)
 
 
 def rows_in(engine: Engine) -> list[int]:
