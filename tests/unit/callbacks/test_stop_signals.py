@@ -11,11 +11,19 @@ import tensorflow as tf
 
 from tfhybrid.callbacks.stop_signals import StopSignals
 
-pytestmark = pytest.mark.usefixtures("job")
+pytestmark = pytest.mark.usefixtures("job", "interruptible")
 
 
 @pytest.fixture
-def signals():
+def interruptible():
+    """As in a shell: what runs in the background ignores SIGINT, and that is left alone."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.fixture
+def signals(interruptible):
     """Those of an optimizer's step that wants nothing yet."""
     step = SimpleNamespace(wants_to_stop=tf.Variable(0.0), ranks_to_stop=tf.Variable(0.0))
     made = StopSignals(step)
