@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -73,10 +74,8 @@ int tfhybrid_owners_scan(int64_t engine, int64_t host, const char* table, int64_
 int tfhybrid_table_owned(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                          uint8_t* owned) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const auto allocation = its->AllocationOf(table);
-    for (int64_t i = 0; i < count; ++i) {
-      owned[i] = allocation == nullptr || allocation->OwnerOf(keys[i]) == its->host() ? 1 : 0;
-    }
+    const std::function<bool(int64_t key)> owns = its->OwnsOf(table);
+    for (int64_t i = 0; i < count; ++i) owned[i] = owns == nullptr || owns(keys[i]) ? 1 : 0;
     return Status::Ok();
   });
 }

@@ -149,18 +149,19 @@ int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest) {
 
 int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                           float* embeddings) {
-  return tfhybrid::WithEngine(engine, [&](tfhybrid::Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::OpenTable> open, its->Table(table));
-    TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*open, open->posted));
-    const auto allocation = its->AllocationOf(table);
-    const Span<const int64_t> wanted(keys, count);
-    if (allocation == nullptr) return open->reader->Lookup(wanted, embeddings);
-    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched,
-                              its->Fetch({{open, allocation, wanted}}, tfhybrid::RunInline));
-    const auto array = tfhybrid::RowLayout::Array(open->reader->dim());
-    fetched->Lookup(0, 0, count, tfhybrid::RowCursor<float>(embeddings, array, 0));
-    return Status::Ok();
-  });
+  return tfhybrid::WithTable(
+      engine, table, [&](tfhybrid::Engine* its, tfhybrid::OpenTable* open) -> Status {
+        TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*open, open->posted));
+        const auto allocation = its->AllocationOf(table);
+        const Span<const int64_t> wanted(keys, count);
+        if (allocation == nullptr) return open->reader->Lookup(wanted, embeddings);
+        TFHYBRID_ASSIGN_OR_RETURN(const auto held, its->Table(table));
+        TFHYBRID_ASSIGN_OR_RETURN(const auto fetched,
+                                  its->Fetch({{held, allocation, wanted}}, tfhybrid::RunInline));
+        const auto array = tfhybrid::RowLayout::Array(open->reader->dim());
+        fetched->Lookup(0, 0, count, tfhybrid::RowCursor<float>(embeddings, array, 0));
+        return Status::Ok();
+      });
 }
 
 int tfhybrid_read(int64_t engine, int tables, const char* const* names,
@@ -242,13 +243,9 @@ int tfhybrid_table_reserve(int64_t engine, const char* table, int64_t rows) {
 
 int tfhybrid_table_load_records(int64_t engine, const char* table, const char* path,
                                 const tfhybrid_record_schema* schema, int64_t* rows) {
-  std::function<bool(int64_t)> owned;
+  std::function<bool(int64_t key)> owns;
   const int status = tfhybrid::WithEngine(engine, [&](tfhybrid::Engine* its) {
-    if (const auto allocation = its->AllocationOf(table); allocation != nullptr) {
-      owned = [allocation, host = its->host()](int64_t key) {
-        return allocation->OwnerOf(key) == host;
-      };
-    }
+    owns = its->OwnsOf(table);
     return Status::Ok();
   });
   if (status != 0) return status;
@@ -257,7 +254,7 @@ int tfhybrid_table_load_records(int64_t engine, const char* table, const char* p
         *rows, tfhybrid::LoadRecordFile(path,
                                         {schema->header_bytes, schema->record_bytes,
                                          schema->key_offset, schema->embedding_offset},
-                                        writer, owned));
+                                        writer, owns));
     return Status::Ok();
   });
 }

@@ -1,5 +1,4 @@
 // The C interface of updates.
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,10 +48,8 @@ int WithUpdate(int64_t engine, int64_t update, const Body& body) {
 template <typename Body>
 int WithExchange(int64_t engine, int64_t update, const Body& body) {
   return WithUpdate(engine, update, [&](Engine* its, const UpdateInUse& opened) -> Status {
-    std::packaged_task<Status()> run([&] { return body(its, opened); });
-    std::future<Status> done = run.get_future();
-    TFHYBRID_RETURN_IF_ERROR(its->SubmitExchange(opened, [&run] { run(); }));
-    return done.get();
+    TFHYBRID_RETURN_IF_ERROR(its->CheckExchanges(*opened));
+    return its->OnApplying([&] { return body(its, opened); });
   });
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <future>
 #include <limits>
 #include <new>
 #include <thread>
@@ -252,16 +253,32 @@ void Engine::ApplyGathered(const UpdateInUse& update, StepNumbers numbers,
         });
 }
 
-Status Engine::SubmitExchange(const UpdateInUse& update, std::function<void()> work) {
-  if (update->exchange == nullptr) {
+Status Engine::CheckExchanges(const OpenedUpdate& update) const {
+  if (update.exchange == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The leader of a host exchanges gradients with others, nobody else");
   }
-  if (update->sharded != nullptr) {
+  if (update.sharded != nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "Gradients of sharded tables travel by the row service alone");
   }
+  return Status::Ok();
+}
+
+Status Engine::SubmitExchange(const UpdateInUse& update, std::function<void()> work) {
+  TFHYBRID_RETURN_IF_ERROR(CheckExchanges(*update));
   if (Submit([update, work = std::move(work)] { work(); })) return Status::Ok();
+  return Ended();
+}
+
+Status Engine::OnApplying(const std::function<Status()>& work) {
+  std::packaged_task<Status()> run(work);
+  std::future<Status> done = run.get_future();
+  if (!Submit([&run] { run(); })) return Ended();
+  return done.get();
+}
+
+Status Engine::Ended() {
   return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
 }
 

@@ -99,6 +99,8 @@ class Engine {
   Status OpenPlaced(TableConfig config, const Placement& placement, int timeout_ms);
   // Who owns the keys of a table; null where this host has all rows.
   std::shared_ptr<const Allocation> AllocationOf(const std::string& table) const;
+  // Tells whether this host owns a key of a table; null where it has all rows.
+  std::function<bool(int64_t key)> OwnsOf(const std::string& table) const;
   // The open table of that name, or an error that says what the user forgot.
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
   // The number of the update of that name and those open tables, each named once; it is opened
@@ -126,8 +128,8 @@ class Engine {
   // of each (core/engine/version_read.h).
   Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
-  // The rows that the features of sharded tables want, of the version that this rank has posted;
-  // null where no table is sharded. Waits for their owners, which is noted in meetings().
+  // The rows that the features of sharded tables want, of the version that this rank has posted.
+  // Waits for their owners, which is noted in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
   // Rows [first, first + count) of a table as they lie on another host, or as many as there are.
@@ -142,7 +144,6 @@ class Engine {
   // Calls `then` on the fetching thread, where it may wait for other hosts.
   void OnFetching(std::function<void()> then);
 
-  int64_t host() const { return topology_.host; }
   // Ok for the number of a host that is not this one.
   Status CheckOtherHost(int64_t host) const;
   // A connected socket to the leader of another host, or from a rank of one, which is taken over.
@@ -163,8 +164,11 @@ class Engine {
   // `messages` returns and holds; on other ranks notes that it will.
   void ApplyGathered(const UpdateInUse& update, StepNumbers numbers,
                      std::function<Span<const int64_t>()> messages);
-  // The leader's, between hosts: runs `work` on the applying thread, after what that was given
-  // before; an error on any other rank, and where hosts do not exchange.
+  // Ok for the leader where hosts exchange an update by parts, which the caller carries.
+  Status CheckExchanges(const OpenedUpdate& update) const;
+  // Runs `work` on the applying thread, after what that was given before, and waits for it.
+  Status OnApplying(const std::function<Status()>& work);
+  // Without waiting, where CheckExchanges() is ok.
   Status SubmitExchange(const UpdateInUse& update, std::function<void()> work);
   // In such work: HostExchange::Merge() and Stage() for the update's tables.
   void Merge(const OpenedUpdate& update) const;
@@ -180,8 +184,7 @@ class Engine {
   void StepSharded(const UpdateInUse& update, const StepNumbers& numbers);
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
                                               const StepNumbers& numbers);
-  // Runs `work` on the applying thread and waits for it.
-  Status OnApplying(const std::function<Status()>& work);
+  static Status Ended();
   // The open table of that name; waits until this process has opened it.
   Result<std::shared_ptr<OpenTable>> AwaitTable(const std::string& name) const;
 

@@ -1,7 +1,6 @@
 // What an engine does for tables whose rows other hosts own.
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -13,8 +12,6 @@ namespace tfhybrid {
 namespace {
 
 constexpr auto kOpenPoll = std::chrono::milliseconds(5);
-
-Status HasEnded() { return Status::Error(StatusCode::kFailedPrecondition, "The job has ended"); }
 
 }  // namespace
 
@@ -43,6 +40,13 @@ std::shared_ptr<const Allocation> Engine::AllocationOf(const std::string& table)
   const std::lock_guard<std::mutex> guard(mutex_);
   const auto found = allocations_.find(table);
   return found == allocations_.end() ? nullptr : found->second;
+}
+
+std::function<bool(int64_t key)> Engine::OwnsOf(const std::string& table) const {
+  const std::shared_ptr<const Allocation> allocation = AllocationOf(table);
+  if (allocation == nullptr) return nullptr;
+  return
+      [allocation, host = topology_.host](int64_t key) { return allocation->OwnerOf(key) == host; };
 }
 
 bool Engine::IsSharded(const OpenTables& tables) const {
@@ -109,13 +113,6 @@ void Engine::Serve(int64_t host, LinkPurpose purpose, int socket, const std::str
   service_.Serve(
       host, purpose == LinkPurpose::kUpdates,
       std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
-}
-
-Status Engine::OnApplying(const std::function<Status()>& work) {
-  std::packaged_task<Status()> run(work);
-  std::future<Status> done = run.get_future();
-  if (!Submit([&run] { run(); })) return HasEnded();
-  return done.get();
 }
 
 Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,

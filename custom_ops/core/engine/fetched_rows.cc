@@ -29,9 +29,9 @@ Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
     const bool wanted = std::any_of(fetched->parts_.begin(), fetched->parts_.end(),
                                     [&](const Part& part) { return part.Count(owner) > 0; });
     if (owner == host || !wanted) continue;
-    TFHYBRID_ASSIGN_OR_RETURN(OwnerLinks::Held held, links->HoldReads(owner));
-    failure = fetched->Ask(owner, held.connection);
-    if (failure.ok()) asked.emplace_back(owner, std::move(held));
+    Result<OwnerLinks::Held> held = links->HoldReads(owner);
+    failure = held.ok() ? fetched->Ask(owner, held.value().connection) : held.status();
+    if (failure.ok()) asked.emplace_back(owner, held.Take());
   }
   for (const Part& part : fetched->parts_) {
     if (!failure.ok() || part.Count(host) == 0) continue;

@@ -37,9 +37,8 @@ Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology
     }
     made.exchange = Exchange::kLeaders;  // replicated tables beside them are everybody's
   } else if (made.exchange == Exchange::kOwner) {
-    for (auto& allocation : allocations) {
-      allocation = Allocation::Even(
-          made.schema.tables[static_cast<size_t>(&allocation - allocations.data())], owners);
+    for (size_t t = 0; t < allocations.size(); ++t) {
+      allocations[t] = Allocation::Even(made.schema.tables[t], owners);
     }
   }
   made.allocations = std::move(allocations);

@@ -36,13 +36,13 @@ def model_and_reference(optimizer: str, reduction: str, placements=click_model.R
     return model, click_model.reference(model, theirs, reduction=reduction), make
 
 
-def train(optimizer: str, reduction: str, exchange: str, wire_dtype: str = "float32"):
-    """Returns the tables' digests, equal on all hosts, and the differences to the reference."""
-    tfhybrid.init()
-    model, trainer, make = model_and_reference(optimizer, reduction)
-    wrapped = tfhybrid.DistributedOptimizer(
-        make(), reduction=reduction, exchange=exchange, wire_dtype=wire_dtype
-    )
+def trained(optimizer: str, reduction: str, placements=click_model.REPLICATED, **options):
+    """Returns a model that was trained so, the keys of its data, and differences to the reference.
+
+    `options` are of `DistributedOptimizer`.
+    """
+    model, trainer, make = model_and_reference(optimizer, reduction, placements)
+    wrapped = tfhybrid.DistributedOptimizer(make(), reduction=reduction, **options)
     model.compile(wrapped, keras.losses.BinaryCrossentropy(from_logits=True))
     steps = click_model.batches(STEPS, tfhybrid.size())
     keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
@@ -50,7 +50,13 @@ def train(optimizer: str, reduction: str, exchange: str, wire_dtype: str = "floa
     model.fit(keys, labels, batch_size=16, shuffle=False, verbose=0, callbacks=told)
     for ranks in steps:
         trainer.step(ranks)
-    differences = click_model.relative_differences(model, trainer)
+    return model, keys, click_model.relative_differences(model, trainer)
+
+
+def train(optimizer: str, reduction: str, exchange: str, wire_dtype: str = "float32"):
+    """Returns the tables' digests, equal on all hosts, and the differences to the reference."""
+    tfhybrid.init()
+    model, _, differences = trained(optimizer, reduction, exchange=exchange, wire_dtype=wire_dtype)
     tables = click_model.collection(model).tables
     found = None
     if current_job().is_leader:

@@ -11,13 +11,12 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.integration.jobs.exchange import TOLERANCES, model_and_reference
+from tests.integration.jobs.exchange import STEPS, TOLERANCES, trained
 from tests.reference import click_model
 from tests.reference.forgetting_job import ForgettingJob
 from tfhybrid import Replicated, Sharded, distributed
 from tfhybrid.job import current_job
 
-STEPS = 8
 PLACEMENTS = {
     "replicated": (Replicated(), Replicated()),
     "sharded": (Sharded(), Sharded()),
@@ -49,16 +48,9 @@ def train(case: str, placement: str, wire_dtype: str = "float32"):
     """Returns digests, dense weights and rows as lookups read them; differences to the reference"""
     optimizer, reduction = case.split(":")
     tfhybrid.init()
-    model, trainer, make = model_and_reference(optimizer, reduction, PLACEMENTS[placement])
-    wrapped = tfhybrid.DistributedOptimizer(make(), reduction=reduction, wire_dtype=wire_dtype)
-    model.compile(wrapped, keras.losses.BinaryCrossentropy(from_logits=True))
-    steps = click_model.batches(STEPS, tfhybrid.size())
-    keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
-    told = [tfhybrid.callbacks.BroadcastVariables()]
-    model.fit(keys, labels, batch_size=16, shuffle=False, verbose=0, callbacks=told)
-    for ranks in steps:
-        trainer.step(ranks)
-    differences = click_model.relative_differences(model, trainer)
+    model, keys, differences = trained(
+        optimizer, reduction, PLACEMENTS[placement], wire_dtype=wire_dtype
+    )
     tables = click_model.collection(model).tables
     rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
     found = of_all_hosts(tables), click_model.dense_weights(model), rows

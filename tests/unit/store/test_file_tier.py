@@ -7,27 +7,17 @@ import numpy as np
 import pytest
 
 import tfhybrid
+from tests.unit.store.adagrad_table import DIM, adagrad_table, block
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table
 
-DIM = 3
 # Of a slot with Adagrad's state.
 SLOT_BYTES = 16 + 2 * 4 * DIM
 
 
 def file_table(path: Path, slots: int, name: str = "item") -> Table:
     storage = tfhybrid.FileTier(path, cache_bytes=slots * SLOT_BYTES)
-    table = Table(name, tfhybrid.TableConfig(DIM, storage=storage))
-    optimizer = tfhybrid.optimizers.Adagrad()
-    table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
-    return table
-
-
-def block(keys: np.ndarray | list[int]) -> RowBlock:
-    """Returns rows whose embeddings and states tell their keys' places."""
-    keys = np.array(keys, np.int64)
-    numbers = np.arange(len(keys) * DIM, dtype=np.float32).reshape(-1, DIM)
-    return RowBlock(keys, numbers, (numbers + 0.5)[:, np.newaxis])
+    return adagrad_table(name, storage)
 
 
 @pytest.mark.usefixtures("job")

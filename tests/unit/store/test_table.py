@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
+from tests.unit.store.adagrad_table import DIM, adagrad_table, block
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError, NameTakenError, NotInitializedError
 from tfhybrid.store import RowBlock, Table
@@ -13,26 +14,11 @@ from tfhybrid.store import RowBlock, Table
 pytestmark = pytest.mark.usefixtures("job")
 
 INT64 = np.iinfo(np.int64)
-DIM = 3
 
 
 @pytest.fixture
 def table() -> Table:
     return adagrad_table("item")
-
-
-def adagrad_table(name: str) -> Table:
-    table = Table(name, tfhybrid.TableConfig(DIM))
-    optimizer = tfhybrid.optimizers.Adagrad()
-    table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
-    return table
-
-
-def block(keys: np.ndarray | list[int]) -> RowBlock:
-    """Returns rows whose embeddings and states tell their keys' places."""
-    keys = np.array(keys, np.int64)
-    numbers = np.arange(len(keys) * DIM, dtype=np.float32).reshape(-1, DIM)
-    return RowBlock(keys, numbers, (numbers + 0.5)[:, np.newaxis])
 
 
 def test_lookup_returns_the_shape_of_the_keys_and_the_dim(table) -> None:
