@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 from tfhybrid.checkpoint import storage
@@ -54,14 +52,7 @@ def read(directory: Location) -> Best | None:
 
 def write(directory: Location, best: Best) -> None:
     """Notes the best checkpoint; the note before it goes at once."""
-    content = json.dumps(dataclasses.asdict(best)).encode()
-    if not isinstance(directory, Path):
-        storage.write(directory / _FILE, content)
-        return
-    unfinished = directory / f".{_FILE}.unfinished"
-    storage.write(unfinished, content)
-    os.replace(unfinished, directory / _FILE)
-    storage.sync(directory)
+    storage.write_whole(directory / _FILE, json.dumps(dataclasses.asdict(best)).encode())
 
 
 def _parsed(fields: dict[str, Any]) -> Best:

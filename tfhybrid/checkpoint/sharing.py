@@ -102,15 +102,8 @@ class Share:
         else:
             owned = {table: rows.as_json() for table, rows in found.owned.items()}
             note = {"files": found.files, "owned": owned}
-        path = self._note(distributed.rank())
-        content = json.dumps(note).encode()
         with contextlib.suppress(OSError):  # rank 0 has failed and removed the folder
-            if isinstance(path, Path):
-                complete = path.with_suffix(".complete")
-                storage.write(complete, content)
-                complete.rename(path)
-            else:
-                storage.write(path, content)
+            storage.write_whole(self._note(distributed.rank()), json.dumps(note).encode())
 
     def compare(self, found: Found) -> dict[str, OwnedRows]:
         """Waits for the notes of all other leaders, and compares them; rank 0 alone.

@@ -94,6 +94,17 @@ def write(path: Location, content: bytes) -> None:
     sync(path)
 
 
+def write_whole(path: Location, content: bytes) -> None:
+    """Writes a file that nobody sees half written, in the place of the one that was there."""
+    if not isinstance(path, Path):
+        write(path, content)
+        return
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    write(unfinished, content)
+    unfinished.replace(path)
+    sync(path.parent)
+
+
 @contextlib.contextmanager
 def local_file(path: Location) -> Iterator[Path]:
     """Yields where to write a file that native code writes; a remote one is uploaded afterwards."""

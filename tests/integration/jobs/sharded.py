@@ -45,7 +45,7 @@ def of_all_hosts(tables: dict[str, tfhybrid.store.Table]) -> dict[str, int]:
 
 
 def train(case: str, placement: str, wire_dtype: str = "float32"):
-    """Returns digests, dense weights and rows as lookups read them; differences to the reference"""
+    """Returns digests, dense weights and rows as looked up; and differences to the reference."""
     optimizer, reduction = case.split(":")
     tfhybrid.init()
     model, keys, differences = trained(
