@@ -49,6 +49,7 @@ SIDES = {
     "tfra": Side("benchmarks.step.tfra", in_tfra=True),
     "tfra-each": Side("benchmarks.step.tfra", ("--layout", "each"), in_tfra=True),
     "tfhybrid": Side("benchmarks.step.tfhybrid_step"),
+    "tfhybrid-horovod": Side("benchmarks.step.tfhybrid_step", ("--dense", "horovod")),
     "tfhybrid-bfloat16": Side("benchmarks.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
     "tfhybrid-sharded": Side("benchmarks.step.tfhybrid_step", ("--sharded",)),
 }

@@ -30,6 +30,7 @@ def make_step(config: model.StepConfig, options: argparse.Namespace) -> model.St
         keras.optimizers.Adagrad(LEARNING_RATE),
         exchange=options.exchange,
         wire_dtype=options.wire_dtype,
+        dense=options.dense,
     )
     optimizer.build(network.trainable_variables)
 
@@ -51,6 +52,7 @@ def main() -> None:
     model.add_options(parser)
     parser.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
+    parser.add_argument("--dense", default="auto", help="how dense gradients are added up")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
     arguments = parser.parse_args()
     config = model.config_of(arguments)
@@ -60,7 +62,7 @@ def main() -> None:
         return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
 
     way = "sharded" if arguments.sharded else arguments.exchange
-    name = f"tfhybrid ({way}, {arguments.wire_dtype})"
+    name = f"tfhybrid ({way}, {arguments.wire_dtype}, dense {arguments.dense})"
     model.measure(name, config, make_step(config, arguments), feed)
 
 

@@ -66,6 +66,11 @@ def test_steps_of_one_graph_begin_in_the_order_of_the_program() -> None:
     several = tfhybrid.size() > 1
     assert meetings() - before == (40 if several else 0)
     operations = step.get_concrete_function(*batch).graph.get_operations()
-    begins = [op for op in operations if op.type == "TfhybridBeginMeeting"]
-    assert len(begins) == (2 if several else 0)
-    assert not several or begins[0] in begins[1].control_inputs
+    begins, sums = (
+        [op for op in operations if op.type == kind]
+        for kind in ("TfhybridBeginMeeting", "TfhybridSumOnHost")
+    )
+    assert len(begins) == len(sums) == (2 if several else 0)
+    if several:
+        assert sums[0].inputs[1].op is begins[0]
+        assert sums[0] in begins[1].control_inputs

@@ -33,6 +33,7 @@ class ForgettingJob:
     Args:
         shared: Whether two features share each table, or one has it alone.
         exchange: Of `DistributedOptimizer`.
+        dense: Of `DistributedOptimizer`.
         placement: Of the tables.
         limited: Whether tables with a largest number of rows, which each owner has for itself, are
             among them.
@@ -43,6 +44,7 @@ class ForgettingJob:
         *,
         shared: bool = False,
         exchange: str = "leaders",
+        dense: str = "auto",
         placement: Placement = REPLICATED,
         limited: bool = True,
     ) -> None:
@@ -65,7 +67,7 @@ class ForgettingJob:
         self.model = keras.Model(inputs, logit(keras.layers.Concatenate()(flat)))
         self.clock = tfhybrid.layers.EventClock()
         optimizer = tfhybrid.DistributedOptimizer(
-            keras.optimizers.Adagrad(RATE), event_clock=self.clock, exchange=exchange
+            keras.optimizers.Adagrad(RATE), event_clock=self.clock, exchange=exchange, dense=dense
         )
         self.model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
         self.tables = layer.tables

@@ -25,6 +25,7 @@ from tfhybrid.distributed.collectives import (
     start,
     together,
     total,
+    total_of_hosts,
 )
 from tfhybrid.distributed.launcher import Place, Server, launcher_server, place
 
@@ -57,4 +58,5 @@ __all__ = [
     "start",
     "together",
     "total",
+    "total_of_hosts",
 ]

@@ -20,7 +20,7 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.job import last_words, opening, row_links, watch
+from tfhybrid.job import allocator, last_words, opening, row_links, watch
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
@@ -170,6 +170,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
 
 def _start(name: str | None, seed: int, resume: str | None) -> Job:
     _set_up_logging()
+    allocator.keep_freed_memory()
     watching = watch.start()
     try:
         distributed.start()

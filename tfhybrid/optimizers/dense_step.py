@@ -9,8 +9,33 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid._keras import path_of
+from tfhybrid.errors import ConfigError
 from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import LARGEST_GRADIENT
+
+DENSE = ("auto", "hierarchical", "horovod")
+
+
+def chosen_way(dense: str, exchange: str) -> str:
+    """Returns `"hierarchical"` or `"horovod"`: how ranks add up dense gradients.
+
+    Args:
+        dense: One of `DENSE`.
+        exchange: That of the sparse gradients.
+
+    Raises:
+        ConfigError: There is no such way.
+    """
+    if dense not in DENSE:
+        raise ConfigError(f"dense is one of {DENSE}. Received: {dense!r}")
+    if dense != "auto":
+        return dense
+    hosts = distributed.hosts()
+    share_hosts = len(set(hosts)) < len(hosts)
+    # Gradients that lie on GPUs would be copied to main memory and back.
+    on_gpus = bool(tf.config.list_logical_devices("GPU"))
+    hierarchical = share_hosts and not on_gpus and exchange != "all_ranks"
+    return "hierarchical" if hierarchical else "horovod"
 
 
 class DenseStep(NamedTuple):
@@ -43,6 +68,7 @@ def reduce(
     nonfinite: tf.Tensor,
     stopping: tf.Tensor,
     meeting: MeetingRef,
+    way: str,
 ) -> DenseStep:
     """Averages dense gradients over the samples of all ranks, in a graph.
 
@@ -54,8 +80,9 @@ def reduce(
         active: Whether this rank still trains.
         nonfinite: bool, whether one of its gradients is not finite.
         stopping: float32, 1 where this rank wants training to stop after this step, else 0.
-        meeting: Of all ranks, in which they do it. The collective's name has its signature, so that
-            ranks that differ wait, and never add up what does not belong together.
+        meeting: Of all ranks, in which they do it. Either way carries its signature, so that ranks
+            that differ wait, and never add up what does not belong together.
+        way: As of `chosen_way`.
     """
     own = tf.stack(
         [
@@ -67,13 +94,42 @@ def reduce(
     )
     if distributed.size() == 1:
         return DenseStep(list(gradients), *tf.unstack(own))
-    weighted = [gradient * tf.cast(own[0], gradient.dtype) for gradient in gradients]
     own, number = meeting.begin(own)
-    *sums, told = distributed.total([*weighted, own], f"tfhybrid.dense.{meeting.signature:016x}")
-    told = meeting.end(told, number)
+    average = _average_by_host if way == "hierarchical" else _average_by_horovod
+    told, averages = average(own, gradients, meeting)
+    return DenseStep(averages, *tf.unstack(meeting.end(told, number)))
+
+
+def _average_by_horovod(
+    own: tf.Tensor, gradients: Sequence[tf.Tensor], meeting: MeetingRef
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Averages by one allreduce among all ranks."""
+    weighted = [gradient * tf.cast(own[0], gradient.dtype) for gradient in gradients]
+    *sums, told = distributed.total([*weighted, own], _name_of(meeting))
     count = tf.maximum(told[0], 1.0)
-    averages = [gradient / tf.cast(count, gradient.dtype) for gradient in sums]
-    return DenseStep(averages, *tf.unstack(told))
+    return told, [gradient / tf.cast(count, gradient.dtype) for gradient in sums]
+
+
+def _average_by_host(
+    own: tf.Tensor, gradients: Sequence[tf.Tensor], meeting: MeetingRef
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Averages in each host's shared memory, and by an allreduce among the leaders of hosts."""
+    wide = [_widened(gradient) for gradient in gradients]
+    told, sums = meeting.sum_on_host(own, wide)
+    if distributed.cross_size() > 1 and distributed.local_rank() == 0:
+        *sums, told = distributed.total_of_hosts([*sums, told], _name_of(meeting))
+        told, sums = meeting.share_on_host(told, sums)
+    pairs = zip(sums, gradients, strict=True)
+    return told, [tf.cast(average, gradient.dtype) for average, gradient in pairs]
+
+
+def _name_of(meeting: MeetingRef) -> str:
+    return f"tfhybrid.dense.{meeting.signature:016x}"
+
+
+def _widened(gradient: tf.Tensor) -> tf.Tensor:
+    """Returns it as the core adds it up: what is smaller than float32 is rounded at the end."""
+    return gradient if gradient.dtype.size >= 4 else tf.cast(gradient, tf.float32)
 
 
 def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:

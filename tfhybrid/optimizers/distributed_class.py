@@ -85,9 +85,11 @@ class Distributed(_KerasOptimizer):
         if resumption is not None and proxies:
             resumption.count_optimizer()
         _log.info(
-            "%d table(s), %d dense variable(s); sparse gradients: exchange=%s, reduction=%s",
+            "%d table(s), %d dense variable(s); dense gradients: %s; "
+            "sparse gradients: exchange=%s, reduction=%s",
             len(proxies),
             len(dense),
+            self.distributed_step.dense,
             self.sparse_update.exchange,
             self.sparse_update.reduction,
         )

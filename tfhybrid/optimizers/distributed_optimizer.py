@@ -35,6 +35,7 @@ def DistributedOptimizer(
     on_nonfinite: str = "raise",
     event_clock: EventClock | None = None,
     backward_passes_per_step: int = 1,
+    dense: str = "auto",
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer work over all ranks, for dense weights and tables.
 
@@ -67,6 +68,10 @@ def DistributedOptimizer(
             time over all ranks counts.
         backward_passes_per_step: Number of `apply` calls whose gradients are summed before they are
             exchanged and applied, as in `hvd.DistributedOptimizer`.
+        dense: How dense gradients are added up over ranks: `"horovod"`, by its ring allreduce among
+            all ranks; `"hierarchical"`, in each host's shared memory in the order of ranks, and by
+            the ring among the leaders of hosts; `"auto"` takes the latter where ranks share a host
+            without GPUs, unless `exchange="all_ranks"`.
 
     Returns:
         An optimizer of the same class, for `model.compile` or a custom loop, with a method `join`.
@@ -118,5 +123,7 @@ def DistributedOptimizer(
         wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see
     name = f"update_{next(_ordinals)}"
     update = SparseUpdate(reduction, exchange, wire_dtype, clipping, event_clock, name)
-    wrapped.start_distributed(DistributedStep(update, on_nonfinite, backward_passes_per_step))
+    wrapped.start_distributed(
+        DistributedStep(update, on_nonfinite, backward_passes_per_step, dense)
+    )
     return wrapped

@@ -65,9 +65,12 @@ class DistributedStep:
         sparse_update: The half that reaches the tables.
         on_nonfinite: `"raise"` or `"skip"`.
         passes: Micro-batches per step.
+        dense: How dense gradients are added up over ranks (`dense_step.DENSE`).
     """
 
-    def __init__(self, sparse_update: SparseUpdate, on_nonfinite: str, passes: int) -> None:
+    def __init__(
+        self, sparse_update: SparseUpdate, on_nonfinite: str, passes: int, dense: str
+    ) -> None:
         if on_nonfinite not in ON_NONFINITE:
             raise ConfigError(f"on_nonfinite is one of {ON_NONFINITE}. Received: {on_nonfinite!r}")
         if not isinstance(passes, int) or passes < 1:
@@ -75,6 +78,7 @@ class DistributedStep:
                 f"backward_passes_per_step is a number of calls, at least 1. Received: {passes!r}"
             )
         self.sparse_update = sparse_update
+        self.dense = dense_step.chosen_way(dense, sparse_update.exchange)
         self.micro_batches = MicroBatches(passes)
         # Called around each step in which this rank takes part without samples.
         self.idle_callbacks: list[Any] = []
@@ -279,7 +283,7 @@ class DistributedStep:
         meeting: MeetingRef,
     ) -> dense_step.DenseStep:
         stopping = tf.convert_to_tensor(self.wants_to_stop)
-        step = dense_step.reduce(dense, samples, active, nonfinite, stopping, meeting)
+        step = dense_step.reduce(dense, samples, active, nonfinite, stopping, meeting, self.dense)
         self.ranks_to_stop.assign(step.stopping)
         return step
 

@@ -31,6 +31,7 @@ def recipe_of(optimizer: Any) -> dict[str, Any]:
         **{f"optimizer's {option}": value for option, value in options.items()},
         **optimizer.sparse_update.configuration(),
         "backward_passes_per_step": optimizer.distributed_step.micro_batches.passes,
+        "dense": optimizer.distributed_step.dense,
         "number of dense variables": len(dense),
         **{
             f"dense variable {number}": [list(variable.shape), tf.as_dtype(variable.dtype).name]

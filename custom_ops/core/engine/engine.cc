@@ -68,6 +68,7 @@ void Engine::Close() {
   store_->EndWaits();
   links_.Shut();
   fetching_.Join();
+  summing_.Join();
   std::vector<UpdateInUse> updates;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -80,6 +81,21 @@ void Engine::Close() {
   service_.Close();
   versions_.Join();
   applying_.Join();
+}
+
+bool Engine::OnSumming(std::function<void(Result<HostSum*>)> work) {
+  return summing_.Submit([this, work = std::move(work)] { work(OpenedHostSum()); });
+}
+
+Result<HostSum*> Engine::OpenedHostSum() {
+  if (host_sum_ == nullptr) {
+    const HostSumRanks ranks{store_->local_rank(), topology_.LocalRanks(), topology_.Hosts() > 1};
+    TFHYBRID_ASSIGN_OR_RETURN(
+        host_sum_,
+        HostSum::Open(store_->directory() + "/dense", store_->token(), ranks,
+                      [this](int64_t rank) { return store_->CheckRank(static_cast<int>(rank)); }));
+  }
+  return host_sum_.get();
 }
 
 Status Engine::CheckProcess() const {

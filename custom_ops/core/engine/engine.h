@@ -7,6 +7,7 @@
 //   applying thread   where the leader collects and applies updates, in the order in which it
 //                     posted its own
 //   fetching thread   where lookups wait for rows of sharded tables, which other hosts own
+//   summing thread    where dense gradients wait for those of this host's other ranks
 //   threads()         all processors that this process may use. The leader applies while the other
 //                     ranks have nothing to do but wait, so it does not keep to its share of them
 //
@@ -40,6 +41,7 @@
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
 #include "core/exchange/host_exchange.h"
+#include "core/exchange/host_sum.h"
 #include "core/exchange/row_frames.h"
 #include "core/placement/allocation.h"
 #include "core/placement/topology.h"
@@ -151,6 +153,10 @@ class Engine {
   void Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
   void Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
 
+  // Calls `work` on the summing thread, with what adds up dense gradients, or why there is none.
+  // False after Close().
+  bool OnSumming(std::function<void(Result<HostSum*>)> work);
+
   // Posts what this rank brings to an update. The leader applies it, with what the other ranks of
   // its host post, unless hosts exchange first. REQUIRES: as of HostUpdate::Post().
   Status Post(const UpdateInUse& update, const std::vector<KeyGradients>& batch,
@@ -184,6 +190,7 @@ class Engine {
   void StepSharded(const UpdateInUse& update, const StepNumbers& numbers);
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
                                               const StepNumbers& numbers);
+  Result<HostSum*> OpenedHostSum();
   static Status Ended();
   // The open table of that name; waits until this process has opened it.
   Result<std::shared_ptr<OpenTable>> AwaitTable(const std::string& name) const;
@@ -201,7 +208,8 @@ class Engine {
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   OwnerLinks links_;
   RowService service_;
-  SerialThread versions_, applying_, fetching_;
+  std::unique_ptr<HostSum> host_sum_;  // null until first asked for; the summing thread's
+  SerialThread versions_, applying_, fetching_, summing_;
 };
 
 }  // namespace tfhybrid

@@ -1,4 +1,7 @@
-"""Trains a small model; the first rank prints digests of tables and dense weights."""
+"""Trains a small model; the first rank prints digests of tables and dense weights.
+
+digests.py [DENSE], how dense gradients are added up.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,8 @@ from tests.reference import click_model
 
 tfhybrid.init("digests", seed=11)
 model = click_model.keras_model()
-model.compile(
-    tfhybrid.DistributedOptimizer("adam"), keras.losses.BinaryCrossentropy(from_logits=True)
-)
+optimizer = tfhybrid.DistributedOptimizer("adam", dense=(*sys.argv[1:], "auto")[0])
+model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
 for ranks in click_model.batches(10, tfhybrid.size()):
     keys, labels = ranks[tfhybrid.rank()]
     model.train_on_batch(keys, labels)
