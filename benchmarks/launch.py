@@ -14,9 +14,7 @@ from rich.console import Console
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-TFRA_ENVIRONMENT = (
-    Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfhybrid" / "peers" / "tfra"
-)
+PEERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfhybrid" / "peers"
 
 
 class SideFailedError(RuntimeError):
@@ -51,7 +49,11 @@ def run_side(
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
-    command = [str(python.parent / "horovodrun"), "-np", str(ranks), "--gloo"]
+    # An environment without Horovod takes this one's, which then is no more than a launcher.
+    horovodrun = python.parent / "horovodrun"
+    if not horovodrun.exists():
+        horovodrun = Path(sys.executable).with_name("horovodrun")
+    command = [str(horovodrun), "-np", str(ranks), "--gloo"]
     command += [str(python), "-m", module, *options]
     try:
         run = subprocess.run(
@@ -82,10 +84,19 @@ def tail(output: str) -> str:
     return "\n".join(output.splitlines()[-30:])
 
 
-def tfra_python() -> Path | None:
-    """Returns the interpreter that `benchmarks/peers/install_tfra` made, if it did."""
-    python = TFRA_ENVIRONMENT / "bin" / "python"
-    return python if (TFRA_ENVIRONMENT / ".complete").exists() else None
+def peer_python(peer: str) -> Path:
+    """Returns the interpreter that `benchmarks/peers/install_PEER` made.
+
+    Args:
+        peer: "tfra" or "torchrec".
+
+    Raises:
+        SideFailedError: It did not.
+    """
+    environment = PEERS / peer
+    if not (environment / ".complete").exists():
+        raise SideFailedError(f"run benchmarks/peers/install_{peer} first.")
+    return environment / "bin" / "python"
 
 
 def machine() -> dict[str, object]:

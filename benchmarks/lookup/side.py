@@ -22,12 +22,15 @@ def commands(rows: int, threads: int) -> dict[str, list[str] | None]:
     """Returns the command line of every side by name; None where its environment is missing."""
     options = ["--rows", str(rows), "--threads", str(threads)]
     gather = [str(BUILD / "gather"), str(rows), str(threads)]
-    tfra = launch.tfra_python()
+    try:
+        tfra = [str(launch.peer_python("tfra")), "-m", "benchmarks.lookup.tfra", *options]
+    except launch.SideFailedError:
+        tfra = None
     return {
         "gather": [*gather, "small"],
         "gather-huge": [*gather, "huge"],
         "dense": [sys.executable, "-m", "benchmarks.lookup.dense", *options],
-        "tfra": tfra and [str(tfra), "-m", "benchmarks.lookup.tfra", *options],
+        "tfra": tfra,
         "tfhybrid": [sys.executable, "-m", "benchmarks.lookup.tfhybrid_lookup", *options],
     }
 

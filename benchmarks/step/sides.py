@@ -23,11 +23,11 @@ Summary = dict[str, dict[str, object]]
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A module to run, its own options, and whether it lives in TFRA's environment."""
+    """A module to run, its own options, and the peer in whose environment it lives."""
 
     module: str
     options: tuple[str, ...] = ()
-    in_tfra: bool = False
+    peer: str = ""
 
     def python(self) -> Path:
         """Returns the interpreter whose environment has the side.
@@ -35,10 +35,7 @@ class Side:
         Raises:
             SideFailedError: There is none.
         """
-        python = launch.tfra_python() if self.in_tfra else Path(sys.executable)
-        if python is None:
-            raise launch.SideFailedError("run benchmarks/peers/install_tfra first.")
-        return python
+        return launch.peer_python(self.peer) if self.peer else Path(sys.executable)
 
 
 SIDES = {
@@ -46,8 +43,10 @@ SIDES = {
     "plain": Side("benchmarks.step.plain_horovod"),
     "plain-keras3": Side("benchmarks.step.plain_horovod", ("--adagrad", "keras3")),
     "plain-one": Side("benchmarks.step.plain_horovod", ("--layout", "one")),
-    "tfra": Side("benchmarks.step.tfra", in_tfra=True),
-    "tfra-each": Side("benchmarks.step.tfra", ("--layout", "each"), in_tfra=True),
+    "tfra": Side("benchmarks.step.tfra", peer="tfra"),
+    "tfra-each": Side("benchmarks.step.tfra", ("--layout", "each"), peer="tfra"),
+    "torchrec": Side("benchmarks.step.torchrec_step", peer="torchrec"),
+    "torchrec-rows": Side("benchmarks.step.torchrec_step", ("--sharding", "rows"), peer="torchrec"),
     "tfhybrid": Side("benchmarks.step.tfhybrid_step"),
     "tfhybrid-horovod": Side("benchmarks.step.tfhybrid_step", ("--dense", "horovod")),
     "tfhybrid-bfloat16": Side("benchmarks.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
