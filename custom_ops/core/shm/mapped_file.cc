@@ -120,12 +120,23 @@ void* Map(int fd, int64_t bytes, int protection) {
   return data;
 }
 
-// What a writer asks of the kernel for its mapping.
-void Advise(void* data, int64_t bytes) {
-  madvise(data, static_cast<size_t>(bytes), MADV_DONTFORK);
-  // Random rows on pages of 4 kB cost a page walk each. A kernel that cannot leaves them as they
-  // are.
-  madvise(data, static_cast<size_t>(bytes), kCollapse);
+// Asks the kernel for huge pages: random rows on pages of 4 kB cost a page walk each. A kernel that
+// cannot leaves them as they are.
+void Collapse(void* data, int64_t bytes) { madvise(data, static_cast<size_t>(bytes), kCollapse); }
+
+// Makes huge pages of an empty file that is mapped at `data`, which needs one small page in each.
+// Of a file that has all its small pages the kernel would copy each (measured for 256 MiB: 0.21 to
+// 0.61 s so, 0.02 s from here). What it cannot do, Reserve() does after it.
+void MakeHugePages(int fd, void* data, int64_t bytes) {
+  const auto page = static_cast<int64_t>(kPage);
+  const auto huge_page = static_cast<int64_t>(kHugePage);
+  if (bytes < huge_page || ftruncate(fd, bytes) != 0) return;
+  for (int64_t number = 0; number < bytes / huge_page; ++number) {
+    // Not the first page of each: where memory is interleaved, all of those lie on one node.
+    const int64_t seed = number % (huge_page / page) * page;
+    if (posix_fallocate(fd, number * huge_page + seed, page) != 0) return;
+  }
+  Collapse(data, bytes);
 }
 
 // posix_fallocate in slices: an older kernel gives up a whole request at any signal, and a
@@ -198,13 +209,14 @@ Result<MappedFile> MappedFile::Create(const std::string& path, int64_t bytes,
   MappedFile mapped(static_cast<uint8_t*>(data), bytes);
   // Before pages are reserved, for they do not move later.
   Interleave(data, bytes);
+  MakeHugePages(file.get(), data, bytes);
   const int reserved = Reserve(file.get(), bytes);
   if (reserved != 0) {
     unlink(path.c_str());
     if (reserved == ENOSPC || reserved == ENOMEM) return OutOfSpace(path, bytes, purpose);
     return SystemError("Cannot reserve", path, reserved);
   }
-  Advise(data, bytes);
+  madvise(data, static_cast<size_t>(bytes), MADV_DONTFORK);
   return mapped;
 }
 
@@ -226,7 +238,8 @@ Result<MappedFile> MappedFile::OpenReadOnly(const std::string& path) {
 
 Result<MappedFile> MappedFile::OpenWritable(const std::string& path) {
   TFHYBRID_ASSIGN_OR_RETURN(MappedFile file, OpenOwned(path, O_RDWR, PROT_READ | PROT_WRITE));
-  Advise(file.data_, file.size_);
+  madvise(file.data_, static_cast<size_t>(file.size_), MADV_DONTFORK);
+  Collapse(file.data_, file.size_);
   return file;
 }
 

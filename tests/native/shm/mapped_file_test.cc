@@ -51,6 +51,19 @@ TEST_F(MappedFileTest, CreateReservesZeroedBytesForThisUserAlone) {
   EXPECT_TRUE(std::all_of(file.data(), file.data() + kBytes, [](uint8_t b) { return b == 0; }));
 }
 
+TEST_F(MappedFileTest, EveryByteIsReservedOfWhatHasHugePagesAndARest) {
+  constexpr int64_t kOddBytes = (int64_t{7} << 20) + 3 * 4096 + 5;
+  const std::string path = directory_.File("a");
+  const Result<MappedFile> file = MappedFile::Create(path, kOddBytes, "a test");
+  ASSERT_OK(file);
+  struct stat info;
+  ASSERT_EQ(0, stat(path.c_str(), &info));
+  EXPECT_EQ(kOddBytes, info.st_size);
+  EXPECT_GE(info.st_blocks * 512, kOddBytes);
+  const uint8_t* data = file.value().data();
+  EXPECT_TRUE(std::all_of(data, data + kOddBytes, [](uint8_t b) { return b == 0; }));
+}
+
 TEST_F(MappedFileTest, WhatTheWriterWritesTheReaderReads) {
   const MappedFile writer = Created("a");
   Result<MappedFile> reader = MappedFile::OpenReadOnly(directory_.File("a"));
