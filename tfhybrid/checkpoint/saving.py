@@ -142,6 +142,7 @@ class Snapshot:
         self._position = cursor_of(position)
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
+        self._names = dense.names(model)
         self._tables = dense.saved_tables_of(model)
         self._frozen: dict[str, FrozenTable] = {}
         try:
@@ -232,7 +233,8 @@ class Snapshot:
         if unfinished is None:
             raise self._share.failure or OSError("no folder could be made")
         try:
-            files = {DENSE: _write_arrays(unfinished / DENSE, self._arrays)}
+            dense_file = _write_arrays(unfinished / DENSE, self._arrays, self._names)
+            files = {DENSE: dense_file}
             found = self._write_tables()
             all_rows = self._of_replicas(found) | self._share.compare(found)
             for rows in all_rows.values():
@@ -319,9 +321,11 @@ class Snapshot:
         )
 
 
-def _write_arrays(path: Location, arrays: dict[str, np.ndarray]) -> FileEntry:
+def _write_arrays(
+    path: Location, arrays: dict[str, np.ndarray], names: dict[str, str] | None = None
+) -> FileEntry:
     in_order = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    content = safetensors.numpy.save(in_order)
+    content = safetensors.numpy.save(in_order, metadata=names)
     storage.write(path, content)
     return FileEntry(len(content), native.crc32c(content))
 
