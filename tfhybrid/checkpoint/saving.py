@@ -36,7 +36,7 @@ from tfhybrid.core import native
 from tfhybrid.data.position import AnyPosition, cursor_of
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
 from tfhybrid.job import current_job
-from tfhybrid.store import FrozenTable, Table, TableFile
+from tfhybrid.store import FrozenTable, Table, TableFile, metrics
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -184,12 +184,17 @@ class Snapshot:
                 best.write(self.folder.parent, pin)
             prune(self.folder.parent, max_to_keep)
         except Exception as error:  # whatever it is, the thread that asks later must learn of it
+            metrics.count(metrics.CHECKPOINT_FAILURES)
             raise CheckpointError(
                 f"The checkpoint {self.folder} could not be written. {error}"
             ) from error
         finally:
             self._thaw()
         seconds = time.monotonic() - started
+        metrics.count(metrics.CHECKPOINTS)
+        metrics.note(metrics.CHECKPOINT_TIME, time.time())
+        metrics.note(metrics.CHECKPOINT_DURATION, seconds)
+        metrics.note(metrics.CHECKPOINT_BYTES, size)
         what = "Saved" if self._base is None else f"Saved changes since step {self._base.step}:"
         _log.info("%s %s: %.1f MB in %.1f s", what, self.folder, size / 1e6, seconds)
         return base
