@@ -14,6 +14,7 @@ from tfhybrid.cli.console import show_error
 from tfhybrid.cli.doctor import doctor
 from tfhybrid.cli.plan import plan
 from tfhybrid.cli.top import top
+from tfhybrid.cli.train import train
 from tfhybrid.errors import TfhybridError
 
 
@@ -55,6 +56,7 @@ app.add_typer(store.app, name="store")
 app.command()(doctor)
 app.command()(plan)
 app.command()(top)
+app.command()(train)
 
 
 def _show_version(wanted: bool) -> None:

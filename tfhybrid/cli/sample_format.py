@@ -43,15 +43,17 @@ def format_of(name: str, **options: Any) -> Any:
 
     Args:
         name: Of `FORMATS`.
-        **options: By name, as the command line gives them; `None` is not given. `label_kind` is
-            that of the labels.
+        **options: By name, lists as such or as the command line gives them; `None` is not given.
+            `label_kind` is that of the labels.
 
     Raises:
         ConfigError: There is no such format, or it has no such option.
     """
     label_kind = options.pop("label_kind", None)
     lists = ("features", "strings", "lists", "dense", "columns")
-    options |= {each: options[each].split(",") for each in lists if options.get(each)}
+    options |= {
+        each: options[each].split(",") for each in lists if isinstance(options.get(each), str)
+    }
     options["label"] = _label(options.get("label"), label_kind)
     given = {option: value for option, value in options.items() if value is not None}
     if name not in FORMATS:
