@@ -191,10 +191,7 @@ class Snapshot:
         finally:
             self._thaw()
         seconds = time.monotonic() - started
-        metrics.count(metrics.CHECKPOINTS)
-        metrics.note(metrics.CHECKPOINT_TIME, time.time())
-        metrics.note(metrics.CHECKPOINT_DURATION, seconds)
-        metrics.note(metrics.CHECKPOINT_BYTES, size)
+        metrics.note_checkpoint(seconds, size)
         what = "Saved" if self._base is None else f"Saved changes since step {self._base.step}:"
         _log.info("%s %s: %.1f MB in %.1f s", what, self.folder, size / 1e6, seconds)
         return base

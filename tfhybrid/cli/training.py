@@ -9,13 +9,17 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-import tfhybrid
-from tfhybrid import callbacks, checkpoint, export, metrics, models, optimizers
+from tfhybrid import callbacks, checkpoint, distributed, export, metrics, models, optimizers
 from tfhybrid.cli.sample_format import format_of
 from tfhybrid.cli.settings import OwnTable, Settings, TableOptimizer
 from tfhybrid.cli.settings_file import SettingsFile
+from tfhybrid.config import TableConfig
 from tfhybrid.data import FileBatches, Position
 from tfhybrid.errors import ConfigError
+from tfhybrid.file_tier import FileTier
+from tfhybrid.job import init
+from tfhybrid.placement import Replicated, Sharded
+from tfhybrid.row_policy import Admission, Eviction
 
 _NOT_OF_FORMATS = {"train", "format", "batch_size", "window"}
 _OPTIMIZERS = {
@@ -43,7 +47,7 @@ class Training:
         self._settings: Settings = file.settings
         job = self._settings.job
         with self._named("job"):
-            tfhybrid.init(job.name, seed=job.seed, resume=job.resume)
+            init(job.name, seed=job.seed, resume=job.resume)
             if job.metrics_port is not None:
                 metrics.serve(job.metrics_port)
         keras.utils.set_random_seed(job.seed)
@@ -61,7 +65,7 @@ class Training:
         settings = self._settings
         saved = settings.checkpoints
         options: dict[str, Any] = {
-            "verbose": 2 if tfhybrid.rank() == 0 else 0,
+            "verbose": 2 if distributed.rank() == 0 else 0,
             "callbacks": self._callbacks(),
         }
         position: Any = Position(0, 0)
@@ -96,7 +100,7 @@ class Training:
 
     def _batches(self) -> FileBatches:
         data = self._settings.data
-        ranks = tfhybrid.size()
+        ranks = distributed.size()
         if data.batch_size % ranks:
             raise ConfigError(
                 f"{self._file.at('data', 'batch_size')}: a multiple of the number of ranks, "
@@ -162,24 +166,24 @@ class Training:
         dense = {n: int(spec.shape[1]) for n, spec in others.items() if spec.dtype.is_floating}
         return [name for name in others if name not in dense], lists, dense
 
-    def _table(self, feature: str) -> tfhybrid.TableConfig:
+    def _table(self, feature: str) -> TableConfig:
         """Returns the recipe of all tables, with what differs for a feature's."""
         common, own = self._settings.table, self._settings.tables.get(feature, OwnTable())
         place = ("tables", feature) if own.model_fields_set else ("table",)
         fields = common.given() | own.given()
         makers: dict[str, Callable[[Any], Any]] = {
             "optimizer": _table_optimizer,
-            "admission": lambda each: tfhybrid.Admission(**each.given()),
-            "eviction": lambda each: tfhybrid.Eviction(**each.given()),
-            "storage": lambda each: tfhybrid.FileTier(**each.given()),
-            "placement": {"replicated": tfhybrid.Replicated(), "sharded": tfhybrid.Sharded()}.get,
+            "admission": lambda each: Admission(**each.given()),
+            "eviction": lambda each: Eviction(**each.given()),
+            "storage": lambda each: FileTier(**each.given()),
+            "placement": {"replicated": Replicated(), "sharded": Sharded()}.get,
         }
         with self._named(*place):
             made = {
                 name: makers[name](value) if name in makers and value is not None else value
                 for name, value in fields.items()
             }
-            return tfhybrid.TableConfig(**{"dim": common.dim} | made)
+            return TableConfig(**{"dim": common.dim} | made)
 
     def _optimizer(self) -> Any:
         settings = self._settings.optimizer
@@ -190,7 +194,7 @@ class Training:
                 of_keras = keras.optimizers.get({"class_name": settings.name, "config": config})
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{settings.name} with {config}: {error}") from error
-            return tfhybrid.DistributedOptimizer(of_keras, **settings.model_dump(include=ranks))
+            return optimizers.DistributedOptimizer(of_keras, **settings.model_dump(include=ranks))
 
     def _callbacks(self) -> list[Any]:
         settings, evaluation = self._settings, self._settings.evaluation

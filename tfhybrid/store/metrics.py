@@ -73,16 +73,16 @@ PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its ste
 EXCHANGE = Metric(
     "exchange_bytes", "counter", "Gradients and rows between hosts, of this one.", "direction"
 )
-STARTED = Metric(
-    "start_time_seconds", "gauge", "When this run began; it changes when a job is restarted."
+UPTIME = Metric(
+    "uptime_seconds", "gauge", "How long this run has lasted; it falls when a job is restarted."
 )
 RESUMED_STEP = Metric("resumed_step", "gauge", "The step at which this run went on.", "source")
 CHECKPOINTS = Metric("checkpoints", "counter", "Checkpoints that were written.")
 CHECKPOINT_FAILURES = Metric(
     "checkpoint_failures", "counter", "Checkpoints that could not be written."
 )
-CHECKPOINT_TIME = Metric(
-    "checkpoint_time_seconds", "gauge", "When the last checkpoint was complete; its age is now - it"
+CHECKPOINT_AGE = Metric(
+    "checkpoint_age_seconds", "gauge", "How long ago this run's last checkpoint was complete."
 )
 CHECKPOINT_DURATION = Metric(
     "checkpoint_duration_seconds", "gauge", "How long the last checkpoint was being written."
@@ -90,14 +90,15 @@ CHECKPOINT_DURATION = Metric(
 CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
 
 OF_JOB = (
-    *(STEPS, SAMPLES, PHASES, EXCHANGE, STARTED, RESUMED_STEP, CHECKPOINTS, CHECKPOINT_FAILURES),
-    *(CHECKPOINT_TIME, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
+    *(STEPS, SAMPLES, PHASES, EXCHANGE, UPTIME, RESUMED_STEP, CHECKPOINTS, CHECKPOINT_FAILURES),
+    *(CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
 )
 OF_HOST = (*(each.metric for each in OF_TABLES), WAITING_KEYS, RANKS)
 
 _noted: dict[tuple[str, str], float] = {}
 _lock = threading.Lock()
-_started = time.time()
+_started = time.monotonic()
+_saved: float | None = None  # when the last checkpoint was complete
 
 
 def note(metric: Metric, value: float, label: str = "") -> None:
@@ -112,6 +113,16 @@ def count(metric: Metric) -> None:
         _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
 
 
+def note_checkpoint(seconds: float, size: int) -> None:
+    """Notes that a checkpoint is complete: how long it was being written, and its bytes."""
+    global _saved
+    count(CHECKPOINTS)
+    note(CHECKPOINT_DURATION, seconds)
+    note(CHECKPOINT_BYTES, size)
+    with _lock:
+        _saved = time.monotonic()
+
+
 def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
     """Yields the metrics of the job whose rank this process is: values by label."""
     counted = native.counters()
@@ -119,9 +130,12 @@ def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
     yield SAMPLES, {"": counted["samples"]}
     yield PHASES, dict(native.phase_times())
     yield EXCHANGE, {"sent": counted["sent_bytes"], "received": counted["received_bytes"]}
-    yield STARTED, {"": _started}
+    now = time.monotonic()
+    yield UPTIME, {"": now - _started}
     with _lock:
         noted = dict(_noted)
+        if _saved is not None:
+            yield CHECKPOINT_AGE, {"": now - _saved}
     for metric in OF_JOB:
         values = {label: value for (name, label), value in noted.items() if name == metric.name}
         if values:
