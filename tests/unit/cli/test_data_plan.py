@@ -77,12 +77,12 @@ def test_text_is_counted_too(tmp_path) -> None:
     }
 
 
-@pytest.mark.parametrize("ids", [1_000, 30_000, 400_000])
+@pytest.mark.parametrize("ids", [1_000, 3_000, 30_000, 400_000])
 def test_estimates_lie_within_their_bounds_in_bounded_memory(ids) -> None:
     counter = DistinctIds(exact_ids=2_000)
     rng = np.random.default_rng(3)
     keys = rng.integers(-(2**63), 2**63, ids)
-    for part in np.array_split(rng.permutation(np.concatenate([keys, keys])), 20):
+    for part in np.array_split(np.concatenate([keys, keys[ids // 2 :]]), 20):
         counter.add(part)
     count = counter.count()
     assert count.exact == (ids <= 2_000)
