@@ -55,7 +55,7 @@ def of_files(
         tables[name] = {
             "features": table.features,
             "keys_per_sample": table.keys / max(samples, 1),
-            "ids": dataclasses.asdict(count) | {"exact": count.exact},
+            "ids": dataclasses.asdict(count),
             "expected_rows": expected,
             "bytes": size.total,
             "peak_bytes": size.peak,

@@ -16,16 +16,12 @@ _DEVIATIONS = 2  # of the bounds: 95 %
 
 @dataclasses.dataclass(frozen=True)
 class Count:
-    """A number of ids, and bounds that hold in 95 of 100 cases; three times the same if exact."""
+    """A number of ids: counted, or estimated, with bounds that hold in 95 of 100 cases."""
 
     ids: int
     least: int
     most: int
-
-    @property
-    def exact(self) -> bool:
-        """Whether they were counted, not estimated."""
-        return self.least == self.most
+    exact: bool
 
 
 class DistinctIds:
@@ -40,7 +36,7 @@ class DistinctIds:
     >>> for keys in ([3, 1, 3], [1, 2]):
     ...     ids.add(np.array(keys))
     >>> ids.count()
-    Count(ids=3, least=3, most=3)
+    Count(ids=3, least=3, most=3, exact=True)
     """
 
     def __init__(self, exact_ids: int = EXACT_IDS) -> None:
@@ -65,9 +61,10 @@ class DistinctIds:
     def count(self) -> Count:
         """Returns how many different ids came."""
         if self._sketch is None:
-            return Count(*[len(self._ids)] * 3)
+            return Count(*[len(self._ids)] * 3, exact=True)
         return Count(
             round(self._sketch.get_estimate()),
             round(self._sketch.get_lower_bound(_DEVIATIONS)),
             round(self._sketch.get_upper_bound(_DEVIATIONS)),
+            exact=False,
         )

@@ -45,7 +45,8 @@ def test_ids_are_counted_and_the_rows_to_expect_told(tmp_path, days) -> None:
     files = [tmp_path / "day_0.parquet", tmp_path / "day_1.parquet"]
     options = ("--features", "user,item,liked", "--dim", "8", "--optimizer", "sgd")
     found = json.loads(run("--data", *files, *options, "--json").stdout)
-    assert found == json.loads(run("--data", tmp_path / "*.parquet", *options, "--json").stdout)
+    again = json.loads(run("--data", tmp_path / "*.parquet", *options, "--json").stdout)
+    assert found["tables"] == again["tables"]
     assert found["samples"] == 2 * SAMPLES
     for name in ("user", "item", "liked"):
         table, ids = found["tables"][name], len(np.unique(days[name]))
