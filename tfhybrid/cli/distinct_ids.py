@@ -61,7 +61,8 @@ class DistinctIds:
     def count(self) -> Count:
         """Returns how many different ids came."""
         if self._sketch is None:
-            return Count(*[len(self._ids)] * 3, exact=True)
+            counted = len(self._ids)
+            return Count(counted, counted, counted, exact=True)
         return Count(
             round(self._sketch.get_estimate()),
             round(self._sketch.get_lower_bound(_DEVIATIONS)),
