@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import keras
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
+from tensorflow import keras
 from typer.testing import CliRunner, Result
 
 import tfhybrid
-from tests.unit.cli import settings_page
 from tfhybrid.checkpoint.dense import tables_of, variables_of
 from tfhybrid.cli.main import app
 from tfhybrid.cli.settings import MODEL_OPTIONS, OPTIMIZER_OPTIONS, Model, TableOptimizer
@@ -250,23 +247,3 @@ def test_the_settings_of_models_and_optimizers_are_theirs() -> None:
         for option in options:
             default = fields[option].default
             assert TableOptimizer.model_fields[option].default == default, (name, option)
-
-
-def test_every_setting_is_on_the_page() -> None:
-    """python -m tests.unit.cli.settings_page writes it."""
-    assert settings_page.tables() in settings_page.PAGE.read_text()
-
-
-def test_the_schema_knows_the_example_of_the_page() -> None:
-    schema = json.loads(run("--schema").stdout)
-    example = re.search(r"```yaml\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)[1]
-    found = yaml.safe_load(example.replace("1e-3", "0.001"))
-    jsonschema.validate(found, schema)
-    found["model"]["hiden"] = [1]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(found, schema)
-
-
-def test_the_example_of_the_page_is_good(write) -> None:
-    example = re.search(r"```yaml\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)[1]
-    run(write(example), "--check")

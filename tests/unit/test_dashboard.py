@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from tfhybrid.store.metrics import OF_HOST, OF_JOB, PREFIX
 
-DASHBOARD = Path(__file__).parents[3] / "docker" / "grafana" / "tfhybrid.json"
+DASHBOARD = Path(__file__).parents[2] / "docker" / "grafana" / "tfhybrid.json"
 METRICS = {
     PREFIX + metric.name + "_total" * (metric.kind == "counter"): metric.label
     for metric in (*OF_JOB, *OF_HOST)

@@ -1,6 +1,6 @@
 """The tables of docs/train.md, made of the settings.
 
-python -m tests.unit.cli.settings_page    # writes them
+python -m tests.unit.documentation.settings_page    # writes them
 """
 
 from __future__ import annotations
