@@ -223,11 +223,23 @@ class Evaluation(Section):
     files: str | list[str] = Field(description="Files or patterns to evaluate on.")
     batch_size: Count = Field(4096, description="Samples of a batch of each rank.")
     group: str | None = Field(None, description="Feature within whose samples GAUC ranks.")
-    monitor: str = Field("val_auc", description="What the best epoch is best by.")
-    mode: Literal["min", "max"] = Field("max", description="Whether less of it is better, or more.")
+    monitor: Literal["val_auc", "val_gauc", "val_log_loss", "val_normalized_entropy"] = Field(
+        "val_auc", description="What the best epoch is best by."
+    )
     patience: Count | None = Field(
         None, description="Epochs without a better one after which training stops."
     )
+
+    @property
+    def mode(self) -> str:
+        """Whether more of what is monitored is better, `"max"`, or less."""
+        return "max" if self.monitor in ("val_auc", "val_gauc") else "min"
+
+    @model_validator(mode="after")
+    def _check_group(self) -> Evaluation:
+        if self.monitor == "val_gauc" and self.group is None:
+            raise ValueError("monitor: val_gauc wants a group")
+        return self
 
 
 class Checkpoints(Section):

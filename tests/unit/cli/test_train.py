@@ -191,6 +191,16 @@ optimizer: {learning_rate: 1e-3}
         ("  name: deepfm", "  name: deepfm\n  name: fm", [':7: found duplicate key "name"']),
         ("64", "0\n  window: 0", [":3: data.batch_size", ":4: data.window"]),
         ("table:", "job: {resume: memory}\ntable:", ["resume: memory wants a name"]),
+        (
+            "table:",
+            "evaluation: {files: a, monitor: val_acu}\ntable:",
+            [":8: evaluation.monitor: input should be 'val_auc'", "Received: 'val_acu'"],
+        ),
+        (
+            "table:",
+            "evaluation: {files: a, monitor: val_gauc}\ntable:",
+            [":8: evaluation: monitor: val_gauc wants a group"],
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(write, old, new, messages) -> None:
