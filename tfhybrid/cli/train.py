@@ -49,7 +49,7 @@ def train(
     if distributed.rank() > 0:
         return
     scores = found.get("scores", {})
-    told = [f"step {found['step']}", *(f"{name} {score:.4f}" for name, score in scores.items())]
+    told = [f"step {found['step']}", *(f"{name} {score:.6g}" for name, score in scores.items())]
     show(plain(", ".join(told)))
     if "exported" in found:
         show(plain(f"exported {found['exported']}"))
