@@ -131,7 +131,7 @@ def test_containers_on_two_hosts_train_together(containers: Containers) -> None:
     # A host file as Kubernetes' MPI operator writes it.
     job = (
         "printf 'h1 slots=1\\nh2 slots=1\\n' >hostfile && "
-        "ssh h2 grep -E 'NoNewPrivs|CapBnd' /proc/self/status && "
+        "ssh h2 grep -e CapBnd -e NoNewPrivs /proc/self/status && "
         "exec horovodrun --gloo -np 2 --hostfile hostfile python examples/train_click_model.py"
     )
     command = containers.command("h1", "bash", "-c", job)
