@@ -131,12 +131,13 @@ def test_containers_on_two_hosts_train_together(containers: Containers) -> None:
     # A host file as Kubernetes' MPI operator writes it.
     job = (
         "printf 'h1 slots=1\\nh2 slots=1\\n' >hostfile && "
-        "ssh h2 grep -e CapBnd -e NoNewPrivs /proc/self/status && "
+        "ssh h2 grep -e CapEff -e NoNewPrivs /proc/self/status && "
         "exec horovodrun --gloo -np 2 --hostfile hostfile python examples/train_click_model.py"
     )
     command = containers.command("h1", "bash", "-c", job)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"CapBnd:\s*0{16}\nNoNewPrivs:\s*1\n", done.stdout)
+    # What buildah itself needs stays in the bounding set, out of reach without new privileges.
+    assert re.search(r"CapEff:\s*0{16}\nNoNewPrivs:\s*1\n", done.stdout)
     assert "2 rank(s) on 2 host(s)" in done.stderr + done.stdout
     assert float(re.search(r"test AUC ([\d.]+)", done.stdout)[1]) > 0.7
