@@ -22,7 +22,7 @@ PYTHON_SUITES = ("unit", "parallel", "integration", "image", "soak")
 # Whatever is built or installed depends on these, so all tests do.
 BUILD = {
     "custom_ops/CMakeLists.txt",
-    *("pyproject.toml", "setup.py", "versions.txt"),
+    *("pyproject.toml", "setup.py", "versions.txt", "hashes.txt"),
     *("scripts/environment", "scripts/horovod", "scripts/install"),
 }
 

@@ -21,7 +21,9 @@ from typer.testing import CliRunner
 from tfhybrid.cli.main import app
 
 DOCKER = Path(__file__).parents[2] / "docker"
-JOB = DOCKER / "kubernetes" / "mpijob.yaml"
+KUBERNETES = DOCKER / "kubernetes"
+JOB = KUBERNETES / "mpijob.yaml"
+VERSIONS = ["1.27", "1.34"]
 _COUNT = {"type": "integer", "minimum": 0}
 _REPLICA = {
     "type": "object",
@@ -79,7 +81,7 @@ def test_the_operator_knows_every_field(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("role", ["Launcher", "Worker"])
-@pytest.mark.parametrize("version", ["1.27", "1.34"])
+@pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_knows_every_field_of_the_pods(job, role, version) -> None:
     template = job["spec"]["mpiReplicaSpecs"][role]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **template}
@@ -114,6 +116,73 @@ def test_the_shared_memory_is_as_large_as_planned(job, worker) -> None:
     assert planned["peak"] <= room <= 1.5 * planned["peak"]
     limit = gibibytes(worker["containers"][0]["resources"]["limits"]["memory"])
     assert limit == room + job["spec"]["slotsPerWorker"] * gibibytes("4Gi")
+
+
+@pytest.fixture
+def others() -> dict[str, dict[str, Any]]:
+    """The other manifests by kind."""
+    files = (KUBERNETES / "checkpoints.yaml", KUBERNETES / "network.yaml")
+    return {each["kind"]: each for file in files for each in yaml.safe_load_all(file.read_text())}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_knows_the_other_manifests(others, version) -> None:
+    assert sorted(others) == ["NetworkPolicy", "PersistentVolumeClaim", "Service"]
+    assert {file.name for file in KUBERNETES.iterdir()} == {
+        *("mpijob.yaml", "checkpoints.yaml", "network.yaml")
+    }
+    for each in others.values():
+        kubernetes_validate.validate(each, version, strict=True)
+    others["NetworkPolicy"]["spec"]["ingres"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(others["NetworkPolicy"], version, strict=True)
+
+
+@pytest.mark.parametrize("role", ["Launcher", "Worker"])
+def test_pods_have_no_privileges(job: dict[str, Any], role: str) -> None:
+    """As the restricted profile of Kubernetes's Pod Security Standards wants it."""
+    pod = job["spec"]["mpiReplicaSpecs"][role]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 1000
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    kinds = {kind for volume in pod.get("volumes", []) for kind in volume.keys() - {"name"}}
+    assert kinds <= {"emptyDir", "persistentVolumeClaim"}
+
+
+def test_checkpoints_outlive_the_pods_and_are_where_the_job_saves(job, worker, others) -> None:
+    claim = others["PersistentVolumeClaim"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    (volume,) = (each for each in worker["volumes"] if "persistentVolumeClaim" in each)
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    (mount,) = (
+        each for each in worker["containers"][0]["volumeMounts"] if each["name"] == volume["name"]
+    )
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    script, directory = re.search(r"python (\S+) (\S+)\n", launcher["args"][-1]).groups()
+    assert directory == mount["mountPath"]
+    assert "Checkpoint(DIRECTORY" in (DOCKER.parent / script).read_text()
+
+
+def test_rank_0_answers_prometheus_and_the_network_lets_it(job, worker, others) -> None:
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]
+    port = int({each["name"]: each["value"] for each in launcher["env"]}["TFHYBRID_METRICS_PORT"])
+    assert worker["containers"][0]["ports"] == [{"name": "metrics", "containerPort": port}]
+    service = others["Service"]
+    assert service["metadata"]["annotations"]["prometheus.io/port"] == str(port)
+    assert service["spec"]["ports"][0]["port"] == port
+    labels = {"training.kubeflow.org/job-name": job["metadata"]["name"]}
+    assert labels.items() < service["spec"]["selector"].items()
+    policy = others["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    peers, prometheus = policy["ingress"]
+    assert peers == {"from": [{"podSelector": {"matchLabels": labels}}]}
+    assert prometheus["ports"] == [{"protocol": "TCP", "port": port}]
+    assert {"to": [{"podSelector": {"matchLabels": labels}}]} in policy["egress"]
 
 
 def gibibytes(text: str) -> int:

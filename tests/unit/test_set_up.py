@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,54 @@ def test_a_bare_environment_is_told_what_comes_first(tmp_path, missing, wanted) 
     assert wanted in run.stderr
     assert "In this order: `pip install -c versions.txt setuptools wheel tensorflow`" in run.stderr
     assert "`scripts/horovod`" in run.stderr
+
+
+def test_every_package_has_a_hash_and_only_such_are_installed(pins: dict[str, str]) -> None:
+    """All that scripts/install and the images bring along, and Horovod's sources."""
+    known = {
+        normalized(re.fullmatch(r"(\S+==\S+) --hash=sha256:[0-9a-f]{64}", line)[1])
+        for line in (ROOT / "hashes.txt").read_text().splitlines()[1:]
+    }
+    assert {normalized(f"{name}=={version}") for name, version in pins.items()} <= known
+
+    def with_hashes(packages: str) -> subprocess.CompletedProcess[str]:
+        command = f"source scripts/environment && {packages} | with_hashes"
+        return subprocess.run(
+            ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+
+    written = with_hashes('packages_for "$(version_of tensorflow)"')
+    assert written.returncode == 0, written.stderr
+    assert all("--hash=sha256:" in line for line in written.stdout.splitlines())
+    unknown = with_hashes("echo left-pad==1.0")
+    assert unknown.returncode == 1
+    assert "hashes.txt has no left-pad==1.0: run scripts/hashes" in unknown.stderr
+
+
+def test_pip_refuses_a_package_of_another_hash(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip"]
+    built = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", tmp_path]
+    subprocess.run([*pip, "wheel", "--quiet", *built, _tiny_package(tmp_path / "tiny")], check=True)
+    packages = tmp_path / "packages.txt"
+    packages.write_text(f"tiny==1.0 --hash=sha256:{'0' * 64}\n")
+    found = ["--no-index", "--find-links", tmp_path, "--dest", tmp_path / "got"]
+    refused = subprocess.run(
+        [*pip, "download", *found, "--require-hashes", "-r", packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in refused.stderr
+
+
+def normalized(name: str) -> str:
+    """Returns a package's name, with its version or without, as PEP 503 has it."""
+    return re.sub(r"[-_]+", "-", name).lower()
+
+
+def _tiny_package(folder: Path) -> Path:
+    folder.mkdir()
+    project = "[project]\nname = 'tiny'\nversion = '1.0'\n[tool.setuptools]\npy-modules = []\n"
+    (folder / "pyproject.toml").write_text(project)
+    return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -13,11 +14,19 @@ from tfhybrid.cli.console import show_error
 from tfhybrid.cli.doctor import doctor
 from tfhybrid.cli.plan import plan
 from tfhybrid.cli.top import top
+from tfhybrid.cli.train import train
 from tfhybrid.errors import TfhybridError
 
 
 class _Commands(TyperGroup):
-    """Makes an error that a user can do something about a line on standard error, and status 1."""
+    """Makes an error that a user can mend a line on standard error and status 1; shows flags."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for command in _all_commands(self):
+            for option in command.get_params(ctx):
+                if getattr(option, "is_flag", False):
+                    option.metavar = ""  # else help says `--json <bool>`, as if it took a value
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -29,6 +38,15 @@ class _Commands(TyperGroup):
             raise typer.Exit(1) from error
 
 
+def _all_commands(group: Any) -> Iterator[Any]:
+    yield group
+    for command in group.commands.values():
+        if isinstance(command, TyperGroup):
+            yield from _all_commands(command)
+        else:
+            yield command
+
+
 app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
@@ -38,6 +56,7 @@ app.add_typer(store.app, name="store")
 app.command()(doctor)
 app.command()(plan)
 app.command()(top)
+app.command()(train)
 
 
 def _show_version(wanted: bool) -> None:

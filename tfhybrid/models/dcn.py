@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Bias, flat, look_up, side_by_side
+from tfhybrid.models.fields import Bias, Tables, flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
 def dcn(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     crosses: int = 3,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
@@ -29,7 +28,7 @@ def dcn(
     Args:
         features: Names of the features, in the order in which the network reads them. Each gets a
             table of that name.
-        table: Recipe of the embeddings.
+        table: Recipe of the embeddings, or a recipe for each feature.
         crosses: Number of cross layers; a stack of `n` reaches interactions of order `n + 1`.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.

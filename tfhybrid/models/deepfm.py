@@ -10,15 +10,14 @@ from collections.abc import Sequence
 
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import PairwiseInteractions, flat, look_up_with_weights
+from tfhybrid.models.fields import PairwiseInteractions, Tables, flat, look_up_with_weights
 from tfhybrid.models.tower import tower
 
 
 def deepfm(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
@@ -30,7 +29,8 @@ def deepfm(
         features: Names of the features, in the order in which the deep network reads them. Each
             gets a table of that name, with rows of `table.dim + 1` values: the embedding and the
             first-order weight.
-        table: Recipe of the embeddings; `table.dim` is the size of the factors.
+        table: Recipe of the embeddings, or a recipe for each feature; `table.dim` is the size of
+            the factors.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
         batch_norm: Whether the deep network normalises its activations.

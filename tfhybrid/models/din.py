@@ -13,10 +13,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import EmbeddingCollection
-from tfhybrid.models.fields import flat, side_by_side
+from tfhybrid.models.fields import Tables, flat, recipes, side_by_side
 from tfhybrid.models.tower import tower
 
 
@@ -24,7 +23,7 @@ def din(
     features: Sequence[str],
     *,
     behaviours: Mapping[str, str],
-    table: TableConfig,
+    table: Tables,
     max_length: int | None = None,
     attention: Sequence[int] = (80, 40),
     hidden: Sequence[int] = (200, 80),
@@ -43,7 +42,7 @@ def din(
             Each gets a table of that name.
         behaviours: Sequences by name, each with the feature whose candidate it is held against, and
             whose table it reads: `{"clicked_items": "item"}`.
-        table: Recipe of the embeddings.
+        table: Recipe of the embeddings, or a recipe for each feature.
         max_length: Of longer sequences so many keys count, the last ones. Defaults to all.
         attention: Units of the layers that weigh a behaviour, before the one that gives the weight.
         hidden: Units of the deep network's layers.
@@ -90,14 +89,15 @@ def din(
 def _rows_of(
     features: Sequence[str],
     behaviours: Mapping[str, str],
-    table: TableConfig,
+    table: Tables,
     max_length: int | None,
 ) -> EmbeddingCollection:
-    cut = dataclasses.replace(table, max_length=max_length, keep="last")
+    configs = recipes(features, table)
     shared: dict[str, list[str]] = {feature: [feature] for feature in behaviours.values()}
     for sequence, feature in behaviours.items():
         shared[feature].append(sequence)
-    configs = dict.fromkeys(features, table) | dict.fromkeys(behaviours, cut)
+        cut = dataclasses.replace(configs[feature], max_length=max_length, keep="last")
+        configs[sequence] = cut
     return EmbeddingCollection(configs, shared=shared)
 
 

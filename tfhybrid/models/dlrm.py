@@ -14,16 +14,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
 from tfhybrid.errors import ConfigError
-from tfhybrid.models.fields import flat, look_up, side_by_side
+from tfhybrid.models.fields import Tables, dim_of, flat, look_up, side_by_side
 from tfhybrid.models.tower import tower
 
 
 def dlrm(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     dense: Mapping[str, int] = MappingProxyType({}),
     bottom: Sequence[int] = (64,),
     interaction: Literal["dot", "cat"] = "dot",
@@ -41,7 +40,7 @@ def dlrm(
     Args:
         features: Names of the features, in the order in which the network reads them. Each gets a
             table of that name.
-        table: Recipe of the embeddings.
+        table: Recipe of the embeddings, or a recipe for each feature.
         dense: Width of each dense column, float `[batch, width]`, by its name; none by default.
         bottom: Units of the layers over the dense columns, before the one of `table.dim`.
         interaction: `"dot"` for the products of all pairs, `"cat"` for the embeddings side by side;
@@ -72,7 +71,7 @@ def dlrm(
     if dense:
         columns = {column: keras.Input((width,), name=column) for column, width in dense.items()}
         inputs |= columns
-        described = [_described(list(columns.values()), (*bottom, table.dim))]
+        described = [_described(list(columns.values()), (*bottom, dim_of(table)))]
         fields = side_by_side([described[0][:, None], fields])
     if interaction == "cat":
         read = [flat(fields)]

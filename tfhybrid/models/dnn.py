@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import flat, look_up
+from tfhybrid.models.fields import Tables, flat, look_up
 from tfhybrid.models.tower import tower
 
 
 def dnn(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
@@ -28,7 +27,7 @@ def dnn(
     Args:
         features: Names of the features, in the order in which the network reads them. Each gets a
             table of that name.
-        table: Recipe of the embeddings.
+        table: Recipe of the embeddings, or a recipe for each feature.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
         batch_norm: Whether the deep network normalises its activations.

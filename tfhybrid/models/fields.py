@@ -3,35 +3,71 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid.config import TableConfig
+from tfhybrid.errors import ConfigError
 from tfhybrid.layers import EmbeddingCollection
 
 Inputs = dict[str, Any]
+Tables: TypeAlias = TableConfig | Mapping[str, TableConfig]
+"""A recipe of all tables, or one for each feature; embeddings of one length."""
 
 
-def look_up(features: Sequence[str], table: TableConfig) -> tuple[Inputs, keras.KerasTensor]:
+def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str, TableConfig]:
+    """Returns the recipe of each feature's table.
+
+    Args:
+        features: Their names.
+        table: One recipe, or one for each of them.
+        **changes: Fields that have other values.
+
+    Raises:
+        ConfigError: A feature has no recipe, or their `dim` differ.
+
+    Example:
+
+    >>> recipes(["user", "item"], TableConfig(dim=4), dim=5)["item"].dim
+    5
+    """
+    if isinstance(table, TableConfig):
+        table = dict.fromkeys(features, table)
+    configs = dict(table)
+    if configs.keys() != set(features) or len({config.dim for config in configs.values()}) != 1:
+        dims = {name: config.dim for name, config in configs.items()}
+        raise ConfigError(
+            f"table is a TableConfig, or one for each of {list(features)}, all of one dim. "
+            f"Received: dims {dims}"
+        )
+    return {name: dataclasses.replace(configs[name], **changes) for name in features}
+
+
+def dim_of(table: Tables) -> int:
+    """Returns the length of an embedding."""
+    return (table if isinstance(table, TableConfig) else next(iter(table.values()))).dim
+
+
+def look_up(features: Sequence[str], table: Tables) -> tuple[Inputs, keras.KerasTensor]:
     """Looks up one-valued features, each in a table of its name.
 
     Args:
         features: Their names.
-        table: Recipe of the tables.
+        table: Recipe of the tables, or one for each.
 
     Returns:
         Inputs, int64 `[batch, 1]` each, and embeddings, float `[batch, features, table.dim]`.
     """
     inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
-    rows = EmbeddingCollection(dict.fromkeys(features, table))(inputs)
+    rows = EmbeddingCollection(recipes(features, table))(inputs)
     return inputs, side_by_side([rows[feature] for feature in features])
 
 
 def look_up_with_weights(
-    features: Sequence[str], table: TableConfig
+    features: Sequence[str], table: Tables
 ) -> tuple[Inputs, keras.KerasTensor, keras.KerasTensor]:
     """Looks up embeddings and first-order weights.
 
@@ -41,7 +77,7 @@ def look_up_with_weights(
     Returns:
         Inputs, embeddings `[batch, features, table.dim]` and the sum of the weights, `[batch, 1]`.
     """
-    inputs, fields = look_up(features, dataclasses.replace(table, dim=table.dim + 1))
+    inputs, fields = look_up(features, recipes(features, table, dim=dim_of(table) + 1))
     return inputs, fields[..., :-1], Sum(name="first_order")(fields[..., -1:])
 
 

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Bias, PairwiseInteractions, look_up_with_weights
+from tfhybrid.models.fields import Bias, PairwiseInteractions, Tables, look_up_with_weights
 
 
 def fm(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     name: str = "fm",
 ) -> keras.Model:
     """Builds a factorization machine over one-valued categorical features.
@@ -24,7 +23,8 @@ def fm(
     Args:
         features: Names of the features. Each gets a table of that name, with rows of
             `table.dim + 1` values: the embedding and the first-order weight.
-        table: Recipe of the embeddings; `table.dim` is the size of the factors.
+        table: Recipe of the embeddings, or a recipe for each feature; `table.dim` is the size of
+            the factors.
         name: Name of the model.
 
     Returns:

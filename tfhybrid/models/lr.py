@@ -6,26 +6,24 @@ Ads", WWW 2007.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Bias, Sum, look_up
+from tfhybrid.models.fields import Bias, Sum, Tables, look_up, recipes
 
 
 def lr(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     name: str = "lr",
 ) -> keras.Model:
     """Builds logistic regression over one-valued categorical features.
 
     Args:
         features: Names of the features. Each gets a table of that name, with rows of one value.
-        table: Recipe of the weights; its `dim` does not count.
+        table: Recipe of the weights, or a recipe for each feature; its `dim` does not count.
         name: Name of the model.
 
     Returns:
@@ -38,6 +36,6 @@ def lr(
     model = tfhybrid.models.lr(["user", "item"], table=tfhybrid.TableConfig(dim=1))
     ```
     """
-    inputs, weights = look_up(features, dataclasses.replace(table, dim=1))
+    inputs, weights = look_up(features, recipes(features, table, dim=1))
     logits = Bias(name="bias")(Sum()(weights))
     return keras.Model(inputs, logits, name=name)

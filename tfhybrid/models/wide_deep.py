@@ -9,15 +9,14 @@ from collections.abc import Sequence
 
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import flat, look_up_with_weights
+from tfhybrid.models.fields import Tables, flat, look_up_with_weights
 from tfhybrid.models.tower import tower
 
 
 def wide_deep(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
     batch_norm: bool = False,
@@ -28,7 +27,7 @@ def wide_deep(
     Args:
         features: Names of the features. Each gets a table of that name, with rows of
             `table.dim + 1` values: the embedding and the first-order weight.
-        table: Recipe of the embeddings.
+        table: Recipe of the embeddings, or a recipe for each feature.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
         batch_norm: Whether the deep network normalises its activations.

@@ -12,15 +12,14 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid.config import TableConfig
-from tfhybrid.models.fields import Sum, flat, look_up_with_weights, side_by_side
+from tfhybrid.models.fields import Sum, Tables, flat, look_up_with_weights, side_by_side
 from tfhybrid.models.tower import tower
 
 
 def xdeepfm(
     features: Sequence[str],
     *,
-    table: TableConfig,
+    table: Tables,
     interactions: Sequence[int] = (64, 64),
     hidden: Sequence[int] = (400, 400, 400),
     dropout: float = 0.0,
@@ -32,7 +31,7 @@ def xdeepfm(
     Args:
         features: Names of the features. Each gets a table of that name, with rows of
             `table.dim + 1` values: the embedding and the first-order weight.
-        table: Recipe of the embeddings.
+        table: Recipe of the embeddings, or a recipe for each feature.
         interactions: Feature maps of each layer of the interaction network; the n-th layer's are of
             order `n + 1`.
         hidden: Units of the deep network's layers.

@@ -14,6 +14,7 @@ import pytest
 
 import tfhybrid
 from tests.reference import training
+from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind, TableStatsStruct
 from tfhybrid.core.update import UpdateChoices
@@ -117,10 +118,16 @@ def reference(ranks: int, reduction: str = "frequency") -> dict[str, training.Ta
 def test_all_placements_train_the_same_rows(
     shm_directory: Path, hosts: int, placements: Any, reduction: str
 ) -> None:
+    before = native.counters()  # of all hosts: they are in this process
     with opened(shm_directory, hosts, placements) as engines:
         train(engines, UpdateChoices(reduction=reduction))
         all_rows = [rows_of(engine) for engine in engines]
         counts = [rows_in(engine) for engine in engines]
+    counted = {name: count - before[name] for name, count in native.counters().items()}
+    batches = [batch(step, rank)[0] for step in range(STEPS) for rank in range(hosts)]
+    assert counted["samples"] == hosts * sum(len(keys[0]) for keys in batches)
+    assert counted["steps"] == hosts * STEPS
+    assert counted["sent_bytes"] == counted["received_bytes"] > 0
     wanted = reference(hosts, reduction)
     keys = np.arange(-60, 200)
     for found in all_rows:

@@ -1,0 +1,47 @@
+"""A job that may be killed: started again, it goes on from its last checkpoint.
+
+horovodrun -np 2 python examples/restartable.py checkpoints/
+"""
+
+import sys
+
+import keras
+
+import tfhybrid
+from tfhybrid.data import Batches, ClickLog
+
+DIRECTORY = sys.argv[1]  # that all hosts see
+
+tfhybrid.init()
+tfhybrid.metrics.serve()  # to Prometheus, where TFHYBRID_METRICS_PORT is set
+log = ClickLog({"user": 1_000, "item": 200, "hour": 24}, seed=1)
+train = Batches(log.clicks(0, 100_000), 1024 // tfhybrid.size(), seed=1)
+test = Batches(log.clicks(100_000, 50_000), 1024, seed=1, shuffle=False)
+
+table = tfhybrid.TableConfig(dim=8, optimizer=tfhybrid.optimizers.Adam(0.01))
+model = tfhybrid.models.deepfm(["user", "item", "hour"], table=table, hidden=(64,))
+model.compile(
+    optimizer=tfhybrid.DistributedOptimizer(keras.optimizers.Adam(1e-3)),
+    loss=keras.losses.BinaryCrossentropy(from_logits=True),
+)
+options = {
+    "verbose": 2 if tfhybrid.rank() == 0 else 0,
+    "callbacks": [
+        tfhybrid.callbacks.BroadcastVariables(),
+        tfhybrid.callbacks.MetricAverage(),
+        tfhybrid.callbacks.Checkpoint(DIRECTORY, save_freq=50),
+    ],
+}
+position = tfhybrid.checkpoint.restore(model, DIRECTORY)
+position = tfhybrid.checkpoint.finish_epoch(model, train, position, **options)
+model.fit(
+    train.dataset(position.epoch, epochs=None),
+    initial_epoch=position.epoch,
+    epochs=4,
+    steps_per_epoch=train.steps_per_epoch,
+    shuffle=False,  # the batches come shuffled
+    **options,
+)
+scores = tfhybrid.metrics.evaluate(model, test.dataset())
+if tfhybrid.rank() == 0:
+    print(f"from epoch {position.epoch}: test AUC {scores['auc']:.4f}")

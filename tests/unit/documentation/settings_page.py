@@ -1,0 +1,64 @@
+"""The tables of docs/train.md, made of the settings.
+
+python -m tests.unit.documentation.settings_page    # writes them
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from tfhybrid.cli.settings import Section, Settings
+
+PAGE = Path(__file__).parents[3] / "docs" / "train.md"
+BEGIN, END = "<!-- settings -->\n", "<!-- end of settings -->\n"
+
+
+def tables() -> str:
+    """Returns a heading and a table for each section of the file."""
+    found = []
+    for place, section in _sections(Settings):
+        title = f"`{place}`" if place else "The file"
+        lines = [f"### {title}", "", (section.__doc__ or "").strip(), ""]
+        lines += ["| Setting | Default | |", "| --- | --- | --- |"]
+        for name, field in section.model_fields.items():
+            lines.append(f"| `{name}` | {_default(field)} | {field.description} |")
+        found.append("\n".join(lines) + "\n")
+    return "\n".join(found)
+
+
+def _sections(section: type[Section], place: str = "") -> list[tuple[str, type[Section]]]:
+    found = [(place, section)]
+    for name, field in section.model_fields.items():
+        for kind in _kinds(field.annotation):
+            below = f"{place}.{name}".removeprefix(".")
+            if kind not in [each for _, each in found]:
+                found += _sections(kind, below + ".FEATURE" * (name == "tables"))
+    seen: dict[type[Section], str] = {}
+    return [(at, each) for at, each in found if seen.setdefault(each, at) == at]
+
+
+def _kinds(annotation: Any) -> list[type[Section]]:
+    """Returns the sections among the types of a field."""
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union, dict, list):
+        return [kind for each in typing.get_args(annotation) for kind in _kinds(each)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Section) else []
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be given"
+    if field.default_factory is not None or field.default is None:
+        return ""
+    return f"`{json.dumps(field.default)}`"
+
+
+if __name__ == "__main__":
+    pattern = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
+    PAGE.write_text(pattern.sub(lambda _: f"{BEGIN}\n{tables()}\n{END}", PAGE.read_text()))

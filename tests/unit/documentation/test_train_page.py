@@ -1,0 +1,41 @@
+"""docs/train.md: every setting, and an example that is one."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.unit.documentation import settings_page
+from tfhybrid.cli.main import app
+
+
+@pytest.fixture
+def example() -> str:
+    return re.search(r"```yaml\n(.*?)```", settings_page.PAGE.read_text(), re.DOTALL)[1]
+
+
+def test_every_setting_is_on_the_page() -> None:
+    """python -m tests.unit.documentation.settings_page writes it."""
+    assert settings_page.tables() in settings_page.PAGE.read_text()
+
+
+def test_the_schema_knows_the_example(example: str) -> None:
+    schema = json.loads(CliRunner().invoke(app, ["train", "--schema"]).stdout)
+    found = yaml.safe_load(example.replace("1e-3", "0.001"))
+    jsonschema.validate(found, schema)
+    found["model"]["hiden"] = [1]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(found, schema)
+
+
+def test_the_example_is_good(example: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(example)
+    checked = CliRunner().invoke(app, ["train", str(path), "--check"])
+    assert checked.exit_code == 0, checked.output

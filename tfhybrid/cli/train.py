@@ -1,0 +1,55 @@
+"""`tfhybrid train`: a model of the zoo on files, without a line of Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfhybrid.cli.console import plain, show, show_json
+from tfhybrid.errors import ConfigError
+
+
+def train(
+    settings: Annotated[
+        Path | None, typer.Argument(help="A YAML file: docs/train.md has every setting.")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check the file, and train nothing.")
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of such files, for editors.")
+    ] = False,
+) -> None:
+    """Train a model of tfhybrid.models on files, with checkpoints, metrics and export.
+
+    On one rank, or on many: horovodrun -np 8 tfhybrid train model.yaml
+
+    Started again, a job with checkpoints goes on where it stopped.
+    """
+    # Imported here: pydantic takes longer than all else that other commands need.
+    if schema:
+        from tfhybrid.cli.settings import Settings
+
+        show_json(Settings.model_json_schema())
+        return
+    if settings is None:
+        raise ConfigError("train wants a file of settings. Received: none")
+    from tfhybrid.cli.settings_file import SettingsFile
+
+    file = SettingsFile(settings)
+    if check:
+        show(plain(f"{settings}: good"))
+        return
+    from tfhybrid import distributed
+    from tfhybrid.cli.training import Training
+
+    found = Training(file).run()
+    if distributed.rank() > 0:
+        return
+    scores = found.get("scores", {})
+    told = [f"step {found['step']}", *(f"{name} {score:.6g}" for name, score in scores.items())]
+    show(plain(", ".join(told)))
+    if "exported" in found:
+        show(plain(f"exported {found['exported']}"))
