@@ -19,7 +19,8 @@ class Unit(NamedTuple):
 
     Attributes:
         path: The file.
-        begin: Where it begins: bytes of a text file, row groups of Parquet, records of TFRecord.
+        begin: Where it begins: bytes of a text file or of TFRecord, records of a compressed one,
+            row groups of Parquet.
         end: Where it ends, likewise.
         first_row: Samples of the file that come before.
         rows: Samples that it holds.

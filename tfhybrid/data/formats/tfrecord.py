@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
+import mmap
+import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from tfhybrid.data.ragged import Ragged
 from tfhybrid.data.strings import string_keys
 from tfhybrid.errors import DataError
 
-UNIT_RECORDS = 1 << 17
+UNIT_RECORDS = 1 << 15
 PARSED_AT_ONCE = 4096
 LOOKED_AT_FOR_TYPES = 100
 _COMPRESSION = {".gz": "GZIP", ".zlib": "ZLIB"}
@@ -68,15 +72,16 @@ class TFRecord(Format):
 
     def units(self, path: Path) -> list[Unit]:
         """Cuts a file into runs of records."""
-        count = _count_inside(path) if path.suffix in _COMPRESSION else _count(path)
-        begins = range(0, max(count, 1), UNIT_RECORDS)
-        ends = (min(begin + UNIT_RECORDS, count) for begin in begins)
-        pairs = zip(begins, ends, strict=True)
-        return [Unit(path, begin, end, begin, end - begin) for begin, end in pairs]
+        begins, count = _begins_inside(path) if path.suffix in _COMPRESSION else _begins(path)
+        firsts = range(0, max(count, 1), UNIT_RECORDS)
+        return [
+            Unit(path, begin, end, first, min(UNIT_RECORDS, count - first))
+            for (begin, end), first in zip(itertools.pairwise(begins), firsts, strict=True)
+        ]
 
     def head(self, unit: Unit) -> Clicks:
         """Returns the first sample of a run of records."""
-        return self.read_unit(unit._replace(end=unit.begin + 1, rows=1))
+        return self.read_unit(unit._replace(rows=1))
 
     def read_unit(self, unit: Unit) -> Clicks:
         """Returns the samples of a run of records."""
@@ -90,8 +95,8 @@ class TFRecord(Format):
                 return self._clicks(unit, _parsed(unit, columns))
         except tf.errors.OpError as error:
             raise DataError(
-                f"{unit.path}, records {unit.begin} to {unit.end}: wanted whole records, each a "
-                f"tf.train.Example. Received: {error.message}"
+                f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: wanted "
+                f"whole records, each a tf.train.Example. Received: {error.message}"
             ) from error
 
     def _columns(self, types: dict[str, tf.DType]) -> dict[str, Any]:
@@ -186,13 +191,13 @@ def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
 
 def _parsed(unit: Unit, columns: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Returns the values of each feature, strings as keys, and how many each record has."""
-    records = _records(unit.path).skip(unit.begin).take(unit.rows).batch(PARSED_AT_ONCE)
-    parts = list(
-        records.map(
-            lambda serialized: tf.io.parse_example(serialized, columns),
-            num_parallel_calls=tf.data.AUTOTUNE,
+    with _run(unit) as records:
+        parts = list(
+            records.batch(PARSED_AT_ONCE).map(
+                lambda serialized: tf.io.parse_example(serialized, columns),
+                num_parallel_calls=tf.data.AUTOTUNE,
+            )
         )
-    )
     return {name: _joined([part[name] for part in parts]) for name in columns}
 
 
@@ -213,27 +218,57 @@ def _records(path: Path) -> tf.data.TFRecordDataset:
     return tf.data.TFRecordDataset(str(path), _COMPRESSION.get(path.suffix, ""), 1 << 20)
 
 
-def _count(path: Path) -> int:
-    """Returns the number of records, by their lengths alone."""
-    count = position = 0
+@contextlib.contextmanager
+def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
+    """Gives the records of a unit.
+
+    TensorFlow reads a file from its beginning: what comes before a unit would be read again for
+    each. So it gets a file in memory that has the unit alone; not of one that is compressed.
+    """
+    if unit.path.suffix in _COMPRESSION:
+        yield _records(unit.path).skip(unit.begin).take(unit.rows)
+        return
+    copy = os.memfd_create("tfhybrid-records")
+    try:
+        with unit.path.open("rb") as file:
+            position = unit.begin
+            while position < unit.end:
+                sent = os.sendfile(copy, file.fileno(), position, unit.end - position)
+                if sent == 0:
+                    break  # it was cut meanwhile: TensorFlow says so
+                position += sent
+        yield _records(Path(f"/proc/self/fd/{copy}")).take(unit.rows)
+    finally:
+        os.close(copy)
+
+
+def _begins(path: Path) -> tuple[list[int], int]:
+    """Returns where each unit begins and the last one ends, and the number of records.
+
+    By the lengths of records alone.
+    """
     size = path.stat().st_size
-    with path.open("rb") as file:
-        while position < size:
-            header = file.read(_LENGTH.size)
-            position += _AROUND + _LENGTH.unpack(header)[0] if len(header) == 8 else size + 1
-            count += 1
-            file.seek(position)
+    begins, count, position = [], 0, 0
+    if size:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            while position <= size - _LENGTH.size:
+                if count % UNIT_RECORDS == 0:
+                    begins.append(position)
+                position += _AROUND + _LENGTH.unpack_from(data, position)[0]
+                count += 1
     if position != size:
+        record = count - 1 if position > size else count
         raise DataError(
             f"{path}: wanted whole records. Received: a file of {size} bytes that ends within "
-            f"record {count - 1}."
+            f"record {record}."
         )
-    return count
+    return [*(begins or [0]), size], count
 
 
-def _count_inside(path: Path) -> int:
-    """Returns the number of records of a compressed file."""
+def _begins_inside(path: Path) -> tuple[list[int], int]:
+    """Returns, of a compressed file, the first record of each unit and their number, twice."""
     try:
-        return int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
+        count = int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
     except tf.errors.OpError as error:
         raise DataError(f"{path}: wanted whole records. Received: {error.message}") from error
+    return [*range(0, max(count, 1), UNIT_RECORDS), count], count
