@@ -1,4 +1,4 @@
-"""Memory of one host's ranks with a large table: their summed PSS, against plain Horovod.
+"""Memory of one host's ranks with a large table: their summed PSS, against peers.
 
 python -m benchmarks.memory [--ranks 4] [--rows 8388608]
 """
@@ -16,6 +16,7 @@ from benchmarks import launch
 LOGGER = logging.getLogger("benchmarks.memory")
 SIDES = {
     "plain": "benchmarks.memory.plain_horovod",
+    "torchrec": "benchmarks.memory.torchrec_memory",
     "tfhybrid": "benchmarks.memory.tfhybrid_memory",
 }
 LIMIT = 1.1
@@ -68,7 +69,8 @@ def main() -> None:
     results = []
     for name in arguments.sides:
         LOGGER.info("%s on %d ranks", name, arguments.ranks)
-        results.append(launch.run_side(SIDES[name], options, arguments.ranks))
+        python = launch.peer_python(name) if name == "torchrec" else None
+        results.append(launch.run_side(SIDES[name], options, arguments.ranks, python))
     show(results)
     for row in results:
         if "table_bytes" in row:

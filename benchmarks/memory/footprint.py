@@ -1,4 +1,4 @@
-"""What both sides of the memory benchmark share: keys, phases, how memory is counted."""
+"""What the sides of the memory benchmark share: keys, phases, how memory is counted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WARM_UP_ROWS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class MemoryConfig:
-    """The workload; equal on both sides.
+    """The workload; equal on all sides.
 
     Args:
         rows: rows of the table; with 16 columns and Adagrad's one state, 8,388,608 rows are 1 GiB.

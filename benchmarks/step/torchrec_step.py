@@ -84,9 +84,8 @@ class Model(torch.nn.Module):
         return loss, loss.detach()
 
 
-def distributed_model(config: StepConfig, sharding: str) -> DistributedModelParallel:
-    """Returns the model, its tables sharded over the ranks."""
-    model = Model(config)
+def distributed(model: torch.nn.Module, sharding: str) -> DistributedModelParallel:
+    """Shards the tables of a model, its attribute `tables`, over the ranks; with fused Adagrad."""
     apply_optimizer_in_backward(
         torch.optim.Adagrad, model.tables.parameters(), {"lr": LEARNING_RATE, "eps": 1e-7}
     )
@@ -95,8 +94,8 @@ def distributed_model(config: StepConfig, sharding: str) -> DistributedModelPara
     plan = construct_module_sharding_plan(
         model.tables,
         per_param_sharding={
-            f"table_{feature}": row_wise() if sharding == "rows" else table_wise(feature % world)
-            for feature in range(config.features)
+            table.name: row_wise() if sharding == "rows" else table_wise(number % world)
+            for number, table in enumerate(model.tables.embedding_bag_configs())
         },
         sharder=sharder,
         local_size=world,
@@ -110,6 +109,32 @@ def distributed_model(config: StepConfig, sharding: str) -> DistributedModelPara
         plan=ShardingPlan({"tables": plan}),
         sharders=[sharder],
     )
+
+
+def start(threads: int = 0) -> tuple[int, int]:
+    """Starts the ranks that horovodrun has launched, each with its share of the processors.
+
+    Args:
+        threads: of each rank instead, if not 0.
+
+    Returns:
+        This rank, and their number.
+    """
+    rank, size = (int(os.environ[f"HOROVOD_{name}"]) for name in ("RANK", "SIZE"))
+    os.environ.update(
+        RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT
+    )
+    torch.set_num_threads(threads or max(1, len(os.sched_getaffinity(0)) // size))
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    return rank, size
+
+
+def gather(value: float) -> list[float]:
+    """Returns the values of all ranks."""
+    values = [0.0] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def to_batch(ids: np.ndarray, labels: np.ndarray) -> Batch:
@@ -130,15 +155,8 @@ def main() -> None:
     parser.add_argument("--sharding", choices=["tables", "rows"], default="tables")
     arguments = parser.parse_args()
     config = config_in(arguments)
-    rank, size = (int(os.environ[f"HOROVOD_{name}"]) for name in ("RANK", "SIZE"))
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=PORT
-    )
-    processors = len(os.sched_getaffinity(0))
-    torch.set_num_threads(config.threads or max(1, processors // size))
-    torch.manual_seed(0)
-    dist.init_process_group("gloo")
-    model = distributed_model(config, arguments.sharding)
+    rank, size = start(config.threads)
+    model = distributed(Model(config), arguments.sharding)
     dense = KeyedOptimizerWrapper(
         {name: weight for name, weight in model.named_parameters() if "tower" in name},
         lambda weights: torch.optim.Adagrad(weights, lr=LEARNING_RATE),
@@ -162,11 +180,6 @@ def main() -> None:
         losses[:] = [pipeline.progress(prepared)]
 
     windows = timing.time_windows(config, (step for _ in range(count)), lambda: losses[0].item())
-
-    def gather(value: float) -> list[float]:
-        values: list[float] = [0.0] * size
-        dist.all_gather_object(values, value)
-        return values
 
     timing.print_result(
         f"TorchRec ({arguments.sharding}-wise)",
