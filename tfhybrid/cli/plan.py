@@ -41,10 +41,17 @@ _STATES = {
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
 _MEASURED_ROWS = 5_000_000  # of a table: more take long to make, and change a step little
+# Options that say nothing about tables whose rows are counted, or about tables of given rows.
+_OF_ROWS = {"tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure"}
+_OF_DATA = {
+    *("more", "format_", "features", "strings", "lists", "label", "label_kind", "positive"),
+    *("missing_key", "columns", "delimiter", "separator", "shared"),
+}
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
 def plan(
+    context: typer.Context,
     more: Annotated[
         list[str] | None, typer.Argument(metavar="[FILES]", help="More files of --data.")
     ] = None,
@@ -111,7 +118,7 @@ def plan(
     """
     if optimizer not in _STATES:
         raise ConfigError(f"--optimizer is one of {[*_STATES]}. Received: {optimizer!r}")
-    _check_source(rows, data, more)
+    _check_source(context, rows, data)
     floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
     free = native.available_bytes(shm_directory())
 
@@ -193,12 +200,22 @@ def parse_count(text: str) -> int:
     return round(count)
 
 
-def _check_source(rows: str | None, data: list[str] | None, more: list[str] | None) -> None:
+def _check_source(context: typer.Context, rows: str | None, data: list[str] | None) -> None:
+    """Refuses options that say nothing about what is planned."""
     if (rows is None) == (data is None):
         received = "none of them" if data is None else "both"
         raise ConfigError(f"plan wants --rows or --data. Received: {received}")
-    if more and data is None:
-        raise ConfigError(f"Files are given by --data. Received: {more} without it")
+    source, foreign = ("--rows", _OF_DATA) if data is None else ("--data", _OF_ROWS)
+    given = [
+        name
+        for name in context.params
+        if name in foreign and str(context.get_parameter_source(name)).endswith("COMMANDLINE")
+    ]
+    if given:
+        flags = ["FILES" if each == "more" else f"--{each.strip('_')}" for each in sorted(given)]
+        raise ConfigError(
+            f"These options do not go with {source}. Received: {', '.join(flags)}".replace("_", "-")
+        )
 
 
 def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:

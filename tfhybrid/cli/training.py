@@ -191,7 +191,8 @@ class Training:
         config = settings.model_dump(exclude=ranks | {"name"}, exclude_none=True)
         with self._named("optimizer"):
             try:
-                of_keras = keras.optimizers.get({"class_name": settings.name, "config": config})
+                # By its name: of a dictionary Keras 2 makes an optimizer of its older kind.
+                of_keras = type(keras.optimizers.get(settings.name))(**config)
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{settings.name} with {config}: {error}") from error
             return optimizers.DistributedOptimizer(of_keras, **settings.model_dump(include=ranks))

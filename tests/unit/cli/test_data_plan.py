@@ -96,7 +96,9 @@ def test_estimates_lie_within_their_bounds_in_bounded_memory(ids) -> None:
     [
         ((), "plan wants --rows or --data. Received: none"),
         (("--rows", "5", "--data", "x"), "Received: both"),
-        (("--rows", "5", "x.csv"), "Received: ['x.csv'] without it"),
+        (("--rows", "5", "x.csv"), "do not go with --rows. Received: FILES"),
+        (("--rows", "5", "--label-kind", "class"), "not go with --rows. Received: --label-kind"),
+        (("--data", "x", "--measure", "--zipf=1"), "go with --data. Received: --measure, --zipf"),
         (("--data", "nowhere/*.csv", "--features", "a"), "Wanted files at 'nowhere/*.csv'"),
         (("--data", "x", "--format", "xml"), "--format is one of csv"),
     ],
