@@ -6,6 +6,8 @@ Environment variables, all optional:
     TFHYBRID_DATA          directory of the data archives that examples and tests read
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
     TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
+    TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY, TFHYBRID_TLS_CA   PEM files with which the row service
+                           encrypts its connections; none by default, and all or none
 """
 
 from __future__ import annotations
@@ -51,6 +53,36 @@ def silence_seconds() -> float:
             f"TFHYBRID_SILENCE_SECONDS is a number of seconds from 1 to 86400. Received: {text!r}"
         )
     return seconds
+
+
+@dataclasses.dataclass(frozen=True)
+class TlsFiles:
+    """What TLS needs, each a PEM file.
+
+    Args:
+        cert: This host's certificate, with those between it and the CA.
+        key: Its private key, without a password.
+        ca: The CA that both sides must have their certificates from.
+    """
+
+    cert: str
+    key: str
+    ca: str
+
+
+def tls_files() -> TlsFiles | None:
+    """Returns the files with which the row service encrypts its connections, if they are given.
+
+    Raises:
+        ConfigError: Some are given, and not all.
+    """
+    names = [f"TFHYBRID_TLS_{name}" for name in ("CERT", "KEY", "CA")]
+    given = {name: os.environ[name] for name in names if os.environ.get(name)}
+    if not given:
+        return None
+    if len(given) < len(names):
+        raise ConfigError(f"{', '.join(names)} belong together. Received: {given}")
+    return TlsFiles(*(given[name] for name in names))
 
 
 def set_horovod_defaults() -> None:

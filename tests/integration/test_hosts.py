@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
+from tests.unit.nodes.certificates import Authority
 
 JOBS = "tests/integration/jobs/"
 
@@ -36,7 +37,13 @@ def test_a_training_goes_on_with_another_number_of_hosts_and_ranks(hosts, tmp_pa
         assert output.count("exact on this rank") == stages[-1]
 
 
-def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(hosts, tmp_path) -> None:
+def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
+    hosts, tmp_path, monkeypatch
+) -> None:
+    files = Authority(tmp_path / "tls").files("cluster")
+    for name, file in (("CERT", files.cert), ("KEY", files.key), ("CA", files.ca)):
+        monkeypatch.setenv(f"TFHYBRID_TLS_{name}", file)
+    directory = tmp_path / "checkpoints"
     stages: list[int] = []
     for slots, placement in (
         ({"h1": 2, "h2": 1}, "sharded"),
@@ -46,7 +53,7 @@ def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(hosts
     ):
         stages.append(sum(slots.values()))
         output = hosts.horovodrun(
-            slots, JOBS + "resume.py", str(tmp_path), placement, *map(str, stages)
+            slots, JOBS + "resume.py", str(directory), placement, *map(str, stages)
         )
         assert output.count("exact on this rank") == stages[-1]
 

@@ -271,9 +271,12 @@ def _leave_to_parent() -> None:
     """In a forked child: the job is the parent's, who alone leaves it."""
     global _current
     atexit.unregister(_exit)
-    if _current is not None and _current.watch is not None:
-        _current.watch.abandon()
-        _current = dataclasses.replace(_current, watch=None)
+    if _current is None:
+        return
+    for shared in (_current.watch, _current.rows):
+        if shared is not None:
+            shared.abandon()
+    _current = dataclasses.replace(_current, watch=None, rows=None)
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)
