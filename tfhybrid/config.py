@@ -5,6 +5,7 @@ Environment variables, all optional:
     TFHYBRID_SHM_DIR       directory of the store, on a tmpfs (default /dev/shm)
     TFHYBRID_DATA          directory of the data archives that examples and tests read
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
+    TFHYBRID_METRICS_PORT  port of `tfhybrid.metrics.serve()`, for Prometheus (default none)
     TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
     TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY, TFHYBRID_TLS_CA   PEM files with which the row service
                            encrypts its connections; none by default, and all or none
@@ -39,6 +40,16 @@ def shm_directory() -> str:
 def log_level() -> str:
     """Returns the name of the level of the "tfhybrid" logger."""
     return os.environ.get("TFHYBRID_LOG_LEVEL", "INFO").upper()
+
+
+def metrics_port() -> int | None:
+    """Returns the port on which a job answers Prometheus, or `None`."""
+    text = os.environ.get("TFHYBRID_METRICS_PORT")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
+        raise ConfigError(f"TFHYBRID_METRICS_PORT is a port from 0 to 65535. Received: {text!r}")
+    return int(text)
 
 
 def silence_seconds() -> float:

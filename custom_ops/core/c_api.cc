@@ -15,6 +15,7 @@
 #include "core/store/table_digest.h"
 #include "core/update/recovery.h"
 #include "core/update/roll_forward.h"
+#include "core/util/counters.h"
 #include "core/util/crc32c.h"
 #include "core/util/phase_times.h"
 
@@ -265,6 +266,13 @@ int tfhybrid_is_lingering(void) { return tfhybrid::IsLingering() ? 1 : 0; }
 int tfhybrid_phase_times(int phases, int64_t* nanoseconds) {
   for (int phase = 0; phase < phases && phase < tfhybrid::kPhases; ++phase) {
     nanoseconds[phase] = tfhybrid::NanosecondsIn(static_cast<tfhybrid::Phase>(phase));
+  }
+  return 0;
+}
+
+int tfhybrid_counters(int counters, int64_t* counts) {
+  for (int counter = 0; counter < counters && counter < tfhybrid::kCounters; ++counter) {
+    counts[counter] = tfhybrid::CountOf(static_cast<tfhybrid::Counter>(counter));
   }
   return 0;
 }

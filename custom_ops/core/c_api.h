@@ -180,6 +180,8 @@ TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t engine, int64_t step, void* sta
 
 /* Nanoseconds that this process has spent in each tfhybrid::Phase; as many numbers as `phases`. */
 TFHYBRID_EXPORT int tfhybrid_phase_times(int phases, int64_t* nanoseconds);
+/* What this process has counted of each tfhybrid::Counter; as many numbers as `counters`. */
+TFHYBRID_EXPORT int tfhybrid_counters(int counters, int64_t* counts);
 
 /* Tables, by name. */
 TFHYBRID_EXPORT int tfhybrid_table_open(int64_t engine, const tfhybrid_table_config* config,

@@ -1,9 +1,10 @@
-"""What the tables and the phases of a step tell, for TensorBoard."""
+"""How training goes, and what the tables and the phases of a step tell, for TensorBoard."""
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import phase_times
 from tfhybrid.store import TableStats
@@ -24,12 +26,15 @@ _SCALAR = tf.compat.v1.SummaryMetadata(
 
 
 class TensorBoard(keras.callbacks.Callback):
-    """Writes statistics of tables and times of phases, beside what Keras's own `TensorBoard` does.
+    """Writes how training goes, statistics of tables and times of phases; each run is a curve.
 
     Rank 0 writes what it knows: tables are the same on every host, unique ratio and times are its
-    own. Under `TABLE/`: `rows`, `bytes`, `waiting_keys`, by step `new_keys` and `evicted_keys`, and
-    `unique_ratio`: how many different keys a step had, of all. Under `TABLE/norm/`, at the end of
-    an epoch, quantiles of the embeddings' norms. Under `phase_ms/` milliseconds per step:
+    own. Under `main/`, which TensorBoard shows first: `samples_per_second` of all ranks, and what
+    Keras logs, `loss` and metrics, at the end of an epoch `val_auc` and all that
+    `callbacks.Evaluate` before this one adds. Under `tables/TABLE/`: `rows`, `bytes`,
+    `waiting_keys`, by step `new_keys` and `evicted_keys`, and `unique_ratio`: how many different
+    keys a step had, of all; `norm/`, at the end of an epoch: quantiles of the embeddings' norms.
+    Under `phase_ms/` milliseconds per step:
 
     | | |
     | --- | --- |
@@ -46,7 +51,8 @@ class TensorBoard(keras.callbacks.Callback):
     Phases of different threads overlap, and lookups of evaluation count too.
 
     Args:
-        log_dir: Where to write; TensorBoard reads it.
+        log_dir: Where to write, a folder for each run; TensorBoard reads it.
+        run: Name of this run's folder and curve. Defaults to the time when it begins.
         every: In how many steps to write once.
         norm_quantiles: Which quantiles of norms, from 0 to 1; of a million rows at most.
 
@@ -64,6 +70,7 @@ class TensorBoard(keras.callbacks.Callback):
         self,
         log_dir: str | os.PathLike[str],
         *,
+        run: str | None = None,
         every: int = 100,
         norm_quantiles: Sequence[float] = (0.5, 0.9, 0.99),
     ) -> None:
@@ -71,27 +78,31 @@ class TensorBoard(keras.callbacks.Callback):
         if not isinstance(every, int) or every < 1:
             raise ConfigError(f"every is a number of steps, at least 1. Received: every={every!r}")
         self._log_dir = os.fspath(log_dir)
+        self._run = run
         self._every = every
         self._quantiles = tuple(norm_quantiles)
         self._begun_at = 0  # the step when it has written last
+        self._begun = 0.0  # when that was
+        self._samples = 0
         self._times: dict[str, float] = {}
         self._writer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Begins to write, on rank 0."""
         if distributed.rank() == 0:
-            self._writer = tf.summary.create_file_writer(self._log_dir)
+            run = self._run or time.strftime("%Y%m%d-%H%M%S")
+            self._writer = tf.summary.create_file_writer(f"{self._log_dir}/{run}")
             self._begin()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes every so many steps."""
         if self._writer is not None and self._step() - self._begun_at >= self._every:
-            self._write(())
+            self._write((), logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes, quantiles of norms too."""
         if self._writer is not None:
-            self._write(self._quantiles)
+            self._write(self._quantiles, logs or {})
             self._writer.flush()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -102,14 +113,18 @@ class TensorBoard(keras.callbacks.Callback):
 
     def _begin(self) -> None:
         self._begun_at = self._step()
+        self._begun = time.monotonic()
+        self._samples = native.counters()["samples"]
         self._times = phase_times()
 
     def _step(self) -> int:
         return int(self.model.optimizer.iterations)
 
-    def _write(self, quantiles: Sequence[float]) -> None:
+    def _write(self, quantiles: Sequence[float], logs: dict[str, Any]) -> None:
         steps = max(1, self._step() - self._begun_at)
-        found: dict[str, float] = {}
+        samples = native.counters()["samples"] - self._samples
+        found = {"main/samples_per_second": samples / (time.monotonic() - self._begun)}
+        found |= {f"main/{name}": float(value) for name, value in logs.items()}
         for name, table in tables_of(self.model).items():
             found |= _of_table(name, table.stats(norm_quantiles=quantiles), steps)
         for phase, seconds in phase_times().items():
@@ -123,11 +138,11 @@ class TensorBoard(keras.callbacks.Callback):
 
 def _of_table(name: str, stats: TableStats, steps: int) -> dict[str, float]:
     return {
-        f"{name}/rows": stats.rows,
-        f"{name}/bytes": stats.bytes + stats.waiting_bytes,
-        f"{name}/waiting_keys": stats.waiting,
-        f"{name}/new_keys": stats.new_rows / steps,
-        f"{name}/evicted_keys": stats.evicted_rows / steps,
-        f"{name}/unique_ratio": stats.unique_ratio,
-        **{f"{name}/norm/{q}": norm for q, norm in stats.norm_quantiles.items()},
+        f"tables/{name}/rows": stats.rows,
+        f"tables/{name}/bytes": stats.bytes + stats.waiting_bytes,
+        f"tables/{name}/waiting_keys": stats.waiting,
+        f"tables/{name}/new_keys": stats.new_rows / steps,
+        f"tables/{name}/evicted_keys": stats.evicted_rows / steps,
+        f"tables/{name}/unique_ratio": stats.unique_ratio,
+        **{f"tables/{name}/norm/{q}": norm for q, norm in stats.norm_quantiles.items()},
     }

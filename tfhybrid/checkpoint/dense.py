@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid import distributed
-from tfhybrid._keras import state_of
+from tfhybrid._keras import path_of, state_of
 from tfhybrid.checkpoint import random_state
 from tfhybrid.checkpoint.random_state import RandomState
 from tfhybrid.errors import CheckpointError
@@ -51,6 +51,17 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
     for rank, values in enumerate(distributed.allgather_object(own)):
         arrays |= {f"rank/{rank}/{name}": value for name, value in values.items()}
     return arrays
+
+
+def names(model: keras.Model) -> dict[str, str]:
+    """Returns what Keras calls the variables behind the arrays of `gather`, for people."""
+    own = {f"rank/{rank}/own": _own(model) for rank in range(distributed.size())}
+    groups = {"weights": _common(model), "optimizer": state_of(model.optimizer), **own}
+    return {
+        name: path_of(variable)
+        for group, variables in groups.items()
+        for name, variable in zip(_numbered(group, variables), variables, strict=True)
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +113,13 @@ def _own(model: keras.Model) -> list[Any]:
 
 
 def _named(group: str, variables: list[Any]) -> dict[str, np.ndarray]:
+    names = _numbered(group, variables)
+    return {name: np.asarray(each) for name, each in zip(names, variables, strict=True)}
+
+
+def _numbered(group: str, variables: list[Any]) -> list[str]:
     # By number: the names that Keras makes up differ when a model is built twice in a process.
-    return {f"{group}/{i:04d}": np.asarray(variable) for i, variable in enumerate(variables)}
+    return [f"{group}/{i:04d}" for i in range(len(variables))]
 
 
 def _matched(

@@ -29,6 +29,7 @@ from tfhybrid.job import current_job
 from tfhybrid.job.resumption import Openable
 from tfhybrid.ops import update_ops
 from tfhybrid.optimizers.recipe import described, recipe_of
+from tfhybrid.store import metrics
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -259,6 +260,7 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None
         position = distributed.together(lambda: keeper.resume(step))
     except TfhybridError as error:
         return str(error), None
+    metrics.note(metrics.RESUMED_STEP, step, "memory")
     _log.info("Resumed from memory at step %d, going on at %s", step, told(position))
     return None, position
 

@@ -24,7 +24,7 @@ from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.job import current_job
-from tfhybrid.store import RowBlock, Table, WaitingTable
+from tfhybrid.store import RowBlock, Table, WaitingTable, metrics
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -187,6 +187,7 @@ def _restore_files(
         entry = manifest.tables[_awaited(table)]
         table.set_version(entry.version, entry.optimizer_start if same_optimizer[name] else None)
     position = position_of(manifest.position)
+    metrics.note(metrics.RESUMED_STEP, manifest.step, "checkpoint")
     _log.info("Restored %s, going on at %s", folder, told(position))
     exact = tables is None and all(
         same_optimizer[name] and table.keeps_history == manifest.tables[name].history

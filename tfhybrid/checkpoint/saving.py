@@ -36,7 +36,7 @@ from tfhybrid.core import native
 from tfhybrid.data.position import AnyPosition, cursor_of
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
 from tfhybrid.job import current_job
-from tfhybrid.store import FrozenTable, Table, TableFile
+from tfhybrid.store import FrozenTable, Table, TableFile, metrics
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -142,6 +142,7 @@ class Snapshot:
         self._position = cursor_of(position)
         self._optimizer = type(model.optimizer).__name__
         self._arrays = dense.gather(model)
+        self._names = dense.names(model)
         self._tables = dense.saved_tables_of(model)
         self._frozen: dict[str, FrozenTable] = {}
         try:
@@ -183,12 +184,17 @@ class Snapshot:
                 best.write(self.folder.parent, pin)
             prune(self.folder.parent, max_to_keep)
         except Exception as error:  # whatever it is, the thread that asks later must learn of it
+            metrics.count(metrics.CHECKPOINT_FAILURES)
             raise CheckpointError(
                 f"The checkpoint {self.folder} could not be written. {error}"
             ) from error
         finally:
             self._thaw()
         seconds = time.monotonic() - started
+        metrics.count(metrics.CHECKPOINTS)
+        metrics.note(metrics.CHECKPOINT_TIME, time.time())
+        metrics.note(metrics.CHECKPOINT_DURATION, seconds)
+        metrics.note(metrics.CHECKPOINT_BYTES, size)
         what = "Saved" if self._base is None else f"Saved changes since step {self._base.step}:"
         _log.info("%s %s: %.1f MB in %.1f s", what, self.folder, size / 1e6, seconds)
         return base
@@ -232,7 +238,8 @@ class Snapshot:
         if unfinished is None:
             raise self._share.failure or OSError("no folder could be made")
         try:
-            files = {DENSE: _write_arrays(unfinished / DENSE, self._arrays)}
+            dense_file = _write_arrays(unfinished / DENSE, self._arrays, self._names)
+            files = {DENSE: dense_file}
             found = self._write_tables()
             all_rows = self._of_replicas(found) | self._share.compare(found)
             for rows in all_rows.values():
@@ -319,9 +326,11 @@ class Snapshot:
         )
 
 
-def _write_arrays(path: Location, arrays: dict[str, np.ndarray]) -> FileEntry:
+def _write_arrays(
+    path: Location, arrays: dict[str, np.ndarray], names: dict[str, str] | None = None
+) -> FileEntry:
     in_order = {name: np.asarray(array, order="C") for name, array in arrays.items()}
-    content = safetensors.numpy.save(in_order)
+    content = safetensors.numpy.save(in_order, metadata=names)
     storage.write(path, content)
     return FileEntry(len(content), native.crc32c(content))
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
-from tfhybrid.checkpoint.untrusted_json import are_counts, parse_object, want
+from tfhybrid.checkpoint.untrusted_json import are_counts, is_text, parse_object, want
 from tfhybrid.core import native
 from tfhybrid.errors import CheckpointError
 
@@ -111,6 +111,22 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
     }
 
 
+def read_names(path: Location) -> dict[str, str]:
+    """Returns what a safetensors file says that its arrays are called in the model, by name.
+
+    Raises:
+        CheckpointError: It is missing, cut short, or says no names.
+    """
+    try:
+        _, header = _parse_header(storage.read(path))
+        found = header.get("__metadata__", {})
+        legal = isinstance(found, dict) and all(map(is_text, [*found, *found.values()]))
+        want(legal, "names of arrays", found)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    return found
+
+
 def read_rows(path: Location, dim: int, state_shape: tuple[int, int], *, history: bool) -> Rows:
     """Maps the rows of a file.
 
@@ -191,16 +207,21 @@ def digest(block: Rows) -> int:
 
 def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:
     """Returns where the data begin, and the arrays."""
+    start, header = _parse_header(file)
+    header.pop("__metadata__", None)
+    arrays = {name: _array(name, entry) for name, entry in header.items()}
+    _check_offsets(arrays, len(file) - start)
+    return start, arrays
+
+
+def _parse_header(file: np.ndarray) -> tuple[int, dict[str, Any]]:
+    """Returns where the data begin, and what the header says."""
     want(len(file) >= 8, "a file of at least 8 bytes", len(file))
     length = int.from_bytes(file[:8].tobytes(), "little")
     start = 8 + length
     fits = length <= _MAX_HEADER_BYTES and start <= len(file)
     want(fits, f"a header that fits in a file of {len(file)} bytes", f"{length} bytes")
-    header = parse_object(file[8:start].tobytes())
-    header.pop("__metadata__", None)
-    arrays = {name: _array(name, entry) for name, entry in header.items()}
-    _check_offsets(arrays, len(file) - start)
-    return start, arrays
+    return start, parse_object(file[8:start].tobytes())
 
 
 def _array(name: str, entry: Any) -> _Array:

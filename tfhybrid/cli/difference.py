@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.checkpoint.manifest import DENSE
 from tfhybrid.checkpoint.stored import StoredCheckpoint
-from tfhybrid.checkpoint.table_file import Rows, read_arrays, sorted_keys
+from tfhybrid.checkpoint.table_file import Rows, sorted_keys
 from tfhybrid.cli.console import plain, show, show_table
+from tfhybrid.cli.variables import Variables, matched
 
 _PART_ROWS = 16384
 # What is told of a dense array and of a table's rows.
@@ -37,7 +37,7 @@ def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
     return {
         "a": {"folder": str(a.folder), "step": a.manifest.step},
         "b": {"folder": str(b.folder), "step": b.manifest.step},
-        "dense": _dense(read_arrays(a.folder / DENSE), read_arrays(b.folder / DENSE)),
+        "dense": _dense(Variables.of(a), Variables.of(b)),
         "tables": {
             "added": [name for name in second if name not in first],
             "removed": [name for name in first if name not in second],
@@ -57,6 +57,9 @@ def show_difference(found: dict[str, Any]) -> None:
     )
     _show("dense array", _ARRAY, dense["changed"])
     for change in ("added", "removed"):
+        for name in dense[change]:
+            show(plain(f"dense array {name}: {change}"))
+    for change in ("added", "removed"):
         for name in tables[change]:
             show(plain(f"table {name}: {change}"))
     _show("table", _TABLE, tables["compared"])
@@ -75,20 +78,22 @@ def _cell(value: float | str | None) -> str:
     return "" if value is None else format(value, form)
 
 
-def _dense(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> dict[str, Any]:
+def _dense(a: Variables, b: Variables) -> dict[str, Any]:
     changed: dict[str, dict[str, Any]] = {}
-    for name in sorted(a.keys() & b.keys()):
-        x, y = a[name], b[name]
+    pairs = matched(a, b)
+    for first, second in pairs.items():
+        x, y = a.arrays[first], b.arrays[second]
+        name = b.called(second)
         if (x.shape, x.dtype) != (y.shape, y.dtype):
             shapes = f"{x.dtype}{list(x.shape)} -> {y.dtype}{list(y.shape)}"
             changed[name] = {"shape_changed": shapes, "largest_difference": None}
         elif x.tobytes() != y.tobytes():
             changed[name] = {"shape_changed": None, "largest_difference": _largest(x, y)}
     return {
-        "equal": len(a.keys() & b.keys()) - len(changed),
+        "equal": len(pairs) - len(changed),
         "changed": changed,
-        "added": sorted(b.keys() - a.keys()),
-        "removed": sorted(a.keys() - b.keys()),
+        "added": sorted(map(b.called, b.arrays.keys() - pairs.values())),
+        "removed": sorted(map(a.called, a.arrays.keys() - pairs.keys())),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,14 @@ from tfhybrid.errors import TfhybridError
 
 
 class _Commands(TyperGroup):
-    """Makes an error that a user can do something about a line on standard error, and status 1."""
+    """Makes an error that a user can mend a line on standard error and status 1; shows flags."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for command in _all_commands(self):
+            for option in command.get_params(ctx):
+                if getattr(option, "is_flag", False):
+                    option.metavar = ""  # else help says `--json <bool>`, as if it took a value
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -27,6 +35,15 @@ class _Commands(TyperGroup):
         except (TfhybridError, OSError) as error:
             show_error(str(error))
             raise typer.Exit(1) from error
+
+
+def _all_commands(group: Any) -> Iterator[Any]:
+    yield group
+    for command in group.commands.values():
+        if isinstance(command, TyperGroup):
+            yield from _all_commands(command)
+        else:
+            yield command
 
 
 app = typer.Typer(

@@ -4,18 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 from rich.filesize import decimal
 
+from tfhybrid.cli import data_plan
 from tfhybrid.cli.console import plain, show, show_json, show_table
+from tfhybrid.cli.sample_format import (
+    FORMATS,
+    Columns,
+    Delimiter,
+    Features,
+    LabelColumns,
+    LabelKind,
+    Lists,
+    MissingKey,
+    Positive,
+    Separator,
+    Strings,
+    format_of,
+)
 from tfhybrid.cli.step_seconds import Work
 from tfhybrid.cli.step_seconds import measure as step_seconds
 from tfhybrid.cli.step_traffic import traffic_of
-from tfhybrid.cli.table_memory import TableShape, bytes_of
+from tfhybrid.cli.table_memory import TableBytes, TableShape, bytes_of
 from tfhybrid.config import shm_directory
 from tfhybrid.core import native
+from tfhybrid.data.file_names import files_of
 from tfhybrid.errors import ConfigError
 
 # Vectors of `dim` floats of a row's optimizer state; of RowAdagrad a single float.
@@ -28,7 +45,33 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
 
 
 def plan(
-    rows: Annotated[str, typer.Option(help="Rows of a table in the end, such as 50M.")],
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILES]", help="More files of --data.")
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows of a table in the end, such as 50M.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Files or patterns: count the ids of each feature in them instead."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help=f"Of --data: {' | '.join(FORMATS)}.")
+    ] = "parquet",
+    features: Features = None,
+    strings: Strings = None,
+    lists: Lists = None,
+    label: LabelColumns = None,
+    label_kind: LabelKind = None,
+    positive: Positive = None,
+    missing_key: MissingKey = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    separator: Separator = None,
+    shared: Annotated[
+        list[str] | None,
+        typer.Option(help="A table of several features of --data: items=item,liked."),
+    ] = None,
     dim: Annotated[int, typer.Option(min=1, max=65536, help="Of an embedding.")] = 16,
     optimizer: Annotated[str, typer.Option(help=f"Of the tables: {', '.join(_STATES)}.")] = "adam",
     tables: Annotated[int, typer.Option(min=1, help="Number of such tables.")] = 1,
@@ -61,27 +104,56 @@ def plan(
     The bytes follow from the store's layout; --measure runs a job without a model on this host.
 
     Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
+
+    --data counts what is in files, and tells the expected_rows of each table's TableConfig.
+
+    Example: tfhybrid plan --data day_*.parquet --features user,item --dim 16
     """
     if optimizer not in _STATES:
         raise ConfigError(f"--optimizer is one of {[*_STATES]}. Received: {optimizer!r}")
-    count = parse_count(rows)
+    _check_source(rows, data, more)
     floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
-    of_host = math.ceil(count / hosts) if sharded else count
-    of_table = bytes_of(TableShape(of_host, dim, floats, history))
+    free = native.available_bytes(shm_directory())
+
+    def of_host(rows: int) -> TableBytes:
+        """What a table takes on a host, and its checkpoint in all."""
+        share = math.ceil(rows / hosts) if sharded else rows
+        size = bytes_of(TableShape(share, dim, floats, history))
+        return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
+
+    if data is not None:
+        file_format = format_of(
+            format_,
+            features=features,
+            strings=strings,
+            lists=lists,
+            label=label,
+            label_kind=label_kind,
+            positive=positive,
+            missing_key=missing_key,
+            columns=columns,
+            delimiter=delimiter,
+            separator=separator,
+        )
+        paths = files_of([*data, *(more or [])])
+        counted = data_plan.of_files(paths, file_format, data_plan.shared_of(shared or []), of_host)
+        _tell(counted | _memory(counted["tables"], free), _show_data, as_json)
+        return
+    count = parse_count(rows or "")
+    of_table = of_host(count)
     traffic = traffic_of(
         *(count, dim, batch * keys, hosts, ranks),
         exponent=zipf,
         gradient_bytes=2 if bfloat16 else 4,
         sharded=sharded,
     )
-    free = native.available_bytes(shm_directory())
     found: dict[str, Any] = {
         "tables": tables,
         "of_a_table": dataclasses.asdict(of_table) | {"total": of_table.total},
         "shared_memory": tables * of_table.total,
         "peak": (tables - 1) * of_table.total + of_table.peak,
         "plain_horovod": ranks * tables * (of_table.embeddings + of_table.state),
-        "checkpoint": tables * of_table.checkpoint * (hosts if sharded else 1),
+        "checkpoint": tables * of_table.checkpoint,
         "of_a_step": {
             **dataclasses.asdict(traffic),
             "host_bytes": tables * traffic.host_bytes,
@@ -91,14 +163,13 @@ def plan(
     }
     found["fits_here"] = found["peak"] <= free
     if measure:
-        fitting = int(of_host * free / (2 * found["peak"]))
-        measured = max(1, min(of_host, _MEASURED_ROWS, fitting))
+        share = math.ceil(count / hosts) if sharded else count
+        fitting = int(share * free / (2 * found["peak"]))
+        measured = max(1, min(share, _MEASURED_ROWS, fitting))
         work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
         found["of_a_step"]["measured_rows"] = measured
         found["of_a_step"]["table_seconds"] = step_seconds(work, ranks)
-    (show_json if as_json else _show)(found)
-    if not found["fits_here"]:
-        raise typer.Exit(1)
+    _tell(found, _show, as_json)
 
 
 def parse_count(text: str) -> int:
@@ -122,6 +193,47 @@ def parse_count(text: str) -> int:
     return round(count)
 
 
+def _check_source(rows: str | None, data: list[str] | None, more: list[str] | None) -> None:
+    if (rows is None) == (data is None):
+        received = "none of them" if data is None else "both"
+        raise ConfigError(f"plan wants --rows or --data. Received: {received}")
+    if more and data is None:
+        raise ConfigError(f"Files are given by --data. Received: {more} without it")
+
+
+def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:
+    """Returns the bytes of all tables; one at a time grows."""
+    total = sum(table["bytes"] for table in tables.values())
+    growing = max((table["peak_bytes"] - table["bytes"] for table in tables.values()), default=0)
+    checkpoint = sum(table["checkpoint_bytes"] for table in tables.values())
+    return {
+        **{"shared_memory": total, "peak": total + growing, "checkpoint": checkpoint},
+        **{"free_here": free, "fits_here": total + growing <= free},
+    }
+
+
+def _tell(found: dict[str, Any], shown: Callable[[dict[str, Any]], None], as_json: bool) -> None:
+    """Writes what was found, and ends with status 1 if it does not fit here."""
+    (show_json if as_json else shown)(found)
+    if not found["fits_here"]:
+        raise typer.Exit(1)
+
+
+def _show_memory(found: dict[str, Any]) -> None:
+    fits = "fits here" if found["fits_here"] else "DOES NOT FIT HERE"
+    show(f"shared memory of each host  {decimal(found['shared_memory'])}")
+    peak, free = decimal(found["peak"]), decimal(found["free_here"])
+    show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
+    if "plain_horovod" in found:
+        show(f"a copy per rank would take  {decimal(found['plain_horovod'])}")
+    show(f"a checkpoint                {decimal(found['checkpoint'])}")
+
+
+def _show_data(found: dict[str, Any]) -> None:
+    data_plan.show_counts(found)
+    _show_memory(found)
+
+
 def _show(found: dict[str, Any]) -> None:
     of_table, step = found["of_a_table"], found["of_a_step"]
     parts = ["embeddings", "state", "history", "index"]
@@ -130,12 +242,7 @@ def _show(found: dict[str, Any]) -> None:
         [["a table", *(decimal(of_table[part]) for part in parts), decimal(of_table["total"])]],
         text=[""],
     )
-    fits = "fits here" if found["fits_here"] else "DOES NOT FIT HERE"
-    show(f"shared memory of each host  {decimal(found['shared_memory'])}")
-    peak, free = decimal(found["peak"]), decimal(found["free_here"])
-    show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
-    show(f"a copy per rank would take  {decimal(found['plain_horovod'])}")
-    show(f"a checkpoint                {decimal(found['checkpoint'])}")
+    _show_memory(found)
     keys = f"{step['rank_keys']:,.0f} of a rank, {step['host_keys']:,.0f} of a host, "
     show(f"different keys of a step    {keys}{step['all_keys']:,.0f} of all, in each table")
     received = f"{decimal(round(step['host_bytes']))}, {1e3 * step['link_seconds']:.2f} ms"

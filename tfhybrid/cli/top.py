@@ -10,9 +10,12 @@ import typer
 from rich.filesize import decimal
 from rich.table import Table
 
-from tfhybrid.cli.console import live, plain, show_json
+from tfhybrid.cli.console import live, plain, show, show_json
 from tfhybrid.cli.store import Job, Json, ShmDirectory, as_dict, find, state_text
+from tfhybrid.store import metrics
 from tfhybrid.store.report import StoreReport
+
+_RATES = ("updates", "new_rows", "evicted_rows")
 
 
 def top(
@@ -23,11 +26,21 @@ def top(
     ] = None,
     shm_dir: ShmDirectory = None,
     as_json: Json = False,
+    prometheus: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="Answer Prometheus on this port, and show nothing."),
+    ] = None,
 ) -> None:
     """Watch a job's tables: rows, updates a second, keys that come and go.
 
     Reads counters in shared memory and disturbs nobody. Ends when the job does, or at Ctrl-C.
+
+    With --prometheus the tables and ranks of this host are told at http://HOST:PORT/metrics; what
+    only the job itself knows (samples, phases, checkpoints), tfhybrid.metrics.serve() tells.
     """
+    if prometheus is not None:
+        _answer(job, shm_dir, prometheus, interval, count)
+        return
     before, at = find(job, shm_dir), time.monotonic()
     looks = itertools.count() if count is None else range(count)
     with live() as screen:
@@ -36,7 +49,7 @@ def top(
             now, then = find(job, shm_dir), at
             at = time.monotonic()
             if as_json:
-                show_json(as_dict(now) | {"rates": rates(before, now, at - then)})
+                show_json(as_dict(now) | {"rates": metrics.rates(before, now, at - then)})
             else:
                 screen(drawn(before, now, at - then))
             if not now.living:
@@ -44,31 +57,32 @@ def top(
             before = now
 
 
-def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
-    """Returns by table what happened in a second: updates, and rows that came and went."""
-    older = {table.name: table for table in before.tables}
-    found = {}
-    for table in now.tables:
-        old = older.get(table.name, table)
-        evicted = table.evicted - old.evicted
-        found[table.name] = {
-            "updates": (table.version - old.version) / seconds,
-            "new_rows": max(0, table.rows - old.rows + evicted) / seconds,
-            "evicted_rows": evicted / seconds,
-        }
-    return found
+def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
+    """Answers Prometheus while the job lives."""
+    from tfhybrid.store.prometheus import Endpoint
+
+    find(job, shm_dir)  # or say which jobs there are
+    endpoint = Endpoint(job, lambda: metrics.of_store(find(job, shm_dir)), port, "0.0.0.0")
+    show(plain(f"Metrics of {job}: port {endpoint.port}, /metrics"))
+    try:
+        for _ in itertools.count() if count is None else range(count):
+            time.sleep(interval)
+            if not find(job, shm_dir).living:
+                return
+    finally:
+        endpoint.close()
 
 
 def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
     """Returns the tables of a job with what happened in a second."""
-    by_table = rates(before, now, seconds)
+    by_table = metrics.rates(before, now, seconds)
     title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
     columns = ["table", "rows", "version", "updates/s", "new rows/s", "evicted/s", "bytes"]
     shown = Table(title=plain(title), title_justify="left")
     for column in columns:
         shown.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
     for table in now.tables:
-        per_second = [f"{rate:,.1f}" for rate in by_table[table.name].values()]
+        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in _RATES]
         cells = [table.name, f"{table.rows:,}", f"{table.version:,}", *per_second]
         shown.add_row(*map(plain, [*cells, decimal(table.bytes)]))
     return shown

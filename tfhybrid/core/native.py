@@ -121,6 +121,9 @@ PHASES = (
     *("exchange", "plan", "apply", "settle"),
 )
 
+# `tfhybrid::Counter`
+COUNTERS = ("steps", "samples", "sent_bytes", "received_bytes")
+
 # How many bytes or words a result of unknown size is first given room for.
 _FIRST_ROOM = 65536
 
@@ -332,6 +335,13 @@ def phase_times() -> dict[str, float]:
     times = (ctypes.c_int64 * len(PHASES))()
     call("phase_times", ctypes.c_int(len(PHASES)), times)
     return {phase: 1e-9 * time for phase, time in zip(PHASES, times, strict=True)}
+
+
+def counters() -> dict[str, int]:
+    """Returns what this process has counted since it began, by name of `COUNTERS`."""
+    counts = (ctypes.c_int64 * len(COUNTERS))()
+    call("counters", ctypes.c_int(len(COUNTERS)), counts)
+    return dict(zip(COUNTERS, counts, strict=True))
 
 
 def available_bytes(directory: str) -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import glob
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
 from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.file_names import files_of
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.data.sharding import Shard, Steps
@@ -156,21 +155,11 @@ def _units(
     file_format: Format, files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ) -> list[Unit]:
     """Returns the units of all files that hold samples."""
-    given = [files] if isinstance(files, (str, os.PathLike)) else files
-    paths = sorted({Path(found) for each in given for found in _found(each)})
+    paths = files_of(files)
     with ThreadPoolExecutor(_SCANNERS) as scanners:
         units = [
             unit for cut in scanners.map(file_format.units, paths) for unit in cut if unit.rows
         ]
     if not units:
-        raise DataError(f"Wanted samples in {given}. Received: {len(paths)} files without any.")
+        raise DataError(f"Wanted samples in {files}. Received: {len(paths)} files without any.")
     return units
-
-
-def _found(files: str | os.PathLike[str]) -> list[str]:
-    """Returns the files that a path or a pattern names."""
-    if Path(files).exists():
-        return [os.fspath(files)]
-    if not (found := glob.glob(os.fspath(files), recursive=True)):
-        raise DataError(f"Wanted files at {os.fspath(files)!r}. Received: none there.")
-    return found

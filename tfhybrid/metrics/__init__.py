@@ -1,4 +1,4 @@
-"""Exact metrics over the samples of all ranks, and where the time of their steps goes."""
+"""Exact metrics over the samples of all ranks, where the time of their steps goes, an endpoint."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from tfhybrid.metrics.calibration import calibration, normalized_entropy
 from tfhybrid.metrics.evaluation import evaluate
 from tfhybrid.metrics.grouped import gauc
 from tfhybrid.metrics.phases import phase_times
+from tfhybrid.metrics.serving import serve
 
 __all__ = [
     "auc",
@@ -16,4 +17,5 @@ __all__ = [
     "log_loss",
     "normalized_entropy",
     "phase_times",
+    "serve",
 ]

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/exchange/open_sockets.h"
+#include "core/util/counters.h"
 #include "core/util/words.h"
 
 namespace tfhybrid {
@@ -77,6 +78,7 @@ Status Connection::Send(FrameKind kind, const std::vector<Span<const int64_t>>& 
     message.msg_iovlen = std::min(left.size() - first, kMostPieces);
     const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
     if (sent >= 0) {
+      AddTo(Counter::kSentBytes, sent);
       Advance(static_cast<size_t>(sent), &left, &first);
     } else if (IsSliceOver(errno)) {
       TFHYBRID_RETURN_IF_ERROR(check_alive_());
@@ -93,6 +95,7 @@ Status Connection::ReceiveBytes(void* bytes, int64_t size) {
                               static_cast<size_t>(size - received), 0);
     if (came > 0) {
       received += came;
+      AddTo(Counter::kReceivedBytes, came);
     } else if (came == 0) {
       return Lost("its process has ended, or closed it");
     } else if (IsSliceOver(errno)) {

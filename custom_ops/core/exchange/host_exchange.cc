@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/util/counters.h"
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
@@ -43,6 +44,7 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
 }
 
 void HostExchange::MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for) {
+  AddTo(Counter::kReceivedBytes, words.size() * 8);
   failure_.clear();
   shares_ = 1;
   const Status merged = TryMerge(words, parallel_for);
@@ -78,6 +80,8 @@ std::vector<int64_t> HostExchange::Splits() const {
 
 void HostExchange::Fill(Span<int64_t> words, const ParallelFor& parallel_for) const {
   const MessageSchema& schema = update_->settings().schema;
+  // Connections count what goes to the owners of sharded tables.
+  if (!update_->settings().sharded) AddTo(Counter::kSentBytes, words.size() * 8);
   std::vector<MessageBuilder> shares;
   int64_t at = 0, share = 0;
   for (const int64_t size : Splits()) {

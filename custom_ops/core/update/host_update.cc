@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/util/counters.h"
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
@@ -93,6 +94,7 @@ Status HostUpdate::Pack(const std::vector<KeyGradients>& batch, const Contributi
   const std::lock_guard<std::mutex> guard(posting_);
   const std::vector<int64_t>& counts = packer_.Number(WithKept(batch), parallel_for);
   TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words, allocate(MessageWords(schema, counts)));
+  AddTo(Counter::kSentBytes, words.size() * 8);
   FillNumbered(contribution, MessageBuilder(schema, counts, words), parallel_for);
   kept_.clear();
   return Status::Ok();
@@ -166,6 +168,7 @@ Status HostUpdate::PostAll(Span<const int64_t> words) {
       const std::vector<GradientMessage> messages,
       ParseMessages(schema, words, static_cast<int64_t>(settings_.hosts.size())));
   TFHYBRID_RETURN_IF_ERROR(FailureOf(messages));
+  if (!settings_.sharded) AddTo(Counter::kReceivedBytes, words.size() * 8);
   TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> room,
                             posted_all_->Write(WidenedWords(schema, messages)));
   Widen(schema, messages, room);

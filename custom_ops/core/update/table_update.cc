@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/util/counters.h"
 #include "core/util/fault_point.h"
 #include "core/util/phase_times.h"
 
@@ -114,6 +115,10 @@ Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWr
   TFHYBRID_FAULT_POINT();
   const PhaseTimer timer(Phase::kApply);
   ChangeRows(tables, parallel_for);
+  if (Applies()) {
+    AddTo(Counter::kSteps, 1);
+    AddTo(Counter::kSamples, joint_.samples);
+  }
   return Status::Ok();
 }
 

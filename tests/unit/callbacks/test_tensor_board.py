@@ -19,7 +19,8 @@ STEPS, EVERY = 10, 4
 def read(directory: Path) -> dict[str, dict[int, float]]:
     """Returns what was written by tag and step."""
     found: dict[str, dict[int, float]] = {}
-    for path in directory.iterdir():
+    (run,) = directory.iterdir()
+    for path in run.iterdir():
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 assert value.metadata.plugin_data.plugin_name == "scalars"  # or it is not drawn
@@ -46,20 +47,20 @@ def written(tmp_path) -> dict[str, dict[int, float]]:
     written = read(tmp_path)
     (block,) = layer.table.blocks()
     norms = np.linalg.norm(block.embeddings, axis=1)
-    assert written["item/norm/1"][STEPS] == pytest.approx(norms.max())
-    assert written["item/norm/0.5"][STEPS] == pytest.approx(np.median(norms))
+    assert written["tables/item/norm/1"][STEPS] == pytest.approx(norms.max())
+    assert written["tables/item/norm/0.5"][STEPS] == pytest.approx(np.median(norms))
     return written
 
 
 def test_tables_are_written_every_so_many_steps_and_at_the_end_of_an_epoch(written) -> None:
-    assert list(written["item/rows"]) == [4, 8, 10]
+    assert list(written["tables/item/rows"]) == [4, 8, 10]
     # Key k is admitted in step k (its second), and goes three steps after: four rows remain.
-    assert written["item/rows"] == {4: 4, 8: 4, 10: 4}
-    assert written["item/waiting_keys"] == {4: 2, 8: 2, 10: 2}
-    assert written["item/new_keys"] == {4: 4 / 4, 8: 1, 10: 1}
-    assert written["item/evicted_keys"] == {4: 0, 8: 1, 10: 1}
-    assert set(written["item/unique_ratio"].values()) == {0.75}
-    assert all(written["item/bytes"][step] > 0 for step in (4, 8, 10))
+    assert written["tables/item/rows"] == {4: 4, 8: 4, 10: 4}
+    assert written["tables/item/waiting_keys"] == {4: 2, 8: 2, 10: 2}
+    assert written["tables/item/new_keys"] == {4: 4 / 4, 8: 1, 10: 1}
+    assert written["tables/item/evicted_keys"] == {4: 0, 8: 1, 10: 1}
+    assert set(written["tables/item/unique_ratio"].values()) == {0.75}
+    assert all(written["tables/item/bytes"][step] > 0 for step in (4, 8, 10))
 
 
 def test_phases_are_written_in_milliseconds_of_a_step(written) -> None:
@@ -72,3 +73,34 @@ def test_phases_are_written_in_milliseconds_of_a_step(written) -> None:
 def test_it_wants_a_number_of_steps(tmp_path) -> None:
     with pytest.raises(ConfigError, match=r"at least 1\. Received: every=0"):
         tfhybrid.callbacks.TensorBoard(tmp_path, every=0)
+
+
+def test_training_comes_first_and_says_loss_and_samples(written) -> None:
+    assert min(written) == "main/loss"
+    assert sorted({tag.partition("/")[0] for tag in written}) == ["main", "phase_ms", "tables"]
+    assert list(written["main/loss"]) == [4, 8, 10]
+    assert all(0 < loss < 10 for loss in written["main/loss"].values())
+    assert all(rate > 0 for rate in written["main/samples_per_second"].values())
+
+
+def test_metrics_and_evaluations_of_all_ranks_are_written_and_each_run_is_a_curve(tmp_path) -> None:
+    keys, labels = np.arange(8)[:, None], np.array([0, 1] * 4)
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2), name="key")
+    inputs = keras.Input((1,), dtype="int64")
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs))))
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    auc = keras.metrics.AUC(from_logits=True, name="auc")
+    model.compile(tfhybrid.DistributedOptimizer("sgd"), loss, metrics=[auc])
+    for run in ("first", "second"):
+        evaluate = tfhybrid.callbacks.Evaluate(
+            tf.data.Dataset.from_tensor_slices((keys, labels[:, None])).batch(4)
+        )
+        board = tfhybrid.callbacks.TensorBoard(tmp_path, run=run, every=1)
+        model.fit(keys, labels, batch_size=4, epochs=2, verbose=0, callbacks=[evaluate, board])
+    runs = sorted(path.name for path in tmp_path.iterdir())
+    assert runs == ["first", "second"]
+    tags = set()
+    for path in (tmp_path / "second").iterdir():
+        for event in tf.compat.v1.train.summary_iterator(str(path)):
+            tags |= {value.tag for value in event.summary.value}
+    assert {"main/loss", "main/auc", "main/val_auc", "main/samples_per_second"} <= tags

@@ -7,7 +7,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.unit.cli.conftest import rewrite, rows_of
-from tfhybrid.checkpoint.table_file import Rows
+from tfhybrid.checkpoint.table_file import Rows, read_names
+from tfhybrid.cli.variables import Variables, matched
 
 TABLES = ["user", "item"]
 
@@ -71,15 +72,46 @@ def test_an_empty_table_is_compared(run_json, directory, newest):
     assert run_json("diff", copy, newest)["tables"]["compared"]["item"]["added"] == len(rows.keys)
 
 
-def test_dense_arrays_are_compared_by_name(run, run_json, directory, newest):
+def test_dense_arrays_are_compared_by_the_names_of_variables(run, run_json, directory, newest):
     older = directory / "step-0000000001"
     a, b = (load_file(folder / "dense.safetensors") for folder in (older, newest))
+    names = read_names(newest / "dense.safetensors")
     found = run_json("diff", older, newest)["dense"]
-    assert set(found["changed"]) == {name for name in a if (a[name] != b[name]).any()}
-    kernel = found["changed"]["weights/0000"]
-    wanted = np.abs(a["weights/0000"].astype(float) - b["weights/0000"]).max()
-    assert kernel["largest_difference"] == wanted
-    assert "weights/0000" in run("diff", older, newest).stdout
+    called = {name: f"{name.rpartition('/')[0]}/{names[name]}" for name in names}
+    assert set(found["changed"]) == {
+        called.get(name, name) for name in a if (a[name] != b[name]).any()
+    }
+    (number,) = (n for n, name in names.items() if n[:8] == "weights/" and name[-6:] == "kernel")
+    wanted = np.abs(a[number].astype(float) - b[number]).max()
+    assert found["changed"][called[number]]["largest_difference"] == wanted
+    assert called[number] in run("diff", older, newest).stdout
+
+
+def variables(**named: tuple[str, int]) -> Variables:
+    """Weights in this order: what a variable is called, and how many numbers it has."""
+    numbers = [f"weights/{i:04d}" for i in range(len(named))]
+    arrays = {n: np.zeros(size) for n, (_, size) in zip(numbers, named.values(), strict=True)}
+    return Variables(
+        arrays, {n: name for n, (name, _) in zip(numbers, named.values(), strict=True)}
+    )
+
+
+def test_a_layer_that_came_in_between_leaves_the_others_matched():
+    a = variables(first=("low/kernel", 4), second=("top/kernel", 2))
+    b = variables(first=("low/kernel", 4), new=("mid/kernel", 8), second=("top/kernel", 3))
+    assert matched(a, b) == {"weights/0000": "weights/0000", "weights/0001": "weights/0002"}
+
+
+def test_a_model_that_was_built_twice_is_matched_in_spite_of_its_new_names():
+    a = variables(first=("dense/kernel", 4), second=("dense_1/kernel", 4))
+    b = variables(first=("dense_1/kernel", 4), second=("dense_2/kernel", 4))
+    assert matched(a, b) == {name: name for name in a.arrays}
+
+
+def test_checkpoints_of_older_versions_are_matched_by_number():
+    a = Variables(variables(first=("", 4), second=("", 2)).arrays, {})
+    b = variables(first=("low/kernel", 4), second=("top/kernel", 5))
+    assert matched(a, b) == {name: name for name in a.arrays}
 
 
 def test_a_key_with_two_rows_is_an_error(run, directory, newest):

@@ -91,3 +91,12 @@ def test_a_directory_without_checkpoints_says_so(run, tmp_path, command):
 
 def test_what_a_file_says_cannot_command_the_terminal():
     assert plain("a\x1b[2J[red]b\n").plain == "a\\x1b[2J[red]b\\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "store show", "checkpoint export", "data convert"])
+def test_flags_are_shown_as_flags(command: str):
+    shown = CliRunner().invoke(app, [*command.split(), "--help"])
+    assert shown.exit_code == 0
+    assert "--help" in shown.stdout
+    assert "bool" not in shown.stdout
+    assert "<str>" in shown.stdout

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -134,12 +138,30 @@ def test_top_tells_what_happens_in_a_second(run, job) -> None:
     first, end = decoder.raw_decode(looks)
     second, _ = decoder.raw_decode(looks[end:].lstrip())
     assert first["tables"][0]["rows"] == second["tables"][0]["rows"] == 2
-    assert second["rates"]["item"] == {"updates": 0.0, "new_rows": 0.0, "evicted_rows": 0.0}
+    assert set(second["rates"]["item"].values()) == {0.0}
+    assert {"updates", "new_rows", "evicted_rows"} <= second["rates"]["item"].keys()
     drawn = run("top", "seen", "--count", "1", "--interval", "0.1").stdout
     assert "updates/s" in drawn
     job.kill()
     ended = run("top", "seen", "--interval", "0.1", "--json").stdout
     assert json.loads(ended)["living"] is False
+
+
+def test_top_answers_prometheus_while_the_job_lives(job, shm_directory) -> None:
+    command = [sys.executable, "-m", "tfhybrid.cli", "top", "seen", "--shm-dir", shm_directory]
+    top = subprocess.Popen(
+        [*command, "--prometheus", "0", "--interval", "0.1"], stdout=subprocess.PIPE, text=True
+    )
+    port = int(re.search(r"port (\d+)", top.stdout.readline())[1])
+    told = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    assert 'tfhybrid_rows{table="item"} 2.0' in told
+    assert 'tfhybrid_rows{table="user id"} 5.0' in told
+    assert 'tfhybrid_ranks{state="living"} 1.0' in told
+    job.train(1)
+    told = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    assert 'tfhybrid_updates_total{table="user id"} 6.0' in told
+    job.kill()
+    assert top.wait(30) == 0
 
 
 def test_tables_are_shown_in_80_columns(monkeypatch, capsys) -> None:

@@ -19,6 +19,7 @@ LEARNING_RATE = 0.1
 EXCHANGES = ("leaders", "owner", "all_ranks")
 STEPS_EACH_WAY = 3
 _TOKEN = 7
+_moved = {"sent_bytes": 0, "received_bytes": 0}  # by this rank
 
 
 def batch(step: int, rank: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -67,7 +68,7 @@ def run(test: Connection, directory: str, world: Sequence[int], rank: int) -> No
     wanted = test.recv()
     rows, versions = engine.read(TABLES, wanted, min_versions=[step] * 2)
     digests = [engine.digest(name) for name in TABLES]
-    test.send((rows, versions, digests))
+    test.send((rows, versions, digests, native.counters(), dict(_moved)))
     test.recv()
     engine.close_store()
 
@@ -98,4 +99,8 @@ def _exchange(test: Connection, update: Update, exchange: str) -> None:
 
 def _travelled(test: Connection, where: str, words: list[np.ndarray]) -> np.ndarray:
     test.send((where, words))
-    return test.recv()
+    came = test.recv()
+    if came.dtype == np.int64:  # gradients, no complaint
+        _moved["sent_bytes"] += sum(each.nbytes for each in words)
+        _moved["received_bytes"] += came.nbytes
+    return came

@@ -60,11 +60,18 @@ def test_training_is_exact(ranks: list[Connection], world: tuple[int, ...]) -> N
     steps = len(bare_rank.EXCHANGES) * bare_rank.STEPS_EACH_WAY
     tables = _reference(len(ranks), steps)
     keys = [np.array([*table.rows, 10**12]) for table in tables.values()]
+    samples = sum(
+        len(bare_rank.batch(step, rank)[0][0])
+        for step in range(steps)
+        for rank in range(len(ranks))
+    )
     digests = []
     for connection in ranks:
         connection.send(keys)
-    for connection in ranks:
-        rows, versions, digest = connection.recv()
+    for rank, connection in enumerate(ranks):
+        rows, versions, digest, counted, moved = connection.recv()
+        if rank in leaders:
+            assert counted == {"steps": steps, "samples": samples} | moved
         # As many updates of each host's tables as there were steps: not one for each rank.
         assert versions == [steps, steps]
         for table, of_table, wanted in zip(tables.values(), keys, rows, strict=True):

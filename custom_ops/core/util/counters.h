@@ -1,0 +1,24 @@
+// What this process has done, added up since it began: for whoever watches a job.
+//
+// Thread-safe.
+#ifndef TFHYBRID_CORE_UTIL_COUNTERS_H_
+#define TFHYBRID_CORE_UTIL_COUNTERS_H_
+
+#include <cstdint>
+
+namespace tfhybrid {
+
+enum class Counter : int {
+  kSteps,          // updates that a leader applied, of samples
+  kSamples,        // of the batches that they were of, of all ranks
+  kSentBytes,      // of gradients and rows, to other hosts or to all ranks
+  kReceivedBytes,  // likewise, from all of them: what a collective returns of one's own too
+};
+inline constexpr int kCounters = 4;
+
+int64_t CountOf(Counter counter);
+void AddTo(Counter counter, int64_t count);
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_UTIL_COUNTERS_H_

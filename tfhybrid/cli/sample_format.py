@@ -1,0 +1,79 @@
+"""The options that say what files of samples look like, and the format that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from tfhybrid.errors import ConfigError
+
+# Class and module of each: pyarrow takes longer to import than all else that a command needs.
+FORMATS = {
+    "csv": ("Csv", "csv"),
+    "libfm": ("Libfm", "libfm"),
+    "criteo": ("Criteo", "criteo"),
+    "tfrecord": ("TFRecord", "tfrecord"),
+    "parquet": ("Parquet", "parquet"),
+}
+
+Features = Annotated[str | None, typer.Option(help="Columns of keys: a,b,c.")]
+Strings = Annotated[str | None, typer.Option(help="Columns of strings, to be hashed.")]
+Lists = Annotated[str | None, typer.Option(help="Columns of any number of keys.")]
+Dense = Annotated[str | None, typer.Option(help="Columns of numbers.")]
+LabelColumns = Annotated[
+    str | None, typer.Option("--label", help="Column of the label, or several: a,b.")
+]
+LabelKind = Annotated[str | None, typer.Option(help="What labels are: click | number | class.")]
+Positive = Annotated[float | None, typer.Option(help="The label is 1 from this value on.")]
+MissingKey = Annotated[int | None, typer.Option(help="Key of what is missing.")]
+MissingValue = Annotated[float | None, typer.Option(help="Number of what is missing.")]
+Columns = Annotated[str | None, typer.Option(help="All columns, of CSV without a header: a,b,c.")]
+Delimiter = Annotated[str | None, typer.Option(help="Between columns of CSV.")]
+Separator = Annotated[str | None, typer.Option(help="Between keys of a list in CSV.")]
+Bucketize = Annotated[
+    bool | None, typer.Option("--bucketize", help="Criteo's numbers as features.")
+]
+
+
+def format_of(name: str, **options: Any) -> Any:
+    """Returns the `tfhybrid.data.Format` that options describe.
+
+    Args:
+        name: Of `FORMATS`.
+        **options: By name, as the command line gives them; `None` is not given. `label_kind` is
+            that of the labels.
+
+    Raises:
+        ConfigError: There is no such format, or it has no such option.
+    """
+    label_kind = options.pop("label_kind", None)
+    lists = ("features", "strings", "lists", "dense", "columns")
+    options |= {each: options[each].split(",") for each in lists if options.get(each)}
+    options["label"] = _label(options.get("label"), label_kind)
+    given = {option: value for option, value in options.items() if value is not None}
+    if name not in FORMATS:
+        raise ConfigError(f"--format is one of {', '.join(FORMATS)}. Received: {name}")
+    class_name, module = FORMATS[name]
+    kind = getattr(import_module(f"tfhybrid.data.formats.{module}"), class_name)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if unknown := given.keys() - fields.keys():
+        flags = ", ".join(f"--{each.replace('_', '-')}" for each in sorted(unknown))
+        raise ConfigError(f"Files of {name} have no such option. Received: {flags}")
+    if "features" in fields and not given.keys() & {"features", "strings", "lists"}:
+        named = [f"--{each}" for each in ("features", "strings", "lists") if each in fields]
+        raise ConfigError(f"Files of {name} need {' or '.join(named)}. Received: none")
+    return kind(**({"features": []} if "features" in fields else {}) | given)
+
+
+def _label(names: str | None, kind: str | None) -> Any:
+    """Returns a format's `label=`, or `None` where nothing is said of it."""
+    if names is None and kind is None:
+        return None
+    from tfhybrid.data.formats.label import Label
+
+    columns = (names or "label").split(",")
+    labels = columns if kind is None else [Label(column, kind) for column in columns]
+    return labels if len(labels) > 1 else labels[0]

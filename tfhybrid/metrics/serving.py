@@ -1,0 +1,66 @@
+"""A running job's metrics, for Prometheus."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Iterator
+
+from tfhybrid import distributed
+from tfhybrid.config import metrics_port, shm_directory
+from tfhybrid.job import current_job
+from tfhybrid.store import metrics
+from tfhybrid.store.metrics import Metric
+from tfhybrid.store.prometheus import Endpoint
+from tfhybrid.store.report import report_stores
+
+_log = logging.getLogger("tfhybrid.metrics")
+
+
+def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | None:
+    """Answers Prometheus on rank 0: `http://HOST:PORT/metrics`, until the program ends.
+
+    Steps, samples, phases, tables, exchanged bytes and checkpoints; docs/operations.md has the
+    list, and docker/grafana a dashboard. A request reads counters, and waits for nobody.
+
+    Args:
+        port: To listen on; 0 for any that is free. Defaults to `TFHYBRID_METRICS_PORT`; without
+            that nothing is served.
+        address: To listen on. Defaults to all of the host's.
+
+    Returns:
+        On rank 0, the endpoint, with its `port` and `close()`; elsewhere, or without a port,
+        `None`.
+
+    Raises:
+        ConfigError: The port cannot be had, on any rank.
+
+    Example:
+
+    >>> import urllib.request, tfhybrid
+    >>> tfhybrid.init()
+    >>> endpoint = tfhybrid.metrics.serve(0, address="127.0.0.1")
+    >>> url = f"http://127.0.0.1:{endpoint.port}/metrics"
+    >>> "tfhybrid_samples_total 0.0" in urllib.request.urlopen(url).read().decode()
+    True
+    >>> endpoint.close()
+    """
+    wanted = metrics_port() if port is None else port
+    if distributed.broadcast_object(wanted) is None:
+        return None
+    job = current_job()
+
+    def values() -> Iterator[tuple[Metric, dict[str, float]]]:
+        yield from metrics.of_process()
+        for found in report_stores(shm_directory()):
+            if found.job == job.name:
+                yield from metrics.of_store(found)
+
+    def open_endpoint() -> Endpoint | None:
+        return Endpoint(job.name, values, wanted or 0, address) if distributed.rank() == 0 else None
+
+    endpoint = distributed.together(open_endpoint)
+    if endpoint is not None:
+        atexit.register(endpoint.close)
+        _log.info("Metrics for Prometheus: http://%s:%d/metrics", address, endpoint.port)
+    return endpoint

@@ -1,0 +1,165 @@
+"""What a job tells of itself: each metric's name, meaning and source, once for all who show them.
+
+`tfhybrid top`, `callbacks.TensorBoard` and the endpoint for Prometheus read it. Of a table it is
+what lies in shared memory, so that anybody on the host can read it; of a job what its process has
+counted. Neither TensorFlow nor Horovod is needed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tfhybrid.core import native
+from tfhybrid.store.report import StoreReport, TableReport
+
+PREFIX = "tfhybrid_"
+
+
+class Metric(NamedTuple):
+    """A metric of a table or of a job.
+
+    Attributes:
+        name: Without the prefix, and without `_total`.
+        kind: `"gauge"`, or `"counter"` of what only grows.
+        meaning: In a sentence.
+        label: What tells several values apart, if there are several.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    label: str = ""
+
+
+class TableMetric(NamedTuple):
+    """A metric of a table, and how it is read from a report."""
+
+    metric: Metric
+    read: Callable[[TableReport], float]
+
+
+def _of_table(
+    name: str, kind: str, meaning: str, read: Callable[[TableReport], float]
+) -> TableMetric:
+    return TableMetric(Metric(name, kind, meaning, "table"), read)
+
+
+OF_TABLES = (
+    _of_table("rows", "gauge", "Rows of the table.", lambda table: table.rows),
+    _of_table("bytes", "gauge", "Shared memory of the table on this host.", lambda t: t.bytes),
+    _of_table("updates", "counter", "Updates applied to the table.", lambda table: table.version),
+    _of_table(
+        "new_rows",
+        "counter",
+        "Rows that came, by training or by loading.",
+        lambda table: table.rows + table.evicted,
+    ),
+    _of_table("evicted_rows", "counter", "Rows that were evicted.", lambda table: table.evicted),
+    _of_table("file_bytes", "gauge", "Rows in files on a disk.", lambda table: table.file_bytes),
+    _of_table("cache_hits", "counter", "Rows of files found in the cache.", lambda t: t.cache_hits),
+    _of_table(
+        "cache_misses", "counter", "Rows of files read from the disk.", lambda t: t.cache_misses
+    ),
+)
+WAITING_KEYS = Metric("waiting_keys", "gauge", "Keys that wait for admission.", "table")
+RANKS = Metric("ranks", "gauge", "Ranks of this host, by state.", "state")
+
+STEPS = Metric("steps", "counter", "Updates that were applied, of all tables together.")
+SAMPLES = Metric("samples", "counter", "Samples of all ranks that were trained on.")
+PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its steps.", "phase")
+EXCHANGE = Metric(
+    "exchange_bytes", "counter", "Gradients and rows between hosts, of this one.", "direction"
+)
+STARTED = Metric(
+    "start_time_seconds", "gauge", "When this run began; it changes when a job is restarted."
+)
+RESUMED_STEP = Metric("resumed_step", "gauge", "The step at which this run went on.", "source")
+CHECKPOINTS = Metric("checkpoints", "counter", "Checkpoints that were written.")
+CHECKPOINT_FAILURES = Metric(
+    "checkpoint_failures", "counter", "Checkpoints that could not be written."
+)
+CHECKPOINT_TIME = Metric(
+    "checkpoint_time_seconds", "gauge", "When the last checkpoint was complete; its age is now - it"
+)
+CHECKPOINT_DURATION = Metric(
+    "checkpoint_duration_seconds", "gauge", "How long the last checkpoint was being written."
+)
+CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
+
+OF_JOB = (
+    *(STEPS, SAMPLES, PHASES, EXCHANGE, STARTED, RESUMED_STEP, CHECKPOINTS, CHECKPOINT_FAILURES),
+    *(CHECKPOINT_TIME, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
+)
+OF_HOST = (*(each.metric for each in OF_TABLES), WAITING_KEYS, RANKS)
+
+_noted: dict[tuple[str, str], float] = {}
+_lock = threading.Lock()
+_started = time.time()
+
+
+def note(metric: Metric, value: float, label: str = "") -> None:
+    """Notes the value of a gauge that nobody else holds."""
+    with _lock:
+        _noted[metric.name, label] = value
+
+
+def count(metric: Metric) -> None:
+    """Adds one to a counter that nobody else holds."""
+    with _lock:
+        _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
+
+
+def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of the job whose rank this process is: values by label."""
+    counted = native.counters()
+    yield STEPS, {"": counted["steps"]}
+    yield SAMPLES, {"": counted["samples"]}
+    yield PHASES, dict(native.phase_times())
+    yield EXCHANGE, {"sent": counted["sent_bytes"], "received": counted["received_bytes"]}
+    yield STARTED, {"": _started}
+    with _lock:
+        noted = dict(_noted)
+    for metric in OF_JOB:
+        values = {label: value for (name, label), value in noted.items() if name == metric.name}
+        if values:
+            yield metric, values
+
+
+def of_store(found: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of a job's tables and ranks on this host: values by label."""
+    known = [table for table in found.tables if not table.problem]
+    tables = [table for table in known if not table.name.endswith(native.WAITING_SUFFIX)]
+    for metric, read in OF_TABLES:
+        yield metric, {table.name: read(table) for table in tables}
+    yield (
+        WAITING_KEYS,
+        {
+            table.name.removesuffix(native.WAITING_SUFFIX): table.rows
+            for table in known
+            if table.name.endswith(native.WAITING_SUFFIX)
+        },
+    )
+    states: dict[str, float] = dict.fromkeys((state.name.lower() for state in native.RankState), 0)
+    for rank in found.ranks:
+        states[rank.state.name.lower()] += 1
+    yield RANKS, states
+
+
+def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
+    """Returns by table how much its counters grew in a second.
+
+    A table that was not there before grew from nothing; one that lost its rows (they were loaded
+    anew, or cleared) did not grow.
+    """
+    older = {table.name: table for table in before.tables}
+    return {
+        table.name: {
+            metric.name: max(0, read(table) - read(older.get(table.name, table))) / seconds
+            for metric, read in OF_TABLES
+            if metric.kind == "counter"
+        }
+        for table in now.tables
+    }
