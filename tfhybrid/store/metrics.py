@@ -73,6 +73,12 @@ PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its ste
 EXCHANGE = Metric(
     "exchange_bytes", "counter", "Gradients and rows between hosts, of this one.", "direction"
 )
+ROWS_READ = Metric(
+    "row_service_rows", "counter", "Rows of sharded tables that lookups read.", "direction"
+)
+ROWS_READ_BYTES = Metric(
+    "row_service_bytes", "counter", "The same rows, in bytes on the network.", "direction"
+)
 STARTED = Metric(
     "start_time_seconds", "gauge", "When this run began; it changes when a job is restarted."
 )
@@ -90,7 +96,18 @@ CHECKPOINT_DURATION = Metric(
 CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
 
 OF_JOB = (
-    *(STEPS, SAMPLES, PHASES, EXCHANGE, STARTED, RESUMED_STEP, CHECKPOINTS, CHECKPOINT_FAILURES),
+    *(
+        STEPS,
+        SAMPLES,
+        PHASES,
+        EXCHANGE,
+        ROWS_READ,
+        ROWS_READ_BYTES,
+        STARTED,
+        RESUMED_STEP,
+        CHECKPOINTS,
+        CHECKPOINT_FAILURES,
+    ),
     *(CHECKPOINT_TIME, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
 )
 OF_HOST = (*(each.metric for each in OF_TABLES), WAITING_KEYS, RANKS)
@@ -119,6 +136,8 @@ def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
     yield SAMPLES, {"": counted["samples"]}
     yield PHASES, dict(native.phase_times())
     yield EXCHANGE, {"sent": counted["sent_bytes"], "received": counted["received_bytes"]}
+    for metric, unit in ((ROWS_READ, "rows"), (ROWS_READ_BYTES, "bytes")):
+        yield metric, {way: counted[f"{way}_{unit}"] for way in ("fetched", "served")}
     yield STARTED, {"": _started}
     with _lock:
         noted = dict(_noted)
