@@ -137,7 +137,8 @@ class TableConfig:
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
         placement: On which hosts its rows lie: `Replicated()`, all on every host, or `Sharded()`,
-            each on one of them.
+            each on one of them. `"auto"` is `Replicated()` if `expected_rows` fit into the memory
+            of every host, beside the tables made before, and else `Sharded()`.
         trainable: Whether its rows are trained. If not, keys have the rows that were loaded
             (`Table.load`, `checkpoint.restore`), and others read their initial values.
         combiner: `"sum"`, `"mean"` or `"sqrtn"` makes one embedding of a sample's keys, as
@@ -169,7 +170,7 @@ class TableConfig:
     admission: Admission | int | None = None
     eviction: Eviction | None = None
     expected_rows: int | None = None
-    placement: Placement = REPLICATED
+    placement: Placement | str = REPLICATED
     trainable: bool = True
     combiner: str | None = None
     max_length: int | None = None
@@ -203,11 +204,13 @@ class TableConfig:
             )
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
-        if not isinstance(self.placement, Placement):
+        if not isinstance(self.placement, Placement) and self.placement != "auto":
             raise ConfigError(
-                "placement is tfhybrid.Replicated() or tfhybrid.Sharded(). "
+                "placement is tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'. "
                 f"Received: placement={self.placement!r}"
             )
+        if self.placement == "auto" and self.expected_rows is None:
+            raise ConfigError("placement='auto' wants expected_rows. Received: expected_rows=None")
         if isinstance(self.admission, numbers.Integral):
             object.__setattr__(self, "admission", Admission(self.admission))
         if not isinstance(self.admission, Admission | None):

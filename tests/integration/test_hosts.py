@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
-from tests.unit.nodes.certificates import Authority
+from tests.certificates.authority import Authority
 
 JOBS = "tests/integration/jobs/"
 

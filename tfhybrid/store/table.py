@@ -16,6 +16,7 @@ from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
 from tfhybrid.placement import Sharded
+from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
@@ -52,13 +53,13 @@ class Table:
 
     def __init__(self, name: str, config: TableConfig) -> None:
         self.name = name
-        self.config = config
+        self._job = current_job()
+        self.config = config = settled(name, config, self._job)
         self.dim = config.dim
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
         self._is_open = False
         self._seen = native.TableStatsStruct()  # when `stats` was last asked for
-        self._job = current_job()
         self._allocated_as = name  # by the hash of which name its keys have owners
         self._placement = self._job.placement_of(config.placement)
         # Of the keys that wait for admission to this one, opened with it.

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.nodes.certificates import Authority
+from tests.certificates.authority import Authority
 from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
