@@ -130,13 +130,16 @@ def test_the_example_of_a_table_larger_than_a_host() -> None:
 
 
 def test_no_host_holds_more_than_its_own_rows(hosts, tmp_path) -> None:
-    """Peaks of memory, by bytes. An exported table lies in rank 0 alone, and once."""
+    """Peaks of memory, by bytes; what is left over is TensorFlow's, and blocks of rows."""
     job = JOBS + "share_memory.py"
     output = hosts.horovodrun({"h1": 1, "h2": 1}, job, str(tmp_path / "checkpoints"))
-    told = re.findall(r"rank=(\d) total=(\d+) saved=(\d+) restored=(\d+) exported=(\d+)", output)
+    pattern = r"rank=(\d) total=(\d+) own=(\d+) saved=(\d+) restored=(\d+) exported=(\d+)"
+    told = re.findall(pattern, output)
     assert len(told) == 2, output
     for rank, *sizes in told:
-        total, saved, restored, exported = map(int, sizes)
-        assert saved < 0.25 * total, output  # a block at a time
-        assert restored < 0.75 * total, output  # its half, and a block
-        assert exported < (1.0 if rank == "0" else 0.25) * total, output
+        total, own, saved, restored, exported = map(int, sizes)
+        assert saved < own + 0.1 * total, output  # its rows, mapped a second time
+        assert restored < own + 0.35 * total, output  # the index that grows, and blocks
+        assert own + 0.35 * total < 2 * own  # which it would be with all rows
+        # Rank 0 has all embeddings and keys, and TensorFlow a copy of them; others read their own.
+        assert exported < (1.5 if rank == "0" else 0.5) * total, output

@@ -3,13 +3,14 @@
     share_memory.py DIRECTORY
 
 Each rank is a host. What it says is bytes at the peak of each phase beyond those before it, shared
-memory included, as `/proc/self/status` has them; and those of the whole table.
+memory included; and those of the whole table.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,21 +21,34 @@ import tfhybrid
 from tfhybrid import checkpoint, distributed
 from tfhybrid.data import Position
 
-ROWS, DIM, BATCH = 600_000, 32, 20_000
+ROWS, DIM, BATCH = 2_000_000, 32, 40_000
 
 
 def grown(work: Callable[[], object]) -> int:
-    """Returns by how many bytes the process was larger at its peak than before."""
-    before = size("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    """Returns by how many bytes the process was larger at its peak than before.
+
+    Pages of files are not counted: the kernel takes them back when memory is short.
+    """
+    sizes, ended = [size()], threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.005):
+            sizes.append(size())
+
+    watching = threading.Thread(target=watch)
+    watching.start()
     work()
-    return size("VmHWM") - before
+    ended.set()
+    watching.join()
+    return max(sizes) - sizes[0]
 
 
-def size(what: str) -> int:
-    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) << 10
+def size() -> int:
+    """Returns the bytes of this process's own and shared memory that are in use."""
+    status = Path("/proc/self/status").read_text()
+    return sum(
+        int(kilobytes) << 10 for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)
+    )
 
 
 def built() -> tuple[keras.Model, tfhybrid.store.Table]:
@@ -53,6 +67,7 @@ def main(directory: Path) -> None:
     keys = np.arange(tfhybrid.rank(), ROWS, tfhybrid.size())[:, None]
     model.fit(keys, np.ones(len(keys)), batch_size=BATCH, shuffle=False, verbose=0)
     total = sum(share.rows for share in table.owners()) * (8 + 4 * DIM * 2)
+    own = table.stats().bytes
     saved = grown(lambda: checkpoint.save(model, directory, Position(1, 0)))
     exported = grown(lambda: tfhybrid.export.saved_model(model, directory.parent / "exported"))
     distributed.barrier()
@@ -62,7 +77,7 @@ def main(directory: Path) -> None:
     restored = grown(lambda: checkpoint.restore(model, directory))
     assert table.all_rows == ROWS
     rank = tfhybrid.rank()
-    sys.stdout.write(f"{rank=} {total=} {saved=} {restored=} {exported=}\n")
+    sys.stdout.write(f"{rank=} {total=} {own=} {saved=} {restored=} {exported=}\n")
 
 
 if __name__ == "__main__":
