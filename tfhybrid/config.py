@@ -7,6 +7,8 @@ Environment variables, all optional:
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
     TFHYBRID_METRICS_PORT  port of `tfhybrid.metrics.serve()`, for Prometheus (default none)
     TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
+    TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY, TFHYBRID_TLS_CA   PEM files with which the row service
+                           encrypts its connections; none by default, and all or none
 """
 
 from __future__ import annotations
@@ -64,6 +66,36 @@ def silence_seconds() -> float:
     return seconds
 
 
+@dataclasses.dataclass(frozen=True)
+class TlsFiles:
+    """What TLS needs, each a PEM file.
+
+    Args:
+        cert: This host's certificate, with those between it and the CA.
+        key: Its private key, without a password.
+        ca: The CA that both sides must have their certificates from.
+    """
+
+    cert: str
+    key: str
+    ca: str
+
+
+def tls_files() -> TlsFiles | None:
+    """Returns the files with which the row service encrypts its connections, if they are given.
+
+    Raises:
+        ConfigError: Some are given, and not all.
+    """
+    names = [f"TFHYBRID_TLS_{name}" for name in ("CERT", "KEY", "CA")]
+    given = {name: os.environ[name] for name in names if os.environ.get(name)}
+    if not given:
+        return None
+    if len(given) < len(names):
+        raise ConfigError(f"{', '.join(names)} belong together. Received: {given}")
+    return TlsFiles(*(given[name] for name in names))
+
+
 def set_horovod_defaults() -> None:
     """Sets what Horovod reads when it starts, where the user has not set it.
 
@@ -105,7 +137,8 @@ class TableConfig:
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
             tell the number beside the real one.
         placement: On which hosts its rows lie: `Replicated()`, all on every host, or `Sharded()`,
-            each on one of them.
+            each on one of them. `"auto"` is `Replicated()` if `expected_rows` fit into the memory
+            of every host, beside the tables made before, and else `Sharded()`.
         trainable: Whether its rows are trained. If not, keys have the rows that were loaded
             (`Table.load`, `checkpoint.restore`), and others read their initial values.
         combiner: `"sum"`, `"mean"` or `"sqrtn"` makes one embedding of a sample's keys, as
@@ -137,7 +170,7 @@ class TableConfig:
     admission: Admission | int | None = None
     eviction: Eviction | None = None
     expected_rows: int | None = None
-    placement: Placement = REPLICATED
+    placement: Placement | str = REPLICATED
     trainable: bool = True
     combiner: str | None = None
     max_length: int | None = None
@@ -171,11 +204,13 @@ class TableConfig:
             )
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
-        if not isinstance(self.placement, Placement):
+        if not isinstance(self.placement, Placement) and self.placement != "auto":
             raise ConfigError(
-                "placement is tfhybrid.Replicated() or tfhybrid.Sharded(). "
+                "placement is tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'. "
                 f"Received: placement={self.placement!r}"
             )
+        if self.placement == "auto" and self.expected_rows is None:
+            raise ConfigError("placement='auto' wants expected_rows. Received: expected_rows=None")
         if isinstance(self.admission, numbers.Integral):
             object.__setattr__(self, "admission", Admission(self.admission))
         if not isinstance(self.admission, Admission | None):

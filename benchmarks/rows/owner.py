@@ -16,6 +16,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
 from tfhybrid.initializers import Uniform
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
+from tfhybrid.nodes.tls import Tls
 from tfhybrid.store.row_block import RowBlock
 from tfhybrid.store.table_writer import TableWriter
 
@@ -32,6 +33,11 @@ def opened(directory: Path, host: int, dim: int) -> Engine:
     engine.open_table(NAME, dim, Uniform().native, placement=placement)
     engine.set_optimizer(NAME, kind=OptimizerKind.SGD)
     return engine
+
+
+def encryption(options: argparse.Namespace) -> Tls | None:
+    """Returns what encrypts the connections of this process, if that is wanted."""
+    return None if options.files is None else Tls(options.files)
 
 
 def batches(keys: int, rounds: int) -> list[np.ndarray]:
@@ -53,7 +59,7 @@ def own(test: Connection, directory: Path, options: argparse.Namespace) -> None:
     fill(engine, options.dim)
     listener = socket.create_server(("127.0.0.1", 0))
     token = new_token()
-    service = RowService(engine, 0, listener, token, SILENCE)
+    service = RowService(engine, 0, listener, token, SILENCE, encryption(options))
     service.start([Leader(None, "rank 0"), Leader(None, "rank 1")])
     test.send((listener.getsockname(), token))
     busy = threading.Event()

@@ -211,10 +211,12 @@ TFHYBRID_EXPORT int tfhybrid_owners_serve(int64_t engine, int64_t host, int purp
 TFHYBRID_EXPORT int tfhybrid_table_owned(int64_t engine, const char* table, int64_t count,
                                          const int64_t* keys, uint8_t* owned);
 /* `count` rows at most of a table on another host, from its row `first` on: `*rows` receives how
-   many it has, `*read` how many were read. Embeddings are [read, dim]. */
+   many it has, `*bytes` what they take in shared memory, `*read` how many were read. Embeddings are
+   [read, dim]. */
 TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const char* table,
-                                         int64_t first, int64_t count, int64_t* rows, int64_t* read,
-                                         int64_t* keys, float* embeddings);
+                                         int64_t first, int64_t count, int64_t* rows,
+                                         int64_t* bytes, int64_t* read, int64_t* keys,
+                                         float* embeddings);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

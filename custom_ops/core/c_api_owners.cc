@@ -57,13 +57,14 @@ int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
 }
 
 int tfhybrid_owners_scan(int64_t engine, int64_t host, const char* table, int64_t first,
-                         int64_t count, int64_t* rows, int64_t* read, int64_t* keys,
+                         int64_t count, int64_t* rows, int64_t* bytes, int64_t* read, int64_t* keys,
                          float* embeddings) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::OpenTable> open, its->Table(table));
     TFHYBRID_ASSIGN_OR_RETURN(const Engine::Scanned scanned,
                               its->Scan(host, {table, open->reader->dim(), first, count}));
     *rows = scanned.table_rows;
+    *bytes = scanned.table_bytes;
     *read = static_cast<int64_t>(scanned.keys.size());
     std::copy(scanned.keys.begin(), scanned.keys.end(), keys);
     std::copy(scanned.embeddings.begin(), scanned.embeddings.end(), embeddings);

@@ -141,3 +141,16 @@ def test_containers_on_two_hosts_train_together(containers: Containers) -> None:
     assert re.search(r"CapEff:\s*0{16}\nNoNewPrivs:\s*1\n", done.stdout)
     assert "2 rank(s) on 2 host(s)" in done.stderr + done.stdout
     assert float(re.search(r"test AUC ([\d.]+)", done.stdout)[1]) > 0.7
+
+
+def test_containers_on_two_hosts_share_a_table(containers: Containers) -> None:
+    """Their row services reach each other on free ports, as Horovod's do."""
+    for host in containers.hosts:
+        containers.wait_until_healthy(host)
+    job = "exec horovodrun --gloo -np 2 -H h1:1,h2:1 python examples/larger_than_a_host.py sharded"
+    command = containers.command("h1", "bash", "-c", job)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [int(count.replace(",", "")) for count in re.findall(r"has ([\d,]+) rows", done.stdout)]
+    assert len(rows) == 2
+    assert sum(rows) == 400_000

@@ -46,6 +46,12 @@ class ForkedJob:
             os.kill(pid, signal.SIGKILL)
         self.wait()
 
+    def kill_one(self, rank: int) -> list[int]:
+        """kill -9 of one rank; the others end by themselves. Returns the exit status of each."""
+        _, pid, _ = self._ranks[rank]
+        os.kill(pid, signal.SIGKILL)
+        return self.wait()
+
     def wait(self) -> list[int]:
         """Returns the exit status of each rank."""
         statuses = [python.wait(pid) for python, pid, _ in self._ranks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ def test_hosts_are_good_until_one_is_not(hosts: Hosts, tmp_path: Path) -> None:
     assert status == 0, found
     assert set(found) == {"h1", "h2", "all hosts"}
     assert "this host is h2" in found["h2"]["network"]["found"]
-    assert found["all hosts"] == {}
+    assert "free ports of h1, h2 are reached" in found["all hosts"]["ports"]["found"]
 
     hosts.shrink("h2", "64m")
     other = tmp_path / "other.py"
@@ -65,3 +66,20 @@ def test_a_host_without_the_package_or_that_is_not_there_is_named(
     assert "install tfhybrid there as here" in found["h2"]["tfhybrid"]["mend"]
     assert "ssh nowhere must work without a password" in found["nowhere"]["ssh"]["mend"]
     assert found["h1"]["TensorFlow"]["level"] == "good"
+
+
+def test_a_firewall_between_hosts_is_named(hosts: Hosts) -> None:
+    """Ssh comes through it, as through most firewalls."""
+    enter = hosts.enter("h2")
+    rule = ("INPUT", "-p", "tcp", "--dport", "1024:65535", "--syn", "-j", "REJECT")
+    subprocess.run([*enter, "iptables", "-A", *rule], check=True)
+    try:
+        status, found, _ = examine(hosts)
+    finally:
+        subprocess.run([*enter, "iptables", "-D", *rule], check=True)
+    assert status == 1
+    ports = found["all hosts"]["ports"]
+    assert ports["level"] == "error"
+    assert re.search(r"h1 does not reach h2 \(port \d+: .*Connection refused", ports["found"])
+    assert "h2 does not reach h1" not in ports["found"]
+    assert "firewalls" in ports["mend"]

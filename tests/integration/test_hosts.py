@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from tests.certificates.authority import Authority
 from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
 
@@ -36,7 +41,13 @@ def test_a_training_goes_on_with_another_number_of_hosts_and_ranks(hosts, tmp_pa
         assert output.count("exact on this rank") == stages[-1]
 
 
-def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(hosts, tmp_path) -> None:
+def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(
+    hosts, tmp_path, monkeypatch
+) -> None:
+    files = Authority(tmp_path / "tls").files("cluster")
+    for name, file in (("CERT", files.cert), ("KEY", files.key), ("CA", files.ca)):
+        monkeypatch.setenv(f"TFHYBRID_TLS_{name}", file)
+    directory = tmp_path / "checkpoints"
     stages: list[int] = []
     for slots, placement in (
         ({"h1": 2, "h2": 1}, "sharded"),
@@ -46,9 +57,37 @@ def test_shares_of_a_checkpoint_are_restored_on_other_hosts_and_placements(hosts
     ):
         stages.append(sum(slots.values()))
         output = hosts.horovodrun(
-            slots, JOBS + "resume.py", str(tmp_path), placement, *map(str, stages)
+            slots, JOBS + "resume.py", str(directory), placement, *map(str, stages)
         )
         assert output.count("exact on this rank") == stages[-1]
+        told = checkpoint_tool("verify", directory / "adagrad")
+        assert "all good" in told, told
+    tools_know_shares(directory / "adagrad", tmp_path)
+
+
+def tools_know_shares(directory: Path, folder: Path) -> None:
+    """Of the checkpoints that the stages have left: all but the third one have two shares."""
+    newest = sorted(directory.glob("step-*"))[-1]
+    assert '"item"' in checkpoint_tool("inspect", directory, "--json")
+    told = checkpoint_tool("export", directory, folder / "item.npz", "--table", "item", "--states")
+    rows = int(re.search(r"(\d+) rows", told)[1])
+    copied = ("--table", "item", "--output", folder / "copy")
+    assert f"{rows} rows" in checkpoint_tool("import", directory, folder / "item.npz", *copied)
+    assert "all good" in checkpoint_tool("verify", folder / "copy")
+    (copy,) = (folder / "copy").glob("step-*")
+    itself, same = (
+        json.loads(checkpoint_tool("diff", newest, other, "--json")) for other in (newest, copy)
+    )
+    assert same.pop("b") != itself.pop("b")
+    assert same == itself
+
+
+def checkpoint_tool(command: str, *arguments: object) -> str:
+    """Runs `tfhybrid checkpoint`; returns what it wrote."""
+    tool = [sys.executable, "-m", "tfhybrid.cli", "checkpoint", command, *map(str, arguments)]
+    done = subprocess.run(tool, env=several.ACTIVE, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_a_limited_link_is_slow_and_counts_what_crosses_it() -> None:
@@ -74,3 +113,33 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(hosts) -> None:
     cases = ("adagrad:frequency", "clipped:mean", "forgetting")
     output = hosts.horovodrun({"h1": 2, "h2": 1}, job, *cases, timeout=500)
     assert output.count("exact on this rank") == 3
+
+
+def test_the_example_of_a_table_larger_than_a_host() -> None:
+    example = several.ROOT / "examples/larger_than_a_host.py"
+    done = subprocess.run(
+        [sys.executable, example], env=several.ACTIVE, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    replicated, _, sharded = done.stdout.partition("sharded: exit status 0")
+    assert "OutOfSpaceError: No room for table 'item'" in replicated
+    rows = [int(count.replace(",", "")) for count in re.findall(r"has ([\d,]+) rows", sharded)]
+    assert len(rows) == 2, done.stdout
+    assert sum(rows) == 400_000
+    assert "trained 400,000 rows" in sharded
+
+
+def test_no_host_holds_more_than_its_own_rows(hosts, tmp_path) -> None:
+    """Peaks of memory, by bytes; what is left over is TensorFlow's, and blocks of rows."""
+    job = JOBS + "share_memory.py"
+    output = hosts.horovodrun({"h1": 1, "h2": 1}, job, str(tmp_path / "checkpoints"))
+    pattern = r"rank=(\d) total=(\d+) own=(\d+) saved=(\d+) restored=(\d+) exported=(\d+)"
+    told = re.findall(pattern, output)
+    assert len(told) == 2, output
+    for rank, *sizes in told:
+        total, own, saved, restored, exported = map(int, sizes)
+        assert saved < own + 0.1 * total, output  # its rows, mapped a second time
+        assert restored < own + 0.35 * total, output  # the index that grows, and blocks
+        assert own + 0.35 * total < 2 * own  # which it would be with all rows
+        # Rank 0 has all embeddings and keys, and TensorFlow a copy of them; others read their own.
+        assert exported < (1.5 if rank == "0" else 0.5) * total, output

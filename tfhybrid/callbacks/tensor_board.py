@@ -16,13 +16,15 @@ from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import phase_times
-from tfhybrid.store import TableStats
+from tfhybrid.store import OwnerShare, TableStats
 
 # As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which
 # TensorFlow 2.21 does not bring along.
 _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
 )
+
+_ROW_SERVICE = ("fetched_rows", "fetched_bytes", "served_rows", "served_bytes")
 
 
 class TensorBoard(keras.callbacks.Callback):
@@ -34,6 +36,10 @@ class TensorBoard(keras.callbacks.Callback):
     `callbacks.Evaluate` before this one adds. Under `tables/TABLE/`: `rows`, `bytes`,
     `waiting_keys`, by step `new_keys` and `evicted_keys`, and `unique_ratio`: how many different
     keys a step had, of all; `norm/`, at the end of an epoch: quantiles of the embeddings' norms.
+    Of a sharded table `owners/HOST/rows` and `bytes` too, and `skew`: the rows of the fullest host
+    by their mean. Of a table in files by step `cache_hits` and `cache_misses`. Under `row_service/`
+    by step `fetched_rows` and `fetched_bytes`, which this rank read from other hosts, and
+    `served_rows` and `served_bytes`, which they read here.
     Under `phase_ms/` milliseconds per step:
 
     | | |
@@ -83,7 +89,8 @@ class TensorBoard(keras.callbacks.Callback):
         self._quantiles = tuple(norm_quantiles)
         self._begun_at = 0  # the step when it has written last
         self._begun = 0.0  # when that was
-        self._samples = 0
+        self._counted: dict[str, int] = {}
+        self._told: dict[str, TableStats] = {}
         self._times: dict[str, float] = {}
         self._writer: Any = None
 
@@ -114,7 +121,7 @@ class TensorBoard(keras.callbacks.Callback):
     def _begin(self) -> None:
         self._begun_at = self._step()
         self._begun = time.monotonic()
-        self._samples = native.counters()["samples"]
+        self._counted = native.counters()
         self._times = phase_times()
 
     def _step(self) -> int:
@@ -122,11 +129,17 @@ class TensorBoard(keras.callbacks.Callback):
 
     def _write(self, quantiles: Sequence[float], logs: dict[str, Any]) -> None:
         steps = max(1, self._step() - self._begun_at)
-        samples = native.counters()["samples"] - self._samples
-        found = {"main/samples_per_second": samples / (time.monotonic() - self._begun)}
+        counted = {name: n - self._counted[name] for name, n in native.counters().items()}
+        found = {"main/samples_per_second": counted["samples"] / (time.monotonic() - self._begun)}
         found |= {f"main/{name}": float(value) for name, value in logs.items()}
         for name, table in tables_of(self.model).items():
-            found |= _of_table(name, table.stats(norm_quantiles=quantiles), steps)
+            stats = table.stats(norm_quantiles=quantiles)
+            found |= _of_table(name, stats, steps) | _of_cache(name, stats, self._told, steps)
+            self._told[name] = stats
+            if table.is_sharded:
+                found |= _of_owners(name, table.owners())
+                for what in _ROW_SERVICE:
+                    found[f"row_service/{what}"] = counted[what] / steps
         for phase, seconds in phase_times().items():
             found[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
         with self._writer.as_default(step=self._step()):
@@ -146,3 +159,26 @@ def _of_table(name: str, stats: TableStats, steps: int) -> dict[str, float]:
         f"tables/{name}/unique_ratio": stats.unique_ratio,
         **{f"tables/{name}/norm/{q}": norm for q, norm in stats.norm_quantiles.items()},
     }
+
+
+def _of_cache(
+    name: str, stats: TableStats, told: dict[str, TableStats], steps: int
+) -> dict[str, float]:
+    if not stats.file_bytes:
+        return {}
+    before = told.get(name)
+    counts = {
+        "cache_hits": stats.cache_hits - (before.cache_hits if before else 0),
+        "cache_misses": stats.cache_misses - (before.cache_misses if before else 0),
+    }
+    return {f"tables/{name}/{what}": max(0, count) / steps for what, count in counts.items()}
+
+
+def _of_owners(name: str, shares: Sequence[OwnerShare]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for share in shares:
+        found[f"tables/{name}/owners/{share.host}/rows"] = share.rows
+        found[f"tables/{name}/owners/{share.host}/bytes"] = share.bytes
+    rows = [share.rows for share in shares]
+    found[f"tables/{name}/skew"] = max(rows) * len(rows) / sum(rows) if any(rows) else math.nan
+    return found

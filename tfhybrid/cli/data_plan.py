@@ -11,9 +11,9 @@ from rich.filesize import decimal
 
 from tfhybrid.cli.console import progress, show, show_table
 from tfhybrid.cli.distinct_ids import DistinctIds
-from tfhybrid.cli.table_memory import TableBytes
 from tfhybrid.data.formats.format import Format
 from tfhybrid.errors import ConfigError
+from tfhybrid.store.table_memory import TableBytes
 
 
 @dataclasses.dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import shlex
 import subprocess
@@ -15,7 +16,8 @@ import typer
 from rich.text import Text
 
 from tfhybrid.cli.console import plain, show, show_json
-from tfhybrid.cli.findings import Finding, Level, find_all
+from tfhybrid.cli.findings import Finding, Level, disk, find_all
+from tfhybrid.cli.host_ports import unreached
 from tfhybrid.errors import ConfigError
 
 _SECONDS = 300
@@ -43,6 +45,10 @@ def doctor(
     port: Annotated[
         int | None, typer.Option("--ssh-port", help="Port of the hosts' sshd, as of horovodrun.")
     ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(help="Measure the disk of this directory, as of storage=FileTier(PATH)."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
     ] = False,
@@ -53,16 +59,16 @@ def doctor(
     """
     by_host: dict[str, list[Finding]] = {}
     if hosts is None:
-        by_host["this host"] = _look(shown=not as_json)
+        by_host["this host"] = _look(files, shown=not as_json)
     else:
         names = _names(hosts)
         options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
         options += ["-o", "StrictHostKeyChecking=no"]  # as horovodrun does
         options += [*(["-i", identity] if identity else []), *(["-p", str(port)] if port else [])]
         with ThreadPoolExecutor(len(names)) as threads:
-            found = threads.map(partial(_look_at, options), names)
+            found = threads.map(partial(_look_at, options, files), names)
             by_host = dict(zip(names, found, strict=True))
-        by_host["all hosts"] = _compare(by_host)
+        by_host["all hosts"] = [*_compare(by_host), *_ports(options, by_host)]
         for host, findings in by_host.items():
             if not as_json and findings:
                 show(plain(host, "bold"))
@@ -74,9 +80,9 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _look(*, shown: bool) -> list[Finding]:
+def _look(files: str | None, *, shown: bool) -> list[Finding]:
     findings = []
-    for finding in find_all():
+    for finding in itertools.chain(find_all(), [] if files is None else [disk(files)]):
         findings.append(finding)
         if shown:
             _show(finding)
@@ -100,9 +106,10 @@ def _names(hosts: str) -> list[str]:
     return names
 
 
-def _look_at(options: list[str], host: str) -> list[Finding]:
+def _look_at(options: list[str], files: str | None, host: str) -> list[Finding]:
     """Has the doctor look at a host, with the same Python."""
-    command = shlex.join([sys.executable, "-m", "tfhybrid.cli", "doctor", "--json"])
+    of_files = [] if files is None else ["--files", files]
+    command = shlex.join([sys.executable, "-m", "tfhybrid.cli", "doctor", "--json", *of_files])
     ssh = ["ssh", *options, host, command]
     try:
         run = subprocess.run(ssh, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -137,3 +144,26 @@ def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
             mend = "install the same on all hosts"
             differing.append(Finding(what, f"differs: {text}", Level.ERROR, mend))
     return differing
+
+
+def _ports(options: list[str], by_host: dict[str, list[Finding]]) -> list[Finding]:
+    """Returns which hosts do not reach each other; those where tfhybrid runs dial."""
+    running = [
+        host
+        for host, findings in by_host.items()
+        if any(each.what == "tfhybrid" and each.level is Level.GOOD for each in findings)
+    ]
+    if len(running) < 2:
+        return []
+    found = unreached(["ssh", *options], running)
+    if not found:
+        hosts = ", ".join(running)
+        return [Finding("ports", f"free ports of {hosts} are reached by each other")]
+    text = "; ".join(
+        f"{host} does not reach {other} ({why})" for (host, other), why in found.items()
+    )
+    mend = (
+        "open all ports between the hosts in firewalls and network policies: Horovod and the row "
+        "service of sharded tables listen on free ones"
+    )
+    return [Finding("ports", text, Level.ERROR, mend)]

@@ -24,6 +24,7 @@ from pathlib import Path
 from rich.filesize import decimal
 
 from tfhybrid._version import __version__
+from tfhybrid.cli import disk_speed
 from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 
@@ -31,6 +32,8 @@ _SECONDS = 120  # that TensorFlow may take to be imported
 # Docker gives a container 64 MB, which no table survives.
 _LEAST_SHM = 1 << 30
 _LEAST_FILES = 4096
+_LEAST_READS = 10_000  # a second, of a disk for tables in files
+_NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "lustre", "fuse.")
 _LEAST_MAPS = 65530  # Linux's default
 _BUILD = Path(native.__file__).parents[1] / "ops" / "_build_info.json"
 _HOROVOD = """
@@ -144,6 +147,30 @@ def shared_memory(directory: str | None = None) -> Finding:
     if size.total < _LEAST_SHM:
         mend = "docker run --shm-size=16g, or mount -o remount,size=16g /dev/shm; in Kubernetes an "
         return Finding(what, found, Level.ERROR, f"{mend}emptyDir with medium: Memory there")
+    return Finding(what, found)
+
+
+def disk(directory: str) -> Finding:
+    """How fast a disk for tables in files reads at random; it writes a file there for a moment."""
+    what = f"files {directory}"
+    if not os.access(directory, os.W_OK | os.X_OK):
+        mend = "FileTier(path) wants a directory that exists and can be written, on every host"
+        return Finding(what, "cannot be written", Level.ERROR, mend)
+    kind, free = _file_system(directory), shutil.disk_usage(directory).free
+    try:
+        speed = disk_speed.measure(directory)
+    except OSError as error:
+        return Finding(what, f"{kind}: {error}", Level.ERROR, "tables in files need this disk")
+    found = f"{kind}, {decimal(free)} free, {speed.reads:,.0f} reads of 4 KiB a second"
+    if kind in ("tmpfs", "ramfs"):
+        return Finding(what, found, Level.WARNING, "this is memory: name a directory on a disk")
+    if kind.startswith(_NETWORK_FILE_SYSTEMS):
+        return Finding(what, found, Level.WARNING, "name a directory on a disk of this host")
+    if not speed.direct:
+        found += ", some from the page cache"
+    if speed.reads < _LEAST_READS:
+        mend = "a step waits for its rows: an NVMe disk reads 100,000 times a second or more"
+        return Finding(what, found, Level.WARNING, mend)
     return Finding(what, found)
 
 

@@ -29,11 +29,13 @@ from tfhybrid.cli.sample_format import (
 from tfhybrid.cli.step_seconds import Work
 from tfhybrid.cli.step_seconds import measure as step_seconds
 from tfhybrid.cli.step_traffic import traffic_of
-from tfhybrid.cli.table_memory import TableBytes, TableShape, bytes_of
 from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.data.file_names import files_of
 from tfhybrid.errors import ConfigError
+from tfhybrid.placement import Sharded
+from tfhybrid.store.auto_placement import USABLE, choose
+from tfhybrid.store.table_memory import TableBytes, TableShape, bytes_of
 
 # Vectors of `dim` floats of a row's optimizer state; of RowAdagrad a single float.
 _STATES = {
@@ -169,6 +171,8 @@ def plan(
         "free_here": free,
     }
     found["fits_here"] = found["peak"] <= free
+    shape = TableShape(count, dim, floats, history)
+    found["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
     if measure:
         share = math.ceil(count / hosts) if sharded else count
         fitting = int(share * free / (2 * found["peak"]))
@@ -198,6 +202,16 @@ def parse_count(text: str) -> int:
             f"--rows is a number such as 50M, below 2^40. Received: {text!r}"
         ) from None
     return round(count)
+
+
+def _sharded_by_auto(shape: TableShape, tables: int, hosts: int, free: int) -> int:
+    """Returns how many of equal tables `placement="auto"` would shard, on hosts like this one."""
+    room, sharded = int(USABLE * free), 0
+    for _ in range(tables):
+        choice = choose(shape, hosts, room)
+        room -= choice.bytes
+        sharded += isinstance(choice.placement, Sharded)
+    return sharded
 
 
 def _check_source(context: typer.Context, rows: str | None, data: list[str] | None) -> None:
@@ -243,6 +257,8 @@ def _show_memory(found: dict[str, Any]) -> None:
     show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
     if "plain_horovod" in found:
         show(f"a copy per rank would take  {decimal(found['plain_horovod'])}")
+    if found.get("sharded_by_auto"):
+        show(plain(f"placement='auto' shards     {found['sharded_by_auto']} of the tables"))
     show(f"a checkpoint                {decimal(found['checkpoint'])}")
 
 

@@ -126,6 +126,18 @@ def show_tables(found: StoreReport) -> None:
         for table in known
     ]
     show_table(["table", "embeddings", "state", "index", "in all"], sizes, text=["table"])
+    in_files = [table for table in known if table.file_bytes]
+    if not in_files:
+        return
+    files = [
+        [
+            *(table.name, decimal(table.file_bytes), decimal(table.cache_bytes)),
+            *(f"{count:,}" for count in (table.cache_hits, table.cache_misses)),
+        ]
+        for table in in_files
+    ]
+    columns = ["table", "on disk", "cache", "hits", "misses"]
+    show_table(columns, files, text=["table"])
 
 
 def state_text(found: StoreReport) -> str:

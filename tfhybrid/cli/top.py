@@ -15,7 +15,8 @@ from tfhybrid.cli.store import Job, Json, ShmDirectory, as_dict, find, state_tex
 from tfhybrid.store import metrics
 from tfhybrid.store.report import StoreReport
 
-_RATES = ("updates", "new_rows", "evicted_rows")
+_RATES = {"updates": "updates/s", "new_rows": "new rows/s", "evicted_rows": "evicted/s"}
+_OF_FILES = {"cache_hits": "hits/s", "cache_misses": "misses/s"}
 
 
 def top(
@@ -77,12 +78,17 @@ def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
     """Returns the tables of a job with what happened in a second."""
     by_table = metrics.rates(before, now, seconds)
     title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
-    columns = ["table", "rows", "version", "updates/s", "new rows/s", "evicted/s", "bytes"]
+    in_files = any(table.file_bytes for table in now.tables)
+    wanted = _RATES | _OF_FILES if in_files else _RATES
+    columns = ["table", "rows", "version", *wanted.values(), "bytes"]
+    if in_files:
+        columns.append("on disk")
     shown = Table(title=plain(title), title_justify="left")
     for column in columns:
         shown.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
     for table in now.tables:
-        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in _RATES]
+        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in wanted]
         cells = [table.name, f"{table.rows:,}", f"{table.version:,}", *per_second]
-        shown.add_row(*map(plain, [*cells, decimal(table.bytes)]))
+        sizes = [table.bytes, table.file_bytes][: 2 if in_files else 1]
+        shown.add_row(*map(plain, [*cells, *map(decimal, sizes)]))
     return shown

@@ -122,7 +122,10 @@ PHASES = (
 )
 
 # `tfhybrid::Counter`
-COUNTERS = ("steps", "samples", "sent_bytes", "received_bytes")
+COUNTERS = (
+    *("steps", "samples", "sent_bytes", "received_bytes"),
+    *("fetched_rows", "fetched_bytes", "served_rows", "served_bytes"),
+)
 
 # How many bytes or words a result of unknown size is first given room for.
 _FIRST_ROOM = 65536

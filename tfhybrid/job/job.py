@@ -25,7 +25,7 @@ from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 from tfhybrid.nodes.row_service import RowService
-from tfhybrid.placement import Placement, Replicated
+from tfhybrid.placement import Placement, Sharded
 
 _log = logging.getLogger("tfhybrid.job")
 
@@ -41,6 +41,8 @@ class Job:
     resumption: Resumption | None = None  # of a job that may go on from memory
     watch: Watch | None = None  # of the other ranks, where there are any
     rows: RowService | None = None  # of other hosts, where there are any
+    room: int = 0  # bytes for tables on the host that has least, when the job began
+    planned_bytes: list[int] = dataclasses.field(default_factory=list)  # by `placement="auto"`
     whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
 
     @property
@@ -53,9 +55,9 @@ class Job:
         """Whether there are tables on other hosts to keep equal."""
         return len(set(self.hosts)) > 1
 
-    def placement_of(self, placement: Placement) -> tuple[PlacementKind, int]:
+    def placement_of(self, placement: Placement | str) -> tuple[PlacementKind, int]:
         """Returns what the engine is told of a new table's placement; in one order on all ranks."""
-        if isinstance(placement, Replicated) or not self.several_hosts:
+        if not isinstance(placement, Sharded) or not self.several_hosts:
             return PlacementKind.REPLICATED, 0
         if placement.by == "key":
             return PlacementKind.BY_KEY, 0
@@ -208,7 +210,16 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
     except TfhybridError:
         engine.close_store()
         raise
-    return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching, rows)
+    room = min(distributed.allgather_object(_room(name)))
+    leads = distributed.local_rank() == 0
+    return Job(name, seed, engine, leads, resumption, watching, rows, room)
+
+
+def _room(job: str) -> int:
+    """Returns the bytes that tables of the job may take on this host, with what they have."""
+    stores = [found for kind, *found in native.report_stores(shm_directory()) if kind == "store"]
+    taken = sum(int(size) for name, _, size, _ in stores if name == job)
+    return native.available_bytes(shm_directory()) + taken
 
 
 def shutdown() -> None:
@@ -272,9 +283,12 @@ def _leave_to_parent() -> None:
     """In a forked child: the job is the parent's, who alone leaves it."""
     global _current
     atexit.unregister(_exit)
-    if _current is not None and _current.watch is not None:
-        _current.watch.abandon()
-        _current = dataclasses.replace(_current, watch=None)
+    if _current is None:
+        return
+    for shared in (_current.watch, _current.rows):
+        if shared is not None:
+            shared.abandon()
+    _current = dataclasses.replace(_current, watch=None, rows=None)
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tfhybrid import distributed
-from tfhybrid.config import silence_seconds
+from tfhybrid.config import silence_seconds, tls_files
 from tfhybrid.core.engine import Engine
 from tfhybrid.nodes import door
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
+from tfhybrid.nodes.tls import Tls
 
 
 def start(engine: Engine) -> RowService | None:
@@ -20,14 +21,18 @@ def start(engine: Engine) -> RowService | None:
 
     Raises:
         StoreError: A leader cannot listen; on all ranks.
+        ConfigError: Certificates are given to some ranks only, or cannot be used; on all ranks.
     """
     if len(set(engine.hosts)) == 1:
         return None
+    files = distributed.together(tls_files)
+    distributed.check_same({"TLS of the row service": files is not None})
+    tls = distributed.together(lambda: None if files is None else Tls(files))
     leads = distributed.local_rank() == 0
     listener = distributed.together(lambda: door.listen(distributed.address()) if leads else None)
     token = distributed.broadcast_object(new_token())
     address = None if listener is None else listener.getsockname()[:2]
     told = distributed.allgather_object((address, distributed.process()))
-    service = RowService(engine, distributed.rank(), listener, token, silence_seconds())
+    service = RowService(engine, distributed.rank(), listener, token, silence_seconds(), tls)
     service.start([Leader(*each) for each in told])
     return service

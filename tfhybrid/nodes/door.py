@@ -6,7 +6,7 @@ import contextlib
 import hmac
 import selectors
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _GREETING_BYTES = 1024  # enough for a host's name in any encoding
 _MOST_STRANGERS = 500  # whose silence is borne at a time
@@ -20,7 +20,12 @@ def listen(address: str) -> socket.socket:
 
 
 def dial(
-    address: tuple[str, int], token: str, greeting: str, seconds: float, silence: float
+    address: tuple[str, int],
+    token: str,
+    greeting: str,
+    seconds: float,
+    silence: float,
+    wrap: Callable[[socket.socket], socket.socket] = lambda link: link,
 ) -> socket.socket:
     """Connects this process to the door of another one.
 
@@ -30,17 +35,18 @@ def dial(
         greeting: What it is told behind that; 1,024 bytes at most.
         seconds: How long it may take.
         silence: After how many seconds without an answer the connection breaks.
+        wrap: What puts a socket in the connection's place before anything is said.
 
     Raises:
         OSError: It cannot be reached.
     """
-    link = socket.create_connection(address, timeout=seconds)
+    link = wrap(probed(socket.create_connection(address, timeout=seconds), silence))
     try:
         link.sendall(token.encode() + greeting.encode().ljust(_GREETING_BYTES))
     except OSError:
         link.close()
         raise
-    return probed(link, silence)
+    return link
 
 
 class Door:
@@ -49,10 +55,17 @@ class Door:
     Args:
         listener: Of this process; closed by `close`.
         token: Of the job.
+        wrap: What puts a socket in the place of a connection that was accepted.
     """
 
-    def __init__(self, listener: socket.socket, token: str) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: str,
+        wrap: Callable[[socket.socket], socket.socket] = lambda link: link,
+    ) -> None:
         self._token = token.encode()
+        self._wrap = wrap
         self._said: dict[socket.socket, bytes] = {}  # by those who have not said it all
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
@@ -77,9 +90,14 @@ class Door:
         self._selector.close()
         self._listener.close()
 
+    def abandon(self) -> None:
+        """Leaves the door to the parent, in a forked child, which would keep it open."""
+        for link in (*self._said, self._listener):
+            link.close()
+
     def _open(self) -> None:
         with contextlib.suppress(OSError):  # it has gone again
-            link, _ = self._listener.accept()
+            link = self._wrap(self._listener.accept()[0])
             link.setblocking(False)
             self._said[link] = b""
             self._selector.register(link, selectors.EVENT_READ)

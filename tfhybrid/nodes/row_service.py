@@ -22,6 +22,7 @@ from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.door import Door
+from tfhybrid.nodes.tls import Tls
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -58,6 +59,7 @@ class RowService:
         listener: Of a leader, with which `start` begins; `None` for other ranks.
         token: Of the job.
         silence: Seconds after which a silent host counts as gone.
+        tls: What encrypts the connections, and ends with the service; `None` for none.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class RowService:
         listener: socket.socket | None,
         token: str,
         silence: float,
+        tls: Tls | None = None,
     ) -> None:
         self._engine = engine
         self._rank = rank
@@ -77,7 +80,8 @@ class RowService:
         self._connecting = threading.Lock()
         self._connected = False
         self._thread: threading.Thread | None = None
-        self._listener = listener
+        self._tls = tls
+        self._door = None if listener is None else Door(listener, token, self._accepted)
 
     def start(self, ranks: Sequence[Leader]) -> None:
         """Begins to serve, on a leader.
@@ -86,9 +90,9 @@ class RowService:
             ranks: Where each rank of the job can be reached, and its name.
         """
         self._ranks = ranks
-        if self._listener is not None:
+        if self._door is not None:
             self._thread = threading.Thread(
-                target=self._serve, args=(self._listener,), name="tfhybrid-rows", daemon=True
+                target=self._serve, args=(self._door,), name="tfhybrid-rows", daemon=True
             )
             self._thread.start()
 
@@ -105,7 +109,7 @@ class RowService:
                 leader = self._ranks[self._engine.hosts.index(host)]
                 assert leader.address is not None
                 self._dial(host, leader, leader.address, LinkPurpose.READS)
-                if self._listener is not None:
+                if self._door is not None:
                     self._dial(host, leader, leader.address, LinkPurpose.UPDATES)
             self._connected = True
 
@@ -114,13 +118,36 @@ class RowService:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
+        if self._tls is not None:
+            self._tls.close()
+
+    def abandon(self) -> None:
+        """Leaves the service to the parent, in a forked child: peers must notice when it dies."""
+        if self._door is not None:
+            self._door.abandon()
+        if self._tls is not None:
+            self._tls.abandon()
+
+    def _accepted(self, link: socket.socket) -> socket.socket:
+        door.probed(link, self._silence)
+        return link if self._tls is None else self._tls.accept(link)
+
+    def _dialed(self, link: socket.socket, leader: Leader) -> socket.socket:
+        return link if self._tls is None else self._tls.dial(link, leader.name)
 
     def _dial(
         self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
     ) -> None:
         greeting = json.dumps([self._rank, purpose])
         try:
-            link = door.dial(address, self._token, greeting, _CONNECT_SECONDS, self._silence)
+            link = door.dial(
+                address,
+                self._token,
+                greeting,
+                _CONNECT_SECONDS,
+                self._silence,
+                lambda link: self._dialed(link, leader),
+            )
         except OSError as error:
             raise StoreError(
                 f"Cannot connect to {leader.name} at {address[0]} port {address[1]} ({error}). "
@@ -128,8 +155,8 @@ class RowService:
             ) from error
         self._engine.connect_owner(host, purpose, link, leader.name)
 
-    def _serve(self, listener: socket.socket) -> None:
-        with contextlib.closing(Door(listener, self._token)) as front:
+    def _serve(self, front: Door) -> None:
+        with contextlib.closing(front):
             while not self._stopping.is_set():
                 for greeting, link in front.arrivals(_LOOK_SECONDS):
                     self._let_in(greeting, link)
@@ -144,6 +171,6 @@ class RowService:
             link.close()
             return
         try:
-            self._engine.serve_owner(host, purpose, door.probed(link, self._silence), name)
+            self._engine.serve_owner(host, purpose, link, name)
         except TfhybridError as error:  # this host's, or between two stores of a job
             _log.warning("%s cannot be served: %s", name, error)

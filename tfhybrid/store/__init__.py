@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from tfhybrid.store.record_file import RecordFile
     from tfhybrid.store.row_block import RowBlock
     from tfhybrid.store.table import Table, WaitingTable
-    from tfhybrid.store.table_stats import TableStats
+    from tfhybrid.store.table_stats import OwnerShare, TableStats
     from tfhybrid.store.table_writer import TableWriter
 
 __all__ = [
     "FrozenTable",
+    "OwnerShare",
     "RecordFile",
     "RowBlock",
     "Table",
@@ -31,6 +32,7 @@ _SOURCES = {
     "Table": "table",
     "TableWriter": "table_writer",
     "TableFile": "frozen_table",
+    "OwnerShare": "table_stats",
     "TableStats": "table_stats",
     "WaitingTable": "table",
 }

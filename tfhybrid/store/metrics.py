@@ -73,6 +73,12 @@ PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its ste
 EXCHANGE = Metric(
     "exchange_bytes", "counter", "Gradients and rows between hosts, of this one.", "direction"
 )
+ROWS_READ = Metric(
+    "row_service_rows", "counter", "Rows of sharded tables that lookups read.", "direction"
+)
+ROWS_READ_BYTES = Metric(
+    "row_service_bytes", "counter", "The same rows, in bytes on the network.", "direction"
+)
 UPTIME = Metric(
     "uptime_seconds", "gauge", "How long this run has lasted; it falls when a job is restarted."
 )
@@ -90,8 +96,8 @@ CHECKPOINT_DURATION = Metric(
 CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
 
 OF_JOB = (
-    *(STEPS, SAMPLES, PHASES, EXCHANGE, UPTIME, RESUMED_STEP, CHECKPOINTS, CHECKPOINT_FAILURES),
-    *(CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
+    *(STEPS, SAMPLES, PHASES, EXCHANGE, ROWS_READ, ROWS_READ_BYTES, UPTIME, RESUMED_STEP),
+    *(CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
 )
 OF_HOST = (*(each.metric for each in OF_TABLES), WAITING_KEYS, RANKS)
 
@@ -130,6 +136,8 @@ def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
     yield SAMPLES, {"": counted["samples"]}
     yield PHASES, dict(native.phase_times())
     yield EXCHANGE, {"sent": counted["sent_bytes"], "received": counted["received_bytes"]}
+    for metric, unit in ((ROWS_READ, "rows"), (ROWS_READ_BYTES, "bytes")):
+        yield metric, {way: counted[f"{way}_{unit}"] for way in ("fetched", "served")}
     now = time.monotonic()
     yield UPTIME, {"": now - _started}
     with _lock:

@@ -16,10 +16,11 @@ from tfhybrid.core.native import PlacementKind
 from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
 from tfhybrid.placement import Sharded
+from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
 from tfhybrid.store.record_file import RecordFile
 from tfhybrid.store.row_block import RowBlock, RowSource
-from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms
+from tfhybrid.store.table_stats import OwnerShare, TableSize, TableStats, quantiles_of_norms
 from tfhybrid.store.table_writer import TableWriter
 
 _UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
@@ -52,13 +53,13 @@ class Table:
 
     def __init__(self, name: str, config: TableConfig) -> None:
         self.name = name
-        self.config = config
+        self._job = current_job()
+        self.config = config = settled(name, config, self._job)
         self.dim = config.dim
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
         self._is_open = False
         self._seen = native.TableStatsStruct()  # when `stats` was last asked for
-        self._job = current_job()
         self._allocated_as = name  # by the hash of which name its keys have owners
         self._placement = self._job.placement_of(config.placement)
         # Of the keys that wait for admission to this one, opened with it.
@@ -148,8 +149,24 @@ class Table:
     @property
     def all_rows(self) -> int:
         """Rows in the table on all hosts, each once."""
-        others = self._other_owners()
-        return self.rows + sum(self._scan(host, 0, 0)[0] for host in others)
+        return sum(share.rows for share in self.owners())
+
+    def owners(self) -> list[OwnerShare]:
+        """Returns what each host owns of a sharded table, and this host's of a replicated one.
+
+        Asks the hosts one by one, and needs no other rank to call it.
+
+        Example:
+
+        ```python
+        rows = [share.rows for share in layer.table.owners()]
+        logging.info("fullest host: %.2f of the mean", max(rows) * len(rows) / sum(rows))
+        ```
+        """
+        counters, here = self._counters(), self._job.engine.host
+        shares = [OwnerShare(host=here, rows=counters.rows, bytes=counters.bytes)]
+        shares += [self._scan(host, 0, 0)[0] for host in self._other_owners()]
+        return sorted(shares, key=lambda share: share.host)
 
     @property
     def version(self) -> int:
@@ -267,7 +284,8 @@ class Table:
         for host in [] if states else self._other_owners():
             first, total = 0, 1
             while first < total:
-                total, block = self._scan(host, first, block_rows)
+                share, block = self._scan(host, first, block_rows)
+                total = share.rows
                 first += block_rows
                 if len(block.keys):
                     yield block
@@ -379,10 +397,10 @@ class Table:
             return []
         return sorted(set(self._job.hosts) - {self._job.engine.host})
 
-    def _scan(self, host: int, first: int, rows: int) -> tuple[int, RowBlock]:
-        """Returns how many rows another host has, and some of them."""
+    def _scan(self, host: int, first: int, rows: int) -> tuple[OwnerShare, RowBlock]:
+        """Returns what another host has, and some of its rows."""
         block = self._empty_block(rows, states=False)
-        total, read = ctypes.c_int64(), ctypes.c_int64()
+        total, size, read = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
         self._job.engine.call(
             "owners_scan",
             ctypes.c_int64(host),
@@ -390,12 +408,14 @@ class Table:
             ctypes.c_int64(first),
             ctypes.c_int64(rows),
             ctypes.byref(total),
+            ctypes.byref(size),
             ctypes.byref(read),
             native.pointer(block.keys),
             native.pointer(block.embeddings),
         )
         count = read.value
-        return total.value, RowBlock(block.keys[:count], block.embeddings[:count], None, None)
+        share = OwnerShare(host=host, rows=total.value, bytes=size.value)
+        return share, RowBlock(block.keys[:count], block.embeddings[:count], None, None)
 
     def _embeddings(self, first: int, rows: int) -> np.ndarray:
         block = self._empty_block(rows, states=False)

@@ -80,6 +80,21 @@ class TableStats(TableSize):
         return self.rows / self.index_slots if self.index_slots else 0.0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnerShare:
+    """What a host owns of a table.
+
+    Args:
+        host: Its number in the job, from 0.
+        rows: Rows in its share.
+        bytes: What they take in its shared memory.
+    """
+
+    host: int
+    rows: int
+    bytes: int
+
+
 def quantiles_of_norms(
     rows: int, read: Callable[[int, int], np.ndarray], quantiles: Sequence[float]
 ) -> dict[float, float]:

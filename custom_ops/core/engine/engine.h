@@ -137,6 +137,7 @@ class Engine {
   // Rows [first, first + count) of a table as they lie on another host, or as many as there are.
   struct Scanned {
     int64_t table_rows;
+    int64_t table_bytes;  // in shared memory
     std::vector<int64_t> keys;
     std::vector<float> embeddings;
   };

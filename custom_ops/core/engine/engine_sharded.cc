@@ -73,16 +73,16 @@ Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {
   TFHYBRID_ASSIGN_OR_RETURN(const Frame answer, held.connection->Receive());
   const Span<const int64_t> words = answer.payload.words();
   if (answer.kind == FrameKind::kFailure) return FailureFrom(words);
-  const int64_t count = words.size() < 2 ? -1 : words[1];
+  const int64_t count = words.size() < 3 ? -1 : words[2];
   if (answer.kind != FrameKind::kRows || count < 0 || count > rows.count ||
-      words.size() != 2 + count + WordsOfRows(count, rows.dim)) {
+      words.size() != 3 + count + WordsOfRows(count, rows.dim)) {
     return Status::Error(StatusCode::kDataLoss, held.connection->peer(), " was asked for ",
                          rows.count, " rows of table '", rows.table, "'. Received: ", words.size(),
                          " words");
   }
-  const auto* floats = reinterpret_cast<const float*>(words.data() + 2 + count);
-  return Scanned{
-      words[0], {words.data() + 2, words.data() + 2 + count}, {floats, floats + count * rows.dim}};
+  const int64_t* const keys = words.data() + 3;
+  const auto* const floats = reinterpret_cast<const float*>(keys + count);
+  return Scanned{words[0], words[1], {keys, keys + count}, {floats, floats + count * rows.dim}};
 }
 
 void Engine::OnFetching(std::function<void()> then) {

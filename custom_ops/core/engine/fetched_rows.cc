@@ -6,6 +6,7 @@
 
 #include "core/exchange/row_frames.h"
 #include "core/util/copy_floats.h"
+#include "core/util/counters.h"
 
 namespace tfhybrid {
 namespace {
@@ -143,7 +144,9 @@ Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
     TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(part.RowsOf(owner), bytes));
     float padding;
     TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(&padding, bytes % int64_t{8}));
+    AddTo(Counter::kFetchedRows, part.Count(owner));
   }
+  AddTo(Counter::kFetchedBytes, header.words * static_cast<int64_t>(sizeof(int64_t)));
   return Status::Ok();
 }
 

@@ -5,10 +5,13 @@
 #include <utility>
 
 #include "core/exchange/row_frames.h"
+#include "core/util/counters.h"
 #include "core/util/flush_denormals.h"
 
 namespace tfhybrid {
 namespace {
+
+constexpr int64_t kWordBytes = sizeof(int64_t);
 
 Status CheckDim(const OpenTable& table, int64_t dim) {
   if (table.reader->dim() == dim) return Status::Ok();
@@ -106,6 +109,8 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words)
   }
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, source_.read(reads));
   const std::vector<int64_t> head(versions.begin(), versions.end());
+  for (const AskedKeys& asked : tables) AddTo(Counter::kServedRows, asked.keys.size());
+  AddTo(Counter::kServedBytes, (static_cast<int64_t>(head.size()) + size) * kWordBytes);
   return connection->Send(FrameKind::kRows, {head, embeddings.words()});
 }
 
@@ -113,16 +118,17 @@ Status RowService::AnswerScan(Connection* connection, Span<const int64_t> words)
   TFHYBRID_ASSIGN_OR_RETURN(const AskedRows asked, ParseScan(words));
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, source_.table(asked.table));
   TFHYBRID_RETURN_IF_ERROR(CheckDim(*table, asked.dim));
-  const int64_t rows = table->reader->Stats().rows;
-  const int64_t count = std::clamp<int64_t>(rows - asked.first, 0, asked.count);
+  const TableStats stats = table->reader->Stats();
+  const int64_t count = std::clamp<int64_t>(stats.rows - asked.first, 0, asked.count);
   const int64_t floats = WordsOfRows(count, asked.dim);
-  const WordBuffer found = WordBuffer::OfSize(2 + count + floats);
-  found.data[0] = rows;
-  found.data[1] = count;
-  if (floats > 0) found.data[2 + count + floats - 1] = 0;
-  TFHYBRID_RETURN_IF_ERROR(
-      table->reader->ReadRows(count == 0 ? 0 : asked.first, count, found.data.get() + 2,
-                              reinterpret_cast<float*>(found.data.get() + 2 + count)));
+  const WordBuffer found = WordBuffer::OfSize(3 + count + floats);
+  int64_t* const keys = found.data.get() + 3;
+  found.data[0] = stats.rows;
+  found.data[1] = stats.bytes;
+  found.data[2] = count;
+  if (floats > 0) keys[count + floats - 1] = 0;
+  TFHYBRID_RETURN_IF_ERROR(table->reader->ReadRows(count == 0 ? 0 : asked.first, count, keys,
+                                                   reinterpret_cast<float*>(keys + count)));
   return connection->Send(FrameKind::kRows, {found.words()});
 }
 

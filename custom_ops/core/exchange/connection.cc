@@ -4,13 +4,13 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "core/exchange/open_sockets.h"
 #include "core/util/counters.h"
 #include "core/util/words.h"
 
@@ -48,9 +48,10 @@ bool IsSliceOver(int error) { return error == EAGAIN || error == EWOULDBLOCK || 
 Connection::Connection(int socket, std::string peer, std::function<Status()> check_alive)
     : socket_(socket), peer_(std::move(peer)), check_alive_(std::move(check_alive)) {
   SetUp(socket_);
+  KeepFromForkedChildren(socket_);
 }
 
-Connection::~Connection() { close(socket_); }
+Connection::~Connection() { CloseSocket(socket_); }
 
 void Connection::Shut() { shutdown(socket_, SHUT_RDWR); }
 

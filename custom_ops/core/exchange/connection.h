@@ -6,6 +6,7 @@
 // job, not to be well. Every length is checked, and a frame of another protocol ends the
 // connection.
 //
+// A forked child has no connection: its descriptors lead nowhere (core/exchange/open_sockets.h).
 // One thread sends at a time, and one receives; Shut() may come from any.
 #ifndef TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 #define TFHYBRID_CORE_EXCHANGE_CONNECTION_H_

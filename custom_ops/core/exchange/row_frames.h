@@ -4,7 +4,8 @@
 //            keys; then the keys, table by table
 //     ROWS   the version of each table; then embeddings [keys, dim], each table's padded to a word
 //     SCAN   a table's name and dim, the first row and how many at most
-//     ROWS   rows of the table in all, rows that follow; their keys, then embeddings, padded
+//     ROWS   rows of the table in all, its bytes, rows that follow; their keys, then embeddings,
+//     padded
 #ifndef TFHYBRID_CORE_EXCHANGE_ROW_FRAMES_H_
 #define TFHYBRID_CORE_EXCHANGE_ROW_FRAMES_H_
 

@@ -13,8 +13,12 @@ enum class Counter : int {
   kSamples,        // of the batches that they were of, of all ranks
   kSentBytes,      // of gradients and rows, to other hosts or to all ranks
   kReceivedBytes,  // likewise, from all of them: what a collective returns of one's own too
+  kFetchedRows,    // of sharded tables, that lookups read from other hosts
+  kFetchedBytes,   // the same
+  kServedRows,     // that lookups of other hosts read from this one
+  kServedBytes,
 };
-inline constexpr int kCounters = 4;
+inline constexpr int kCounters = 8;
 
 int64_t CountOf(Counter counter);
 void AddTo(Counter counter, int64_t count);

@@ -15,6 +15,7 @@ from tests.integration.jobs.exchange import STEPS, TOLERANCES, trained
 from tests.reference import click_model
 from tests.reference.forgetting_job import ForgettingJob
 from tfhybrid import Replicated, Sharded, distributed
+from tfhybrid.core import native
 from tfhybrid.job import current_job
 
 PLACEMENTS = {
@@ -44,6 +45,15 @@ def of_all_hosts(tables: dict[str, tfhybrid.store.Table]) -> dict[str, int]:
     return digests
 
 
+def check_owners(table: tfhybrid.store.Table) -> None:
+    """What a rank is told of all owners is what each of them has."""
+    shares = {share.host: (share.rows, share.bytes) for share in table.owners()}
+    mine = (current_job().engine.host, table.rows, table.stats().bytes)
+    hosts = set(distributed.allgather_object(mine)) if table.is_sharded else {mine}
+    assert shares == {host: (rows, size) for host, rows, size in hosts}, (shares, hosts)
+    assert table.all_rows == sum(rows for rows, _ in shares.values())
+
+
 def train(case: str, placement: str, wire_dtype: str = "float32"):
     """Returns digests, dense weights and rows as looked up; and differences to the reference."""
     optimizer, reduction = case.split(":")
@@ -53,14 +63,26 @@ def train(case: str, placement: str, wire_dtype: str = "float32"):
     )
     tables = click_model.collection(model).tables
     rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
+    for table in tables.values():
+        check_owners(table)
     found = of_all_hosts(tables), click_model.dense_weights(model), rows
     # A rank alone, without the others.
     if tfhybrid.rank() == 1:
         assert np.isfinite(model.predict(keys, verbose=0)).all()
-    distributed.barrier()
+    check_counters(is_any_sharded=placement != "replicated")
     tfhybrid.shutdown()
     keras.backend.clear_session()
     return found, differences
+
+
+def check_counters(*, is_any_sharded: bool) -> None:
+    """Each row that was fetched was served by somebody."""
+    distributed.barrier()  # a rank alone has read meanwhile
+    everyone = distributed.allgather_object(native.counters())
+    totals = {name: sum(its[name] for its in everyone) for name in native.COUNTERS}
+    assert totals["fetched_rows"] == totals["served_rows"], totals
+    assert totals["fetched_bytes"] == totals["served_bytes"], totals
+    assert totals["fetched_rows"] > 0 or not is_any_sharded, totals
 
 
 def forget(placement: tfhybrid.placement.Placement) -> dict[str, list[int]]:

@@ -245,6 +245,7 @@ TEST_F(ShardedTest, WhatCannotBeAskedForIsAnswered) {
   ASSERT_OK(scanned.status());
   EXPECT_EQ(5u, scanned.value().keys.size());
   EXPECT_EQ(tables_[1]->reader->Stats().rows, scanned.value().table_rows);
+  EXPECT_EQ(tables_[1]->reader->Stats().bytes, scanned.value().table_bytes);
   EXPECT_EQ(std::vector<float>(10, 2.0f), scanned.value().embeddings);
   const auto beyond = At(0)->Scan(1, {"item", kDim, 1000, 5});
   ASSERT_OK(beyond.status());

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -65,6 +67,32 @@ TEST_F(ConnectionTest, WhatIsSentComesWholeHoweverLarge) {
   EXPECT_EQ(-1, frame.value().payload.words()[(1 << 20) + 1]);
   ASSERT_OK(empty.status());
   EXPECT_EQ(0, empty.value().payload.size);
+}
+
+TEST_F(ConnectionTest, AForkedChildKeepsNone) {
+  int told[2];
+  ASSERT_EQ(0, pipe(told));
+  const pid_t child = fork();
+  if (child == 0) {
+    ours_->Shut();  // which would end that of the parent
+    close(sockets_[1]);
+    char byte;
+    if (write(told[1], "s", 1) == 1 && read(sockets_[0], &byte, 1) == 0) pause();
+    _exit(1);
+  }
+  char byte;
+  ASSERT_EQ(1, read(told[0], &byte, 1));
+  Connection theirs(dup(sockets_[1]), "rank 0 on a", Alive);
+  EXPECT_OK(ours_->Send(FrameKind::kCommit, {}));
+  EXPECT_OK(theirs.Receive().status());
+  ours_.reset();  // the last descriptor, while the child lives
+  EXPECT_EQ(StatusCode::kPeerDied, theirs.Receive().status().code());
+  int status;
+  EXPECT_EQ(0, waitpid(child, &status, WNOHANG));
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  close(told[0]);
+  close(told[1]);
 }
 
 TEST_F(ConnectionTest, ThousandsOfPiecesAreOneFrame) {

@@ -8,8 +8,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tfhybrid.callbacks.tensor_board import _of_owners
 from tfhybrid.core.native import PHASES
 from tfhybrid.errors import ConfigError
+from tfhybrid.store import OwnerShare
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -104,3 +106,30 @@ def test_metrics_and_evaluations_of_all_ranks_are_written_and_each_run_is_a_curv
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             tags |= {value.tag for value in event.summary.value}
     assert {"main/loss", "main/auc", "main/val_auc", "main/samples_per_second"} <= tags
+
+
+def test_a_table_in_files_says_how_often_its_cache_had_the_rows(tmp_path) -> None:
+    (tmp_path / "files").mkdir()
+    storage = tfhybrid.FileTier(tmp_path / "files", cache_bytes=2**20)
+    layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(2, storage=storage), name="key")
+    inputs = keras.Input((1,), dtype="int64")
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs))))
+    model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
+    board = tfhybrid.callbacks.TensorBoard(tmp_path / "logs", every=3)
+    keys = np.arange(8)[:, None] % 4  # each comes again after four steps
+    model.fit(keys, np.ones(8), batch_size=1, shuffle=False, verbose=0, callbacks=[board])
+    written = read(tmp_path / "logs")
+    stats = layer.table.stats()
+    by_step = written["tables/key/cache_hits"]
+    assert 3 * by_step[3] + 3 * by_step[6] + 2 * by_step[8] == pytest.approx(stats.cache_hits)
+    assert stats.cache_hits == 4
+    assert set(written["tables/key/cache_misses"].values()) == {0}
+
+
+def test_shares_of_owners_and_their_skew() -> None:
+    shares = [OwnerShare(host=0, rows=30, bytes=3), OwnerShare(host=2, rows=10, bytes=1)]
+    assert _of_owners("key", shares) == {
+        **{"tables/key/owners/0/rows": 30, "tables/key/owners/0/bytes": 3},
+        **{"tables/key/owners/2/rows": 10, "tables/key/owners/2/bytes": 1},
+        "tables/key/skew": 1.5,
+    }

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from tfhybrid.cli.distinct_ids import DistinctIds
 from tfhybrid.cli.main import app
-from tfhybrid.cli.table_memory import TableShape, bytes_of
+from tfhybrid.store.table_memory import TableShape, bytes_of
 
 SAMPLES = 5_000
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -110,3 +111,23 @@ def test_hosts_that_are_none_are_refused(hosts: str) -> None:
     result = CliRunner().invoke(app, ["doctor", "--hosts", hosts])
     assert result.exit_code == 1
     assert f"--hosts is host1:4,host2:4. Received: {hosts!r}" in " ".join(result.output.split())
+
+
+def test_the_disk_of_tables_in_files_is_measured(tmp_path: Path) -> None:
+    run = CliRunner().invoke(app, ["doctor", "--files", str(tmp_path), "--json"])
+    (found,) = json.loads(run.stdout).values()
+    (disk,) = [finding for finding in found if finding["what"] == f"files {tmp_path}"]
+    assert re.search(r", [\d,]+ reads of 4 KiB a second", disk["found"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_is_no_disk(shm_directory: Path) -> None:
+    disk = findings.disk(str(shm_directory))
+    assert disk.level is Level.WARNING
+    assert "this is memory" in disk.mend
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    disk = findings.disk(str(tmp_path / "nowhere"))
+    assert disk.level is Level.ERROR
+    assert "on every host" in disk.mend

@@ -16,8 +16,8 @@ from tfhybrid import checkpoint
 from tfhybrid.cli.main import app
 from tfhybrid.cli.step_seconds import draw
 from tfhybrid.cli.step_traffic import distinct_keys, traffic_of
-from tfhybrid.cli.table_memory import TableShape, bytes_of
 from tfhybrid.data import Position
+from tfhybrid.store.table_memory import TableShape, bytes_of
 
 # An index is made ahead for four steps like the last, so a step is small beside the table.
 STEP_ROWS, LAST_ROWS = 2_000, 100
@@ -139,3 +139,17 @@ def test_drawn_keys_are_those_of_the_planned_traffic(exponent) -> None:
     assert (drawn.min() >= 0, drawn.max() < 200_000) == (True, True)
     expected = distinct_keys(200_000, len(drawn), exponent)
     assert expected == pytest.approx(len(np.unique(drawn)), rel=0.05)
+
+
+def test_it_says_how_many_tables_auto_would_shard() -> None:
+    """Each table that is put on every host leaves less room for the next one."""
+    shape = ("--rows", "1M", "--dim", "64", "--optimizer", "adam", "--json")
+
+    def sharded(tables: int, hosts: int) -> int:
+        arguments = (*shape, "--tables", str(tables), "--hosts", str(hosts))
+        result = CliRunner().invoke(app, ["plan", *arguments])
+        return json.loads(result.stdout)["sharded_by_auto"]
+
+    assert sharded(1, 4) == 0
+    assert sharded(1000, 1) == 0
+    assert 900 < sharded(1000, 4) < 1000

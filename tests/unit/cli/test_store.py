@@ -175,7 +175,7 @@ def test_tables_are_shown_in_80_columns(monkeypatch, capsys) -> None:
     show_tables(StoreReport("job", "directory", 0, "", tables=[table]))
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert sum("user_history" in line for line in lines) == 2
+    assert sum("user_history" in line for line in lines) == 3
     assert "1,234,567,890" in "".join(lines)
     assert "1,000,000" in "".join(lines)
     assert "row_adagrad" in "".join(lines)

@@ -15,6 +15,7 @@ import pytest
 import tfhybrid
 from tests.reference import training
 from tests.unit.core import bare_rank
+from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, PeerDiedError, StoreError
@@ -71,7 +72,8 @@ def test_training_is_exact(ranks: list[Connection], world: tuple[int, ...]) -> N
     for rank, connection in enumerate(ranks):
         rows, versions, digest, counted, moved = connection.recv()
         if rank in leaders:
-            assert counted == {"steps": steps, "samples": samples} | moved
+            expected = {"steps": steps, "samples": samples} | moved
+            assert counted == dict.fromkeys(native.COUNTERS, 0) | expected
         # As many updates of each host's tables as there were steps: not one for each rank.
         assert versions == [steps, steps]
         for table, of_table, wanted in zip(tables.values(), keys, rows, strict=True):

@@ -1,0 +1,67 @@
+"""A table that no host can hold, trained on two hosts of this machine.
+
+    sudo python examples/larger_than_a_host.py
+
+makes two hosts out of network namespaces, gives each of them 64 MB for tables, and trains a table
+of 88 MB: first with a copy on each host, which does not fit, then sharded. On hosts of a cluster:
+
+    horovodrun -np 2 -H host1:1,host2:1 python examples/larger_than_a_host.py sharded
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+MEMORY = "64m"  # of each host
+ROWS, DIM, BATCH = 400_000, 16, 8_000
+
+
+def train(placement: str) -> None:
+    """Meets each of the keys once, half of them on each of two ranks."""
+    import keras
+
+    import tfhybrid
+
+    tfhybrid.init()
+    placements = {"sharded": tfhybrid.Sharded(), "replicated": tfhybrid.Replicated()}
+    table = tfhybrid.TableConfig(
+        dim=DIM,
+        optimizer=tfhybrid.optimizers.Adagrad(0.1),
+        placement=placements.get(placement, placement),
+        expected_rows=ROWS,
+    )
+    inputs = keras.Input((1,), dtype="int64")
+    layer = tfhybrid.layers.Embedding(table, name="item")
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(layer(inputs))))
+    model.compile(tfhybrid.DistributedOptimizer("sgd"), "mse")
+    keys = np.arange(tfhybrid.rank(), ROWS, tfhybrid.size())[:, None]
+    broadcast = tfhybrid.callbacks.BroadcastVariables()
+    labels = np.ones(len(keys))
+    model.fit(keys, labels, batch_size=BATCH // 2, verbose=0, callbacks=[broadcast])
+    if tfhybrid.rank() == 0:
+        for share in layer.table.owners():
+            print(f"host {share.host} has {share.rows:,} rows, {share.bytes / 1e6:.0f} MB")
+        print(f"trained {layer.table.all_rows:,} rows")
+
+
+def main() -> None:
+    """Trains on two hosts of this machine, one way and then the other."""
+    sys.path.insert(0, str(ROOT))
+    from tests.integration.hosts import hosts
+
+    with hosts(2) as pair:
+        for name in pair.names:
+            pair.shrink(name, MEMORY)
+        for placement in ("replicated", "sharded"):
+            job = pair.start(dict.fromkeys(pair.names, 1), __file__, placement)
+            output, _ = job.communicate()
+            wanted = ("OutOfSpaceError:", "rows, ", "trained ")
+            lines = [line for line in output.splitlines() if any(each in line for each in wanted)]
+            lines = lines or output.splitlines()[-10:]
+            print(f"{placement}: exit status {job.returncode}", *lines, sep="\n    ")
+
+
+if __name__ == "__main__":
+    train(sys.argv[1]) if len(sys.argv) > 1 else main()

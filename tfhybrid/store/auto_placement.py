@@ -1,0 +1,96 @@
+"""`placement="auto"`: a table is on every host where it fits, and else spread over all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from typing import TYPE_CHECKING
+
+from tfhybrid.config import TableConfig
+from tfhybrid.file_tier import INDEX_BYTES
+from tfhybrid.placement import REPLICATED, Placement, Sharded
+from tfhybrid.store.table_memory import TableShape, bytes_of
+
+if TYPE_CHECKING:
+    from tfhybrid.job.job import Job
+
+_log = logging.getLogger("tfhybrid.store")
+
+USABLE = 0.8  # of the free memory: messages, checkpoints and uneven shares take some, too
+_VECTORS = 2  # of a row's state, if the optimizer is not known yet: Adam's
+_GB = 1e9
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Where a table is put.
+
+    Args:
+        placement: Where.
+        bytes: What it takes of each host there, at most.
+        replicated_bytes: What it would take if every host had all of it.
+    """
+
+    placement: Placement
+    bytes: int
+    replicated_bytes: int
+
+
+def choose(shape: TableShape, hosts: int, room: int, cache_bytes: int | None = None) -> Choice:
+    """Returns where to put a table.
+
+    Args:
+        shape: Of the whole table.
+        hosts: Of the job.
+        room: Bytes that tables may still take, on the host that has least.
+        cache_bytes: Of a table in files; `None` for one in memory.
+
+    Example:
+
+    >>> shape = TableShape(rows=100_000_000, dim=16, state_floats=32)
+    >>> choose(shape, hosts=4, room=8 * 10**9).placement
+    Sharded(by='key')
+    """
+    whole = _bytes(shape, cache_bytes)
+    if hosts == 1 or whole <= room:
+        return Choice(REPLICATED, whole, whole)
+    share = dataclasses.replace(shape, rows=math.ceil(shape.rows / hosts))
+    return Choice(Sharded(), _bytes(share, cache_bytes), whole)
+
+
+def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
+    """Returns the config with a placement in the place of `"auto"`; the same on all ranks.
+
+    Tables are placed in the order in which they are made. Each takes its part of the room.
+    """
+    if config.placement != "auto":
+        return config
+    assert config.expected_rows is not None
+    hosts = len(set(job.hosts))
+    shape = TableShape(config.expected_rows, config.dim, _state_floats(config), bool(config.policy))
+    room = int(USABLE * job.room) - sum(job.planned_bytes)
+    cache = config.storage.cache_bytes if config.storage else None
+    choice = choose(shape, hosts, room, cache)
+    job.planned_bytes.append(choice.bytes)
+    _log.info(
+        "Table '%s': placement='auto' chose %s. Its %s expected rows take %.3f GB if replicated; "
+        "the smallest of %d host(s) has room for %.3f GB.",
+        *(name, choice.placement, f"{shape.rows:,}", choice.replicated_bytes / _GB, hosts),
+        max(0, room) / _GB,
+    )
+    return dataclasses.replace(config, placement=choice.placement)
+
+
+def _bytes(shape: TableShape, cache_bytes: int | None) -> int:
+    if cache_bytes is None:
+        return bytes_of(shape).peak
+    return cache_bytes + shape.rows * INDEX_BYTES
+
+
+def _state_floats(config: TableConfig) -> int:
+    if config.optimizer is None:
+        return _VECTORS * config.dim
+    from tfhybrid import table_optimizers  # which imports Keras
+
+    return math.prod(table_optimizers.get(config.optimizer).state_shape(config.dim))
