@@ -43,7 +43,7 @@ class LogQueue:
             when the kernel writes them. Either survives `kill -9`; the first survives a power cut.
         segment_bytes: A file that is longer ends, and the next begins.
         retention_bytes: Old files go while the others have so many bytes; by default none goes.
-        retention_seconds: Files whose last record is older go; by default none goes.
+        retention_seconds: Files that end so long before the newest record go; by default none goes.
 
     Raises:
         NameTakenError: Another process writes it.
@@ -284,16 +284,15 @@ class LogQueue:
 
     def _forget_old(self) -> None:
         segments = self._segments()
-        sizes = [os.stat(log_segment.path_of(self._folder, first)).st_size for first in segments]
+        stats = [log_segment.path_of(self._folder, first).stat() for first in segments]
         for i, first in enumerate(segments[:-1]):
-            path = log_segment.path_of(self._folder, first)
-            limit = self._retention_bytes
-            too_many = limit is not None and sum(sizes[i + 1 :]) >= limit
-            age = time.time() - path.stat().st_mtime
+            kept = sum(each.st_size for each in stats[i + 1 :])
+            too_many = self._retention_bytes is not None and kept >= self._retention_bytes
+            age = stats[-1].st_mtime - stats[i].st_mtime
             too_old = self._retention_seconds is not None and age > self._retention_seconds
             if not too_many and not too_old:
                 return
-            path.unlink()
+            log_segment.path_of(self._folder, first).unlink()
 
     @contextmanager
     def _all_or_none(self, file: int, place: int) -> Iterator[None]:
