@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import fcntl
+import itertools
 import logging
 import os
 import time
@@ -131,6 +132,18 @@ class LogQueue:
             return self._tail.offset
         segments = self._segments()
         return self._scanned(segments[-1]).offset if segments else 0
+
+    def forget_before(self, offset: int) -> None:
+        """Removes the files that have nothing from an offset on; the writer's.
+
+        Args:
+            offset: Of the first record that must stay.
+        """
+        self._writing()
+        segments = self._segments()
+        for first, following in itertools.pairwise(segments):
+            if following <= offset:
+                log_segment.path_of(self._folder, first).unlink()
 
     def close(self) -> None:
         """Closes the files; another process may write the queue then."""
