@@ -8,7 +8,7 @@ TfhybridError
 ├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
 ├── ExportError (RuntimeError)           a model cannot be served, or could not be written
 ├── StreamError (RuntimeError)           online training: a queue, a lease or an update
-│   ├── PositionLostError                the queue no longer has, or does not yet have, what comes next
+│   ├── PositionLostError                the queue does not have what comes next
 │   └── LeaseRefusedError                a lease is not this trainer's, or is over
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name

@@ -19,7 +19,7 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._port = _two_free_ports()
+        self._port = two_free_ports()
         self.servers = f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.stop()
 
 
-def _two_free_ports() -> int:
+def two_free_ports() -> int:
     """Returns a free port behind which lies another one: Kafka's controller wants it."""
     while True:
         with socket.socket() as one, socket.socket() as other:

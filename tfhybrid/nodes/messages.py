@@ -9,6 +9,7 @@ frames of the core (`custom_ops/core/exchange/connection.h`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import struct
@@ -83,10 +84,8 @@ class MessageLink:
 
     def close(self) -> None:
         """Ends the connection, for whoever waits in `receive` too."""
-        try:
+        with contextlib.suppress(OSError):  # the other end has
             self._link.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the other end has
         self._link.close()
 
     def _bytes(self, size: int) -> bytearray:

@@ -150,3 +150,9 @@ def _checked(batch: pa.RecordBatch) -> Rows:
 
 def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+def batch_of(payload: bytes) -> pa.RecordBatch:
+    """Returns the batch that `encode` wrote, from a process of ours."""
+    with pa.ipc.open_stream(payload) as reader:
+        return reader.read_next_batch()
