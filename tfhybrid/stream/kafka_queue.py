@@ -15,6 +15,8 @@ try:
 except ImportError as error:
     raise UnsupportedError("Kafka queues need: pip install 'tfhybrid[kafka]'") from error
 
+_PAUSE_SECONDS = 0.2
+
 _Message = Any  # of confluent_kafka, whose annotations say that a message read has no offset
 
 
@@ -183,11 +185,17 @@ class KafkaQueue:
         raise StreamError(f"Cannot read the queue {self.name} at {self._servers}: {error}")
 
     def _offset_of(self, which: int) -> int:
-        try:
-            low, high = self._consumer.get_watermark_offsets(self._partition, self._timeout)
-        except confluent_kafka.KafkaException as error:
-            raise self._failed("reach", error) from error
-        return int(low if which == confluent_kafka.OFFSET_BEGINNING else high)
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(self._partition, self._timeout)
+            except confluent_kafka.KafkaException as error:
+                # A broker that starts again does not know its partitions at once.
+                if time.monotonic() >= until:
+                    raise self._failed("reach", error) from error
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return int(low if which == confluent_kafka.OFFSET_BEGINNING else high)
 
     def _make_topic(self, topic: str) -> None:
         admin = confluent_kafka.admin.AdminClient(self._settings)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from tfhybrid.errors import LeaseRefusedError
+from tfhybrid.errors import LeaseRefusedError, StreamError
 from tfhybrid.stream import rows
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_book import Lease
@@ -18,6 +19,8 @@ from tfhybrid.stream.numbered_writer import Numbered
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.routes import Routes
 from tfhybrid.stream.served_queue import ServedQueue
+
+_log = logging.getLogger("tfhybrid.stream")
 
 _LOOK_SECONDS = 0.02
 
@@ -146,14 +149,9 @@ class Provider:
         count = self._length.rows_for(request.load, request.batch)
         until = time.monotonic() + wait_seconds
         while True:
-            for name in self._in_order(names, request):
-                found = self._queues[name].grant(
-                    request.model, request.trainer, count, time.monotonic()
-                )
-                if found is not None:
-                    with self._lock:
-                        self._last[request.trainer] = request.number, name, found[0].fence
-                    return Work(name, *found)
+            work = self._work(names, request, count)
+            if work is not None:
+                return work
             if time.monotonic() >= until:
                 return None
             time.sleep(_LOOK_SECONDS)
@@ -179,6 +177,23 @@ class Provider:
         """Closes the queues."""
         for queue in self._queues.values():
             queue.close()
+
+    def _work(self, names: Sequence[str], request: Request, count: int) -> Work | None:
+        """Returns what there is now: nothing, while a broker or a sync unit is away."""
+        try:
+            for name in self._in_order(names, request):
+                found = self._queues[name].grant(
+                    request.model, request.trainer, count, time.monotonic()
+                )
+                if found is not None:
+                    with self._lock:
+                        self._last[request.trainer] = request.number, name, found[0].fence
+                    return Work(name, *found)
+        except StreamError as error:
+            if type(error) is not StreamError:
+                raise
+            _log.warning("Trainers wait: %s", error)
+        return None
 
     def _answered(self, request: Request) -> Work | None:
         with self._lock:
