@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         metrics,
         models,
         optimizers,
+        stream,
     )
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
@@ -62,6 +63,7 @@ __all__ = [
     "rank",
     "shutdown",
     "size",
+    "stream",
 ]
 
 # Where the names of the facade are from; the others are modules.
@@ -87,7 +89,7 @@ _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
     *("file_tier", "initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers"),
     *("placement", "row_policy"),
-    "store",
+    *("store", "stream"),
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists

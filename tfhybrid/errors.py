@@ -7,6 +7,9 @@ TfhybridError
 ├── NotInitializedError (RuntimeError)   `tfhybrid.init()` has not been called
 ├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
 ├── ExportError (RuntimeError)           a model cannot be served, or could not be written
+├── StreamError (RuntimeError)           online training: a queue, a lease or an update
+│   ├── PositionLostError                the queue does not have what comes next
+│   └── LeaseRefusedError                a lease is not this trainer's, or is over
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
@@ -47,6 +50,18 @@ class CheckpointError(TfhybridError, RuntimeError):
 
 class ExportError(TfhybridError, RuntimeError):
     """A model cannot be served by stock TensorFlow, or could not be written; nothing appeared."""
+
+
+class StreamError(TfhybridError, RuntimeError):
+    """A queue, lease or update of online training could not do what was asked."""
+
+
+class PositionLostError(StreamError):
+    """A queue no longer has the records at a position, or has lost those that were there."""
+
+
+class LeaseRefusedError(StreamError):
+    """A lease that was asked for, or an update under it, is refused; the message says why."""
 
 
 class StoreError(TfhybridError, RuntimeError):

@@ -56,7 +56,7 @@ PYTHON_LEVELS = [
     {"distributed", "nodes"},
     {"job"},
     {"store"},
-    {"checkpoint", "data", "export", "layers", "metrics", "optimizers"},
+    {"checkpoint", "data", "export", "layers", "metrics", "optimizers", "stream"},
     {"callbacks", "models"},
     {"cli"},
     {"__init__"},

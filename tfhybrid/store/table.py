@@ -132,6 +132,11 @@ class Table:
         self.writer.reserve(rows)
 
     @property
+    def seed(self) -> int:
+        """The job's, from which with its name its initial rows follow."""
+        return self._job.seed
+
+    @property
     def engine(self) -> int:
         """The number of the engine that it is open in."""
         return self._job.engine.number

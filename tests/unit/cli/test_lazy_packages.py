@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGES = ["tfhybrid", "tfhybrid.checkpoint", "tfhybrid.data", "tfhybrid.store"]
+PACKAGES = ["tfhybrid", "tfhybrid.checkpoint", "tfhybrid.data", "tfhybrid.store", "tfhybrid.stream"]
 ROOT = Path(__file__).resolve().parents[3]
 
 

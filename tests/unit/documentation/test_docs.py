@@ -51,12 +51,45 @@ pathlib.Path("clicks/_END").touch()
 columns = {"label": [0, 1] * 2500, "user": range(5000), "item": [None, *range(4999)]}
 pa.parquet.write_table(pa.table(columns), "clicks/day_1.parquet")
 """
+# Processes of a stream, which end by themselves.
+STREAM = """
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+
+with socket.socket() as one, socket.socket() as other:
+    one.bind(("127.0.0.1", 0))
+    other.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in (one, other)]
+pathlib.Path("token").write_text("secret")
+pathlib.Path("kept").mkdir()
+settings = {
+    "folder": "kept",
+    "provider": f"127.0.0.1:{ports[0]}",
+    "sync": f"127.0.0.1:{ports[1]}",
+    "token_file": "token",
+    "columns": {"user": "int64", "item": "int64", "medium": "string", "label": "float32"},
+    "routes": {"columns": ["medium"], "queues": {"tv": "tv"}, "models": {"ads": ["tv"]}},
+}
+pathlib.Path("stream.yaml").write_text(json.dumps(settings))  # JSON is YAML
+row = {"user": 1, "item": 2, "medium": "tv", "label": 1.0}
+pathlib.Path("rows.jsonl").write_text((json.dumps(row) + "\\n") * 1000)
+command = [sys.executable, "-m", "tfhybrid.cli", "stream"]
+for role in ("sync", "provide"):
+    subprocess.Popen(["timeout", "60", *command, role, "stream.yaml"])
+subprocess.run([*command, "feed", "stream.yaml", "rows.jsonl"], check=True)
+for name in ("impressions", "clicks"):
+    tfhybrid.stream.open_queue(name, write=True).close()
+"""
 READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
 BEFORE = {
     "quick_start": "",
     "keras": IMPORTS + JOB + DATA,
     "hot_restart": IMPORTS + DATA + MODEL,
     "data": READY + FILES,
+    "online_training": READY + STREAM,
     # Its own layers take the names.
     "how_to": IMPORTS
     + JOB

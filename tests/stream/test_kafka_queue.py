@@ -1,0 +1,81 @@
+"""Queues of a real broker, which dies and comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.reference import queue_contract
+from tests.stream.conftest import Broker
+from tfhybrid.errors import ConfigError, PositionLostError, StreamError
+from tfhybrid.stream.kafka_queue import KafkaQueue, settings_of
+from tfhybrid.stream.opening import open_queue
+from tfhybrid.stream.queue import Record
+
+
+def test_contract(broker: Broker, tmp_path: Path):
+    def queue(name: str, **settings) -> KafkaQueue:
+        return KafkaQueue(broker.servers, name, write=True, **settings)
+
+    queue_contract.check_order_and_offsets(queue("order"))
+    queue_contract.check_the_end(queue("end"))
+    queue_contract.check_numbers(queue("numbers"), tmp_path / "numbers.json")
+    reader = open_queue(f"kafka://{broker.servers}/order")
+    queue_contract.check_reading_alone(reader)
+    assert len(queue_contract.read_all(reader)) == 30
+
+
+def test_a_new_writer_fences_the_old_one(broker: Broker):
+    old = KafkaQueue(broker.servers, "fenced", write=True)
+    old.append([Record(b"old")])
+    new = KafkaQueue(broker.servers, "fenced", write=True)
+    with pytest.raises(StreamError, match="Cannot append to the queue fenced/0"):
+        old.append([Record(b"late")])
+    new.append([Record(b"new")])
+    assert [r.payload for r in queue_contract.read_all(new)] == [b"old", b"new"]
+
+
+def test_a_killed_broker_loses_nothing(broker: Broker):
+    queue = KafkaQueue(broker.servers, "killed", write=True, timeout_seconds=60)
+    for i in range(20):
+        queue.append([Record(b"%d" % i)])
+    broker.kill()
+    broker.start()
+    for i in range(20, 25):
+        queue.append([Record(b"%d" % i)])
+    assert [r.payload for r in queue_contract.read_all(queue)] == [b"%d" % i for i in range(25)]
+
+
+def test_retention_passed_the_position(broker: Broker):
+    queue = KafkaQueue(broker.servers, "short", write=True)
+    queue.append([Record(b"%d" % i) for i in range(10)])
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    for future in admin.delete_records([TopicPartition("short", 0, 5)]).values():
+        future.result(30)
+    assert queue.begin() == 5
+    with pytest.raises(
+        PositionLostError, match="was to be read from offset 0, and has those from 5"
+    ):
+        queue.read(0, wait_seconds=5)
+    assert [r.payload for r in queue_contract.read_all(queue, 5)] == [b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_offsets_are_committed_for_monitors_alone(broker: Broker):
+    queue = KafkaQueue(broker.servers, "monitored", write=True)
+    queue.append([Record(b"one"), Record(b"two")])
+    queue.commit(1)
+    assert [r.payload for r in queue_contract.read_all(queue)] == [b"one", b"two"]
+
+
+def test_addresses():
+    assert settings_of("kafka://a:1,b:2/clicks.video/3") == ("a:1,b:2", "clicks.video", 3)
+    with pytest.raises(ConfigError, match=r"kafka://HOST:PORT/TOPIC"):
+        settings_of("kafka://a:1")
+
+
+def test_a_broker_that_is_not_there(broker: Broker):
+    with pytest.raises(StreamError, match=r"127\.0\.0\.1:1"):
+        KafkaQueue("127.0.0.1:1", "t", timeout_seconds=1).end()

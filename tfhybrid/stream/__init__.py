@@ -1,0 +1,50 @@
+"""Online training: queues of samples, who trains which rows, and the weights that come of it."""
+
+from typing import TYPE_CHECKING
+
+from tfhybrid._lazy import lazy
+
+if TYPE_CHECKING:
+    from tfhybrid.stream.dead_letters import DeadLetters
+    from tfhybrid.stream.joining import Join, JoinColumns
+    from tfhybrid.stream.leased_dataset import dataset
+    from tfhybrid.stream.leases import Leases
+    from tfhybrid.stream.log_queue import LogQueue
+    from tfhybrid.stream.online import Online
+    from tfhybrid.stream.opening import open_queue
+    from tfhybrid.stream.queue import Position, Queue, Record
+    from tfhybrid.stream.settings import StreamSettings
+
+__all__ = [
+    "DeadLetters",
+    "Join",
+    "JoinColumns",
+    "Leases",
+    "LogQueue",
+    "Online",
+    "Position",
+    "Queue",
+    "Record",
+    "StreamSettings",
+    "dataset",
+    "open_queue",
+]
+
+# Imported when first used: only what trains a model needs TensorFlow.
+_SOURCES = {
+    "DeadLetters": "dead_letters",
+    "Join": "joining",
+    "JoinColumns": "joining",
+    "Leases": "leases",
+    "LogQueue": "log_queue",
+    "Online": "online",
+    "Position": "queue",
+    "Queue": "queue",
+    "Record": "queue",
+    "StreamSettings": "settings",
+    "dataset": "leased_dataset",
+    "open_queue": "opening",
+}
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__, __dir__ = lazy(__name__, _SOURCES)

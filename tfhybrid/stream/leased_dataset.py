@@ -1,0 +1,76 @@
+"""A stream's rows as a `tf.data.Dataset`, for `model.fit` and loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import tensorflow as tf
+
+from tfhybrid.errors import ConfigError
+from tfhybrid.stream.leases import Leases
+
+
+def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.Dataset:
+    """Returns batches of features and labels.
+
+    A batch comes again until `Leases.trained` is called, which the callback `Online` does. So no
+    row is lost by what Keras reads ahead to build a model. Do not shuffle, prefetch or batch it.
+
+    Args:
+        leases: Where they come from.
+        features: Columns of the model's inputs; lists become ragged tensors.
+        label: Column of the labels.
+
+    Raises:
+        ConfigError: The stream has no such column.
+
+    Example:
+
+    ```python
+    model.fit(tfhybrid.stream.dataset(leases, features=["item"], label="label"), callbacks=...)
+    ```
+    """
+    missing = sorted({*features, label} - set(leases.schema.names))
+    if missing:
+        raise ConfigError(
+            f"The columns of the stream are {leases.schema.names}. Received: {missing}"
+        )
+
+    def batches() -> Iterator[tuple[dict[str, Any], Any]]:
+        while (batch := leases.batch()) is not None:
+            yield {name: _tensor(batch[name]) for name in features}, _tensor(batch[label])
+
+    signature = (
+        {name: _signature(leases.schema.field(name).type) for name in features},
+        _signature(leases.schema.field(label).type),
+    )
+    found = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_optimization.inject_prefetch = False  # a batch is of the present weights
+    return found.with_options(options)
+
+
+def _signature(dtype: pa.DataType) -> Any:
+    if pa.types.is_list(dtype):
+        return tf.RaggedTensorSpec([None, None], _tf_type(dtype.value_type), ragged_rank=1)
+    return tf.TensorSpec([None], _tf_type(dtype))
+
+
+def _tf_type(dtype: pa.DataType) -> tf.DType:
+    if pa.types.is_string(dtype):
+        return tf.string
+    return tf.as_dtype(pa.array([], dtype).to_numpy(zero_copy_only=False).dtype)
+
+
+def _tensor(column: pa.Array) -> Any:
+    if pa.types.is_list(column.type):
+        return tf.RaggedTensor.from_row_lengths(
+            column.flatten().to_numpy(zero_copy_only=False),
+            column.value_lengths().to_numpy(zero_copy_only=False).astype("int64"),
+        )
+    if pa.types.is_string(column.type):
+        return tf.constant(column.to_pylist(), tf.string)
+    return tf.constant(column.to_numpy(zero_copy_only=False))

@@ -1,0 +1,209 @@
+"""A trainer's side of the stream: takes leases, hands out their batches, sends the updates."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.stream.lease_length import Load
+from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_rows, dense_weights
+from tfhybrid.stream.provider import Request, Work
+from tfhybrid.stream.provider_calls import RemoteProvider
+from tfhybrid.stream.remote import Remote
+from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.weight_update import WeightUpdate
+
+_WAIT_SECONDS = 1.0
+
+
+class Leases:
+    """The rows that a trainer gets, a lease at a time.
+
+    Args:
+        config: `stream.yaml`.
+        model: The target model that is trained.
+        batch_size: Rows of a step.
+        queue: Of which the trainer wants rows; as of `Request`.
+        trainer: Its name. Defaults to host and process id.
+        wait: Whether to wait for rows when there are none. If not, the data end there.
+
+    Raises:
+        ConfigError: The batch size is not positive.
+
+    Example:
+
+    ```python
+    leases = tfhybrid.stream.Leases("stream.yaml", model="ads", batch_size=256)
+    model.fit(
+        tfhybrid.stream.dataset(leases, features=["item", "user"], label="label"),
+        callbacks=[tfhybrid.stream.Online(leases, tables={"item": "item", "user": "user"})],
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str],
+        *,
+        model: str,
+        batch_size: int,
+        queue: str = "any",
+        trainer: str | None = None,
+        wait: bool = True,
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"A batch has at least one row. Received: {batch_size}")
+        settings = StreamSettings.read(config)
+        self.schema = settings.schema
+        self.model = model
+        self.trainer = trainer or f"{socket.gethostname()}-{os.getpid()}"
+        remote = Remote(settings.provider, settings.token, self.trainer, "provider")
+        self._provider = RemoteProvider(remote)
+        self._unit = settings.remote_model(model, self.trainer)
+        self._batch_size = batch_size
+        self._queue = queue
+        self._wait = wait
+        self._spec: ModelSpec | None = None
+        # Of this process alone: one that starts again under the name asks for work of its own.
+        self._number = time.monotonic_ns()
+        self._work: Work | None = None
+        self._next_row = 0
+        self._begun = 0.0
+        self._rows_per_second = 0.0
+        self._version = 0
+        self.refused = 0
+
+    @property
+    def work(self) -> Work | None:
+        """The lease whose batches are being trained."""
+        return self._work
+
+    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+        """Says what the model consists of; the first trainer's dense weights begin it.
+
+        Raises:
+            ConfigError: Another trainer has said something else.
+        """
+        self._unit.open(spec, dense)
+        self._spec = spec
+
+    def batch(self) -> pa.RecordBatch | None:
+        """Returns the batch that is to be trained now; the same until `trained`.
+
+        Returns:
+            The batch, or `None` if there are no more rows and nobody waits for them.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+            StreamError: The provider has been away for too long.
+        """
+        while self._work is None:
+            load = Load(rows_per_second=self._rows_per_second)
+            request = Request(
+                self.trainer, self._number, self.model, self._queue, self._batch_size, load
+            )
+            self._number += 1
+            self._work = self._provider.lease(
+                request, wait_seconds=_WAIT_SECONDS if self._wait else 0.0
+            )
+            self._next_row = 0
+            self._begun = time.monotonic()
+            if self._work is None and not self._wait:
+                return None
+        return self._work.batch.slice(self._next_row, self._batch_size)
+
+    def trained(self) -> bool:
+        """Notes that the batch has been trained; returns whether it was the last of its lease."""
+        assert self._work is not None
+        self._next_row += self._batch_size
+        if self._next_row < self._work.lease.rows:
+            self._renew()
+            return False
+        return True
+
+    def read(
+        self, keys: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Reads the rows that the lease needs, and the dense weights, all after one update.
+
+        Args:
+            keys: int64 `[n]` of each table.
+        """
+        spec = self._opened()
+        wanted = dict(keys)
+        if spec.dense:
+            wanted[DENSE_TABLE] = dense_keys(spec.dense)
+        rows, self._version = self._unit.read(wanted)
+        dense = dense_weights(rows.pop(DENSE_TABLE), spec.dense) if spec.dense else []
+        return rows, dense
+
+    def send(
+        self,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        dense: Sequence[np.ndarray],
+        rates: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Sends the update of the lease and ends it.
+
+        Args:
+            keys: Of each table, each key once.
+            values: Deltas or gradients of the rows.
+            dense: Of the dense weights.
+            rates: Learning rates of tables that have an optimizer in the sync unit.
+
+        Returns:
+            Whether it is in the weights. `False` if the lease had expired: another trainer has the
+            rows.
+        """
+        work = self._work
+        assert work is not None
+        self._work = None
+        all_keys, all_values = dict(keys), dict(values)
+        if self._opened().dense:
+            all_keys[DENSE_TABLE], all_values[DENSE_TABLE] = dense_rows(dense)
+        update = WeightUpdate(
+            model=self.model,
+            queue=work.queue,
+            fence=work.lease.fence,
+            begin=work.lease.begin,
+            end=work.lease.end,
+            rows=work.lease.rows,
+            trainer=self.trainer,
+            version=self._version,
+            keys=all_keys,
+            values=all_values,
+            rates=rates or {},
+        )
+        try:
+            self._unit.apply(update)
+        except LeaseRefusedError:
+            self.refused += 1
+            return False
+        self._provider.finish(self.model, work.queue, work.lease.fence)
+        self._rows_per_second = work.lease.rows / max(time.monotonic() - self._begun, 1e-6)
+        return True
+
+    def leave(self) -> None:
+        """Gives the rows back that have not been trained; at the end of training."""
+        self._work = None
+        self._provider.leave(self.trainer, self.model)
+
+    def _renew(self) -> None:
+        work = self._work
+        assert work is not None
+        try:
+            self._provider.renew(self.trainer, self.model, work.queue, work.lease.fence)
+        except LeaseRefusedError:
+            return  # the sync unit decides what becomes of the update
+
+    def _opened(self) -> ModelSpec:
+        if self._spec is None:
+            raise ConfigError("Leases.open says what the model consists of. Received: no call yet")
+        return self._spec

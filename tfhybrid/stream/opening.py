@@ -1,0 +1,34 @@
+"""A queue by its address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfhybrid.stream.log_queue import LogQueue
+from tfhybrid.stream.queue import Queue
+
+
+def open_queue(address: str, *, write: bool = False, **settings: Any) -> Queue:
+    """Opens a queue.
+
+    Args:
+        address: A directory, or `kafka://HOST:PORT/TOPIC[/PARTITION]`.
+        write: Whether this process appends.
+        **settings: Of `LogQueue` or `KafkaQueue`.
+
+    Raises:
+        StreamError: It cannot be opened.
+        UnsupportedError: It is Kafka's, and confluent-kafka is not installed.
+
+    Example:
+
+    ```python
+    queue = tfhybrid.stream.open_queue("kafka://broker:9092/clicks.video")
+    ```
+    """
+    if address.startswith("kafka://"):
+        from tfhybrid.stream.kafka_queue import KafkaQueue, settings_of
+
+        servers, topic, partition = settings_of(address)
+        return KafkaQueue(servers, topic, partition=partition, write=write, **settings)
+    return LogQueue(address, write=write, **settings)

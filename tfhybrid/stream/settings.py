@@ -1,0 +1,143 @@
+"""The file that describes a stream: its queues, columns, routes, models and addresses."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from tfhybrid.errors import ConfigError, StreamError
+from tfhybrid.stream.dead_letters import DeadLetters
+from tfhybrid.stream.lease_length import LeaseLength
+from tfhybrid.stream.numbered_writer import NumberedWriter
+from tfhybrid.stream.opening import open_queue
+from tfhybrid.stream.provider import Provider
+from tfhybrid.stream.queue_reader import QueueReader
+from tfhybrid.stream.remote import Remote
+from tfhybrid.stream.routes import Routes
+from tfhybrid.stream.served_queue import ServedQueue
+from tfhybrid.stream.sync_unit import RemoteModel, SyncUnit
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamSettings:
+    """What `stream.yaml` says.
+
+    Args:
+        folder: Of what provider and sync unit keep.
+        provider: `host:port` where the provider listens.
+        sync: `host:port` where the sync unit listens.
+        token_file: A file with a secret; who cannot show it is turned away.
+        columns: Type of each column, as Arrow names it. One with `?` behind it may be null.
+        routes: Fields of `Routes`.
+        queues: Address of each queue; by default a directory in `folder`.
+        lease: Fields of `LeaseLength`.
+        expires_seconds: After which a lease that nobody renews is another trainer's.
+        staleness: Of `LeaseBook`.
+        most_behind: Of `ServedQueue`.
+        on_lost: Of `QueueReader`.
+        bad_rows: How many are borne.
+        own: The queue of each trainer that asks for its own.
+        memory: Directory of the stores, in shared memory.
+        fsync: Of journals, and of queues that are directories.
+    """
+
+    folder: str
+    provider: str
+    sync: str
+    token_file: str
+    columns: Mapping[str, str]
+    routes: Mapping[str, Any]
+    queues: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lease: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    expires_seconds: float = 60.0
+    staleness: int | None = None
+    most_behind: int | None = None
+    on_lost: str = "raise"
+    bad_rows: int = 1000
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    memory: str = "/dev/shm"
+    fsync: str = "always"
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
+        """Reads the file.
+
+        Raises:
+            ConfigError: It is not YAML, or lacks a field, or has one that is unknown.
+            OSError: It cannot be read.
+        """
+        try:
+            settings = cls(**yaml.safe_load(Path(path).read_text()))
+            Routes(**settings.routes)
+            LeaseLength(**settings.lease)
+            assert settings.schema
+        except (yaml.YAMLError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path} does not describe a stream: {error}") from error
+        return settings
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows."""
+        return pa.schema(
+            [
+                pa.field(name, _type(text.rstrip("?")), nullable=text.endswith("?"))
+                for name, text in self.columns.items()
+            ]
+        )
+
+    @property
+    def token(self) -> str:
+        """The secret.
+
+        Raises:
+            StreamError: There is none.
+        """
+        found = Path(self.token_file).read_text().strip()
+        if not found:
+            raise StreamError(f"{self.token_file} has no token")
+        return f"stream1.{found}"
+
+    def sync_unit(self) -> SyncUnit:
+        """Opens the sync unit in this process."""
+        names = Routes(**self.routes).models
+        return SyncUnit(names, Path(self.folder) / "models", Path(self.memory), fsync=self.fsync)
+
+    def remote_model(self, name: str, caller: str) -> RemoteModel:
+        """Returns a target model of the sync unit's process; `caller` is who asks."""
+        return RemoteModel(Remote(self.sync, self.token, caller, "sync unit"), name)
+
+    def open_provider(self) -> Provider:
+        """Opens the provider in this process; the sync unit must be there."""
+        routes = Routes(**self.routes)
+        folder = Path(self.folder)
+        letters = DeadLetters(folder / "bad-rows.jsonl", limit=self.bad_rows)
+        weights = {name: self.remote_model(name, "provider") for name in routes.models}
+        queues = {}
+        for name in dict.fromkeys(routes.queues.values()):
+            address = self.queues.get(name, str(folder / "queues" / name))
+            choices = {} if address.startswith("kafka://") else {"fsync": self.fsync}
+            queue = open_queue(address, write=True, **choices)
+            queues[name] = ServedQueue(
+                name,
+                NumberedWriter(queue, folder / f"producers-{name}.json"),
+                QueueReader(queue, self.schema, letters, on_lost=self.on_lost),
+                {model: weights[model] for model, of in routes.models.items() if name in of},
+                staleness=self.staleness,
+                seconds=self.expires_seconds,
+                most_behind=self.most_behind,
+            )
+        return Provider(
+            queues, self.schema, routes, letters, length=LeaseLength(**self.lease), own=self.own
+        )
+
+
+def _type(text: str) -> pa.DataType:
+    if text.startswith("list<") and text.endswith(">"):
+        return pa.list_(_type(text[5:-1]))
+    return pa.type_for_alias(text)

@@ -1,0 +1,153 @@
+"""The sync unit as a process serves it, and as others see it from afar."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.errors import LeaseRefusedError
+from tfhybrid.nodes.calls import Answer, Called
+from tfhybrid.nodes.messages import Arrays
+from tfhybrid.stream.lease_book import Lease
+from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.queue import Position, Record
+from tfhybrid.stream.remote import Remote
+from tfhybrid.stream.served_queue import Standing
+from tfhybrid.stream.target_model import TargetModel
+from tfhybrid.stream.weight_update import WeightUpdate
+
+
+def lease_fields(lease: Lease) -> dict[str, Any]:
+    """Returns a lease as a message says it."""
+    return dataclasses.asdict(lease)
+
+
+def lease_from(fields: Mapping[str, Any]) -> Lease:
+    """Returns what `lease_fields` was called on."""
+    begin, end = (Position(*fields[name]) for name in ("begin", "end"))
+    return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
+
+
+class SyncUnit:
+    """Several target models, each with a folder, journal and lock of its own.
+
+    Args:
+        models: Their names.
+        folder: Where each has its folder.
+        memory: Directory of the stores, in shared memory.
+        fsync: As of `LogQueue`, for the journals.
+    """
+
+    def __init__(
+        self, models: Iterable[str], folder: Path, memory: Path, *, fsync: str = "always"
+    ) -> None:
+        self.models = {
+            name: TargetModel(name, folder / name, memory, fsync=fsync) for name in models
+        }
+        self.calls: dict[str, Called] = {
+            "open": self._open,
+            "begin": self._of_lease(self._begin),
+            "revoke": self._of_lease(
+                lambda model, a: model.revoke(a["queue"], lease_from(a["lease"]))
+            ),
+            "pass_over": self._of_lease(
+                lambda model, a: model.pass_over(a["queue"], lease_from(a["lease"]))
+            ),
+            "apply": self._apply,
+            "read": self._read,
+            "save": self._of_lease(lambda model, _: str(model.save())),
+            "digests": self._of_lease(lambda model, _: model.digests()),
+            "standing": self._of_lease(lambda model, _: model.standing()),
+        }
+
+    def close(self) -> None:
+        """Frees memory and files."""
+        for model in self.models.values():
+            model.close()
+
+    def _model(self, arguments: Mapping[str, Any]) -> TargetModel:
+        name = arguments["model"]
+        if name not in self.models:
+            raise LeaseRefusedError(f"The models are {sorted(self.models)}. Received: '{name}'")
+        return self.models[name]
+
+    def _of_lease(self, do: Callable[[TargetModel, dict[str, Any]], Any]) -> Called:
+        def called(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+            return do(self._model(arguments), arguments), {}
+
+        return called
+
+    def _begin(self, model: TargetModel, arguments: Mapping[str, Any]) -> Any:
+        standing = model.begin(arguments["queue"], Position(*arguments["first"]))
+        return dataclasses.asdict(standing)
+
+    def _open(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        dense = [arrays[str(i)] for i in range(len(arrays))]
+        self._model(arguments).open(ModelSpec.from_json(arguments["spec"]), dense)
+        return None, {}
+
+    def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        record = Record(arrays["payload"].tobytes(), arguments["attributes"])
+        return self._model(arguments).apply(WeightUpdate.from_record(record)), {}
+
+    def _read(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        rows, version = self._model(arguments).read(arrays)
+        return version, rows
+
+
+class RemoteModel:
+    """A target model of a sync unit in another process; as `TargetModel`.
+
+    Args:
+        remote: To the sync unit.
+        name: Of the model.
+    """
+
+    def __init__(self, remote: Remote, name: str) -> None:
+        self._remote = remote
+        self.name = name
+
+    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+        """Begins the model, unless it has been; see `TargetModel.open`."""
+        arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
+        self._ask("open", arrays, spec=spec.to_json())
+
+    def begin(self, queue: str, first: Position) -> Standing:
+        """Ends the leases of earlier providers; see `Weights`."""
+        found, _ = self._ask("begin", queue=queue, first=first)
+        ranges = [(Position(*begin), Position(*end)) for begin, end in found["ranges"]]
+        return Standing(found["epoch"], Position(*found["frontier"]), ranges)
+
+    def revoke(self, queue: str, lease: Lease) -> bool:
+        """Ends a lease; see `Weights`."""
+        return bool(self._ask("revoke", queue=queue, lease=lease_fields(lease))[0])
+
+    def pass_over(self, queue: str, lease: Lease) -> None:
+        """Notes that a lease had no good rows; see `Weights`."""
+        self._ask("pass_over", queue=queue, lease=lease_fields(lease))
+
+    def apply(self, update: WeightUpdate) -> tuple[int, bool]:
+        """Applies an update; see `TargetModel.apply`."""
+        record = update.to_record()
+        payload = {"payload": np.frombuffer(record.payload, np.uint8)}
+        (version, new), _ = self._ask("apply", payload, attributes=dict(record.attributes))
+        return int(version), bool(new)
+
+    def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        """Returns rows of some tables, and the version; see `TargetModel.read`."""
+        version, rows = self._ask("read", keys)
+        return rows, int(version)
+
+    def digests(self) -> dict[str, int]:
+        """Returns a hash of each table."""
+        found: dict[str, int] = self._ask("digests")[0]
+        return found
+
+    def _ask(
+        self, call: str, arrays: Arrays | None = None, **arguments: Any
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        return self._remote.ask(call, {"model": self.name, **arguments}, arrays)

@@ -1,0 +1,251 @@
+"""A target model of the sync unit: its weights, its journal, and which rows are in the weights."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
+from tfhybrid.stream import weight_base
+from tfhybrid.stream.applied_ranges import AppliedRanges
+from tfhybrid.stream.lease_book import Lease
+from tfhybrid.stream.log_queue import LogQueue
+from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.queue import Position, Record
+from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH, Standing
+from tfhybrid.stream.weight_base import Base
+from tfhybrid.stream.weight_store import WeightStore
+from tfhybrid.stream.weight_update import WeightUpdate
+
+
+class TargetModel:
+    """Applies each lease's update once. Thread-safe.
+
+    An update is in the journal, with its lease, before it is applied and acknowledged. After
+    `kill -9` the weights come from the last base and the journal behind it, to the bit: the journal
+    has the order in which updates were applied. So rows and weights cannot part.
+
+    Args:
+        name: Of the model.
+        folder: Of its journal and bases; of no other process.
+        memory: Directory of its store, in shared memory.
+        fsync: As of `LogQueue`, for the journal.
+    """
+
+    def __init__(self, name: str, folder: Path, memory: Path, *, fsync: str = "always") -> None:
+        self.name = name
+        self._folder = folder
+        self._memory = memory
+        self._lock = threading.RLock()
+        self._journal = LogQueue(folder / "journal", write=True, fsync=fsync)
+        self._store: WeightStore | None = None
+        self._done: dict[str, AppliedRanges] = {}
+        self._epochs: dict[str, int] = {}
+        self._revoked: dict[str, set[int]] = {}
+        self.refused = 0
+        try:
+            self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def version(self) -> int:
+        """Updates that were applied."""
+        return 0 if self._store is None else self._store.version
+
+    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+        """Begins the model, unless it has been.
+
+        Args:
+            spec: What it consists of.
+            dense: Initial dense weights; those of the first trainer that comes.
+
+        Raises:
+            ConfigError: It was begun with another one, or the weights do not fit.
+        """
+        shapes = [tuple(each.shape) for each in dense]
+        if shapes != [tuple(shape) for shape in spec.dense]:
+            raise ConfigError(f"Dense weights are {list(spec.dense)}. Received: {shapes}")
+        with self._lock:
+            if self._store is not None:
+                if self._store.spec.to_json() != spec.to_json():
+                    raise ConfigError(
+                        f"Model '{self.name}' is {self._store.spec.to_json()}. Received: a trainer "
+                        f"with {spec.to_json()}"
+                    )
+                return
+            arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
+            record = Record(
+                safetensors.numpy.save(arrays), {"kind": "model", "spec": spec.to_json()}
+            )
+            self._append_and_replay(record)
+
+    def begin(self, queue: str, first: Position) -> Standing:
+        """Ends the leases of earlier providers; see `Weights`.
+
+        Args:
+            queue: Name of the queue.
+            first: Where it begins, for a model that has had nothing of it.
+        """
+        with self._lock:
+            epoch = self._epochs.get(queue, 0) + 1
+            known = self._done.get(queue)
+            frontier = first if known is None else known.frontier
+            text = json.dumps([queue, epoch, *frontier])
+            self._append_and_replay(Record(b"", {"kind": "epoch", "epoch": text}))
+            done = self._done[queue]
+            return Standing(epoch, done.frontier, done.ranges)
+
+    def revoke(self, queue: str, lease: Lease) -> bool:
+        """Ends a lease; see `Weights`."""
+        with self._lock:
+            if self._ranges(queue).covers(lease.range):
+                return True
+            self._revoked[queue].add(lease.fence)
+            return False
+
+    def pass_over(self, queue: str, lease: Lease) -> None:
+        """Notes that a lease had no good rows; see `Weights`."""
+        with self._lock:
+            if not self._ranges(queue).covers(lease.range):
+                text = json.dumps([queue, *lease.begin, *lease.end])
+                self._append_and_replay(Record(b"", {"kind": "passed", "range": text}))
+
+    def apply(self, update: WeightUpdate) -> tuple[int, bool]:
+        """Applies an update, unless its rows are in the weights.
+
+        Returns:
+            The version of the weights, and whether the update was new.
+
+        Raises:
+            LeaseRefusedError: It is another model's, or its lease is over.
+            ConfigError: It has other tables, or a value that is not finite.
+            OutOfSpaceError: There is no room for its rows; nothing was changed.
+        """
+        with self._lock:
+            store = self._opened()
+            if update.model != self.name:
+                raise self._refusal(update, f"model '{update.model}'")
+            done = self._ranges(update.queue)
+            if done.covers(update.range):
+                return self.version, False
+            if update.fence // FENCES_OF_AN_EPOCH < self._epochs[update.queue]:
+                raise self._refusal(update, "a lease of an earlier provider")
+            if update.fence in self._revoked[update.queue] or done.overlaps(update.range):
+                raise self._refusal(update, "a lease that has expired")
+            store.check(update.keys, update.values)
+            store.reserve(update.keys)
+            self._append_and_replay(update.to_record())
+            return self.version, True
+
+    def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        """Returns rows of some tables as they all are after one update, and its number."""
+        return self._opened().read(keys)
+
+    def save(self) -> Path:
+        """Writes a base, and removes what it makes needless; returns its folder."""
+        store = self._opened()
+        with contextlib.ExitStack() as stack:
+            with self._lock:
+                base = Base(
+                    store.spec.to_json(),
+                    store.version,
+                    self._journal.end(),
+                    dict(self._epochs),
+                    {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
+                )
+                parts = stack.enter_context(store.frozen())
+            folder = weight_base.write(self._folder, base, lambda at: store.write(parts, at))
+        with self._lock:
+            self._journal.forget_before(base.journal)
+        weight_base.remove_older(self._folder, folder)
+        return folder
+
+    def digests(self) -> dict[str, int]:
+        """Returns a hash of each table's rows and optimizer states."""
+        with self._lock:
+            return self._opened().digests()
+
+    def standing(self) -> dict[str, tuple[Position, int]]:
+        """Returns the frontier of each queue, and how many ranges lie behind it."""
+        with self._lock:
+            return {queue: (each.frontier, len(each.ranges)) for queue, each in self._done.items()}
+
+    def close(self) -> None:
+        """Frees memory and files."""
+        self._journal.close()
+        if self._store is not None:
+            self._store.close()
+
+    def _recover(self) -> None:
+        found = weight_base.newest(self._folder)
+        offset = self._journal.begin()
+        if found is not None:
+            base, files = found
+            self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
+            self._store.load(files, base.version)
+            self._epochs = dict(base.epochs)
+            for queue, (frontier, ranges) in base.done.items():
+                self._done[queue] = AppliedRanges(frontier, ranges)
+                self._revoked[queue] = set()
+            offset = base.journal
+        while True:
+            piece = self._journal.read(offset)
+            for _, record in piece.records:
+                self._replay(record)
+            if piece.next_offset == offset:
+                return
+            offset = piece.next_offset
+
+    def _append_and_replay(self, record: Record) -> None:
+        self._journal.append([record])
+        self._replay(record)
+
+    def _replay(self, record: Record) -> None:
+        """Does what a record of the journal says: when it has been written, and when it is read."""
+        kind = record.attributes["kind"]
+        if kind == "model":
+            spec = ModelSpec.from_json(record.attributes["spec"])
+            self._store = WeightStore(spec, self._memory, self.name)
+            if spec.dense:
+                arrays = safetensors.numpy.load(record.payload)
+                self._store.set_dense([arrays[str(i)] for i in range(len(spec.dense))])
+        elif kind == "epoch":
+            queue, epoch, *frontier = json.loads(record.attributes["epoch"])
+            self._epochs[queue] = epoch
+            self._done.setdefault(queue, AppliedRanges(Position(*frontier)))
+            self._revoked[queue] = set()
+        elif kind == "passed":
+            queue, *places = json.loads(record.attributes["range"])
+            self._done[queue].add((Position(*places[:2]), Position(*places[2:])))
+        else:
+            update = WeightUpdate.from_record(record)
+            self._opened().apply(update.keys, update.values, update.rates, update.rows)
+            self._done[update.queue].add(update.range)
+
+    def _ranges(self, queue: str) -> AppliedRanges:
+        if queue not in self._done:
+            raise LeaseRefusedError(
+                f"Model '{self.name}' is trained from {sorted(self._done)}. Received: a lease of "
+                f"queue '{queue}'"
+            )
+        return self._done[queue]
+
+    def _refusal(self, update: WeightUpdate, what: str) -> LeaseRefusedError:
+        self.refused += 1
+        return LeaseRefusedError(
+            f"Model '{self.name}' takes updates under its own leases. Received: {what}, lease "
+            f"{update.fence} of queue {update.queue}, from {update.trainer}"
+        )
+
+    def _opened(self) -> WeightStore:
+        if self._store is None:
+            raise StreamError(f"No trainer has said what model '{self.name}' consists of")
+        return self._store

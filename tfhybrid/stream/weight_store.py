@@ -1,0 +1,161 @@
+"""The weights of a target model in an engine of this process, without TensorFlow."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tfhybrid.checkpoint import table_file
+from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.update import UpdateChoices
+from tfhybrid.errors import ConfigError
+from tfhybrid.store import RowBlock, TableWriter
+from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_rows
+
+
+class WeightStore:
+    """Tables and dense weights of one target model, dense ones as rows of one more table.
+
+    Not thread-safe but for `read`.
+
+    Args:
+        spec: What the model consists of.
+        directory: Of its store, in shared memory.
+        name: Of the model.
+    """
+
+    def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
+        self.spec = spec
+        self._tables = spec.all_tables
+        self._engine = Engine()
+        token = secrets.randbits(63) | 1
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        job = f"sync-{name}-{os.getpid()}"
+        self._engine.open_store(str(directory), job, 0, f"sync unit of {name}", token)
+        for table, each in self._tables.items():
+            self._engine.open_table(table, each.dim, each.initializer, seed=spec.seed)
+            self._engine.set_optimizer(table, **each.settings)
+        self._dims = {table: each.dim for table, each in self._tables.items()}
+        self._update = self._engine.open_update("sync", self._dims, UpdateChoices(reduction="sum"))
+        self.version = 0
+
+    def set_dense(self, weights: list[np.ndarray]) -> None:
+        """Writes the initial dense weights."""
+        keys, rows = dense_rows(weights)
+        self._writer(DENSE_TABLE).write_rows(RowBlock(keys, rows, None))
+
+    def check(self, keys: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
+        """Checks the arrays of an update.
+
+        Raises:
+            ConfigError: They are not those of this model's tables, or a value is not finite.
+        """
+        found = {name: (keys[name].dtype, keys[name].shape[0]) for name in keys}
+        for name, spec in self._tables.items():
+            wanted = (found.get(name, (None, 0))[1], spec.dim)
+            value = values.get(name)
+            if name not in found or value is None or value.shape != wanted:
+                raise ConfigError(
+                    f"An update has keys [n] and values [n, dim] of {self._dims}. Received: "
+                    f"{ {each: array.shape for each, array in values.items()} }"
+                )
+            if not np.isfinite(value).all():
+                row = int(np.flatnonzero(~np.isfinite(value).all(axis=1))[0])
+                raise ConfigError(
+                    f"The values of an update are finite. Received: key {int(keys[name][row])} of "
+                    f"table '{name}' has {value[row]}"
+                )
+
+    def reserve(self, keys: Mapping[str, np.ndarray]) -> None:
+        """Makes room for an update, so that applying it cannot fail.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full. Nothing was changed.
+        """
+        for name, of_table in keys.items():
+            self._writer(name).reserve(self._rows(name) + len(of_table))
+
+    def apply(
+        self,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        rates: Mapping[str, float],
+        samples: int,
+    ) -> None:
+        """Applies an update: adds deltas, or runs the tables' optimizers on gradients."""
+        adds = {name: spec.adds for name, spec in self._tables.items()}
+        self._update.post(
+            [keys[name] for name in self._tables],
+            [-values[name] if adds[name] else values[name] for name in self._tables],
+            [1.0 if adds[name] else rates[name] for name in self._tables],
+            samples=samples,
+        )
+        for name in self._tables:
+            self._engine.wait(name)
+        self.version += 1
+
+    def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        """Returns rows of some tables as they all are after one update, and its number."""
+        dims = {name: self._dims[name] for name in keys}
+        rows, versions = self._engine.read(dims, list(keys.values()))
+        return dict(zip(dims, rows, strict=True)), versions[0] if versions else self.version
+
+    def digests(self) -> dict[str, int]:
+        """Returns a hash of each table's rows and optimizer states."""
+        return {name: self._engine.digest(name) for name in self._tables}
+
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[dict[str, int]]:
+        """Keeps all tables as they are meanwhile, for `write`; yields the parts of each.
+
+        Beginning must not be beside an update; the block may.
+        """
+        parts: dict[str, int] = {}
+        try:
+            for name in self._tables:
+                parts[name] = self._writer(name).freeze().parts
+            yield parts
+        finally:
+            for name in parts:
+                self._writer(name).thaw()
+
+    def write(self, parts: Mapping[str, int], folder: Path) -> list[tuple[str, str, int]]:
+        """Writes frozen tables; returns table, file and checksum of each part."""
+        written = []
+        for name, count in parts.items():
+            for part in range(count):
+                file = table_file.file_name(name, part)
+                of_part = self._writer(name).write_part(part, folder / file)
+                written.append((name, file, of_part.crc32c))
+        return written
+
+    def load(self, files: list[tuple[str, Path]], version: int) -> None:
+        """Reads the rows of a base into tables that are empty, and goes on from its version."""
+        for name, path in files:
+            spec = self._tables[name]
+            rows = table_file.read_rows(path, spec.dim, (spec.slots, spec.dim), history=False)
+            self._writer(name).write_rows(RowBlock(rows.keys, rows.embeddings, rows.states))
+        for name in self._tables:
+            number = ctypes.c_uint64(version)
+            self._engine.call("table_set_version", name.encode(), number, ctypes.c_uint64(0))
+        self.version = version
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._engine.close_store()
+
+    def _rows(self, name: str) -> int:
+        struct = native.TableStatsStruct()
+        self._engine.call("table_stats_get", name.encode(), ctypes.byref(struct))
+        return int(struct.rows)
+
+    def _writer(self, name: str) -> TableWriter:
+        spec = self._tables[name]
+        return TableWriter(self._engine, name, spec.dim, (spec.slots, spec.dim), None)
