@@ -26,6 +26,8 @@ class Engine:
     Args:
         hosts: The host of each rank of the job; ranks of a host follow each other.
         host: This one.
+        nodes: Embedding nodes of the job. They count as hosts behind those of ranks, and own the
+            sharded tables where there are some.
 
     Attributes:
         number: By which the C interface and TensorFlow's ops name it; never given twice.
@@ -33,18 +35,20 @@ class Engine:
         meetings: What each meeting is that this rank may begin, by signature.
 
     Raises:
-        ConfigError: `hosts` does not hold this one.
+        ConfigError: This one is neither in `hosts` nor an embedding node.
     """
 
-    def __init__(self, hosts: Sequence[int] = (0,), host: int = 0) -> None:
+    def __init__(self, hosts: Sequence[int] = (0,), host: int = 0, nodes: int = 0) -> None:
         self.hosts = tuple(hosts)
         self.host = host
+        self.nodes = nodes
         number = ctypes.c_int64()
         every = (ctypes.c_int64 * len(self.hosts))(*self.hosts)
         native.call(
             "engine_reserve",
             every,
             ctypes.c_int(len(self.hosts)),
+            ctypes.c_int64(nodes),
             ctypes.c_int64(host),
             ctypes.byref(number),
         )
