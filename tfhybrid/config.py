@@ -6,6 +6,8 @@ Environment variables, all optional:
     TFHYBRID_DATA          directory of the data archives that examples and tests read
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
     TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
+    TFHYBRID_NODES         HOST:PORT of a metadata node, whose embedding nodes own the tables
+    TFHYBRID_NODES_TOKEN   file that holds the token of these nodes
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import dataclasses
 import math
 import numbers
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
@@ -51,6 +54,20 @@ def silence_seconds() -> float:
             f"TFHYBRID_SILENCE_SECONDS is a number of seconds from 1 to 86400. Received: {text!r}"
         )
     return seconds
+
+
+def nodes() -> tuple[str, Path] | None:
+    """Returns where the metadata node listens and the file of its token; `None` without nodes."""
+    address = os.environ.get("TFHYBRID_NODES")
+    if not address:
+        return None
+    token = os.environ.get("TFHYBRID_NODES_TOKEN")
+    if not token:
+        raise ConfigError(
+            "TFHYBRID_NODES_TOKEN names the file with the token of the nodes, which `tfhybrid "
+            f"nodes up` has made. Received: TFHYBRID_NODES={address!r} alone"
+        )
+    return address, Path(token)
 
 
 def set_horovod_defaults() -> None:

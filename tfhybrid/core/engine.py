@@ -56,6 +56,14 @@ class Engine:
         self.number = number.value
         self.meetings: dict[int, Meeting] = {}
 
+    @property
+    def other_owners(self) -> list[int]:
+        """The hosts beside this one that have rows of sharded tables: nodes where there are any."""
+        ranked = max(self.hosts) + 1
+        if self.nodes:
+            return [host for host in range(ranked, ranked + self.nodes) if host != self.host]
+        return [host for host in range(ranked) if host != self.host]
+
     def call(self, function: str, *arguments: object) -> None:
         """Calls a function of the C interface that takes an engine; as `native.call`."""
         native.call(function, self.handle, *arguments)
@@ -300,6 +308,29 @@ class Engine:
         value = ctypes.c_uint64()
         self.call("table_digest", name.encode(), ctypes.byref(value))
         return value.value
+
+    def table_stats(self, name: str) -> native.TableStatsStruct:
+        """Returns the counters of a table on this host."""
+        struct = native.TableStatsStruct()
+        self.call("table_stats_get", name.encode(), ctypes.byref(struct))
+        return struct
+
+    def count_nan(self, name: str) -> int:
+        """Returns how many embeddings of a table on this host hold a NaN; reads them all."""
+        rows = ctypes.c_int64()
+        self.call("table_count_nan", name.encode(), ctypes.byref(rows))
+        return rows.value
+
+    def set_version(self, name: str, version: int, optimizer_start: int) -> None:
+        """Continues a table from a version after loading.
+
+        Args:
+            name: Of the table.
+            version: Updates that were applied.
+            optimizer_start: The version at which its optimizer began.
+        """
+        numbers = ctypes.c_uint64(version), ctypes.c_uint64(optimizer_start)
+        self.call("table_set_version", name.encode(), *numbers)
 
     def wait(self, table: str) -> None:
         """Waits until a table has the updates that this rank has taken part in.

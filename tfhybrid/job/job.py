@@ -19,12 +19,16 @@ from tfhybrid.config import log_level, shm_directory
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.job import last_words, opening, row_links, watch
+from tfhybrid.job import joining_nodes, last_words, opening, row_links, watch
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
+from tfhybrid.nodes.engine import NodesEngine
+from tfhybrid.nodes.joining import NodeLinks
 from tfhybrid.nodes.row_service import RowService
+from tfhybrid.nodes.table_writer import NodesTableWriter
 from tfhybrid.placement import Placement, Replicated
 
 _log = logging.getLogger("tfhybrid.job")
@@ -41,6 +45,7 @@ class Job:
     resumption: Resumption | None = None  # of a job that may go on from memory
     watch: Watch | None = None  # of the other ranks, where there are any
     rows: RowService | None = None  # of other hosts, where there are any
+    nodes: NodeLinks | None = None  # that own the tables, where there are any
     whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
 
     @property
@@ -55,17 +60,33 @@ class Job:
 
     def placement_of(self, placement: Placement) -> tuple[PlacementKind, int]:
         """Returns what the engine is told of a new table's placement; in one order on all ranks."""
-        if isinstance(placement, Replicated) or not self.several_hosts:
+        owners = self.engine.nodes or len(set(self.hosts))
+        if self.nodes is None and (isinstance(placement, Replicated) or owners == 1):
             return PlacementKind.REPLICATED, 0
-        if placement.by == "key":
+        if isinstance(placement, Replicated) or placement.by == "key":
             return PlacementKind.BY_KEY, 0
         self.whole_tables.append(placement)
-        return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % len(set(self.hosts))
+        return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % owners
 
     def connect_owners(self) -> None:
-        """Connects this rank to the other hosts, which own rows of sharded tables."""
-        assert self.rows is not None
-        self.rows.connect()
+        """Connects this rank to the others that own rows of sharded tables, or hear of updates."""
+        if self.rows is not None:
+            self.rows.connect()
+        if self.nodes is not None:
+            self.nodes.connect()
+
+    def writer_of(
+        self,
+        name: str,
+        dim: int,
+        state_shape: tuple[int, int],
+        waiting: TableWriter | None,
+        owned_as: str | None,
+    ) -> TableWriter:
+        """Returns what a leader does with a table between two steps; as of `TableWriter`."""
+        if isinstance(self.engine, NodesEngine) and self.engine.asks:
+            return NodesTableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
+        return TableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
 
     def discard_recovered(self) -> None:
         """Puts fresh stores in the place of those that a killed run left; on all ranks."""
@@ -194,7 +215,8 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
     """Opens the stores of a job whose ranks have met."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
-    engine = Engine(hosts, hosts[distributed.rank()])
+    joined = joining_nodes.join(name, hosts, resume)
+    engine = Engine(hosts, hosts[distributed.rank()]) if joined is None else joined.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         opening.open_fresh(engine, name)
@@ -207,7 +229,8 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
     except TfhybridError:
         engine.close_store()
         raise
-    return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching, rows)
+    links = None if joined is None else joined.links
+    return Job(name, seed, engine, distributed.local_rank() == 0, resumption, watching, rows, links)
 
 
 def shutdown() -> None:

@@ -13,10 +13,10 @@ _MOST_STRANGERS = 500  # whose silence is borne at a time
 _PROBE_SECONDS = 1
 
 
-def listen(address: str) -> socket.socket:
-    """Returns a listening socket, on a free port of that address."""
+def listen(address: str, port: int = 0) -> socket.socket:
+    """Returns a listening socket, on that port of the address or on a free one."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, 0), family=family)
+    return socket.create_server((address, port), family=family)
 
 
 def dial(

@@ -13,14 +13,14 @@ from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core import native
 from tfhybrid.core.native import PlacementKind
+from tfhybrid.core.record_file import RecordFile
+from tfhybrid.core.row_block import RowBlock, RowSource
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
 from tfhybrid.placement import Sharded
 from tfhybrid.store.filling import fill
-from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowBlock, RowSource
 from tfhybrid.store.table_stats import TableSize, TableStats, quantiles_of_norms
-from tfhybrid.store.table_writer import TableWriter
 
 _UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
 
@@ -107,6 +107,8 @@ class Table:
     @property
     def is_sharded(self) -> bool:
         """Whether other hosts have rows that this one has not."""
+        if self._job.nodes is not None:
+            return True
         return isinstance(self.config.placement, Sharded) and self._job.several_hosts
 
     @property
@@ -114,9 +116,7 @@ class Table:
         """What the leader of the host may do with it between two steps."""
         waiting = None if self.waiting is None else self.waiting.writer
         owned_as = self._allocated_as if self.is_sharded else None
-        return TableWriter(
-            self._job.engine, self.name, self.dim, self.state_shape, waiting, owned_as
-        )
+        return self._job.writer_of(self.name, self.dim, self.state_shape, waiting, owned_as)
 
     def reserve_share(self, rows: int) -> None:
         """Makes room for this host's part of so many rows; on the leader.
@@ -124,7 +124,9 @@ class Table:
         Raises:
             OutOfSpaceError: Shared memory is full.
         """
-        if self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
+        if self._job.nodes is not None:
+            pass  # each node reserves its part
+        elif self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
             rows = math.ceil(rows / len(set(self._job.hosts)) * _UNEVENNESS)
         elif self.is_sharded and self._placement[1] != self._job.engine.host:
             rows = 0
@@ -148,8 +150,8 @@ class Table:
     @property
     def all_rows(self) -> int:
         """Rows in the table on all hosts, each once."""
-        others = self._other_owners()
-        return self.rows + sum(self._scan(host, 0, 0)[0] for host in others)
+        mine = 0 if self._job.nodes is not None else self.rows
+        return mine + sum(self._scan(host, 0, 0)[0] for host in self._other_owners())
 
     @property
     def version(self) -> int:
@@ -193,9 +195,6 @@ class Table:
         counted = {
             field.name: getattr(struct, field.name) for field in dataclasses.fields(TableSize)
         }
-        nan_rows = ctypes.c_int64()
-        if count_nan:
-            self._call("table_count_nan", ctypes.byref(nan_rows))
         seen, self._seen = self._seen, struct
         evicted_rows = struct.evicted - seen.evicted
         new_rows = max(0, struct.rows - seen.rows + evicted_rows)  # fewer after clear()
@@ -208,7 +207,7 @@ class Table:
             new_rows=new_rows,
             evicted_rows=evicted_rows,
             unique_ratio=distinct / keys if keys else math.nan,
-            nan_rows=nan_rows.value if count_nan else None,
+            nan_rows=self._job.engine.count_nan(self.name) if count_nan else None,
             norm_quantiles=quantiles_of_norms(self.rows, self._embeddings, norm_quantiles),
         )
 
@@ -353,7 +352,7 @@ class Table:
             optimizer_start: The version at which the table's optimizer began; now, if not given.
         """
         start = version if optimizer_start is None else optimizer_start
-        self._call("table_set_version", ctypes.c_uint64(version), ctypes.c_uint64(start))
+        self._job.engine.set_version(self.name, version, start)
 
     def _empty_block(self, rows: int, *, states: bool) -> RowBlock:
         return RowBlock(
@@ -377,7 +376,7 @@ class Table:
     def _other_owners(self) -> list[int]:
         if not self.is_sharded:
             return []
-        return sorted(set(self._job.hosts) - {self._job.engine.host})
+        return self._job.engine.other_owners
 
     def _scan(self, host: int, first: int, rows: int) -> tuple[int, RowBlock]:
         """Returns how many rows another host has, and some of them."""
@@ -409,9 +408,7 @@ class Table:
             self._job.engine.set_optimizer(self.name, **settings)
 
     def _counters(self) -> native.TableStatsStruct:
-        struct = native.TableStatsStruct()
-        self._call("table_stats_get", ctypes.byref(struct))
-        return struct
+        return self._job.engine.table_stats(self.name)
 
     def _call(self, function: str, *arguments: object) -> None:
         self._job.engine.call(function, self.name.encode(), *arguments)

@@ -1,0 +1,95 @@
+"""Calls from one process to another: a message asks, one answers, in order."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfhybrid import errors
+from tfhybrid.errors import StoreError, TfhybridError
+from tfhybrid.nodes.messages import Arrays, MessageLink
+
+Answer = tuple[Any, Arrays]
+Called = Callable[[dict[str, Any], dict[str, np.ndarray]], Answer]
+
+
+class Caller:
+    """The end that asks. Thread-safe: one call at a time.
+
+    Args:
+        link: A connected socket, the caller's from now on.
+        peer: What the other end is called, for errors.
+    """
+
+    def __init__(self, link: socket.socket, peer: str) -> None:
+        self._link = MessageLink(link, peer)
+        self._lock = threading.Lock()
+
+    @property
+    def peer(self) -> str:
+        """What the other end is called."""
+        return self._link.peer
+
+    def ask(
+        self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Asks and waits for the answer.
+
+        Args:
+            call: Which one.
+            arguments: What JSON can say.
+            arrays: That go with them.
+
+        Returns:
+            The result, and the arrays that came with it.
+
+        Raises:
+            TfhybridError: What the other end raised; its message names that end.
+            StoreError: It is gone.
+        """
+        with self._lock:
+            self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
+            answer, found = self._link.receive()
+        if "error" in answer:
+            kind = getattr(errors, str(answer["error"]), StoreError)
+            raise kind(f"{self.peer}: {answer.get('text')}")
+        return answer.get("result"), found
+
+    def close(self) -> None:
+        """Ends the connection; a call that waits fails."""
+        self._link.close()
+
+
+def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
+    """Answers calls until the other end is gone.
+
+    Args:
+        link: To whoever asks.
+        calls: What may be asked: takes arguments and arrays, returns a result and arrays.
+
+    Raises:
+        StoreError: The other end is gone, or sent what is no call.
+    """
+    while True:
+        message, arrays = link.receive()
+        arguments = message.get("arguments")
+        called = calls.get(str(message.get("call")))
+        if called is None or not isinstance(arguments, dict):
+            raise StoreError(
+                f"{link.peer} may ask for {sorted(calls)}. Received: {message.get('call')!r}"
+            )
+        try:
+            result, found = called(arguments, arrays)
+        except (TfhybridError, OSError) as error:
+            known = isinstance(error, TfhybridError)
+            name = type(error).__name__ if known else StoreError.__name__
+            link.send({"error": name, "text": str(error)})
+        except (KeyError, TypeError, ValueError, IndexError) as error:  # arguments that cannot be
+            text = f"{message.get('call')} got what it cannot use: {error!r}"
+            link.send({"error": StoreError.__name__, "text": text})
+        else:
+            link.send({"result": result}, found)

@@ -1,0 +1,55 @@
+"""What a process says of itself at the door of a node, behind the token."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+
+from tfhybrid.errors import StoreError
+
+
+class Link(enum.StrEnum):
+    """What a connection to a node is for."""
+
+    CALLS = "calls"
+    READS = "reads"
+    UPDATES = "updates"
+    STAGED = "staged"  # on which an embedding node tells host 0 what it has staged
+
+
+@dataclasses.dataclass(frozen=True)
+class Greeting:
+    """A connection that a process wants.
+
+    Args:
+        to: What it is for.
+        name: What the process calls itself.
+        session: Of the job, for rows and updates.
+        host: Of the process, likewise.
+    """
+
+    to: Link
+    name: str
+    session: str = ""
+    host: int = 0
+
+    def text(self) -> str:
+        """Returns it as it is said."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def heard(cls, text: str) -> Greeting:
+        """Returns what `text` was made from.
+
+        Raises:
+            StoreError: It is nothing of the kind.
+        """
+        try:
+            said = json.loads(text)
+            link = Link(said["to"])
+            return cls(
+                link, str(said["name"]), str(said.get("session", "")), int(said.get("host", 0))
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"A process greeted with {text[:200]!r}: {error!r}") from error
