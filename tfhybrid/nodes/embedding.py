@@ -88,7 +88,7 @@ class EmbeddingNode:
                 self._end(calls["store"], greeting)
 
     def _begin(self, greeting: Greeting, its: Arguments) -> OwnedStore:
-        epoch = self._registration.epoch
+        epoch = self._registration.epoch(at_least=int(its["epoch"]))
         if its["epoch"] != epoch:
             raise StoreError(f"The allocation is of epoch {epoch}. Received: {its['epoch']}")
         with self._lock:

@@ -27,7 +27,6 @@ from tfhybrid.nodes.registration import look_up
 
 _CONNECT_SECONDS = 30.0
 _READY_SECONDS = 60.0
-_LEAVING_SECONDS = 10.0  # that the job before may take to be gone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +63,13 @@ def find_nodes(metadata: tuple[str, int], token: str, name: str) -> Joined:
 
 
 def begin(
-    nodes: Joined, token: str, name: str, silence: float, job: str, hosts: Sequence[int]
+    nodes: Joined,
+    token: str,
+    name: str,
+    silence: float,
+    job: str,
+    hosts: Sequence[int],
+    patience: float = 10.0,
 ) -> NodeCalls:
     """Has all nodes begin a store for the job; on rank 0.
 
@@ -75,6 +80,7 @@ def begin(
         silence: Seconds after which a silent node counts as gone.
         job: Its name.
         hosts: The host of each rank.
+        patience: Seconds that the job before may take to be gone.
 
     Raises:
         NameTakenError: Another job uses a node.
@@ -96,7 +102,7 @@ def begin(
                 "session": nodes.session,
                 "epoch": nodes.epoch,
             }
-            _ask_to_begin(callers[-1], asked)
+            _ask_to_begin(callers[-1], asked, patience)
     except BaseException:
         for caller in callers:
             caller.close()
@@ -180,8 +186,8 @@ def _dial(
         ) from error
 
 
-def _ask_to_begin(caller: Caller, asked: dict[str, object]) -> None:
-    deadline = time.monotonic() + _LEAVING_SECONDS
+def _ask_to_begin(caller: Caller, asked: dict[str, object], patience: float) -> None:
+    deadline = time.monotonic() + patience
     while True:
         try:
             caller.ask("begin", asked)

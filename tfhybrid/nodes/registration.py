@@ -19,6 +19,7 @@ _log = logging.getLogger("tfhybrid.nodes")
 _CONNECT_SECONDS = 10.0
 _SILENCE_SECONDS = 5.0
 _BEAT_SECONDS = 0.5
+_TOLD_SECONDS = 5.0
 
 
 def call_metadata(address: tuple[str, int], token: str, name: str) -> Caller:
@@ -105,14 +106,20 @@ class Registration:
         self._numbers = numbers
         self._incarnation = secrets.token_hex(8)
         self._stopping = threading.Event()
-        self._epoch: int | None = None
+        self._epoch = 0
+        self._told = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="tfhybrid-registration", daemon=True)
         self._thread.start()
 
-    @property
-    def epoch(self) -> int | None:
-        """The last that the metadata node told; `None` before it has told any."""
-        return self._epoch
+    def epoch(self, at_least: int) -> int:
+        """Returns the epoch that the metadata node told last; 0 before it has told any.
+
+        Args:
+            at_least: What another process was told; waited for, for a moment.
+        """
+        with self._told:
+            self._told.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
+            return self._epoch
 
     def stop(self) -> None:
         """Ends it: the node is lost to the metadata node."""
@@ -131,6 +138,11 @@ class Registration:
                 failed = True
                 self._stopping.wait(_BEAT_SECONDS)
 
+    def _hear(self, epoch: int) -> None:
+        with self._told:
+            self._epoch = epoch
+            self._told.notify_all()
+
     def _stay_known(self) -> None:
         caller = call_metadata(self._metadata, self._token, self._name)
         try:
@@ -141,8 +153,8 @@ class Registration:
                 "incarnation": self._incarnation,
                 "state": NodeState.READY.value,
             }
-            self._epoch, _ = caller.ask("join", me)
+            self._hear(caller.ask("join", me)[0])
             while not self._stopping.wait(_BEAT_SECONDS):
-                self._epoch, _ = caller.ask("beat", {"numbers": dict(self._numbers())})
+                self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
         finally:
             caller.close()

@@ -74,14 +74,15 @@ def main(folder: str, cases: list[str]) -> None:
             different = [cell for cell, digest in digests[0].items() if digests[1][cell] != digest]
             assert not different, different
             continue
+        saved = f"{folder}/{case}"
         on_nodes(False)
-        alone = train(case, f"{folder}/alone")
+        alone = train(case, f"{saved}/alone")
         on_nodes(True)
-        assert_equal(train(case, f"{folder}/nodes"), alone, case)
-        assert_equal(train(case, f"{folder}/whole", "whole"), alone, (case, "whole"))
-        assert_equal(restore(case, f"{folder}/alone"), alone, (case, "restored on nodes"))
+        assert_equal(train(case, f"{saved}/nodes"), alone, case)
+        assert_equal(train(case, f"{saved}/whole", "whole"), alone, (case, "whole"))
+        assert_equal(restore(case, f"{saved}/alone"), alone, (case, "restored on nodes"))
         on_nodes(False)
-        assert_equal(restore(case, f"{folder}/nodes"), alone, (case, "restored without nodes"))
+        assert_equal(restore(case, f"{saved}/nodes"), alone, (case, "restored without nodes"))
 
 
 if __name__ == "__main__":
