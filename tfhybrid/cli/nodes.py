@@ -44,6 +44,12 @@ def status(
 
 
 @app.command()
+def drain(file: _File, name: Annotated[str, typer.Argument(help="Of the node.")]) -> None:
+    """Have a node finish its job and begin no other; it is ready when it is started again."""
+    launching.drain(Cluster.read(file), name)
+
+
+@app.command()
 def down(file: _File) -> None:
     """End the nodes of a cluster file."""
     launching.down(Cluster.read(file))

@@ -91,6 +91,8 @@ class EmbeddingNode:
         epoch = self._registration.epoch(at_least=int(its["epoch"]))
         if its["epoch"] != epoch:
             raise StoreError(f"The allocation is of epoch {epoch}. Received: {its['epoch']}")
+        if self._registration.draining:
+            raise StoreError("This node is draining: it begins no job until it is started again")
         with self._lock:
             if self._store is not None:
                 raise NameTakenError(

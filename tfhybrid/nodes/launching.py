@@ -62,6 +62,19 @@ def status(cluster: Cluster) -> dict[str, Any]:
         caller.close()
 
 
+def drain(cluster: Cluster, name: str) -> None:
+    """Has a node begin no other job.
+
+    Raises:
+        StoreError: There is no such node, or the metadata node cannot be reached.
+    """
+    caller = call_metadata(_metadata(cluster), read_token(cluster.token_file), "tfhybrid nodes")
+    try:
+        caller.ask("drain", {"name": name})
+    finally:
+        caller.close()
+
+
 def down(cluster: Cluster) -> None:
     """Ends the nodes of a cluster, and waits until they are gone.
 

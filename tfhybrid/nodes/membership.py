@@ -25,10 +25,10 @@ FORMAT = 1
 class NodeState(enum.StrEnum):
     """What a node is doing."""
 
-    JOINING = "joining"
+    JOINING = "joining"  # known, and not heard of since
     READY = "ready"
     LOST = "lost"
-    DRAINING = "draining"
+    DRAINING = "draining"  # finishes the job that it has, and begins no other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +41,7 @@ class Node:
         address: Where it listens.
         state: What it is doing.
         incarnation: Of the process, random.
+        draining: Whether it begins no other job, also after it was lost for a while.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Node:
     address: tuple[str, int]
     state: NodeState
     incarnation: str
+    draining: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +108,7 @@ class View:
                 (str(host), int(port)),
                 NodeState(its["state"]),
                 str(its["incarnation"]),
+                bool(its["draining"]),
             )
         return cls(int(fields["epoch"]), tuple(map(str, fields["owners"])), nodes)
 
@@ -137,9 +140,7 @@ class Membership:
         with self._lock:
             return self._view
 
-    def join(
-        self, name: str, role: str, address: tuple[str, int], incarnation: str, state: NodeState
-    ) -> int:
+    def join(self, name: str, role: str, address: tuple[str, int], incarnation: str) -> int:
         """Notes that a node is there; returns the epoch.
 
         Raises:
@@ -153,11 +154,37 @@ class Membership:
                     f"Node '{name}' is {known.state} at {known.address[0]} port "
                     f"{known.address[1]}. Received: another one at {address[0]} port {address[1]}"
                 )
-            node = Node(name, role, address, state, incarnation)
+            same = known is not None and known.incarnation == incarnation
+            draining = known is not None and same and known.draining
+            state = NodeState.DRAINING if draining else NodeState.JOINING
+            node = Node(name, role, address, state, incarnation, draining)
             another = known is None or (known.incarnation, known.address) != (incarnation, address)
             epoch = self._view.epoch + (another and name in self._view.owners)
             self._set(node, epoch)
             return epoch
+
+    def heard_of(self, name: str, incarnation: str) -> None:
+        """Notes that a node works."""
+        with self._lock:
+            known = self._view.nodes[name]
+            if known.incarnation == incarnation and known.state == NodeState.JOINING:
+                self._set(dataclasses.replace(known, state=NodeState.READY), self._view.epoch)
+
+    def drain(self, name: str) -> None:
+        """Has a node begin no other job; it is ready again when it is started again.
+
+        Raises:
+            StoreError: There is no such node, or it is lost.
+        """
+        with self._lock:
+            known = self._view.nodes.get(name)
+            if known is None or known.state == NodeState.LOST:
+                living = sorted(
+                    node.name for node in self._view.nodes.values() if node.state != NodeState.LOST
+                )
+                raise StoreError(f"The nodes are {living}. Received: {name!r}")
+            draining = dataclasses.replace(known, state=NodeState.DRAINING, draining=True)
+            self._set(draining, self._view.epoch)
 
     def set_state(self, name: str, incarnation: str, state: NodeState) -> None:
         """Notes what a node does now, if that process is still the one of its name."""

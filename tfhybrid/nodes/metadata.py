@@ -54,6 +54,10 @@ class MetadataNode:
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
         joined: dict[str, str] = {}
 
+        def told() -> dict[str, object]:
+            now = self._membership.view
+            return {"epoch": now.epoch, "draining": now.nodes[joined["name"]].draining}
+
         def join(its: Arguments, _: Found) -> Answer:
             host, port = its["address"]
             epoch = self._membership.join(
@@ -61,11 +65,10 @@ class MetadataNode:
                 str(its["role"]),
                 (str(host), int(port)),
                 str(its["incarnation"]),
-                NodeState(its["state"]),
             )
             joined.update(name=str(its["name"]), incarnation=str(its["incarnation"]))
-            _log.info("%s is %s, epoch %d", its["name"], its["state"], epoch)
-            return epoch, {}
+            _log.info("%s has joined, epoch %d", its["name"], epoch)
+            return told(), {}
 
         def beat(its: Arguments, _: Found) -> Answer:
             if not joined:
@@ -73,7 +76,12 @@ class MetadataNode:
             numbers = {str(name): float(number) for name, number in its["numbers"].items()}
             with self._lock:
                 self._numbers[joined["name"]] = numbers
-            return self._membership.view.epoch, {}
+            self._membership.heard_of(joined["name"], joined["incarnation"])
+            return told(), {}
+
+        def drain(its: Arguments, _: Found) -> Answer:
+            self._membership.drain(str(its["name"]))
+            return None, {}
 
         def view(_: Arguments, __: Found) -> Answer:
             return self._membership.view.as_json(), {}
@@ -82,7 +90,9 @@ class MetadataNode:
             return self.status(), {}
 
         try:
-            answer_calls(link, {"join": join, "beat": beat, "view": view, "status": status})
+            answer_calls(
+                link, {"join": join, "beat": beat, "drain": drain, "view": view, "status": status}
+            )
         finally:
             if joined:
                 _log.warning("%s is lost", joined["name"])

@@ -7,12 +7,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tfhybrid.errors import PeerDiedError, StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.greetings import Greeting, Link
-from tfhybrid.nodes.membership import NodeState, View
+from tfhybrid.nodes.membership import View
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -107,6 +108,7 @@ class Registration:
         self._incarnation = secrets.token_hex(8)
         self._stopping = threading.Event()
         self._epoch = 0
+        self._draining = False
         self._told = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="tfhybrid-registration", daemon=True)
         self._thread.start()
@@ -120,6 +122,11 @@ class Registration:
         with self._told:
             self._told.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
             return self._epoch
+
+    @property
+    def draining(self) -> bool:
+        """Whether the node shall begin no other job."""
+        return self._draining
 
     def stop(self) -> None:
         """Ends it: the node is lost to the metadata node."""
@@ -138,9 +145,10 @@ class Registration:
                 failed = True
                 self._stopping.wait(_BEAT_SECONDS)
 
-    def _hear(self, epoch: int) -> None:
+    def _hear(self, said: Mapping[str, Any]) -> None:
         with self._told:
-            self._epoch = epoch
+            self._epoch = int(said["epoch"])
+            self._draining = bool(said["draining"])
             self._told.notify_all()
 
     def _stay_known(self) -> None:
@@ -151,10 +159,10 @@ class Registration:
                 "role": self._role,
                 "address": list(self._address),
                 "incarnation": self._incarnation,
-                "state": NodeState.READY.value,
             }
             self._hear(caller.ask("join", me)[0])
-            while not self._stopping.wait(_BEAT_SECONDS):
+            while not self._stopping.is_set():
                 self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
+                self._stopping.wait(_BEAT_SECONDS)
         finally:
             caller.close()

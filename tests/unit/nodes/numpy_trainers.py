@@ -18,21 +18,6 @@ from tfhybrid.nodes.node_options import read_token
 SILENCE = 5.0
 
 
-def write_cluster(folder: Path, embedding: int, more: str = "") -> Cluster:
-    """Writes a cluster file with ports that are free, and reads it."""
-    ports = []
-    with contextlib.ExitStack() as held:
-        for _ in range(2):
-            probe = held.enter_context(socket.create_server(("127.0.0.1", 0)))
-            ports.append(probe.getsockname()[1])
-    path = folder / "cluster.yaml"
-    path.write_text(
-        f"port: {ports[0]}\nstatus_port: {ports[1]}\n"
-        f"roles:\n  embedding: {{count: {embedding}}}\n{more}"
-    )
-    return Cluster.read(path)
-
-
 def found(cluster: Cluster) -> Joined:
     """The nodes of a cluster, as a trainer finds them."""
     address = cluster.listen, cluster.port

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of
-from tests.unit.nodes.numpy_trainers import SILENCE, found, joined, train, write_cluster
+from tests.unit.nodes.clusters import killed, node, pid_of, until, write_cluster
+from tests.unit.nodes.numpy_trainers import SILENCE, found, joined, train
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.errors import NameTakenError, PeerDiedError, StoreError, TfhybridError
+from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.joining import begin
@@ -40,33 +37,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     launching.up(made)
     yield made
     launching.down(made)
-
-
-def pid_of(cluster: Cluster, name: str) -> int | None:
-    return json.loads((cluster.directory / "processes.json").read_text())[name]["pid"]
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Waits for a condition; a metadata node that is not back yet is waited for, too."""
-    deadline = time.monotonic() + seconds
-    while True:
-        with contextlib.suppress(PeerDiedError):
-            if condition():
-                return
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def node(cluster: Cluster, name: str) -> dict:
-    return next(each for each in launching.status(cluster)["nodes"] if each["name"] == name)
-
-
-def killed(cluster: Cluster, name: str) -> None:
-    """Kills a node, and waits until the supervisor has started it again."""
-    pid = pid_of(cluster, name)
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: pid_of(cluster, name) not in (pid, None))
 
 
 def assert_rows(rows: list[np.ndarray], trainers: int) -> None:
@@ -170,6 +140,26 @@ def test_training_goes_on_without_the_metadata_node(cluster: Cluster, tmp_path: 
         until(lambda: launching.status(cluster)["missing"] == [])
         assert found(cluster).epoch == epoch  # the same processes have come back
         until(lambda: "rows" in node(cluster, "embedding-0")["numbers"])
+
+
+def test_a_node_that_drains_finishes_its_job_and_begins_no_other(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    nodes, token = found(cluster), read_token(cluster.token_file)
+    with joined(cluster, tmp_path, 1) as engines:
+        train(engines, steps=2)
+        launching.drain(cluster, "embedding-2")
+        assert launching.status(cluster)["missing"] == ["embedding-2"]
+        killed(cluster, "metadata")
+        until(lambda: node(cluster, "embedding-2")["state"] == "draining")
+        train(engines, first=2, steps=STEPS - 2)
+        assert_rows(rows_of(engines[0]), 1)
+    with pytest.raises(StoreError, match="embedding-2: This node is draining"):
+        begin(nodes, token, "late", SILENCE, "late", [0])
+    with pytest.raises(StoreError, match=r"The nodes are.*Received: 'nobody'"):
+        launching.drain(cluster, "nobody")
+    killed(cluster, "embedding-2")
+    until(lambda: node(cluster, "embedding-2")["state"] == "ready")
 
 
 def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
