@@ -215,7 +215,7 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
     """Opens the stores of a job whose ranks have met."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
-    joined = joining_nodes.join(name, hosts, resume)
+    joined = joining_nodes.join(name, hosts, resumes=resume is not None)
     engine = Engine(hosts, hosts[distributed.rank()]) if joined is None else joined.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
@@ -256,6 +256,8 @@ def _end(*, failed: bool) -> None:
         if job.rows is not None:
             job.rows.stop()
         job.engine.close_store(leave=failed and job.resumption is not None)
+        if isinstance(job.engine, NodesEngine):
+            job.engine.leave_nodes()
     atexit.unregister(_exit)
 
 

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from tfhybrid import config, distributed
-from tfhybrid.errors import ConfigError
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.joining import NodeLinks, begin, find_nodes
 from tfhybrid.nodes.node_calls import NodeCalls
@@ -26,27 +25,22 @@ class OnNodes:
     links: NodeLinks
 
 
-def join(job: str, hosts: Sequence[int], resume: str | None) -> OnNodes | None:
+def join(job: str, hosts: Sequence[int], *, resumes: bool) -> OnNodes | None:
     """Joins the nodes that `TFHYBRID_NODES` names, if it does; every rank must call it.
 
     Args:
         job: Its name.
         hosts: The host of each rank.
-        resume: As of `init`.
+        resumes: Whether the next run of the job shall find its tables.
 
     Raises:
-        ConfigError: On all ranks: they name different nodes, or ask to resume from memory.
+        ConfigError: On all ranks: they name different nodes.
         StoreError: On all ranks: the nodes cannot be joined.
     """
     named = config.nodes()
     distributed.check_same({"TFHYBRID_NODES": None if named is None else named[0]})
     if named is None:
         return None
-    if resume is not None:
-        raise ConfigError(
-            "A job whose tables lie on embedding nodes goes on from its checkpoint: init(resume="
-            f"None). Received: resume={resume!r}"
-        )
     address, token = parsed_address(named[0]), read_token(named[1])
     name = distributed.process()
     silence = config.silence_seconds()
@@ -55,7 +49,7 @@ def join(job: str, hosts: Sequence[int], resume: str | None) -> OnNodes | None:
     nodes = distributed.broadcast_object(found)
 
     def first() -> NodeCalls | None:
-        return begin(nodes, token, name, silence, job, hosts) if asks else None
+        return begin(nodes, token, name, silence, job, hosts, resumes=resumes) if asks else None
 
     calls = distributed.together(first)
     host = hosts[distributed.rank()]

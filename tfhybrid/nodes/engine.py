@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+import numpy as np
+
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.frozen_table import FrozenTable
+from tfhybrid.core.store_token import run_of, token_of
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.errors import NotInitializedError, TfhybridError
 from tfhybrid.nodes.node_calls import NodeCalls
+from tfhybrid.nodes.recovering import come_together
 
 _OF_ALL = ("version",)  # counters that are no sums
 
@@ -38,6 +42,7 @@ class NodesEngine(Engine):
     ) -> None:
         super().__init__(hosts, host, nodes)
         self._calls = calls
+        self._first_node = max(self.hosts) + 1
         self._tables: dict[str, int] = {}  # open ones, and their dims
         self.frozen: dict[str, list[FrozenTable]] = {}  # tables being saved, by node
 
@@ -57,9 +62,45 @@ class NodesEngine(Engine):
         """Whether this rank asks the nodes."""
         return self._calls is not None
 
+    def open_store(
+        self, directory: str, job: str, local_rank: int, description: str, token: int
+    ) -> str:
+        """As of `Engine`; rank 0 has the nodes open theirs."""
+        reclaimed = super().open_store(directory, job, local_rank, description, token)
+        for node in range(self.nodes if self._calls is not None else 0):
+            its = {"token": token_of(run_of(token), self._first_node + node)}
+            self.calls.ask(node, "open_store", its)
+        return reclaimed
+
+    def recover_store(self, directory: str, job: str, description: str) -> int:
+        """As of `Engine`; rank 0 has the nodes recover theirs, all at one version."""
+        token = super().recover_store(directory, job, description)
+        if self._calls is not None:
+            come_together(self, self._calls, run_of(token), self._first_node)
+        return token
+
+    def roll_forward(self, updates: np.ndarray) -> None:
+        """As of `Engine`."""
+        super().roll_forward(updates)
+        if self._calls is not None:
+            self._calls.ask_all("roll_forward", {}, {"updates": updates})
+
+    def forget_updates(self) -> None:
+        """As of `Engine`."""
+        super().forget_updates()
+        if self._calls is not None:
+            self._calls.ask_all("forget_updates", {})
+
     def close_store(self, *, leave: bool = False) -> None:
-        """As of `Engine`; rank 0 leaves the nodes too."""
+        """As of `Engine`; rank 0 has the nodes close theirs."""
         super().close_store(leave=leave)
+        self._tables = {}
+        if self._calls is not None:
+            with contextlib.suppress(TfhybridError):  # a node that is gone has no store to close
+                self._calls.ask_all("close_store", {"leave": leave})
+
+    def leave_nodes(self) -> None:
+        """Ends the connections of rank 0: the nodes are free for another job."""
         if self._calls is not None:
             self._calls.close()
 

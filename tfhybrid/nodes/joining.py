@@ -1,6 +1,6 @@
 """How the ranks of a job join embedding nodes that are up.
 
-Rank 0 asks the metadata node who owns the slots, and has each of them begin a store for the job.
+Rank 0 asks the metadata node who owns the slots, and has each of them work for the job.
 Every rank then connects to read rows, leaders for updates too, and rank 0 once more, to hear what
 nodes have staged. Nodes connect to nobody.
 """
@@ -69,9 +69,11 @@ def begin(
     silence: float,
     job: str,
     hosts: Sequence[int],
+    *,
+    resumes: bool = False,
     patience: float = 10.0,
 ) -> NodeCalls:
-    """Has all nodes begin a store for the job; on rank 0.
+    """Has all nodes work for the job; on rank 0.
 
     Args:
         nodes: Of the job.
@@ -80,6 +82,7 @@ def begin(
         silence: Seconds after which a silent node counts as gone.
         job: Its name.
         hosts: The host of each rank.
+        resumes: Whether the nodes leave their stores to the job's next run, if this one dies.
         patience: Seconds that the job before may take to be gone.
 
     Raises:
@@ -87,7 +90,6 @@ def begin(
         StoreError: A node cannot be reached, or knows another epoch.
     """
     callers: list[Caller] = []
-    run = secrets.randbits(47)
     try:
         for number, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
             greeting = Greeting(Link.CALLS, name)
@@ -98,9 +100,9 @@ def begin(
                 "hosts": list(hosts),
                 "nodes": len(nodes.names),
                 "number": number,
-                "token": run << 16 | number,
                 "session": nodes.session,
                 "epoch": nodes.epoch,
+                "resumes": resumes,
             }
             _ask_to_begin(callers[-1], asked, patience)
     except BaseException:

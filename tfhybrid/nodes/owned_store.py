@@ -42,10 +42,7 @@ class OwnedStore:
         node: Name of this node. The store is called after job and node: others may be beside it.
         described: What this process calls itself.
         arguments: `job`, `hosts` and `nodes` as of `Engine`, `number` of this node among the nodes,
-            and the `token` of the store.
-
-    Raises:
-        TfhybridError: It cannot be opened.
+            and whether the job `resumes`: its next run finds the store, if this one dies.
     """
 
     def __init__(
@@ -56,17 +53,23 @@ class OwnedStore:
         self._number = int(arguments["number"])
         self.job = str(arguments["job"])
         self.engine = Engine(hosts, max(hosts) + 1 + self._number, self._nodes)
-        store = f"{self.job[: _LONGEST_NAME - 1 - len(node)]}.{node}"
-        reclaimed = self.engine.open_store(directory, store, 0, described, int(arguments["token"]))
-        for line in reclaimed.splitlines():
-            _log.warning("Removed the store of a dead job, %s", line)
+        self._directory = directory
+        self._described = described
+        self._name = f"{self.job[: _LONGEST_NAME - 1 - len(node)]}.{node}"
+        self._resumes = bool(arguments["resumes"])
         self._placements: dict[str, tuple[native.PlacementKind, int]] = {}
         self._closing = threading.Lock()
-        self._closed = False
+        self._is_open = False
 
     def calls(self) -> dict[str, Called]:
         """Returns what may be asked."""
         return {
+            "open_store": self._open_store,
+            "recover_store": self._recover_store,
+            "last_updates": self._last_updates,
+            "roll_forward": self._roll_forward,
+            "forget_updates": self._forget_updates,
+            "close_store": self._close_store,
             "open_table": self._open_table,
             "set_optimizer": self._set_optimizer,
             "forget_optimizer": self._forget_optimizer,
@@ -93,7 +96,7 @@ class OwnedStore:
     def numbers(self) -> dict[str, float]:
         """Returns what it holds, for the status page."""
         with self._closing:
-            if self._closed:
+            if not self._is_open:
                 return {}
             stats = [self.engine.table_stats(name) for name in list(self._placements)]
         return {
@@ -103,11 +106,44 @@ class OwnedStore:
         }
 
     def close(self) -> None:
-        """Ends all connections and removes the store; may be called again."""
+        """Ends all connections, and what the job did not: it died."""
+        self._end(leave=self._resumes)
+
+    def _end(self, *, leave: bool) -> None:
         with self._closing:
-            if not self._closed:
-                self._closed = True
-                self.engine.close_store()
+            if self._is_open:
+                self._is_open = False
+                self._placements = {}
+                self.engine.close_store(leave=leave)
+
+    def _open_store(self, its: Arguments, _: Found) -> Answer:
+        reclaimed = self.engine.open_store(
+            self._directory, self._name, 0, self._described, its["token"]
+        )
+        self._is_open = True
+        for line in reclaimed.splitlines():
+            _log.warning("Removed the store of a dead job, %s", line)
+        return None, {}
+
+    def _recover_store(self, _: Arguments, __: Found) -> Answer:
+        token = self.engine.recover_store(self._directory, self._name, self._described)
+        self._is_open = True
+        return {"token": token, "versions": self.engine.store_versions()}, {}
+
+    def _last_updates(self, _: Arguments, __: Found) -> Answer:
+        return None, {"updates": self.engine.last_updates()}
+
+    def _roll_forward(self, _: Arguments, arrays: Found) -> Answer:
+        self.engine.roll_forward(arrays["updates"])
+        return self.engine.store_versions(), {}
+
+    def _forget_updates(self, _: Arguments, __: Found) -> Answer:
+        self.engine.forget_updates()
+        return None, {}
+
+    def _close_store(self, its: Arguments, _: Found) -> Answer:
+        self._end(leave=its["leave"])
+        return None, {}
 
     def _open_table(self, its: Arguments, _: Found) -> Answer:
         kind, a, b = its["initializer"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.unit.core.test_sharded import INITIALIZER, RATE, STEPS, TABLES, batch
 from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
+from tfhybrid.core.store_token import token_of
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.engine import NodesEngine
@@ -26,21 +27,36 @@ def found(cluster: Cluster) -> Joined:
 
 @contextlib.contextmanager
 def joined(
-    cluster: Cluster, directory: Path, trainers: int, job: str = "job"
+    cluster: Cluster,
+    directory: Path,
+    trainers: int,
+    job: str = "job",
+    *,
+    resumes: bool = False,
+    recovers: bool = False,
 ) -> Iterator[list[NodesEngine]]:
-    """Trainers of a host each that have joined the nodes, with open tables; the first asks."""
+    """Trainers of a host each that have joined the nodes, with open tables; the first asks.
+
+    With `resumes` they leave all stores behind as if they had died, with `recovers` they go on from
+    such.
+    """
     token = read_token(cluster.token_file)
     nodes = found(cluster)
     hosts = list(range(trainers))
-    calls = begin(nodes, token, "trainer 0", SILENCE, job, hosts)
+    calls = begin(nodes, token, "trainer 0", SILENCE, job, hosts, resumes=resumes)
     engines = [
         NodesEngine(hosts, host, len(nodes.names), calls if host == 0 else None) for host in hosts
     ]
     try:
         for host, engine in enumerate(engines):
-            (directory / f"{job}-{host}").mkdir()
+            (directory / f"{job}-{host}").mkdir(exist_ok=True)
             store = str(directory / f"{job}-{host}")
-            engine.open_store(store, job, 0, f"trainer {host}", 7)
+            if recovers:
+                engine.recover_store(store, job, f"trainer {host}")
+            else:
+                engine.open_store(store, job, 0, f"trainer {host}", token_of(7, host))
+        for engine in engines if recovers else []:
+            engine.forget_updates()
         for reader in engines:
             for owner in engines:
                 if owner is not reader:
@@ -63,7 +79,8 @@ def joined(
         yield engines
     finally:
         for engine in engines:
-            engine.close_store()
+            engine.close_store(leave=resumes)
+            engine.leave_nodes()
 
 
 def train(

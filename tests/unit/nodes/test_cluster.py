@@ -7,6 +7,7 @@ import secrets
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of
 from tests.unit.nodes.clusters import killed, node, pid_of, until, write_cluster
 from tests.unit.nodes.numpy_trainers import SILENCE, found, joined, train
+from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
 from tfhybrid.nodes import launching
@@ -128,6 +130,44 @@ def test_an_embedding_node_that_is_killed_is_named_and_returns(
     with joined(cluster, tmp_path, 1, "again") as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
+
+
+def killed_at(cluster: Cluster, name: str, engine: Engine, version: int) -> None:
+    """Kills a node in the midst of some step behind that version."""
+    until(lambda: Engine.table_stats(engine, "item").version >= version)  # as this host knows it
+    killed(cluster, name)
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+def test_what_a_killed_node_has_left_goes_on(
+    cluster: Cluster, tmp_path: Path, trainers: int
+) -> None:
+    """Nodes are killed at moments of chance: each step counts once, or not yet, on all of them."""
+    steps = 800
+    with joined(cluster, tmp_path, trainers, "whole") as engines:
+        train(engines, steps=steps)
+        wanted = [engines[0].digest(name) for name in TABLES]
+    random = np.random.default_rng(trainers)
+    begun: list[int] = []
+    digests: list[int] = []
+    while not digests:
+        until(lambda: launching.status(cluster)["missing"] == [])
+        again = bool(begun)
+        with joined(cluster, tmp_path, trainers, resumes=True, recovers=again) as engines:
+            begun.append(int(engines[0].table_stats("item").version))
+            moment = begun[-1] + int(random.integers(1, 30))
+            name = f"embedding-{len(begun) % NODES}"
+            kill = threading.Thread(target=killed_at, args=(cluster, name, engines[0], moment))
+            if len(begun) <= NODES:
+                kill.start()
+            with contextlib.suppress(TfhybridError):
+                train(engines, first=begun[-1], steps=steps - begun[-1])
+                digests = [engines[0].digest(name) for name in TABLES]
+            if kill.is_alive():
+                kill.join()
+    assert begun == sorted(begun)
+    assert len(begun) == NODES + 1
+    assert digests == wanted
 
 
 def test_training_goes_on_without_the_metadata_node(cluster: Cluster, tmp_path: Path) -> None:
