@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.forked_job import forked_jobs
+from tests.integration.restarts import Restarts, begun_at
 from tests.unit.nodes.clusters import node, pid_of, until, write_cluster
 from tests.unit.nodes.numpy_trainers import found
 from tfhybrid.nodes import launching
@@ -56,6 +57,33 @@ def test_bits_and_checkpoints_are_those_of_a_run_without_nodes(
     with forked_jobs(folder) as jobs:
         started = jobs.start({"localhost": 2}, job, str(folder), *cases, env=environment(cluster))
         assert started.succeed().count("exact on this rank") == 2
+
+
+def test_a_killed_job_goes_on_from_the_memory_of_nodes(
+    cluster: Cluster, folder: Path, shm_directory: Path
+) -> None:
+    """All trainers are killed, then one node: at the end all is as if nobody had been."""
+    slots = {"localhost": 2}
+    (folder / "ranks").mkdir()
+    with forked_jobs(folder / "ranks") as jobs:
+        whole = Restarts(jobs, slots, folder / "whole", shm_directory, steps=60)
+        whole.env |= environment(cluster)
+        _, wanted = whole.finish()
+        run = Restarts(jobs, slots, folder / "killed", shm_directory, steps=60)
+        run.env |= environment(cluster)
+        run.kill_in_training(0.2)
+        job = run.start(seconds=0.02)
+        job.wait_for("trained rank", 2)
+        pid = pid_of(cluster, "embedding-0")
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert any(status != 0 for status in job.wait())
+        assert begun_at(job.output) > 0
+        until(lambda: launching.status(cluster)["missing"] == [])
+        output, found_digests = run.finish()
+        assert begun_at(output) > begun_at(job.output)
+        assert "Resumed from memory" in output
+        assert found_digests == wanted
 
 
 def test_jobs_end_and_nodes_stay(

@@ -58,6 +58,11 @@ class Job:
         """Whether there are tables on other hosts to keep equal."""
         return len(set(self.hosts)) > 1
 
+    @property
+    def asks_nodes(self) -> bool:
+        """Whether this rank has embedding nodes do what leaders do elsewhere."""
+        return isinstance(self.engine, NodesEngine) and self.engine.asks
+
     def placement_of(self, placement: Placement) -> tuple[PlacementKind, int]:
         """Returns what the engine is told of a new table's placement; in one order on all ranks."""
         owners = self.engine.nodes or len(set(self.hosts))

@@ -100,7 +100,7 @@ class Supervisor:
 
     def __init__(self, directory: Path, processes: Sequence[PlacedProcess]) -> None:
         self._file = directory / "processes.json"
-        shares = _processors(processes)
+        shares = processors_of(processes)
         self._watched = [
             _Watched(process, directory / f"{process.name}.log", shares[process.name])
             for process in processes
@@ -188,7 +188,7 @@ def stop(directory: Path) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def _processors(processes: Sequence[PlacedProcess]) -> dict[str, set[int]]:
+def processors_of(processes: Sequence[PlacedProcess]) -> dict[str, set[int]]:
     """Returns the processors of each process: runs of them where it wants some, in turn."""
     shares: dict[str, set[int]] = {}
     taken = 0

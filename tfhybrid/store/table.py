@@ -125,7 +125,7 @@ class Table:
             OutOfSpaceError: Shared memory is full.
         """
         if self._job.nodes is not None:
-            pass  # each node reserves its part
+            rows = rows if self._job.asks_nodes else 0  # of which each node reserves its part
         elif self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
             rows = math.ceil(rows / len(set(self._job.hosts)) * _UNEVENNESS)
         elif self.is_sharded and self._placement[1] != self._job.engine.host:
@@ -144,14 +144,18 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """Rows in the table on this host."""
+        """Rows in the table on this host; on rank 0 those of embedding nodes, if there are any."""
         return int(self._counters().rows)
 
     @property
     def all_rows(self) -> int:
         """Rows in the table on all hosts, each once."""
-        mine = 0 if self._job.nodes is not None else self.rows
-        return mine + sum(self._scan(host, 0, 0)[0] for host in self._other_owners())
+        return self._own_rows + sum(self._scan(host, 0, 0)[0] for host in self._other_owners())
+
+    @property
+    def _own_rows(self) -> int:
+        """Rows in this host's memory; on nodes are the others."""
+        return 0 if self._job.nodes is not None else self.rows
 
     @property
     def version(self) -> int:
@@ -208,7 +212,7 @@ class Table:
             evicted_rows=evicted_rows,
             unique_ratio=distinct / keys if keys else math.nan,
             nan_rows=self._job.engine.count_nan(self.name) if count_nan else None,
-            norm_quantiles=quantiles_of_norms(self.rows, self._embeddings, norm_quantiles),
+            norm_quantiles=quantiles_of_norms(self._own_rows, self._embeddings, norm_quantiles),
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
@@ -258,7 +262,7 @@ class Table:
             states: Whether to read optimizer state and history too; only on the leader, and of a
                 sharded table only this host's rows.
         """
-        total = self.rows
+        total = self._own_rows
         for first in range(0, total, block_rows):
             block = self._empty_block(min(block_rows, total - first), states=states)
             self._read_block(first, block)

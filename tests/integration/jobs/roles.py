@@ -42,6 +42,8 @@ def train(case: str, folder: str, placement: str = "replicated"):
     rows = {name: table.all_rows for name, table in click_model.collection(model).tables.items()}
     on_ranks = distributed.allgather_object(rows)
     assert all(each == rows for each in on_ranks), on_ranks
+    for table in click_model.collection(model).tables.values():
+        assert sum(len(block.keys) for block in table.blocks()) == table.all_rows
     tfhybrid.checkpoint.save(model, folder, tfhybrid.data.Position(1, 0))
     end()
     return found
