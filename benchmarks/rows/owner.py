@@ -14,10 +14,10 @@ import numpy as np
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
-from tfhybrid.initializers import Uniform
-from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
+from tfhybrid.initializers import Uniform
+from tfhybrid.nodes.row_service import Leader, RowService, new_token
 
 NAME, ROWS, SILENCE = "item", 1_000_000, 60.0
 HOSTS = (0, 1)

@@ -30,10 +30,10 @@ Status Engine::OpenPlaced(TableConfig config, const Placement& placement, int ti
                       static_cast<uint32_t>(placement.owner)};
       const int64_t first = topology_.FirstOwner();
       const std::lock_guard<std::mutex> guard(mutex_);
-      allocations_[config.name] = placement.kind == PlacementKind::kByKey
-                                      ? Allocation::Even(config.name, hosts, first)
-                                      : Allocation::Whole(config.name, hosts,
-                                                          first + placement.owner);
+      allocations_[config.name] =
+          placement.kind == PlacementKind::kByKey
+              ? Allocation::Even(config.name, hosts, first)
+              : Allocation::Whole(config.name, hosts, first + placement.owner);
     }
   }
   return store_->OpenNamed(config, timeout_ms).status();

@@ -25,9 +25,9 @@ Result<StepNumbers> NumbersOf(Span<const int64_t> words) {
   TFHYBRID_RETURN_IF_ERROR(in.Get(&numbers.learning_rates));
   TFHYBRID_RETURN_IF_ERROR(in.Get(&dense));
   if (dense.size() != 1) {
-    return Status::Error(StatusCode::kDataLoss,
-                         "An update has the squares of its dense gradients. Received: ",
-                         dense.size(), " numbers");
+    return Status::Error(
+        StatusCode::kDataLoss,
+        "An update has the squares of its dense gradients. Received: ", dense.size(), " numbers");
   }
   numbers.dense_squares = dense.front();
   return numbers;
@@ -47,8 +47,8 @@ Result<ShardedStep::Agreed> ShardedStep::Run(
   for (int64_t host = 0; host < settings_.host; ++host) before += splits[static_cast<size_t>(host)];
   const auto mine = static_cast<size_t>(settings_.host);
   std::string difference;
-  const WordBuffer shares = Join(numbers, merged.words().subspan(before, splits[mine]),
-                                 std::move(taken), &difference);
+  const WordBuffer shares =
+      Join(numbers, merged.words().subspan(before, splits[mine]), std::move(taken), &difference);
   return Settle(numbers, shares, std::move(difference), tables, squares);
 }
 
@@ -57,9 +57,9 @@ Result<ShardedStep::Agreed> ShardedStep::Serve(
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeShares());
   TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, NumbersOf(taken.front().words));
   if (numbers.learning_rates.size() != settings_.schema.tables.size()) {
-    return Status::Error(StatusCode::kDataLoss, "An update of ", settings_.schema.tables.size(),
-                         " tables has a learning rate for each. Received: ",
-                         numbers.learning_rates.size());
+    return Status::Error(
+        StatusCode::kDataLoss, "An update of ", settings_.schema.tables.size(),
+        " tables has a learning rate for each. Received: ", numbers.learning_rates.size());
   }
   std::string difference;
   const WordBuffer shares = Join(numbers, {}, std::move(taken), &difference);
@@ -109,8 +109,7 @@ Result<std::vector<UpdateInbox::Taken>> ShardedStep::TakeShares() {
 }
 
 WordBuffer ShardedStep::Join(const StepNumbers& numbers, Span<const int64_t> own,
-                             std::vector<UpdateInbox::Taken> taken,
-                             std::string* difference) const {
+                             std::vector<UpdateInbox::Taken> taken, std::string* difference) const {
   const std::vector<int64_t> mine = NumberWords(numbers);
   const auto head = static_cast<int64_t>(mine.size());
   int64_t total = own.size();

@@ -30,7 +30,7 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   for (const TableWriter* table : tables) table_room_.push_back(table->Room());
   failure_.clear();
   const UpdateSettings& settings = update_->settings();
-  shares_ = settings.sharded                         ? settings.Parties()
+  shares_ = settings.sharded                        ? settings.Parties()
             : settings.exchange == Exchange::kOwner ? hosts_
                                                     : 1;
   if (messages.ok()) {

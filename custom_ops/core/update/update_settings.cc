@@ -48,8 +48,8 @@ Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology
 
 bool UpdateSettings::operator==(const UpdateSettings& other) const {
   const auto all = [](const UpdateSettings& its) {
-    return std::tie(its.hosts, its.reduction, its.exchange, its.clipping, its.clip_limit,
-                    its.nodes, its.local_ranks, its.host, its.form, its.sharded);
+    return std::tie(its.hosts, its.reduction, its.exchange, its.clipping, its.clip_limit, its.nodes,
+                    its.local_ranks, its.host, its.form, its.sharded);
   };
   return schema == other.schema && all(*this) == all(other);
 }
