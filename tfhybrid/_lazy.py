@@ -31,7 +31,8 @@ def lazy(
     def get(name: str) -> Any:
         if name in sources:
             source = sources[name]
-            value = getattr(import_module(source if "." in source else f"{package}.{source}"), name)
+            whole = source if source.startswith("tfhybrid.") else f"{package}.{source}"
+            value = getattr(import_module(whole), name)
         elif name in modules:
             value = import_module(f"{package}.{name}")
         else:
