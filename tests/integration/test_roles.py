@@ -13,8 +13,7 @@ import pytest
 
 from tests.integration.forked_job import forked_jobs
 from tests.integration.restarts import Restarts, begun_at
-from tests.unit.nodes.clusters import node, pid_of, until, write_cluster
-from tests.unit.nodes.numpy_trainers import found
+from tests.reference.clusters import found, node, own_memory, pid_of, until, write_cluster
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 
@@ -32,14 +31,15 @@ def cluster(folder: Path) -> Iterator[Cluster]:
     """Two embedding nodes, started and ended by the command line."""
     made = write_cluster(folder, 2)
     file = str(folder / "cluster.yaml")
-    started = subprocess.run([*CLI, "up", file], capture_output=True, text=True, check=True)
-    assert f"TFHYBRID_NODES={made.listen}:{made.port}" in started.stdout
-    yield made
-    again = subprocess.run([*CLI, "up", file], capture_output=True, text=True, check=False)
-    assert (again.returncode, "already" in again.stderr) == (1, True)
-    subprocess.run([*CLI, "down", file], capture_output=True, text=True, check=True)
-    gone = subprocess.run([*CLI, "status", file], capture_output=True, text=True, check=False)
-    assert (gone.returncode, "cannot be reached" in gone.stderr) == (1, True)
+    with own_memory():
+        started = subprocess.run([*CLI, "up", file], capture_output=True, text=True, check=True)
+        assert f"TFHYBRID_NODES={made.listen}:{made.port}" in started.stdout
+        yield made
+        again = subprocess.run([*CLI, "up", file], capture_output=True, text=True, check=False)
+        assert (again.returncode, "already" in again.stderr) == (1, True)
+        subprocess.run([*CLI, "down", file], capture_output=True, text=True, check=True)
+        gone = subprocess.run([*CLI, "status", file], capture_output=True, text=True, check=False)
+        assert (gone.returncode, "cannot be reached" in gone.stderr) == (1, True)
 
 
 def environment(cluster: Cluster) -> dict[str, str]:

@@ -7,22 +7,17 @@ import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests.reference.clusters import found
 from tests.unit.core.test_sharded import INITIALIZER, RATE, STEPS, TABLES, batch
 from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
 from tfhybrid.core.store_token import token_of
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import Joined, NodeLinks, begin, find_nodes
+from tfhybrid.nodes.joining import NodeLinks, begin
 from tfhybrid.nodes.node_options import read_token
 
 SILENCE = 5.0
-
-
-def found(cluster: Cluster) -> Joined:
-    """The nodes of a cluster, as a trainer finds them."""
-    address = cluster.listen, cluster.port
-    return find_nodes(address, read_token(cluster.token_file), "a test")
 
 
 @contextlib.contextmanager

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.reference.clusters import found, killed, node, own_memory, pid_of, until, write_cluster
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of
-from tests.unit.nodes.clusters import killed, node, pid_of, until, write_cluster
-from tests.unit.nodes.numpy_trainers import SILENCE, found, joined, train
+from tests.unit.nodes.numpy_trainers import SILENCE, joined, train
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
@@ -36,9 +36,10 @@ KEYS = np.arange(-60, 200)
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three embedding nodes and a metadata node."""
     made = write_cluster(tmp_path_factory.mktemp("cluster"), NODES)
-    launching.up(made)
-    yield made
-    launching.down(made)
+    with own_memory():
+        launching.up(made)
+        yield made
+        launching.down(made)
 
 
 def assert_rows(rows: list[np.ndarray], trainers: int) -> None:

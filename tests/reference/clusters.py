@@ -7,13 +7,29 @@ import json
 import os
 import signal
 import socket
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from tfhybrid.errors import PeerDiedError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.joining import Joined, find_nodes
+from tfhybrid.nodes.node_options import read_token
+
+
+@contextlib.contextmanager
+def own_memory() -> Iterator[None]:
+    """Has nodes that are started meanwhile keep stores where no other job looks for dead ones."""
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-") as directory,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setenv("TFHYBRID_SHM_DIR", directory)
+        yield
 
 
 def write_cluster(folder: Path, embedding: int, more: str = "") -> Cluster:
@@ -56,3 +72,9 @@ def killed(cluster: Cluster, name: str) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     until(lambda: pid_of(cluster, name) not in (pid, None))
+
+
+def found(cluster: Cluster) -> Joined:
+    """The nodes of a cluster, as a trainer finds them."""
+    address = cluster.listen, cluster.port
+    return find_nodes(address, read_token(cluster.token_file), "a test")
