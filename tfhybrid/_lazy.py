@@ -17,7 +17,8 @@ def lazy(
 
     Args:
         package: Its name.
-        sources: Its public names, and the module of the package that each comes from.
+        sources: Its public names, and the module that each comes from: of the package, or by its
+            whole name.
         modules: Modules of the package that are reached as its attributes, too.
 
     Example:
@@ -29,7 +30,9 @@ def lazy(
 
     def get(name: str) -> Any:
         if name in sources:
-            value = getattr(import_module(f"{package}.{sources[name]}"), name)
+            source = sources[name]
+            whole = source if source.startswith("tfhybrid.") else f"{package}.{source}"
+            value = getattr(import_module(whole), name)
         elif name in modules:
             value = import_module(f"{package}.{name}")
         else:

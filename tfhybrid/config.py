@@ -9,6 +9,8 @@ Environment variables, all optional:
     TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
     TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY, TFHYBRID_TLS_CA   PEM files with which the row service
                            encrypts its connections; none by default, and all or none
+    TFHYBRID_NODES         HOST:PORT of a metadata node, whose embedding nodes own the tables
+    TFHYBRID_NODES_TOKEN   file that holds the token of these nodes
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import dataclasses
 import math
 import numbers
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfhybrid import initializers
@@ -94,6 +97,20 @@ def tls_files() -> TlsFiles | None:
     if len(given) < len(names):
         raise ConfigError(f"{', '.join(names)} belong together. Received: {given}")
     return TlsFiles(*(given[name] for name in names))
+
+
+def nodes() -> tuple[str, Path] | None:
+    """Returns where the metadata node listens and the file of its token; `None` without nodes."""
+    address = os.environ.get("TFHYBRID_NODES")
+    if not address:
+        return None
+    token = os.environ.get("TFHYBRID_NODES_TOKEN")
+    if not token:
+        raise ConfigError(
+            "TFHYBRID_NODES_TOKEN names the file with the token of the nodes, which `tfhybrid "
+            f"nodes up` has made. Received: TFHYBRID_NODES={address!r} alone"
+        )
+    return address, Path(token)
 
 
 def set_horovod_defaults() -> None:

@@ -14,11 +14,11 @@ import numpy as np
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
+from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.initializers import Uniform
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.nodes.tls import Tls
-from tfhybrid.store.row_block import RowBlock
-from tfhybrid.store.table_writer import TableWriter
 
 NAME, ROWS, SILENCE = "item", 1_000_000, 60.0
 HOSTS = (0, 1)

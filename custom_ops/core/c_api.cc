@@ -88,9 +88,11 @@ using tfhybrid::Status;
 
 const char* tfhybrid_last_error(void) { return tfhybrid::LastError().c_str(); }
 
-int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t host, int64_t* engine) {
+int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t nodes, int64_t host,
+                            int64_t* engine) {
   return tfhybrid::Guarded([&]() -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(*engine, tfhybrid::ReserveEngine({{hosts, hosts + ranks}, host}));
+    TFHYBRID_ASSIGN_OR_RETURN(*engine,
+                              tfhybrid::ReserveEngine({{hosts, hosts + ranks}, host, nodes}));
     return Status::Ok();
   });
 }

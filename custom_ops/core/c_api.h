@@ -112,10 +112,12 @@ typedef struct tfhybrid_record_schema {
 TFHYBRID_EXPORT const char* tfhybrid_last_error(void);
 
 /* Engines: a process may open several. `*engine` is the number of one, for the calls below;
-   `hosts` has the host of each of the job's ranks, where ranks of a host follow each other, `host`
-   is this one. A number holds one store after another, and is never given again. */
-TFHYBRID_EXPORT int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t host,
-                                            int64_t* engine);
+   `hosts` has the host of each of the job's ranks, where ranks of a host follow each other; behind
+   them come `nodes` embedding nodes, which count as hosts without ranks and own the sharded tables
+   where there are some; `host` is this one. A number holds one store after another, and is never
+   given again. */
+TFHYBRID_EXPORT int tfhybrid_engine_reserve(const int64_t* hosts, int ranks, int64_t nodes,
+                                            int64_t host, int64_t* engine);
 /* The store of an engine. `reclaimed` receives a description of what dead jobs had left, one
    per line. */
 TFHYBRID_EXPORT int tfhybrid_store_open(int64_t engine, const char* shm_directory, const char* job,

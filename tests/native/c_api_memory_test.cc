@@ -26,7 +26,7 @@ class CApiMemoryTest : public testing::Test {
   CApiMemoryTest() : keys_(kRows), rows_(2 * kRows, 1.5f) {
     std::iota(keys_.begin(), keys_.end(), -kRows / 2);
     const int64_t hosts[] = {0};
-    ExpectOk(tfhybrid_engine_reserve(hosts, 1, 0, &engine_));
+    ExpectOk(tfhybrid_engine_reserve(hosts, 1, 0, 0, &engine_));
   }
   ~CApiMemoryTest() override { tfhybrid_store_close(engine_, 0); }
 

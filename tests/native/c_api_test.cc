@@ -43,7 +43,7 @@ class CApiTest : public testing::Test {
  protected:
   CApiTest() {
     const int64_t hosts[] = {0, 0};
-    ExpectCode(StatusCode::kOk, tfhybrid_engine_reserve(hosts, 2, 0, &engine_));
+    ExpectCode(StatusCode::kOk, tfhybrid_engine_reserve(hosts, 2, 0, 0, &engine_));
   }
   ~CApiTest() override { tfhybrid_store_close(engine_, 0); }
   int Open(int local_rank) {
@@ -178,7 +178,7 @@ TEST_F(CApiTest, ErrorsKeepTheirCodesAndWords) {
 
 TEST_F(CApiTest, AProcessHasItsPlaceInAJob) {
   const int64_t hosts[] = {0, 0};
-  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_engine_reserve(hosts, 2, 1, &engine_));
+  ExpectCode(StatusCode::kInvalidArgument, tfhybrid_engine_reserve(hosts, 2, 0, 1, &engine_));
   ExpectMessage("2 entries, none of them host 1");
 }
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import DataError
-from tfhybrid.store.row_block import RowBlock
 
 BLOCK_ROWS = 1 << 18
 # What NumPy and zipfile raise for a file that is no archive, is damaged, holds Python objects, or

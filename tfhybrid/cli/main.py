@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from tfhybrid._version import __version__
-from tfhybrid.cli import checkpoint, data, store, stream
+from tfhybrid.cli import checkpoint, data, nodes, store, stream
 from tfhybrid.cli.console import show_error
 from tfhybrid.cli.doctor import doctor
 from tfhybrid.cli.plan import plan
@@ -52,6 +52,7 @@ app = typer.Typer(
 )
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(data.app, name="data")
+app.add_typer(nodes.app, name="nodes")
 app.add_typer(store.app, name="store")
 app.add_typer(stream.app, name="stream")
 app.command()(doctor)

@@ -26,6 +26,8 @@ class Engine:
     Args:
         hosts: The host of each rank of the job; ranks of a host follow each other.
         host: This one.
+        nodes: Embedding nodes of the job. They count as hosts behind those of ranks, and own the
+            sharded tables where there are some.
 
     Attributes:
         number: By which the C interface and TensorFlow's ops name it; never given twice.
@@ -33,24 +35,34 @@ class Engine:
         meetings: What each meeting is that this rank may begin, by signature.
 
     Raises:
-        ConfigError: `hosts` does not hold this one.
+        ConfigError: This one is neither in `hosts` nor an embedding node.
     """
 
-    def __init__(self, hosts: Sequence[int] = (0,), host: int = 0) -> None:
+    def __init__(self, hosts: Sequence[int] = (0,), host: int = 0, nodes: int = 0) -> None:
         self.hosts = tuple(hosts)
         self.host = host
+        self.nodes = nodes
         number = ctypes.c_int64()
         every = (ctypes.c_int64 * len(self.hosts))(*self.hosts)
         native.call(
             "engine_reserve",
             every,
             ctypes.c_int(len(self.hosts)),
+            ctypes.c_int64(nodes),
             ctypes.c_int64(host),
             ctypes.byref(number),
         )
         self.handle = number
         self.number = number.value
         self.meetings: dict[int, Meeting] = {}
+
+    @property
+    def other_owners(self) -> list[int]:
+        """The hosts beside this one that have rows of sharded tables: nodes where there are any."""
+        ranked = max(self.hosts) + 1
+        if self.nodes:
+            return [host for host in range(ranked, ranked + self.nodes) if host != self.host]
+        return [host for host in range(ranked) if host != self.host]
 
     def call(self, function: str, *arguments: object) -> None:
         """Calls a function of the C interface that takes an engine; as `native.call`."""
@@ -296,6 +308,29 @@ class Engine:
         value = ctypes.c_uint64()
         self.call("table_digest", name.encode(), ctypes.byref(value))
         return value.value
+
+    def table_stats(self, name: str) -> native.TableStatsStruct:
+        """Returns the counters of a table on this host."""
+        struct = native.TableStatsStruct()
+        self.call("table_stats_get", name.encode(), ctypes.byref(struct))
+        return struct
+
+    def count_nan(self, name: str) -> int:
+        """Returns how many embeddings of a table on this host hold a NaN; reads them all."""
+        rows = ctypes.c_int64()
+        self.call("table_count_nan", name.encode(), ctypes.byref(rows))
+        return rows.value
+
+    def set_version(self, name: str, version: int, optimizer_start: int) -> None:
+        """Continues a table from a version after loading.
+
+        Args:
+            name: Of the table.
+            version: Updates that were applied.
+            optimizer_start: The version at which its optimizer began.
+        """
+        numbers = ctypes.c_uint64(version), ctypes.c_uint64(optimizer_start)
+        self.call("table_set_version", name.encode(), *numbers)
 
     def wait(self, table: str) -> None:
         """Waits until a table has the updates that this rank has taken part in.

@@ -19,12 +19,23 @@ from tfhybrid.config import log_level, shm_directory
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
-from tfhybrid.job import allocator, last_words, opening, row_links, watch
+from tfhybrid.job import (
+    allocator,
+    joining_nodes,
+    last_words,
+    opening,
+    row_links,
+    watch,
+)
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
+from tfhybrid.nodes.engine import NodesEngine
+from tfhybrid.nodes.joining import NodeLinks
 from tfhybrid.nodes.row_service import RowService
+from tfhybrid.nodes.table_writer import NodesTableWriter
 from tfhybrid.placement import Placement, Sharded
 
 _log = logging.getLogger("tfhybrid.job")
@@ -43,6 +54,7 @@ class Job:
     rows: RowService | None = None  # of other hosts, where there are any
     room: int = 0  # bytes for tables on the host that has least, when the job began
     planned_bytes: list[int] = dataclasses.field(default_factory=list)  # by `placement="auto"`
+    nodes: NodeLinks | None = None  # that own the tables, where there are any
     whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
 
     @property
@@ -55,19 +67,40 @@ class Job:
         """Whether there are tables on other hosts to keep equal."""
         return len(set(self.hosts)) > 1
 
+    @property
+    def asks_nodes(self) -> bool:
+        """Whether this rank has embedding nodes do what leaders do elsewhere."""
+        return isinstance(self.engine, NodesEngine) and self.engine.asks
+
     def placement_of(self, placement: Placement | str) -> tuple[PlacementKind, int]:
         """Returns what the engine is told of a new table's placement; in one order on all ranks."""
-        if not isinstance(placement, Sharded) or not self.several_hosts:
+        owners = self.engine.nodes or len(set(self.hosts))
+        if self.nodes is None and (not isinstance(placement, Sharded) or owners == 1):
             return PlacementKind.REPLICATED, 0
-        if placement.by == "key":
+        if not isinstance(placement, Sharded) or placement.by == "key":
             return PlacementKind.BY_KEY, 0
         self.whole_tables.append(placement)
-        return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % len(set(self.hosts))
+        return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % owners
 
     def connect_owners(self) -> None:
-        """Connects this rank to the other hosts, which own rows of sharded tables."""
-        assert self.rows is not None
-        self.rows.connect()
+        """Connects this rank to the others that own rows of sharded tables, or hear of updates."""
+        if self.rows is not None:
+            self.rows.connect()
+        if self.nodes is not None:
+            self.nodes.connect()
+
+    def writer_of(
+        self,
+        name: str,
+        dim: int,
+        state_shape: tuple[int, int],
+        waiting: TableWriter | None,
+        owned_as: str | None,
+    ) -> TableWriter:
+        """Returns what a leader does with a table between two steps; as of `TableWriter`."""
+        if isinstance(self.engine, NodesEngine) and self.engine.asks:
+            return NodesTableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
+        return TableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
 
     def discard_recovered(self) -> None:
         """Puts fresh stores in the place of those that a killed run left; on all ranks."""
@@ -197,7 +230,8 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
     """Opens the stores of a job whose ranks have met."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
-    engine = Engine(hosts, hosts[distributed.rank()])
+    joined = joining_nodes.join(name, hosts, resumes=resume is not None)
+    engine = Engine(hosts, hosts[distributed.rank()]) if joined is None else joined.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
         opening.open_fresh(engine, name)
@@ -212,7 +246,8 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
         raise
     room = min(distributed.allgather_object(_room(name)))
     leads = distributed.local_rank() == 0
-    return Job(name, seed, engine, leads, resumption, watching, rows, room)
+    links = None if joined is None else joined.links
+    return Job(name, seed, engine, leads, resumption, watching, rows, room, nodes=links)
 
 
 def _room(job: str) -> int:
@@ -245,6 +280,8 @@ def _end(*, failed: bool) -> None:
         if job.rows is not None:
             job.rows.stop()
         job.engine.close_store(leave=failed and job.resumption is not None)
+        if isinstance(job.engine, NodesEngine):
+            job.engine.leave_nodes()
     atexit.unregister(_exit)
 
 

@@ -1,8 +1,4 @@
-"""How the ranks of a job open the stores of their hosts: fresh ones, or those of a killed run.
-
-A store's token tells the run that made it and the host that it was made on, by which stores of
-different runs, or of hosts that come in another order, are told from those that belong together.
-"""
+"""How the ranks of a job open the stores of their hosts: fresh ones, or those of a killed run."""
 
 from __future__ import annotations
 
@@ -17,14 +13,13 @@ from typing import TypeVar
 from tfhybrid import distributed
 from tfhybrid.config import shm_directory
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.store_token import RUN_BITS, host_of, run_of, token_of
 from tfhybrid.errors import NameTakenError, TfhybridError
 
 Result = TypeVar("Result")
 
 _log = logging.getLogger("tfhybrid.job")
 
-_HOST_BITS = 16
-_RUN_BITS = 48
 _DYING_SECONDS = 10.0  # that the processes of a run that was killed may take to be gone
 
 
@@ -35,8 +30,8 @@ def open_fresh(engine: Engine, job: str) -> None:
         engine: Of this rank.
         job: Name of the job.
     """
-    run = distributed.broadcast_object(secrets.randbits(_RUN_BITS))
-    token = run << _HOST_BITS | engine.hosts[distributed.rank()]
+    run = distributed.broadcast_object(secrets.randbits(RUN_BITS))
+    token = token_of(run, engine.hosts[distributed.rank()])
     try:
         distributed.together(
             lambda: _open(engine, job, token) if distributed.local_rank() == 0 else None
@@ -123,8 +118,8 @@ def _mismatch(found: list[_Found]) -> str | None:
     for store in found:
         if store.failure is not None:
             return store.failure
-    runs = {store.token >> _HOST_BITS for store in found}
-    hosts = [store.token % 2**_HOST_BITS for store in found]
+    runs = {run_of(store.token) for store in found}
+    hosts = [host_of(store.token) for store in found]
     if len(runs) > 1:
         return "the hosts hold tables of different runs of the job"
     if hosts != list(range(len(found))):

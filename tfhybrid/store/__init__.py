@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
-    from tfhybrid.store.frozen_table import FrozenTable, TableFile
-    from tfhybrid.store.record_file import RecordFile
-    from tfhybrid.store.row_block import RowBlock
+    from tfhybrid.core.frozen_table import FrozenTable, TableFile
+    from tfhybrid.core.record_file import RecordFile
+    from tfhybrid.core.row_block import RowBlock
+    from tfhybrid.core.table_writer import TableWriter
     from tfhybrid.store.table import Table, WaitingTable
     from tfhybrid.store.table_stats import OwnerShare, TableStats
-    from tfhybrid.store.table_writer import TableWriter
 
 __all__ = [
     "FrozenTable",
@@ -26,12 +26,12 @@ __all__ = [
 
 # Imported when first used: a table needs TensorFlow and Horovod, a report of stores does not.
 _SOURCES = {
-    "FrozenTable": "frozen_table",
-    "RecordFile": "record_file",
-    "RowBlock": "row_block",
+    "FrozenTable": "tfhybrid.core.frozen_table",
+    "RecordFile": "tfhybrid.core.record_file",
+    "RowBlock": "tfhybrid.core.row_block",
     "Table": "table",
-    "TableWriter": "table_writer",
-    "TableFile": "frozen_table",
+    "TableWriter": "tfhybrid.core.table_writer",
+    "TableFile": "tfhybrid.core.frozen_table",
     "OwnerShare": "table_stats",
     "TableStats": "table_stats",
     "WaitingTable": "table",

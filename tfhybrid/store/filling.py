@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from tfhybrid.core.record_file import RecordFile
+from tfhybrid.core.row_block import RowSource
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, DataError
-from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowSource
-from tfhybrid.store.table_writer import TableWriter
 
 
 class Fillable(Protocol):

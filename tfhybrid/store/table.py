@@ -13,15 +13,15 @@ from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core import native
 from tfhybrid.core.native import PlacementKind
+from tfhybrid.core.record_file import RecordFile
+from tfhybrid.core.row_block import RowBlock, RowSource
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
 from tfhybrid.placement import Sharded
 from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
-from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowBlock, RowSource
 from tfhybrid.store.table_stats import OwnerShare, TableSize, TableStats, quantiles_of_norms
-from tfhybrid.store.table_writer import TableWriter
 
 _UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
 
@@ -108,6 +108,8 @@ class Table:
     @property
     def is_sharded(self) -> bool:
         """Whether other hosts have rows that this one has not."""
+        if self._job.nodes is not None:
+            return True
         return isinstance(self.config.placement, Sharded) and self._job.several_hosts
 
     @property
@@ -115,9 +117,7 @@ class Table:
         """What the leader of the host may do with it between two steps."""
         waiting = None if self.waiting is None else self.waiting.writer
         owned_as = self._allocated_as if self.is_sharded else None
-        return TableWriter(
-            self._job.engine, self.name, self.dim, self.state_shape, waiting, owned_as
-        )
+        return self._job.writer_of(self.name, self.dim, self.state_shape, waiting, owned_as)
 
     def reserve_share(self, rows: int) -> None:
         """Makes room for this host's part of so many rows; on the leader.
@@ -125,7 +125,9 @@ class Table:
         Raises:
             OutOfSpaceError: Shared memory is full.
         """
-        if self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
+        if self._job.nodes is not None:
+            rows = rows if self._job.asks_nodes else 0  # of which each node reserves its part
+        elif self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
             rows = math.ceil(rows / len(set(self._job.hosts)) * _UNEVENNESS)
         elif self.is_sharded and self._placement[1] != self._job.engine.host:
             rows = 0
@@ -148,7 +150,7 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """Rows in the table on this host."""
+        """Rows in the table on this host; on rank 0 those of embedding nodes, if there are any."""
         return int(self._counters().rows)
 
     @property
@@ -168,10 +170,16 @@ class Table:
         logging.info("fullest host: %.2f of the mean", max(rows) * len(rows) / sum(rows))
         ```
         """
-        counters, here = self._counters(), self._job.engine.host
-        shares = [OwnerShare(host=here, rows=counters.rows, bytes=counters.bytes)]
-        shares += [self._scan(host, 0, 0)[0] for host in self._other_owners()]
+        shares = [self._scan(host, 0, 0)[0] for host in self._other_owners()]
+        if self._job.nodes is None:  # which own all rows
+            counters, here = self._counters(), self._job.engine.host
+            shares.append(OwnerShare(host=here, rows=counters.rows, bytes=counters.bytes))
         return sorted(shares, key=lambda share: share.host)
+
+    @property
+    def _own_rows(self) -> int:
+        """Rows in this host's memory; on nodes are the others."""
+        return 0 if self._job.nodes is not None else self.rows
 
     @property
     def version(self) -> int:
@@ -215,9 +223,6 @@ class Table:
         counted = {
             field.name: getattr(struct, field.name) for field in dataclasses.fields(TableSize)
         }
-        nan_rows = ctypes.c_int64()
-        if count_nan:
-            self._call("table_count_nan", ctypes.byref(nan_rows))
         seen, self._seen = self._seen, struct
         evicted_rows = struct.evicted - seen.evicted
         new_rows = max(0, struct.rows - seen.rows + evicted_rows)  # fewer after clear()
@@ -230,8 +235,8 @@ class Table:
             new_rows=new_rows,
             evicted_rows=evicted_rows,
             unique_ratio=distinct / keys if keys else math.nan,
-            nan_rows=nan_rows.value if count_nan else None,
-            norm_quantiles=quantiles_of_norms(self.rows, self._embeddings, norm_quantiles),
+            nan_rows=self._job.engine.count_nan(self.name) if count_nan else None,
+            norm_quantiles=quantiles_of_norms(self._own_rows, self._embeddings, norm_quantiles),
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
@@ -281,7 +286,7 @@ class Table:
             states: Whether to read optimizer state and history too; only on the leader, and of a
                 sharded table only this host's rows.
         """
-        total = self.rows
+        total = self._own_rows
         for first in range(0, total, block_rows):
             block = self._empty_block(min(block_rows, total - first), states=states)
             self._read_block(first, block)
@@ -376,7 +381,7 @@ class Table:
             optimizer_start: The version at which the table's optimizer began; now, if not given.
         """
         start = version if optimizer_start is None else optimizer_start
-        self._call("table_set_version", ctypes.c_uint64(version), ctypes.c_uint64(start))
+        self._job.engine.set_version(self.name, version, start)
 
     def _empty_block(self, rows: int, *, states: bool) -> RowBlock:
         return RowBlock(
@@ -400,7 +405,7 @@ class Table:
     def _other_owners(self) -> list[int]:
         if not self.is_sharded:
             return []
-        return sorted(set(self._job.hosts) - {self._job.engine.host})
+        return self._job.engine.other_owners
 
     def _scan(self, host: int, first: int, rows: int) -> tuple[OwnerShare, RowBlock]:
         """Returns what another host has, and some of its rows."""
@@ -434,9 +439,7 @@ class Table:
             self._job.engine.set_optimizer(self.name, **settings)
 
     def _counters(self) -> native.TableStatsStruct:
-        struct = native.TableStatsStruct()
-        self._call("table_stats_get", ctypes.byref(struct))
-        return struct
+        return self._job.engine.table_stats(self.name)
 
     def _call(self, function: str, *arguments: object) -> None:
         self._job.engine.call(function, self.name.encode(), *arguments)

@@ -146,6 +146,9 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
     opened->exchange = std::make_unique<HostExchange>(opened->host_update.get());
     if (settings.sharded) opened->sharded = std::make_unique<ShardedUpdate>();
   }
+  if (opened->sharded != nullptr && topology_.IsNode()) {
+    opened->sharded->thread.Submit([this, update = UpdateInUse(opened)] { ServeSteps(update); });
+  }
   updates_.push_back(std::move(opened));
   return static_cast<int64_t>(updates_.size()) - 1;
 }

@@ -189,9 +189,14 @@ class Engine {
   Engine(std::unique_ptr<Store> store, Topology topology);
   // The leader's: a step of an update with sharded tables, on the update's thread.
   void StepSharded(const UpdateInUse& update, const StepNumbers& numbers);
+  // An embedding node's: all steps that others bring, until they are gone.
+  void ServeSteps(const UpdateInUse& update);
+  // `numbers`: null on an embedding node.
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
-                                              const StepNumbers& numbers);
+                                              const StepNumbers* numbers);
   Result<HostSum*> OpenedHostSum();
+  // Commits, or tells all who wait why nothing will come; whether it commits.
+  bool Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agreed);
   static Status Ended();
   // The open table of that name; waits until this process has opened it.
   Result<std::shared_ptr<OpenTable>> AwaitTable(const std::string& name) const;

@@ -35,10 +35,12 @@ Place* Find(int64_t number) {
 }  // namespace
 
 Result<int64_t> ReserveEngine(Topology topology) {
-  if (topology.LocalRanks() == 0) {
+  if (topology.LocalRanks() == 0 && !(topology.IsNode() && topology.host < topology.Hosts())) {
     return Status::Error(StatusCode::kInvalidArgument,
-                         "hosts has one entry per rank, this rank's too. Received: ",
-                         topology.hosts.size(), " entries, none of them host ", topology.host);
+                         "hosts has one entry per rank, this rank's too, and embedding nodes come "
+                         "behind them. Received: ",
+                         topology.hosts.size(), " entries, none of them host ", topology.host,
+                         ", and ", topology.nodes, " nodes");
   }
   const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
   TheRegistry().places.push_back({std::move(topology), false, nullptr});

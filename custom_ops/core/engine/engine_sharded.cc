@@ -16,21 +16,24 @@ constexpr auto kOpenPoll = std::chrono::milliseconds(5);
 }  // namespace
 
 Status Engine::OpenPlaced(TableConfig config, const Placement& placement, int timeout_ms) {
-  const int64_t hosts = topology_.Hosts();
+  const int64_t hosts = topology_.Hosts(), owners = topology_.Owners();
   if (placement.kind != PlacementKind::kReplicated) {
-    if (hosts > Allocation::kSlots || placement.owner < 0 || placement.owner >= hosts) {
+    if (hosts > Allocation::kSlots || placement.owner < 0 || placement.owner >= owners) {
       return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name, "' is owned by ",
-                           "host 0 to ", hosts - 1, ", of ", Allocation::kSlots,
-                           " at most. Received: host ", placement.owner);
+                           "0 to ", owners - 1, " of its owners, on ", Allocation::kSlots,
+                           " hosts at most. Received: owner ", placement.owner, ", ", hosts,
+                           " hosts");
     }
     // Where there is one host, it has all rows.
     if (hosts > 1) {
-      config.share = {static_cast<uint32_t>(hosts), placement.kind == PlacementKind::kWhole,
+      config.share = {static_cast<uint32_t>(owners), placement.kind == PlacementKind::kWhole,
                       static_cast<uint32_t>(placement.owner)};
+      const int64_t first = topology_.FirstOwner();
       const std::lock_guard<std::mutex> guard(mutex_);
-      allocations_[config.name] = placement.kind == PlacementKind::kByKey
-                                      ? Allocation::Even(config.name, hosts)
-                                      : Allocation::Whole(config.name, hosts, placement.owner);
+      allocations_[config.name] =
+          placement.kind == PlacementKind::kByKey
+              ? Allocation::Even(config.name, hosts, first)
+              : Allocation::Whole(config.name, hosts, first + placement.owner);
     }
   }
   return store_->OpenNamed(config, timeout_ms).status();
@@ -116,7 +119,7 @@ void Engine::Serve(int64_t host, LinkPurpose purpose, int socket, const std::str
 }
 
 Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
-                                                    const StepNumbers& numbers) {
+                                                    const StepNumbers* numbers) {
   const UpdateStep which = {update->schema().Signature(), ++update->sharded->steps};
   ShardedStep step(update->settings(), which, &links_, &service_.inbox(),
                    [this] { return store_->CheckLeader(); });
@@ -138,16 +141,26 @@ Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
       return Status::Ok();
     });
   };
-  return step.Run(numbers, tables, [&] { return update->host_update->staged().squares(); });
+  const auto squares = [&] { return update->host_update->staged().squares(); };
+  return numbers == nullptr ? step.Serve(tables, squares) : step.Run(*numbers, tables, squares);
 }
 
 void Engine::StepSharded(const UpdateInUse& update, const StepNumbers& numbers) {
-  Result<ShardedStep::Agreed> agreed = AgreeWithOwners(update, numbers);
+  Finish(update, AgreeWithOwners(update, &numbers));
+}
+
+void Engine::ServeSteps(const UpdateInUse& update) {
+  while (Finish(update, AgreeWithOwners(update, nullptr))) {
+  }
+}
+
+bool Engine::Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agreed) {
   if (agreed.ok()) {
     Commit(update, std::move(agreed.value().numbers), std::move(agreed.value().complaint));
-    return;
+    return true;
   }
   Submit([update, why = agreed.status()] { HeldWriters(update->tables).Report(why); });
+  return false;
 }
 
 }  // namespace tfhybrid

@@ -24,7 +24,7 @@ Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
   // All owners are asked before one is waited for. In their order, so that two lookups cannot wait
   // for each other.
   std::vector<std::pair<int64_t, OwnerLinks::Held>> asked;
-  const int64_t owners = fetched->parts_.front().allocation->owners();
+  const int64_t owners = fetched->parts_.front().allocation->nodes();
   Status failure;
   for (int64_t owner = 0; owner < owners && failure.ok(); ++owner) {
     const bool wanted = std::any_of(fetched->parts_.begin(), fetched->parts_.end(),
@@ -87,7 +87,7 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, Part* part) {
   const Span<const int64_t> distinct = part->unique.keys();
   std::vector<uint16_t> owners;
   owners.reserve(static_cast<size_t>(distinct.size()));
-  part->starts.assign(static_cast<size_t>(part->allocation->owners()) + 1, 0);
+  part->starts.assign(static_cast<size_t>(part->allocation->nodes()) + 1, 0);
   for (const int64_t key : distinct) {
     owners.push_back(static_cast<uint16_t>(part->allocation->OwnerOf(key)));
     ++part->starts[owners.back() + size_t{1}];

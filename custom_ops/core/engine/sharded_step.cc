@@ -17,6 +17,22 @@ std::vector<int64_t> NumberWords(const StepNumbers& numbers) {
   return out.Take();
 }
 
+// Those in front of a share.
+Result<StepNumbers> NumbersOf(Span<const int64_t> words) {
+  WordReader in(words);
+  StepNumbers numbers;
+  std::vector<double> dense;
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&numbers.learning_rates));
+  TFHYBRID_RETURN_IF_ERROR(in.Get(&dense));
+  if (dense.size() != 1) {
+    return Status::Error(
+        StatusCode::kDataLoss,
+        "An update has the squares of its dense gradients. Received: ", dense.size(), " numbers");
+  }
+  numbers.dense_squares = dense.front();
+  return numbers;
+}
+
 }  // namespace
 
 Result<ShardedStep::Agreed> ShardedStep::Run(
@@ -26,15 +42,35 @@ Result<ShardedStep::Agreed> ShardedStep::Run(
   std::vector<int64_t> splits;
   TFHYBRID_RETURN_IF_ERROR(tables.merge(&merged, &splits));
   TFHYBRID_RETURN_IF_ERROR(SendShares(numbers, merged, splits));
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeShares());
   int64_t before = 0;
   for (int64_t host = 0; host < settings_.host; ++host) before += splits[static_cast<size_t>(host)];
   const auto mine = static_cast<size_t>(settings_.host);
   std::string difference;
-  TFHYBRID_ASSIGN_OR_RETURN(
-      const WordBuffer shares,
-      TakeShares(numbers, merged.words().subspan(before, splits[mine]), &difference));
-  HostExchange::Staged staged = {false, difference};
-  if (difference.empty()) TFHYBRID_RETURN_IF_ERROR(tables.stage(shares.words(), &staged));
+  const WordBuffer shares =
+      Join(numbers, merged.words().subspan(before, splits[mine]), std::move(taken), &difference);
+  return Settle(numbers, shares, std::move(difference), tables, squares);
+}
+
+Result<ShardedStep::Agreed> ShardedStep::Serve(
+    const Tables& tables, const std::function<std::vector<SquareSum>()>& squares) {
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeShares());
+  TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, NumbersOf(taken.front().words));
+  if (numbers.learning_rates.size() != settings_.schema.tables.size()) {
+    return Status::Error(
+        StatusCode::kDataLoss, "An update of ", settings_.schema.tables.size(),
+        " tables has a learning rate for each. Received: ", numbers.learning_rates.size());
+  }
+  std::string difference;
+  const WordBuffer shares = Join(numbers, {}, std::move(taken), &difference);
+  return Settle(numbers, shares, std::move(difference), tables, squares);
+}
+
+Result<ShardedStep::Agreed> ShardedStep::Settle(
+    const StepNumbers& numbers, const WordBuffer& shares, std::string difference,
+    const Tables& tables, const std::function<std::vector<SquareSum>()>& squares) {
+  HostExchange::Staged staged = {false, std::move(difference)};
+  if (staged.complaint.empty()) TFHYBRID_RETURN_IF_ERROR(tables.stage(shares.words(), &staged));
   Said said = {std::move(staged.complaint), {}};
   const bool clips =
       settings_.clipping == Clipping::kNorm || settings_.clipping == Clipping::kGlobalNorm;
@@ -52,42 +88,47 @@ Status ShardedStep::SendShares(const StepNumbers& numbers, const WordBuffer& mer
                                const std::vector<int64_t>& splits) {
   const std::vector<int64_t> head = NumberWords(numbers);
   int64_t at = 0;
-  for (int64_t host = 0; host < hosts_; ++host) {
-    const int64_t words = splits[static_cast<size_t>(host)];
-    if (host != settings_.host) {
+  for (int64_t party = 0; party < parties_; ++party) {
+    const int64_t words = splits[static_cast<size_t>(party)];
+    if (party != settings_.host) {
       TFHYBRID_RETURN_IF_ERROR(
-          Send(host, FrameKind::kUpdate, {head, merged.words().subspan(at, words)}));
+          Send(party, FrameKind::kUpdate, {head, merged.words().subspan(at, words)}));
     }
     at += words;
   }
   return Status::Ok();
 }
 
-Result<WordBuffer> ShardedStep::TakeShares(const StepNumbers& numbers, Span<const int64_t> own,
-                                           std::string* difference) {
+Result<std::vector<UpdateInbox::Taken>> ShardedStep::TakeShares() {
+  std::vector<UpdateInbox::Taken> taken(static_cast<size_t>(sources_));
+  for (int64_t host = 0; host < sources_; ++host) {
+    if (host == settings_.host) continue;
+    TFHYBRID_ASSIGN_OR_RETURN(taken[static_cast<size_t>(host)], Take(FrameKind::kUpdate, host));
+  }
+  return taken;
+}
+
+WordBuffer ShardedStep::Join(const StepNumbers& numbers, Span<const int64_t> own,
+                             std::vector<UpdateInbox::Taken> taken, std::string* difference) const {
   const std::vector<int64_t> mine = NumberWords(numbers);
   const auto head = static_cast<int64_t>(mine.size());
-  std::vector<UpdateInbox::Taken> taken;
   int64_t total = own.size();
-  for (int64_t host = 0; host < hosts_; ++host) {
-    if (host == settings_.host) {
-      taken.emplace_back();
-      continue;
-    }
-    TFHYBRID_ASSIGN_OR_RETURN(UpdateInbox::Taken share, Take(FrameKind::kUpdate, host));
+  for (int64_t host = 0; host < sources_; ++host) {
+    if (host == settings_.host) continue;
+    UpdateInbox::Taken& share = taken[static_cast<size_t>(host)];
     if (share.words.size() < head ||
         std::memcmp(share.words.data(), mine.data(), mine.size() * sizeof(int64_t)) != 0) {
       *difference = "Learning rates or dense gradients differ between hosts " +
-                    std::to_string(settings_.host) + " and " + std::to_string(host);
+                    std::to_string(settings_.host < sources_ ? settings_.host : 0) + " and " +
+                    std::to_string(host);
     } else {
       share.words = share.words.subspan(head, share.words.size() - head);
     }
     total += share.words.size();
-    taken.push_back(std::move(share));
   }
   WordBuffer all = WordBuffer::OfSize(total);
   int64_t at = 0;
-  for (int64_t host = 0; host < hosts_; ++host) {
+  for (int64_t host = 0; host < sources_; ++host) {
     const Span<const int64_t> share =
         host == settings_.host ? own : taken[static_cast<size_t>(host)].words;
     std::memcpy(all.data.get() + at, share.data(),
@@ -107,7 +148,7 @@ Result<ShardedStep::Said> ShardedStep::TakeStaged(int64_t host) {
 }
 
 Result<ShardedStep::Agreed> ShardedStep::Decide(const StepNumbers& numbers, Said said) {
-  for (int64_t host = 0; host < hosts_; ++host) {
+  for (int64_t host = 0; host < parties_; ++host) {
     if (host == kDecider) continue;
     TFHYBRID_ASSIGN_OR_RETURN(const Said other, TakeStaged(host));
     if (!said.complaint.empty() && !other.complaint.empty()) said.complaint += "; ";
@@ -123,7 +164,7 @@ Result<ShardedStep::Agreed> ShardedStep::Decide(const StepNumbers& numbers, Said
   out.Put(said.complaint);
   out.Put(said.squares);
   const std::vector<int64_t> words = out.Take();
-  for (int64_t host = 0; host < hosts_; ++host) {
+  for (int64_t host = 0; host < parties_; ++host) {
     if (host != kDecider) TFHYBRID_RETURN_IF_ERROR(Send(host, FrameKind::kCommit, {words}));
   }
   return agreed;

@@ -7,6 +7,9 @@
 //     COMMIT    from host 0: what all owners said together, and the squares of all
 //     commit    apply it, or tell all who wait why it will not come
 //
+// An embedding node has no ranks: it brings no share, and takes the numbers of the step from those
+// that it gets. So it waits for UPDATE, and for no call in its own process.
+//
 // So COMMIT goes out only when all have staged, and a process that dies between leaves the tables
 // of all owners before the step, or each with all it needs to apply it: what an owner has staged
 // lies in shared memory (docs/design/0018-sharded-tables.md).
@@ -43,7 +46,8 @@ class ShardedStep {
               UpdateInbox* inbox, std::function<Status()> check_alive)
       : settings_(settings),
         step_(step),
-        hosts_(static_cast<int64_t>(settings.hosts.size())),
+        sources_(static_cast<int64_t>(settings.hosts.size())),
+        parties_(settings.Parties()),
         links_(links),
         inbox_(inbox),
         check_alive_(std::move(check_alive)) {}
@@ -57,6 +61,9 @@ class ShardedStep {
   // is gone.
   Result<Agreed> Run(const StepNumbers& numbers, const Tables& tables,
                      const std::function<std::vector<SquareSum>()>& squares);
+  // The same on an embedding node.
+  Result<Agreed> Serve(const Tables& tables,
+                       const std::function<std::vector<SquareSum>()>& squares);
 
  private:
   // What an owner says once it has staged.
@@ -67,9 +74,15 @@ class ShardedStep {
 
   Status SendShares(const StepNumbers& numbers, const WordBuffer& merged,
                     const std::vector<int64_t>& splits);
-  // The shares of all hosts, end to end; `*difference` receives how their numbers differ, if so.
-  Result<WordBuffer> TakeShares(const StepNumbers& numbers, Span<const int64_t> own,
-                                std::string* difference);
+  // What all hosts with ranks sent; nothing in the place of this one.
+  Result<std::vector<UpdateInbox::Taken>> TakeShares();
+  // The shares of all of them, end to end; `*difference` receives how their numbers differ, if so.
+  WordBuffer Join(const StepNumbers& numbers, Span<const int64_t> own,
+                  std::vector<UpdateInbox::Taken> taken, std::string* difference) const;
+  // All behind the shares.
+  Result<Agreed> Settle(const StepNumbers& numbers, const WordBuffer& shares,
+                        std::string difference, const Tables& tables,
+                        const std::function<std::vector<SquareSum>()>& squares);
   Result<Said> TakeStaged(int64_t host);
   Result<Agreed> Decide(const StepNumbers& numbers, Said said);
   Result<Agreed> TakeDecision(const StepNumbers& numbers);
@@ -81,7 +94,8 @@ class ShardedStep {
 
   const UpdateSettings& settings_;
   const UpdateStep step_;
-  const int64_t hosts_;
+  const int64_t sources_;  // hosts with ranks
+  const int64_t parties_;  // and embedding nodes behind them
   OwnerLinks* const links_;
   UpdateInbox* const inbox_;
   const std::function<Status()> check_alive_;

@@ -31,7 +31,9 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   for (const TableWriter* table : tables) table_room_.push_back(table->Room());
   failure_.clear();
   const UpdateSettings& settings = update_->settings();
-  shares_ = settings.sharded || settings.exchange == Exchange::kOwner ? hosts_ : 1;
+  shares_ = settings.sharded                        ? settings.Parties()
+            : settings.exchange == Exchange::kOwner ? hosts_
+                                                    : 1;
   if (messages.ok()) {
     joint_ = JointOf(messages.value());
     const std::vector<int64_t> one_host(messages.value().size(), host_);
@@ -110,8 +112,10 @@ void HostExchange::WriteHeader(const MessageBuilder& message, int64_t share) con
 HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
                                          const std::vector<TableWriter*>& tables,
                                          const ParallelFor& parallel_for) {
-  const auto exchanging = std::chrono::nanoseconds(Clock::now() - merged_at_);
-  AddTime(Phase::kExchange, exchanging.count());
+  if (merged_at_ != Clock::time_point()) {  // an embedding node has nothing to merge
+    const auto exchanging = std::chrono::nanoseconds(Clock::now() - merged_at_);
+    AddTime(Phase::kExchange, exchanging.count());
+  }
   Staged staged = {false, ""};
   const Result<std::vector<GradientMessage>> messages =
       ParseMessages(update_->settings().schema, words, hosts_);

@@ -35,13 +35,16 @@ class Allocation {
   static constexpr int64_t kSlots = 4096;
   static constexpr int kSlotShift = 64 - 12;
 
-  // Slots in runs, as even as can be. REQUIRES: 1 <= owners <= kSlots.
-  static std::shared_ptr<const Allocation> Even(const std::string& table, int64_t owners);
-  // All slots with one. REQUIRES: owner < owners.
-  static std::shared_ptr<const Allocation> Whole(const std::string& table, int64_t owners,
+  // Slots in runs, as even as can be, among the nodes from `first` on.
+  // REQUIRES: 0 <= first < nodes <= kSlots.
+  static std::shared_ptr<const Allocation> Even(const std::string& table, int64_t nodes,
+                                                int64_t first = 0);
+  // All slots with one. REQUIRES: owner < nodes.
+  static std::shared_ptr<const Allocation> Whole(const std::string& table, int64_t nodes,
                                                  int64_t owner);
 
-  int64_t owners() const { return owners_; }
+  // Of which owners are some or all.
+  int64_t nodes() const { return nodes_; }
   int64_t SlotOf(int64_t key) const {
     return static_cast<int64_t>(Mix64(Mix64(static_cast<uint64_t>(key)) + table_hash_) >>
                                 kSlotShift);
@@ -49,9 +52,9 @@ class Allocation {
   int64_t OwnerOf(int64_t key) const { return owner_of_slot_[static_cast<size_t>(SlotOf(key))]; }
 
  private:
-  Allocation(const std::string& table, int64_t owners);
+  Allocation(const std::string& table, int64_t nodes);
 
-  int64_t owners_;
+  int64_t nodes_;
   uint64_t table_hash_;
   std::vector<uint16_t> owner_of_slot_;
 };

@@ -22,13 +22,14 @@ Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology
   made.form = choices.wire_dtype == "bfloat16" ? kBfloat16 : 0;
   made.hosts = topology.hosts;
   made.host = topology.host;
+  made.nodes = topology.nodes;
   made.local_ranks = topology.LocalRanks();
+  for (const auto& allocation : allocations) made.sharded = made.sharded || allocation != nullptr;
   if (made.BetweenLeaders()) {
     // One message per host is applied.
     made.hosts.erase(std::unique(made.hosts.begin(), made.hosts.end()), made.hosts.end());
   }
   const auto owners = static_cast<int64_t>(made.hosts.size());
-  for (const auto& allocation : allocations) made.sharded = made.sharded || allocation != nullptr;
   if (made.sharded) {
     if (made.exchange == Exchange::kAllRanks) {
       return Status::Error(StatusCode::kInvalidArgument,
@@ -47,7 +48,7 @@ Result<UpdateSettings> UpdateSettings::Make(MessageSchema schema, const Topology
 
 bool UpdateSettings::operator==(const UpdateSettings& other) const {
   const auto all = [](const UpdateSettings& its) {
-    return std::tie(its.hosts, its.reduction, its.exchange, its.clipping, its.clip_limit,
+    return std::tie(its.hosts, its.reduction, its.exchange, its.clipping, its.clip_limit, its.nodes,
                     its.local_ranks, its.host, its.form, its.sharded);
   };
   return schema == other.schema && all(*this) == all(other);

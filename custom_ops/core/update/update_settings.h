@@ -57,6 +57,7 @@ struct UpdateSettings {
   float clip_limit = 0.0f;
   bool sharded = false;  // whether a table has rows that this host has not
   // Not known to journals.
+  int64_t nodes = 0;             // embedding nodes: parties behind the hosts, without messages
   int64_t local_ranks = 0;       // that post to the leader
   int64_t host = 0;              // the number of this one
   int64_t form = 0;              // of messages between hosts
@@ -65,8 +66,10 @@ struct UpdateSettings {
   bool operator==(const UpdateSettings& other) const;
   // Whether leaders exchange what they merged; where tables are sharded, by the row service.
   bool BetweenLeaders() const {
-    return exchange != Exchange::kAllRanks && hosts.front() != hosts.back();
+    return exchange != Exchange::kAllRanks && (sharded || hosts.front() != hosts.back());
   }
+  // Hosts and embedding nodes. REQUIRES: BetweenLeaders().
+  int64_t Parties() const { return static_cast<int64_t>(hosts.size()) + nodes; }
   // Whether the ranks' own mailboxes are applied; else the one of all.
   bool FromRanks() const { return exchange != Exchange::kAllRanks && !BetweenLeaders(); }
 };

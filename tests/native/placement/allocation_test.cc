@@ -28,7 +28,7 @@ TEST(AllocationTest, OwnersGetEqualSharesOfKeysThatFollowEachOther) {
 TEST(AllocationTest, EveryKeyHasAnOwner) {
   for (const int64_t owners : {int64_t{1}, int64_t{3}, Allocation::kSlots}) {
     const std::shared_ptr<const Allocation> allocation = Allocation::Even("item", owners);
-    EXPECT_EQ(owners, allocation->owners());
+    EXPECT_EQ(owners, allocation->nodes());
     for (const int64_t key : kFarKeys) {
       EXPECT_GE(allocation->OwnerOf(key), 0);
       EXPECT_LT(allocation->OwnerOf(key), owners);

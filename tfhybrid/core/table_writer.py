@@ -9,10 +9,10 @@ import numpy as np
 
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.frozen_table import FrozenTable, TableFile
+from tfhybrid.core.record_file import RecordFile
+from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import ConfigError
-from tfhybrid.store.frozen_table import FrozenTable, TableFile
-from tfhybrid.store.record_file import RecordFile
-from tfhybrid.store.row_block import RowBlock
 
 
 class TableWriter:

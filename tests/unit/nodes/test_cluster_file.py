@@ -1,0 +1,89 @@
+"""Cluster files, and what is made of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tfhybrid.errors import ConfigError
+from tfhybrid.nodes import placed_processes
+from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.local_engine import processors_of
+from tfhybrid.nodes.node_options import parsed_address, read_token
+from tfhybrid.nodes.placed_processes import PlacedProcess, processes_of
+
+
+def read(folder: Path, text: str) -> Cluster:
+    path = folder / "cluster.yaml"
+    path.write_text(text)
+    return Cluster.read(path)
+
+
+def test_a_file_says_what_to_start(tmp_path: Path) -> None:
+    cluster = read(
+        tmp_path,
+        "port: 7200\nroles:\n  embedding: {count: 2, cpus: 1}\n"
+        "  gateway: {command: [python, gateway.py]}\n",
+    )
+    processes = {each.name: each for each in processes_of(cluster)}
+    assert [*processes] == ["metadata", "embedding-0", "embedding-1", "gateway-0"]
+    assert processes["gateway-0"].command == ("python", "gateway.py")
+    assert processes["gateway-0"].environment["TFHYBRID_NODES"] == "127.0.0.1:7200"
+    assert processes["gateway-0"].environment["TFHYBRID_NODE_NAME"] == "gateway-0"
+    assert "embedding-0,embedding-1" in processes["metadata"].command
+    assert processes["embedding-1"].cpus == 1
+    assert cluster.directory == tmp_path / "nodes"
+    placed_processes.write(tmp_path / "plan.json", processes.values())
+    assert placed_processes.read(tmp_path / "plan.json") == [*processes.values()]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("roles: [", "cannot be read"),
+        ("- 1", r"the fields are.*Received: \[1\]"),
+        ("roles: {embedding: {}}\nprot: 1", r"the fields are.*prot"),
+        ("roles: 3", "roles say what to start. Received: 3"),
+        ("roles: {}", "the role 'embedding' owns the tables"),
+        ("engine: slurm\nroles: {embedding: {}}", "engine is one of.*Received: 'slurm'"),
+        ("port: 0\nroles: {embedding: {}}", "port is a port.*Received: 0"),
+        ("roles: {embedding: {count: 0}}", "count is at least 1.*Received: count=0"),
+        ("roles: {embedding: {count: true}}", "Received: count=True"),
+        ("roles: {embedding: {numa: -1}}", "numa is the number of a node. Received: -1"),
+        ("roles: {embedding: {}, other: {}}", r"names its command.*'other' with \[\]"),
+        ("roles: {embedding: {command: [x]}}", "has a command of its own"),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, text: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        read(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":80", "host:0", "host:70000", "host:x"])
+def test_an_address_is_host_and_port(text: str) -> None:
+    with pytest.raises(ConfigError, match="An address is HOST:PORT"):
+        parsed_address(text)
+    assert parsed_address("[::1]:80") == ("::1", 80)
+
+
+def test_a_token_lies_in_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_token(tmp_path / "token")
+    (tmp_path / "token").write_text("\n")
+    with pytest.raises(ConfigError, match="empty"):
+        read_token(tmp_path / "token")
+
+
+def test_processors_are_dealt_out() -> None:
+    mine = os.sched_getaffinity(0)
+    processes = [PlacedProcess(name, ("true",), cpus=1) for name in ("a", "b")]
+    dealt = processors_of([*processes, PlacedProcess("c", ("true",))])
+    assert len(dealt["a"]) == 1
+    assert dealt["a"] != dealt["b"] or len(mine) == 1
+    assert dealt["c"] == set()
+    with pytest.raises(ConfigError, match="wants"):
+        processors_of([PlacedProcess("a", ("true",), cpus=len(mine) + 1)])
+    with pytest.raises(ConfigError, match="There is no NUMA node 999"):
+        processors_of([PlacedProcess("a", ("true",), numa=999)])

@@ -1,0 +1,129 @@
+"""Embedding nodes as engines of this process: trainers own nothing, and the bits stay."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.unit.core.test_sharded import (
+    INITIALIZER,
+    RATE,
+    STEPS,
+    TABLES,
+    batch,
+    reference,
+    rows_in,
+    rows_of,
+)
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
+from tfhybrid.core.update import UpdateChoices
+
+BY_KEY = (PlacementKind.BY_KEY, 0)
+
+
+def link(reader: Engine, owner: Engine, purpose: LinkPurpose) -> None:
+    mine, its = socket.socketpair()
+    reader.connect_owner(owner.host, purpose, mine, f"host {owner.host}")
+    owner.serve_owner(reader.host, purpose, its, f"host {reader.host}")
+
+
+@contextlib.contextmanager
+def opened(
+    directory: Path,
+    trainers: int,
+    nodes: int,
+    placements: Sequence[tuple[PlacementKind, int]] = (BY_KEY, BY_KEY),
+) -> Iterator[list[Engine]]:
+    """Engines of trainers with a rank each, then those of nodes; no nodes: a run without roles."""
+    engines = [Engine(range(trainers), host, nodes) for host in range(trainers + nodes)]
+    for host, engine in enumerate(engines):
+        (directory / str(host)).mkdir()
+        engine.open_store(str(directory / str(host)), "job", 0, f"host {host}", 7)
+    try:
+        for reader in engines[:trainers]:
+            for owner in engines:
+                for purpose in LinkPurpose:
+                    if owner is not reader:
+                        link(reader, owner, purpose)
+        for node in engines[trainers:]:
+            link(node, engines[0], LinkPurpose.UPDATES)  # who decides hears what it staged
+        for engine in engines:
+            for (name, dim), placement in zip(TABLES.items(), placements, strict=True):
+                engine.open_table(name, dim, INITIALIZER.native, placement=placement)
+                engine.set_optimizer(
+                    name, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
+                )
+        yield engines
+    finally:
+        for engine in engines:
+            engine.close_store()
+
+
+def train(engines: Sequence[Engine], trainers: int, choices: UpdateChoices) -> None:
+    updates = [engine.open_update("sgd", TABLES, choices) for engine in engines][:trainers]
+    for step in range(STEPS):
+        for rank, update in enumerate(updates):
+            keys, gradients = batch(step, rank)
+            update.post(keys, gradients, [RATE] * 2, samples=len(keys[0]))
+        for engine in engines[:trainers]:
+            for name in TABLES:
+                engine.wait(name)
+    for node in engines[trainers:]:  # a node may still apply what the trainers know to come
+        none = [np.empty(0, np.int64)] * 2
+        node.read(TABLES, none, min_versions=[STEPS] * 2)
+
+
+@pytest.mark.parametrize("trainers", [1, 2])
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+@pytest.mark.parametrize("reduction", ["frequency", "mean"])
+def test_trainers_that_own_nothing_train_the_same_rows(
+    tmp_path: Path, trainers: int, nodes: int, reduction: str
+) -> None:
+    choices = UpdateChoices(reduction=reduction)
+    with opened(tmp_path, trainers, nodes) as engines:
+        train(engines, trainers, choices)
+        found = [rows_of(engine) for engine in engines[:trainers]]
+        counts = [rows_in(engine) for engine in engines]
+    (tmp_path / "alone").mkdir()
+    replicated = [(PlacementKind.REPLICATED, 0)] * 2
+    placements = replicated if trainers == 1 else [BY_KEY] * 2
+    with opened(tmp_path / "alone", trainers, 0, placements) as engines:
+        train(engines, trainers, choices)
+        colocated = rows_of(engines[0])
+    keys = np.arange(-60, 200)
+    wanted = reference(trainers, reduction)
+    for of_trainer in found:
+        for rows, same, table in zip(of_trainer, colocated, wanted.values(), strict=True):
+            np.testing.assert_array_equal(rows, same)
+            np.testing.assert_allclose(rows, table.lookup(keys), rtol=2e-5, atol=1e-7)
+    assert counts[:trainers] == [[0, 0]] * trainers
+    for number, table in enumerate(wanted.values()):
+        assert sum(of_node[number] for of_node in counts[trainers:]) == len(table.rows)
+
+
+def test_a_whole_table_lies_on_the_node_that_is_named(tmp_path: Path) -> None:
+    placements = [(PlacementKind.WHOLE, 1), BY_KEY]
+    with opened(tmp_path, 1, 2, placements) as engines:
+        train(engines, 1, UpdateChoices())
+        _, first, second = [rows_in(engine)[0] for engine in engines]
+    assert (first, second) == (0, len(reference(1)["item"].rows))
+
+
+@pytest.mark.parametrize("clipping", ["norm", "global_norm"])
+def test_clipping_adds_up_squares_of_nodes(tmp_path: Path, clipping: str) -> None:
+    found = []
+    for trainers, nodes in [(2, 0), (2, 1), (2, 3)]:
+        folder = tmp_path / str(nodes)
+        folder.mkdir()
+        with opened(folder, trainers, nodes) as engines:
+            train(engines, trainers, UpdateChoices(clipping=clipping, clip_limit=0.5))
+            found.append(rows_of(engines[1]))
+    for other in found[1:]:
+        for rows, same in zip(other, found[0], strict=True):
+            np.testing.assert_array_equal(rows, same)

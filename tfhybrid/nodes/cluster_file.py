@@ -1,0 +1,140 @@
+"""The file that says which nodes a cluster has: `tfhybrid nodes up cluster.yaml`.
+
+    engine: local              # processes of this machine
+    directory: nodes           # state, logs and token; beside this file
+    listen: 127.0.0.1          # the network on which all of them listen
+    port: 7100                 # of the metadata node
+    status_port: 7101          # of its page
+    roles:
+      embedding: {count: 3, cpus: 2}
+      gateway: {count: 1, command: [python, gateway.py]}
+
+A role with a `command` is the user's own; it is watched and started again like the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tfhybrid.errors import ConfigError
+
+ENGINES = ("local",)
+OWNERS = "embedding"
+_FIELDS = ("engine", "directory", "listen", "port", "status_port", "roles")
+_ROLE_FIELDS = ("count", "command", "cpus", "numa")
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """Processes that do the same.
+
+    Args:
+        count: How many.
+        command: What they run; empty for the role's own.
+        cpus: How many processors each may use; 0 for all.
+        numa: The NUMA node on whose processors and memory they run; `None` for any.
+    """
+
+    count: int
+    command: tuple[str, ...] = ()
+    cpus: int = 0
+    numa: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """What a cluster file says.
+
+    Args:
+        engine: What places, watches and restarts its processes.
+        directory: Of state, logs and token.
+        listen: The address on which all listen.
+        port: Of the metadata node.
+        status_port: Of its page.
+        roles: By name.
+    """
+
+    engine: str
+    directory: Path
+    listen: str
+    port: int
+    status_port: int
+    roles: Mapping[str, Role]
+
+    @classmethod
+    def read(cls, path: Path) -> Cluster:
+        """Reads a cluster file.
+
+        Raises:
+            ConfigError: It is not there, or a field cannot be.
+        """
+        try:
+            said = yaml.safe_load(path.read_text())
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ConfigError(f"The cluster file cannot be read: {error}") from error
+        fields = _checked(said, _FIELDS, path)
+        engine = fields.get("engine", "local")
+        if engine not in ENGINES:
+            raise ConfigError(f"{path}: engine is one of {ENGINES}. Received: {engine!r}")
+        if not isinstance(fields.get("roles"), dict):
+            raise ConfigError(f"{path}: roles say what to start. Received: {fields.get('roles')!r}")
+        roles = {str(name): _role(path, str(name), its) for name, its in fields["roles"].items()}
+        if OWNERS not in roles:
+            raise ConfigError(f"{path}: the role '{OWNERS}' owns the tables. Received: {[*roles]}")
+        return cls(
+            engine,
+            (path.parent / str(fields.get("directory", "nodes"))).resolve(),
+            str(fields.get("listen", "127.0.0.1")),
+            _port(path, "port", fields.get("port", 7100)),
+            _port(path, "status_port", fields.get("status_port", 7101)),
+            roles,
+        )
+
+    def names(self, role: str) -> list[str]:
+        """Returns the names of the processes of a role."""
+        return [f"{role}-{number}" for number in range(self.roles[role].count)]
+
+    @property
+    def token_file(self) -> Path:
+        """Where the token lies."""
+        return self.directory / "token"
+
+
+def _role(path: Path, name: str, said: object) -> Role:
+    its = _checked(said, _ROLE_FIELDS, path)
+    count, cpus, numa = its.get("count", 1), its.get("cpus", 0), its.get("numa")
+    command = its.get("command", [])
+    if not _is_whole(count, 1) or not _is_whole(cpus, 0):
+        raise ConfigError(
+            f"{path}: count is at least 1 and cpus at least 0 in role '{name}'. "
+            f"Received: count={count!r}, cpus={cpus!r}"
+        )
+    if numa is not None and not _is_whole(numa, 0):
+        raise ConfigError(f"{path}: numa is the number of a node. Received: {numa!r}")
+    if not isinstance(command, list) or (name != OWNERS) != bool(command):
+        raise ConfigError(
+            f"{path}: role '{OWNERS}' has a command of its own, every other one names its command, "
+            f"a list. Received: role '{name}' with {command!r}"
+        )
+    return Role(count, tuple(map(str, command)), cpus, numa)
+
+
+def _checked(said: object, known: tuple[str, ...], path: Path) -> dict[str, Any]:
+    if not isinstance(said, dict) or set(said) - set(known):
+        raise ConfigError(f"{path}: the fields are {known}. Received: {said!r}")
+    return said
+
+
+def _port(path: Path, name: str, value: object) -> int:
+    if not _is_whole(value, 1) or int(str(value)) > 65535:
+        raise ConfigError(f"{path}: {name} is a port, 1 to 65535. Received: {value!r}")
+    return int(str(value))
+
+
+def _is_whole(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least

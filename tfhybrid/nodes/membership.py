@@ -1,0 +1,232 @@
+"""Which nodes a job's cluster has, their states, and the allocation: what the metadata node keeps.
+
+A file of JSON holds it, replaced whole at each change. The epoch counts what trainers must know
+of: each time that an owner of slots comes as another process or at another address.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfhybrid.errors import CorruptFileError, NameTakenError, StoreError
+
+SLOTS = 4096  # `Allocation::kSlots`
+FORMAT = 1
+
+
+class NodeState(enum.StrEnum):
+    """What a node is doing."""
+
+    JOINING = "joining"  # known, and not heard of since
+    READY = "ready"
+    LOST = "lost"
+    DRAINING = "draining"  # finishes the job that it has, and begins no other
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A process of the cluster.
+
+    Args:
+        name: Unique within the cluster.
+        role: What it does: `"embedding"`, `"data"`, or another.
+        address: Where it listens.
+        state: What it is doing.
+        incarnation: Of the process, random.
+        draining: Whether it begins no other job, also after it was lost for a while.
+    """
+
+    name: str
+    role: str
+    address: tuple[str, int]
+    state: NodeState
+    incarnation: str
+    draining: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What the metadata node says at one time.
+
+    Args:
+        epoch: Of the allocation.
+        owners: Names of the nodes that own slots, in the order of the allocation.
+        nodes: All that have ever joined, by name.
+    """
+
+    epoch: int
+    owners: tuple[str, ...]
+    nodes: dict[str, Node]
+
+    def missing(self) -> list[str]:
+        """Returns the owners that are not ready."""
+        ready = {name for name, node in self.nodes.items() if node.state == NodeState.READY}
+        return [name for name in self.owners if name not in ready]
+
+    def slots(self) -> list[tuple[str, int, int]]:
+        """Returns the owner of each run of slots: its name, the first one, and how many."""
+        count = len(self.owners)
+        # As of `Allocation::Even`: slot s belongs to owner s * count / SLOTS.
+        firsts = [-(-number * SLOTS // count) for number in range(count)] + [SLOTS]
+        return [
+            (name, firsts[number], firsts[number + 1] - firsts[number])
+            for number, name in enumerate(self.owners)
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns it as a message or the file has it."""
+        return {
+            "format": FORMAT,
+            "epoch": self.epoch,
+            "owners": list(self.owners),
+            "nodes": [dataclasses.asdict(node) for node in self.nodes.values()],
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> View:
+        """Returns what `as_json` was made from.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is nothing of the kind.
+        """
+        if fields["format"] != FORMAT:
+            raise ValueError(f"format {FORMAT} is known. Received: {fields['format']!r}")
+        nodes = {}
+        for its in fields["nodes"]:
+            host, port = its["address"]
+            nodes[str(its["name"])] = Node(
+                str(its["name"]),
+                str(its["role"]),
+                (str(host), int(port)),
+                NodeState(its["state"]),
+                str(its["incarnation"]),
+                bool(its["draining"]),
+            )
+        return cls(int(fields["epoch"]), tuple(map(str, fields["owners"])), nodes)
+
+
+class Membership:
+    """The state of the metadata node. Thread-safe.
+
+    Args:
+        path: Of the file; taken over where there is one.
+        owners: Names of the nodes that own slots, in order.
+
+    Raises:
+        CorruptFileError: The file is damaged.
+        StoreError: It is of a cluster with other owners.
+    """
+
+    def __init__(self, path: Path, owners: Sequence[str]) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._since: dict[str, float] = {}
+        self._view = View(1, tuple(owners), {})
+        if path.exists():
+            self._view = self._taken_over(tuple(owners))
+        self._write(self._view)
+
+    @property
+    def view(self) -> View:
+        """What is so now."""
+        with self._lock:
+            return self._view
+
+    def join(self, name: str, role: str, address: tuple[str, int], incarnation: str) -> int:
+        """Notes that a node is there; returns the epoch.
+
+        Raises:
+            NameTakenError: Another process of that name is.
+        """
+        with self._lock:
+            known = self._view.nodes.get(name)
+            living = known is not None and known.state != NodeState.LOST
+            if known is not None and living and known.incarnation != incarnation:
+                raise NameTakenError(
+                    f"Node '{name}' is {known.state} at {known.address[0]} port "
+                    f"{known.address[1]}. Received: another one at {address[0]} port {address[1]}"
+                )
+            same = known is not None and known.incarnation == incarnation
+            draining = known is not None and same and known.draining
+            state = NodeState.DRAINING if draining else NodeState.JOINING
+            node = Node(name, role, address, state, incarnation, draining)
+            another = known is None or (known.incarnation, known.address) != (incarnation, address)
+            epoch = self._view.epoch + (another and name in self._view.owners)
+            self._set(node, epoch)
+            return epoch
+
+    def heard_of(self, name: str, incarnation: str) -> None:
+        """Notes that a node works."""
+        with self._lock:
+            known = self._view.nodes[name]
+            if known.incarnation == incarnation and known.state == NodeState.JOINING:
+                self._set(dataclasses.replace(known, state=NodeState.READY), self._view.epoch)
+
+    def drain(self, name: str) -> None:
+        """Has a node begin no other job; it is ready again when it is started again.
+
+        Raises:
+            StoreError: There is no such node, or it is lost.
+        """
+        with self._lock:
+            known = self._view.nodes.get(name)
+            if known is None or known.state == NodeState.LOST:
+                living = sorted(
+                    node.name for node in self._view.nodes.values() if node.state != NodeState.LOST
+                )
+                raise StoreError(f"The nodes are {living}. Received: {name!r}")
+            draining = dataclasses.replace(known, state=NodeState.DRAINING, draining=True)
+            self._set(draining, self._view.epoch)
+
+    def set_state(self, name: str, incarnation: str, state: NodeState) -> None:
+        """Notes what a node does now, if that process is still the one of its name."""
+        with self._lock:
+            known = self._view.nodes.get(name)
+            if known is not None and known.incarnation == incarnation and known.state != state:
+                self._set(dataclasses.replace(known, state=state), self._view.epoch)
+
+    def seconds_in_state(self, name: str) -> float:
+        """Returns for how long a node has been what it is; since the start, after one."""
+        with self._lock:
+            return time.monotonic() - self._since.get(name, time.monotonic())
+
+    def _set(self, node: Node, epoch: int) -> None:
+        view = View(epoch, self._view.owners, {**self._view.nodes, node.name: node})
+        self._write(view)  # before anybody learns of it
+        self._view = view
+        self._since[node.name] = time.monotonic()
+
+    def _write(self, view: View) -> None:
+        unfinished = self._path.with_name(self._path.name + ".new")
+        with unfinished.open("w") as file:
+            json.dump(view.as_json(), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._path)
+
+    def _taken_over(self, owners: tuple[str, ...]) -> View:
+        try:
+            view = View.from_json(json.loads(self._path.read_text()))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptFileError(
+                f"{self._path} is no state of a metadata node: {error!r}"
+            ) from error
+        if view.owners != owners:
+            raise StoreError(
+                f"{self._path} is of a cluster whose slots belong to {list(view.owners)}. "
+                f"Received: {list(owners)}"
+            )
+        # Who is still there comes back by itself.
+        lost = {
+            name: dataclasses.replace(node, state=NodeState.LOST)
+            for name, node in view.nodes.items()
+        }
+        return View(view.epoch, owners, lost)

@@ -1,0 +1,125 @@
+"""The metadata node: states of nodes and the allocation, for all who ask.
+
+    python -m tfhybrid.nodes.metadata --state FILE --token-file FILE --owners NAME,NAME ...
+
+A node stays connected: when its connection ends, it is lost. If this process dies, jobs go on; no
+node can join until it is back. It takes its state from the file then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfhybrid.errors import StoreError
+from tfhybrid.nodes import door
+from tfhybrid.nodes.calls import Answer, answer_calls
+from tfhybrid.nodes.greetings import Greeting
+from tfhybrid.nodes.membership import Membership, NodeState
+from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.nodes.node_options import read_token, set_up_logging
+from tfhybrid.nodes.owned_store import Arguments, Found
+from tfhybrid.nodes.server import NodeServer
+from tfhybrid.nodes.status import StatusServer, status_of
+
+_log = logging.getLogger("tfhybrid.nodes")
+
+
+class MetadataNode:
+    """Answers nodes and trainers.
+
+    Args:
+        membership: Its state.
+        server_address: Where it listens.
+        token: Of the cluster.
+    """
+
+    def __init__(self, membership: Membership, server_address: tuple[str, int], token: str) -> None:
+        self._membership = membership
+        self._numbers: dict[str, Mapping[str, float]] = {}
+        self._lock = threading.Lock()
+        listener = door.listen(*server_address)
+        self.address = listener.getsockname()[:2]
+        self.server = NodeServer(listener, token, self._visit)
+
+    def status(self) -> dict[str, object]:
+        """Returns all that is known, as JSON has it."""
+        with self._lock:
+            return status_of(self._membership, dict(self._numbers))
+
+    def _visit(self, greeting: Greeting, link: MessageLink) -> None:
+        joined: dict[str, str] = {}
+
+        def told() -> dict[str, object]:
+            now = self._membership.view
+            return {"epoch": now.epoch, "draining": now.nodes[joined["name"]].draining}
+
+        def join(its: Arguments, _: Found) -> Answer:
+            host, port = its["address"]
+            epoch = self._membership.join(
+                str(its["name"]),
+                str(its["role"]),
+                (str(host), int(port)),
+                str(its["incarnation"]),
+            )
+            joined.update(name=str(its["name"]), incarnation=str(its["incarnation"]))
+            _log.info("%s has joined, epoch %d", its["name"], epoch)
+            return told(), {}
+
+        def beat(its: Arguments, _: Found) -> Answer:
+            if not joined:
+                raise StoreError("A node joins first")
+            numbers = {str(name): float(number) for name, number in its["numbers"].items()}
+            with self._lock:
+                self._numbers[joined["name"]] = numbers
+            self._membership.heard_of(joined["name"], joined["incarnation"])
+            return told(), {}
+
+        def drain(its: Arguments, _: Found) -> Answer:
+            self._membership.drain(str(its["name"]))
+            return None, {}
+
+        def view(_: Arguments, __: Found) -> Answer:
+            return self._membership.view.as_json(), {}
+
+        def status(_: Arguments, __: Found) -> Answer:
+            return self.status(), {}
+
+        try:
+            answer_calls(
+                link, {"join": join, "beat": beat, "drain": drain, "view": view, "status": status}
+            )
+        finally:
+            if joined:
+                _log.warning("%s is lost", joined["name"])
+                self._membership.set_state(joined["name"], joined["incarnation"], NodeState.LOST)
+
+
+def main() -> None:
+    """Runs the metadata node until SIGTERM."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--state", required=True, type=Path)
+    parser.add_argument("--token-file", required=True, type=Path)
+    parser.add_argument("--owners", required=True, help="names of embedding nodes, in order")
+    parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
+    parser.add_argument("--port", default=0, type=int)
+    parser.add_argument("--status-port", default=0, type=int)
+    told = parser.parse_args()
+    set_up_logging()
+    token = read_token(told.token_file)
+    node = MetadataNode(
+        Membership(told.state, told.owners.split(",")), (told.listen, told.port), token
+    )
+    node.server.stop_at_signals()
+    page = StatusServer((told.listen, told.status_port), token, node.status)
+    _log.info("Listens on %s port %d; status on port %d", *node.address, page.port)
+    with contextlib.closing(page):
+        node.server.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""What rank 0 of a job asks of all embedding nodes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.nodes.calls import Caller
+from tfhybrid.nodes.messages import Arrays
+
+
+class NodeCalls:
+    """The control connections of rank 0, one to each embedding node.
+
+    Args:
+        callers: In the order of nodes.
+    """
+
+    def __init__(self, callers: Sequence[Caller]) -> None:
+        self._callers = list(callers)
+        self._threads = ThreadPoolExecutor(len(callers), thread_name_prefix="tfhybrid-nodes")
+
+    def __len__(self) -> int:
+        """Returns how many nodes there are."""
+        return len(self._callers)
+
+    def ask(
+        self, node: int, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Asks one node; as of `Caller.ask`."""
+        return self._callers[node].ask(call, arguments, arrays)
+
+    def ask_all(
+        self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
+    ) -> list[tuple[Any, dict[str, np.ndarray]]]:
+        """Asks all nodes and waits for all; as of `Caller.ask`.
+
+        Raises:
+            TfhybridError: What one of them raised, once all have answered.
+        """
+        asked = [
+            self._threads.submit(caller.ask, call, arguments, arrays) for caller in self._callers
+        ]
+        failures = [each.exception() for each in asked]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        return [each.result() for each in asked]
+
+    def results(
+        self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
+    ) -> list[Any]:
+        """Asks all nodes; returns their results alone."""
+        return [result for result, _ in self.ask_all(call, arguments, arrays)]
+
+    def close(self) -> None:
+        """Ends the connections; the nodes are free for another job then."""
+        for caller in self._callers:
+            caller.close()
+        self._threads.shutdown()

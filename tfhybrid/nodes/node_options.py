@@ -1,0 +1,81 @@
+"""With what a node is started."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+from pathlib import Path
+
+from tfhybrid.config import log_level
+from tfhybrid.errors import ConfigError
+
+
+def parsed_address(text: str) -> tuple[str, int]:
+    """Returns host and port of `HOST:PORT`.
+
+    Raises:
+        ConfigError: It is not of that form.
+    """
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"An address is HOST:PORT. Received: {text!r}")
+    return host.strip("[]"), int(port)
+
+
+def read_token(path: Path) -> str:
+    """Returns the token that a file holds.
+
+    Raises:
+        ConfigError: The file is not there, or empty.
+    """
+    try:
+        token = path.read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"The token of the cluster cannot be read: {error}") from error
+    if not token:
+        raise ConfigError(f"A file holds the token of the cluster. Received: {path}, empty")
+    return token
+
+
+@dataclasses.dataclass(frozen=True)
+class NodeOptions:
+    """What every node but the metadata node is told.
+
+    Args:
+        name: Of the node.
+        metadata: Address of the metadata node.
+        token: Of the cluster.
+        listen: The address, and so the network, on which it listens.
+        port: Of it; 0 for a free one.
+    """
+
+    name: str
+    metadata: tuple[str, int]
+    token: str
+    listen: str
+    port: int
+
+    @classmethod
+    def from_command_line(cls, description: str) -> NodeOptions:
+        """Returns what the command line says, and sets up logging."""
+        parser = argparse.ArgumentParser(description=description.splitlines()[0])
+        parser.add_argument("--name", required=True)
+        parser.add_argument("--metadata", required=True, metavar="HOST:PORT")
+        parser.add_argument("--token-file", required=True, type=Path)
+        parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
+        parser.add_argument("--port", default=0, type=int)
+        told = parser.parse_args()
+        set_up_logging()
+        return cls(
+            told.name,
+            parsed_address(told.metadata),
+            read_token(told.token_file),
+            told.listen,
+            told.port,
+        )
+
+
+def set_up_logging() -> None:
+    """Has a node log to standard error."""
+    logging.basicConfig(level=log_level(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

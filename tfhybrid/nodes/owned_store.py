@@ -1,0 +1,267 @@
+"""The store of an embedding node while a job uses it: what the job's rank 0 may ask for.
+
+Rows and updates come past this, on connections that the core serves. Here is the rest: tables and
+updates are opened as rank 0 opens its own, loaded, saved and counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.frozen_table import FrozenTable
+from tfhybrid.core.record_file import RecordFile
+from tfhybrid.core.table_writer import TableWriter
+from tfhybrid.core.update import UpdateChoices
+from tfhybrid.errors import StoreError
+from tfhybrid.nodes.calls import Answer, Called
+from tfhybrid.nodes.record_layout import dtype_of
+from tfhybrid.nodes.row_arrays import block_of
+
+_log = logging.getLogger("tfhybrid.nodes")
+
+_LONGEST_NAME = 64  # of a job
+_UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
+
+Arguments = dict[str, Any]
+Found = dict[str, np.ndarray]
+
+
+class OwnedStore:
+    """Tables of a job, on one of its embedding nodes.
+
+    Args:
+        directory: In shared memory.
+        node: Name of this node. The store is called after job and node: others may be beside it.
+        described: What this process calls itself.
+        arguments: `job`, `hosts` and `nodes` as of `Engine`, `number` of this node among the nodes,
+            and whether the job `resumes`: its next run finds the store, if this one dies.
+    """
+
+    def __init__(
+        self, directory: str, node: str, described: str, arguments: Mapping[str, Any]
+    ) -> None:
+        hosts = [int(host) for host in arguments["hosts"]]
+        self._nodes = int(arguments["nodes"])
+        self._number = int(arguments["number"])
+        self.job = str(arguments["job"])
+        self.engine = Engine(hosts, max(hosts) + 1 + self._number, self._nodes)
+        self._directory = directory
+        self._described = described
+        self._name = f"{self.job[: _LONGEST_NAME - 1 - len(node)]}.{node}"
+        self._resumes = bool(arguments["resumes"])
+        self._placements: dict[str, tuple[native.PlacementKind, int]] = {}
+        self._closing = threading.Lock()
+        self._is_open = False
+
+    def calls(self) -> dict[str, Called]:
+        """Returns what may be asked."""
+        return {
+            "open_store": self._open_store,
+            "recover_store": self._recover_store,
+            "last_updates": self._last_updates,
+            "roll_forward": self._roll_forward,
+            "forget_updates": self._forget_updates,
+            "close_store": self._close_store,
+            "open_table": self._open_table,
+            "set_optimizer": self._set_optimizer,
+            "forget_optimizer": self._forget_optimizer,
+            "open_update": self._open_update,
+            "wait": self._wait,
+            "stats": self._stats,
+            "count_nan": self._count_nan,
+            "digest": self._digest,
+            "set_version": self._set_version,
+            "reserve": self._reserve,
+            "write_rows": self._write_rows,
+            "load_records": self._load_records,
+            "remove_keys": self._remove_keys,
+            "clear": self._clear,
+            "set_decay": self._set_decay,
+            "set_event_time": self._set_event_time,
+            "track_changes": self._track_changes,
+            "freeze": self._freeze,
+            "removed_keys": self._removed_keys,
+            "write_part": self._write_part,
+            "thaw": self._thaw,
+        }
+
+    def numbers(self) -> dict[str, float]:
+        """Returns what it holds, for the status page."""
+        with self._closing:
+            if not self._is_open:
+                return {}
+            stats = [self.engine.table_stats(name) for name in list(self._placements)]
+        return {
+            "rows": sum(each.rows for each in stats),
+            "bytes": sum(each.bytes for each in stats),
+            "updates": max((each.version for each in stats), default=0),
+        }
+
+    def close(self) -> None:
+        """Ends all connections, and what the job did not: it died."""
+        self._end(leave=self._resumes)
+
+    def _end(self, *, leave: bool) -> None:
+        with self._closing:
+            if self._is_open:
+                self._is_open = False
+                self._placements = {}
+                self.engine.close_store(leave=leave)
+
+    def _open_store(self, its: Arguments, _: Found) -> Answer:
+        reclaimed = self.engine.open_store(
+            self._directory, self._name, 0, self._described, its["token"]
+        )
+        self._is_open = True
+        for line in reclaimed.splitlines():
+            _log.warning("Removed the store of a dead job, %s", line)
+        return None, {}
+
+    def _recover_store(self, _: Arguments, __: Found) -> Answer:
+        token = self.engine.recover_store(self._directory, self._name, self._described)
+        self._is_open = True
+        return {"token": token, "versions": self.engine.store_versions()}, {}
+
+    def _last_updates(self, _: Arguments, __: Found) -> Answer:
+        return None, {"updates": self.engine.last_updates()}
+
+    def _roll_forward(self, _: Arguments, arrays: Found) -> Answer:
+        self.engine.roll_forward(arrays["updates"])
+        return self.engine.store_versions(), {}
+
+    def _forget_updates(self, _: Arguments, __: Found) -> Answer:
+        self.engine.forget_updates()
+        return None, {}
+
+    def _close_store(self, its: Arguments, _: Found) -> Answer:
+        self._end(leave=its["leave"])
+        return None, {}
+
+    def _open_table(self, its: Arguments, _: Found) -> Answer:
+        kind, a, b = its["initializer"]
+        placement = native.PlacementKind(its["placement"][0]), int(its["placement"][1])
+        path, cache_bytes = its["files"]
+        self.engine.open_table(
+            its["table"],
+            its["dim"],
+            (kind, a, b),
+            seed=its["seed"],
+            policy=its["policy"],
+            placement=placement,
+            files=(path, cache_bytes),
+        )
+        self._placements[its["table"]] = placement
+        return None, {}
+
+    def _set_optimizer(self, its: Arguments, _: Found) -> Answer:
+        self.engine.set_optimizer(its["table"], **its["settings"])
+        return None, {}
+
+    def _forget_optimizer(self, its: Arguments, _: Found) -> Answer:
+        self._wait(its, {})
+        self.engine.forget_optimizer(its["table"])
+        return None, {}
+
+    def _open_update(self, its: Arguments, _: Found) -> Answer:
+        self.engine.open_update(its["name"], its["tables"], UpdateChoices(**its["choices"]))
+        return None, {}
+
+    def _wait(self, its: Arguments, _: Found) -> Answer:
+        """Until the table has the updates that the job knows of."""
+        none = [np.empty(0, np.int64)]
+        self.engine.read({its["table"]: its["dim"]}, none, min_versions=[its["version"]])
+        return None, {}
+
+    def _stats(self, its: Arguments, _: Found) -> Answer:
+        struct = self.engine.table_stats(its["table"])
+        return {name: getattr(struct, name) for name, *_ in struct._fields_}, {}
+
+    def _count_nan(self, its: Arguments, _: Found) -> Answer:
+        rows = ctypes.c_int64()
+        self.engine.call("table_count_nan", its["table"].encode(), ctypes.byref(rows))
+        return rows.value, {}
+
+    def _digest(self, its: Arguments, _: Found) -> Answer:
+        self._wait(its, {})
+        return self.engine.digest(its["table"]), {}
+
+    def _set_version(self, its: Arguments, _: Found) -> Answer:
+        self.engine.set_version(its["table"], its["version"], its["start"])
+        return None, {}
+
+    def _reserve(self, its: Arguments, _: Found) -> Answer:
+        """Room for this node's part of so many rows."""
+        kind, owner = self._placements[its["table"].removesuffix(native.WAITING_SUFFIX)]
+        rows = int(its["rows"])
+        if kind == native.PlacementKind.WHOLE:
+            rows = rows if owner == self._number else 0
+        elif self._nodes > 1:
+            rows = -int(-rows * _UNEVENNESS // self._nodes)
+        self._writer(its).reserve(rows)
+        return None, {}
+
+    def _write_rows(self, its: Arguments, arrays: Found) -> Answer:
+        return self._writer(its).write_rows(block_of(arrays)), {}
+
+    def _load_records(self, its: Arguments, _: Found) -> Answer:
+        file = RecordFile(its["path"], dtype_of(its["dtype"]), its["header_bytes"])
+        self._writer(its).load_records(file)
+        return None, {}
+
+    def _remove_keys(self, its: Arguments, arrays: Found) -> Answer:
+        self._writer(its).remove_keys(arrays["keys"])
+        return None, {}
+
+    def _clear(self, its: Arguments, _: Found) -> Answer:
+        self._writer(its).clear()
+        return None, {}
+
+    def _set_decay(self, its: Arguments, _: Found) -> Answer:
+        self._writer(its).set_decay(its["decay"])
+        return None, {}
+
+    def _set_event_time(self, its: Arguments, _: Found) -> Answer:
+        self._writer(its).set_event_time(its["time"])
+        return None, {}
+
+    def _track_changes(self, its: Arguments, _: Found) -> Answer:
+        self._writer(its).track_changes()
+        return None, {}
+
+    def _freeze(self, its: Arguments, _: Found) -> Answer:
+        self._wait(its, {})
+        return self._writer(its).freeze(only_changed=its["only_changed"]), {}
+
+    def _removed_keys(self, its: Arguments, _: Found) -> Answer:
+        keys = self._writer(its).removed_keys(FrozenTable(*its["frozen"]))
+        return None, {"keys": keys}
+
+    def _write_part(self, its: Arguments, _: Found) -> Answer:
+        try:
+            return self._writer(its).write_part(its["part"], its["path"]), {}
+        except StoreError as error:
+            raise StoreError(
+                f"{error}. Embedding nodes write their rows themselves: they must see the directory"
+            ) from error
+
+    def _thaw(self, its: Arguments, _: Found) -> Answer:
+        self._writer(its).thaw()
+        return None, {}
+
+    def _writer(self, its: Arguments) -> TableWriter:
+        vectors, floats = its["state_shape"]
+        waiting = None
+        if its["waiting"]:
+            name = its["table"] + native.WAITING_SUFFIX
+            waiting = TableWriter(self.engine, name, 1, (0, 1), None, its["owned_as"])
+        return TableWriter(
+            self.engine, its["table"], its["dim"], (vectors, floats), waiting, its["owned_as"]
+        )

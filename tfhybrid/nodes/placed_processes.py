@@ -1,0 +1,69 @@
+"""What an engine is to start: processes with names, and where they may run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfhybrid.nodes.cluster_file import OWNERS, Cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedProcess:
+    """A process that is started, watched and started again.
+
+    Args:
+        name: Unique; its log is called so.
+        command: What it runs.
+        environment: Beside what the engine has.
+        cpus: How many processors it may use; 0 for all.
+        numa: The NUMA node on which it runs; `None` for any.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    cpus: int = 0
+    numa: int | None = None
+
+
+def processes_of(cluster: Cluster) -> list[PlacedProcess]:
+    """Returns what a cluster file asks for; the metadata node first."""
+    token = str(cluster.token_file)
+    metadata = f"{cluster.listen}:{cluster.port}"
+    found = [
+        PlacedProcess(
+            "metadata",
+            (
+                *(sys.executable, "-m", "tfhybrid.nodes.metadata"),
+                *("--state", str(cluster.directory / "state.json"), "--token-file", token),
+                *("--owners", ",".join(cluster.names(OWNERS)), "--listen", cluster.listen),
+                *("--port", str(cluster.port), "--status-port", str(cluster.status_port)),
+            ),
+        )
+    ]
+    for role, its in cluster.roles.items():
+        own = ("-m", f"tfhybrid.nodes.{role}", "--listen", cluster.listen)
+        for name in cluster.names(role):
+            told = ("--name", name, "--metadata", metadata, "--token-file", token)
+            command = its.command or (sys.executable, *own, *told)
+            environment = {"TFHYBRID_NODES": metadata, "TFHYBRID_NODES_TOKEN": token}
+            environment["TFHYBRID_NODE_NAME"] = name
+            found.append(PlacedProcess(name, command, environment, its.cpus, its.numa))
+    return found
+
+
+def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
+    """Writes what `read` returns."""
+    path.write_text(json.dumps([dataclasses.asdict(each) for each in processes], indent=1))
+
+
+def read(path: Path) -> list[PlacedProcess]:
+    """Returns the processes that `write` was given."""
+    return [
+        PlacedProcess(**{**its, "command": tuple(its["command"])})
+        for its in json.loads(path.read_text())
+    ]

@@ -1,0 +1,164 @@
+"""What the metadata node shows: a page, the same as JSON, and as numbers for Prometheus.
+
+Who asks shows the token of the cluster: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import html
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tfhybrid.nodes.membership import Membership
+
+_STYLE = (
+    "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0}"
+    "td,th{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}"
+    "td.number{text-align:right}.lost{color:#b00}.ready{color:#070}"
+)
+_PAGE = (
+    "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>"
+    "<title>tfhybrid nodes</title><style>{style}</style><h1>Nodes</h1>"
+    "<p>Epoch <b id=epoch>{epoch}</b></p>{nodes}<h2>Allocation</h2>{slots}</html>"
+)
+
+
+def status_of(
+    membership: Membership, numbers: Mapping[str, Mapping[str, float]]
+) -> dict[str, object]:
+    """Returns what is known of a cluster, as JSON has it."""
+    view = membership.view
+    nodes = [
+        {
+            "name": node.name,
+            "role": node.role,
+            "state": node.state.value,
+            "seconds": round(membership.seconds_in_state(node.name), 1),
+            "address": f"{node.address[0]}:{node.address[1]}",
+            "numbers": dict(numbers.get(node.name, {})),
+        }
+        for node in sorted(view.nodes.values(), key=lambda node: (node.role, node.name))
+    ]
+    slots = [{"node": name, "first": first, "slots": count} for name, first, count in view.slots()]
+    return {"epoch": view.epoch, "nodes": nodes, "allocation": slots, "missing": view.missing()}
+
+
+def page_of(status: Mapping[str, Any]) -> str:
+    """Returns a status as a page."""
+    columns = sorted({name for node in status["nodes"] for name in node["numbers"]})
+    rows = [
+        [
+            _cell(node["name"]),
+            _cell(node["role"]),
+            f"<td class={node['state']}>{html.escape(node['state'])}</td>",
+            _cell(f"{node['seconds']:.0f} s"),
+            _cell(node["address"]),
+            *(_number(node["numbers"].get(name)) for name in columns),
+        ]
+        for node in status["nodes"]
+    ]
+    slots = [
+        [_cell(each["node"]), _number(each["first"]), _number(each["slots"])]
+        for each in status["allocation"]
+    ]
+    return _PAGE.format(
+        style=_STYLE,
+        epoch=status["epoch"],
+        nodes=_table(["node", "role", "state", "since", "address", *columns], rows),
+        slots=_table(["node", "first slot", "slots"], slots),
+    )
+
+
+def metrics_of(status: Mapping[str, Any]) -> str:
+    """Returns a status as Prometheus reads it."""
+    lines = [
+        "# HELP tfhybrid_epoch Of the allocation.",
+        "# TYPE tfhybrid_epoch counter",
+        f"tfhybrid_epoch {status['epoch']}",
+        "# HELP tfhybrid_node_ready Whether a node is ready.",
+        "# TYPE tfhybrid_node_ready gauge",
+    ]
+    labels = {
+        node["name"]: f'{{node="{node["name"]}",role="{node["role"]}"}}' for node in status["nodes"]
+    }
+    for node in status["nodes"]:
+        lines.append(f"tfhybrid_node_ready{labels[node['name']]} {int(node['state'] == 'ready')}")
+    for name in sorted({name for node in status["nodes"] for name in node["numbers"]}):
+        lines.append(f"# TYPE tfhybrid_node_{name} gauge")
+        for node in status["nodes"]:
+            if name in node["numbers"]:
+                value = node["numbers"][name]
+                lines.append(f"tfhybrid_node_{name}{labels[node['name']]} {value:g}")
+    return "\n".join(lines) + "\n"
+
+
+class StatusServer:
+    """Serves the page on a port of its own.
+
+    Args:
+        address: Where it listens; port 0 for a free one.
+        token: Of the cluster.
+        status: Returns what to show.
+    """
+
+    def __init__(
+        self, address: tuple[str, int], token: str, status: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        pages: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+            "/": ("text/html; charset=utf-8", page_of),
+            "/status.json": ("application/json", json.dumps),
+            "/metrics": ("text/plain; version=0.0.4", metrics_of),
+        }
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = 10
+
+            def do_GET(self) -> None:
+                url = urlsplit(self.path)
+                shown = parse_qs(url.query).get("token", [""])[0]
+                header = self.headers.get("Authorization", "").removeprefix("Bearer ")
+                if not hmac.compare_digest((shown or header).encode(), token.encode()):
+                    self.send_error(403, "The token of the cluster is wanted")
+                elif url.path not in pages:
+                    self.send_error(404, f"There are {', '.join(pages)}")
+                else:
+                    kind, form = pages[url.path]
+                    content = form(status()).encode()
+                    self.send_response(200)
+                    self.send_header("Content-Type", kind)
+                    self.send_header("Content-Length", str(len(content)))
+                    self.end_headers()
+                    self.wfile.write(content)
+
+            def log_message(self, *_: object) -> None:
+                pass  # the token may be in the address
+
+        self._server = ThreadingHTTPServer(address, Handler)
+        self._server.daemon_threads = True
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    return f"<table><tr>{cells}</tr>{body}</table>"
+
+
+def _cell(text: str) -> str:
+    return f"<td>{html.escape(text)}</td>"
+
+
+def _number(value: float | None) -> str:
+    return "<td></td>" if value is None else f"<td class=number>{value:,.0f}</td>"
