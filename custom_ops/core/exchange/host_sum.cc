@@ -10,7 +10,6 @@ namespace tfhybrid {
 namespace {
 
 constexpr int64_t kBlockBytes = 64;  // a tensor and a stripe begin with a cache line
-constexpr int64_t kWordBytes = sizeof(int64_t);
 constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr auto kSlowPoll = std::chrono::milliseconds(50);
 constexpr auto kGrace = std::chrono::seconds(2);
