@@ -7,11 +7,13 @@
 //   applying thread   where the leader collects and applies updates, in the order in which it
 //                     posted its own
 //   fetching thread   where lookups wait for rows of sharded tables, which other hosts own
+//   passes thread     where the leader takes what ranks announce (core/passes/pass_keeper.h)
 //   threads()         all processors that this process may use. The leader applies while the other
 //                     ranks have nothing to do but wait, so it does not keep to its share of them
 //
 // An update with sharded tables has a thread of its own on the leader, where it waits for other
-// hosts: two of them may come in another order there. The row service has one per connection.
+// hosts: two of them may come in another order there. The row service has one per connection, and
+// what keeps the passes of hosts fresh one per host.
 //
 // No thread of a caller ever waits for another process, and no rank waits for an update before its
 // next lookup needs it.
@@ -41,6 +43,9 @@
 #include "core/engine/worker_threads.h"
 #include "core/exchange/host_exchange.h"
 #include "core/exchange/row_frames.h"
+#include "core/passes/pass_keeper.h"
+#include "core/passes/rank_passes.h"
+#include "core/passes/row_feeds.h"
 #include "core/placement/allocation.h"
 #include "core/placement/topology.h"
 #include "core/store/store.h"
@@ -139,6 +144,23 @@ class Engine {
     std::vector<float> embeddings;
   };
   Result<Scanned> Scan(int64_t host, const AskedRows& rows);
+  // What a pass of this rank wants.
+  struct PassKeys {
+    std::string table;
+    Span<const int64_t> keys;
+    const int32_t* batch_of;  // of each key
+  };
+  // A pass of those keys, and how many bytes it needs in shared memory.
+  struct AskedPass {
+    std::vector<WantedKeys> wanted;
+    int64_t bytes;
+  };
+  Result<AskedPass> PlanPass(const std::vector<PassKeys>& keys) const;
+  RankPasses& passes() { return *passes_; }
+  // Rows are to be overwritten from elsewhere: passes have no use any longer.
+  void EndPasses();
+  // Zeros where this process does not lead its host, or there is one host.
+  KeeperCounts pass_counts() const;
   // Whether features of these tables are to be fetched.
   bool IsSharded(const OpenTables& tables) const;
   // Calls `then` on the fetching thread, where it may wait for other hosts.
@@ -184,6 +206,12 @@ class Engine {
   void StepSharded(const UpdateInUse& update, const StepNumbers& numbers);
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
                                               const StepNumbers& numbers);
+  Status StartPasses();
+  Status TakePassFrame(int64_t host, const Frame& frame);
+  // To an owner, which may be this host.
+  Status TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys);
+  // The leader's: lets the passes of hosts follow an update that was applied.
+  void FeedPasses(const OpenedUpdate& update);
   static Status Ended();
   // The open table of that name; waits until this process has opened it.
   Result<std::shared_ptr<OpenTable>> AwaitTable(const std::string& name) const;
@@ -200,6 +228,9 @@ class Engine {
   // Of sharded tables, by name; likewise.
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   OwnerLinks links_;
+  std::unique_ptr<RankPasses> passes_;
+  std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank
+  std::unique_ptr<PassKeeper> keeper_;  // likewise
   RowService service_;
   SerialThread versions_, applying_, fetching_;
 };

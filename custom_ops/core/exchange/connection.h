@@ -6,13 +6,14 @@
 // job, not to be well. Every length is checked, and a frame of another protocol ends the
 // connection.
 //
-// One thread sends at a time, and one receives; Shut() may come from any.
+// Frames are sent whole, whichever threads send them; one thread receives. Shut() may come from any.
 #ifndef TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 #define TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ enum class FrameKind : uint32_t {
   kUpdate = 5,   // these are of updates (core/exchange/update_inbox.h)
   kStaged = 6,
   kCommit = 7,
+  kAnnounce = 8,  // these are of passes (core/exchange/pass_frames.h)
+  kRelease = 9,
+  kFresh = 10,
 };
 
 struct FrameHeader {
@@ -85,6 +89,7 @@ class Connection {
   const int socket_;
   const std::string peer_;
   const std::function<Status()> check_alive_;
+  std::mutex sending_;
 };
 
 // A failure as the payload of a frame, and back.
