@@ -215,8 +215,8 @@ TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const cha
                                          int64_t* keys, float* embeddings);
 
 /* Passes: keys that this rank will look up in its next `batches` batches, whose rows come ahead of
-   time. Key i of table t is wanted by batch `batch_of[t][i]`, from 0, and maybe others. `*bytes` receives
-   what such a pass takes in shared memory. */
+   time. Key i of table t is wanted by batch `batch_of[t][i]`, from 0, and maybe others. `*bytes`
+   receives what such a pass takes in shared memory. */
 TFHYBRID_EXPORT int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names,
                                         const int64_t* counts, const int64_t* const* keys,
                                         const int32_t* const* batch_of, int64_t* bytes);

@@ -12,9 +12,8 @@ using tfhybrid::Status;
 
 namespace {
 
-tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables,
-                                         const char* const* names, const int64_t* counts,
-                                         const int64_t* const* keys,
+tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables, const char* const* names,
+                                         const int64_t* counts, const int64_t* const* keys,
                                          const int32_t* const* batch_of) {
   std::vector<Engine::PassKeys> wanted;
   for (int t = 0; t < tables; ++t) {
@@ -25,9 +24,9 @@ tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables,
 
 }  // namespace
 
-int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names,
-                        const int64_t* counts, const int64_t* const* keys,
-                        const int32_t* const* batch_of, int64_t* bytes) {
+int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names, const int64_t* counts,
+                        const int64_t* const* keys, const int32_t* const* batch_of,
+                        int64_t* bytes) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
                               Plan(*its, tables, names, counts, keys, batch_of));
@@ -43,8 +42,7 @@ int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
                               Plan(*its, tables, names, counts, keys, batch_of));
-    TFHYBRID_ASSIGN_OR_RETURN(*number,
-                              its->passes().Announce(asked.wanted, batches, refuses != 0));
+    TFHYBRID_ASSIGN_OR_RETURN(*number, its->passes().Announce(asked.wanted, batches, refuses != 0));
     return Status::Ok();
   });
 }

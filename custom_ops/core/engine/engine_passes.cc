@@ -77,10 +77,10 @@ Status Engine::TakePassFrame(int64_t host, const Frame& frame) {
   if (!table.ok()) {
     feeds_->Refuse(host, table.status());
   } else if (table.value()->reader->dim() != keys.dim) {
-    feeds_->Refuse(host, Status::Error(StatusCode::kInvalidArgument, "Table '", keys.table,
-                                       "' has embeddings of ", table.value()->reader->dim(),
-                                       " floats on host ", topology_.host,
-                                       ". Received: ", keys.dim));
+    feeds_->Refuse(host,
+                   Status::Error(StatusCode::kInvalidArgument, "Table '", keys.table,
+                                 "' has embeddings of ", table.value()->reader->dim(),
+                                 " floats on host ", topology_.host, ". Received: ", keys.dim));
   } else {
     feeds_->Announce(host, table.value(), keys);
   }
@@ -103,9 +103,8 @@ Result<Engine::AskedPass> Engine::PlanPass(const std::vector<PassKeys>& keys) co
     if (allocation == nullptr) continue;  // all rows are here
     const bool in_files = !table->reader->files().empty();
     asked.wanted.push_back(RankPasses::Wanted(
-        of.table, table->reader->dim(), of.keys, of.batch_of, [&](int64_t key) {
-          return in_files || allocation->OwnerOf(key) != topology_.host;
-        }));
+        of.table, table->reader->dim(), of.keys, of.batch_of,
+        [&](int64_t key) { return in_files || allocation->OwnerOf(key) != topology_.host; }));
   }
   asked.bytes = passes_->Bytes(asked.wanted);
   return asked;

@@ -110,9 +110,9 @@ void Engine::Connect(int64_t host, LinkPurpose purpose, int socket, const std::s
 }
 
 void Engine::Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer) {
-  service_.Serve(
-      host, purpose,
-      std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
+  service_.Serve(host, purpose, std::make_unique<Connection>(socket, peer, [this] {
+                   return store_->CheckLeader();
+                 }));
 }
 
 Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,

@@ -40,9 +40,8 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
   const int64_t owners = parts_.front().allocation->owners();
   Status failure;
   for (int64_t owner = 0; owner < owners && failure.ok(); ++owner) {
-    const bool wanted = std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-      return part.Count(owner) > 0;
-    });
+    const bool wanted = std::any_of(parts_.begin(), parts_.end(),
+                                    [&](const Part& part) { return part.Count(owner) > 0; });
     if (owner == host || !wanted) continue;
     Result<OwnerLinks::Held> held = links->HoldReads(owner);
     failure = held.ok() ? Ask(owner, held.value().connection) : held.status();
@@ -65,15 +64,16 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
 
 Status FetchedRows::CheckMisses(int64_t host) const {
   for (const Part& part : parts_) {
-    const bool refuses = std::any_of(part.views.begin(), part.views.end(), [](const auto& view) {
-      return view.pass->refuses;
-    });
+    const bool refuses = std::any_of(part.views.begin(), part.views.end(),
+                                     [](const auto& view) { return view.pass->refuses; });
     if (!refuses || part.missed == 0) continue;
     for (int64_t owner = 0; owner < part.allocation->owners(); ++owner) {
-      if (part.Count(owner) == 0 || (owner == host && part.table->reader->files().empty())) continue;
+      if (part.Count(owner) == 0 || (owner == host && part.table->reader->files().empty()))
+        continue;
       return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
-                           part.table->reader->name(), "' wants keys that were announced. Received: ",
-                           part.missed, " that were not, ", part.KeysOf(owner)[0], " among them");
+                           part.table->reader->name(),
+                           "' wants keys that were announced. Received: ", part.missed,
+                           " that were not, ", part.KeysOf(owner)[0], " among them");
     }
   }
   return Status::Ok();

@@ -66,7 +66,7 @@ class FetchedRows {
     std::unique_ptr<float[]> rows;  // [keys, dim]
     std::vector<RankPasses::View> views;
     std::vector<FromPass> from_passes;  // by key
-    int64_t missed = 0;  // keys that passes should have had, and not
+    int64_t missed = 0;                 // keys that passes should have had, and not
 
     int64_t dim() const { return table->reader->dim(); }
     int64_t Count(int64_t owner) const {

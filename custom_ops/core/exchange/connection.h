@@ -6,7 +6,8 @@
 // job, not to be well. Every length is checked, and a frame of another protocol ends the
 // connection.
 //
-// Frames are sent whole, whichever threads send them; one thread receives. Shut() may come from any.
+// Frames are sent whole, whichever threads send them; one thread receives. Shut() may come from
+// any.
 #ifndef TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 #define TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 

@@ -3,8 +3,8 @@
 //     ANNOUNCE  a table's name and dim, the number of the announcement, and keys that it wants
 //     RELEASE   the same, of the last announcement: keys that no announcement up to it wants longer
 //     FRESH     a table's name and dim, its version, the announcement that is answered or 0, the
-//               decay of rows and of initial values, keys, a byte for each that has a row, and their
-//               rows as they lie, without decay, padded to a word
+//               decay of rows and of initial values, keys, a byte for each that has a row, and
+//               their rows as they lie, without decay, padded to a word
 #ifndef TFHYBRID_CORE_EXCHANGE_PASS_FRAMES_H_
 #define TFHYBRID_CORE_EXCHANGE_PASS_FRAMES_H_
 

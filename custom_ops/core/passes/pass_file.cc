@@ -151,8 +151,8 @@ void PassFile::Fail(const Status& why) {
 
 Status PassFile::failure() const {
   const char* const why = segment()->failure;
-  return Status::Error(StatusCode::kPeerDied,
-                       "The rows of a pass did not come: ", std::string(why, strnlen(why, kMaxFailure)));
+  return Status::Error(StatusCode::kPeerDied, "The rows of a pass did not come: ",
+                       std::string(why, strnlen(why, kMaxFailure)));
 }
 
 bool PassFile::AwaitState(PassState state, int timeout_ms) const {
@@ -172,9 +172,9 @@ Result<std::unique_ptr<PassBell>> PassBell::Create(const std::string& directory,
 }
 
 Result<std::unique_ptr<PassBell>> PassBell::Open(const std::string& directory, uint64_t token) {
-  TFHYBRID_ASSIGN_OR_RETURN(
-      MappedFile file,
-      OpenSegmentWritable(BellPath(directory), {SegmentKind::kBell, token, 0}, sizeof(BellSegment)));
+  TFHYBRID_ASSIGN_OR_RETURN(MappedFile file,
+                            OpenSegmentWritable(BellPath(directory), {SegmentKind::kBell, token, 0},
+                                                sizeof(BellSegment)));
   return std::unique_ptr<PassBell>(new PassBell(std::move(file)));
 }
 

@@ -1,12 +1,14 @@
 // PassFile: the fast tier of a pass: its keys, and their rows as owners send them.
 //
-//   pass-R-N   of pass N of local rank R: PassSegment, PassTable [tables], PassOwner [tables, hosts];
+//   pass-R-N   of pass N of local rank R: PassSegment, PassTable [tables], PassOwner [tables,
+//   hosts];
 //              then of each table its keys (int64), the batch that wants each last (int32, in
 //              ascending order), a byte for each that has a row, and the rows (float [keys, dim])
 //   pass-bell  BellSegment: rung by ranks when the leader is to look at their passes
 //
 // The rank makes its file and says what has been used; its leader fills it and keeps it fresh. Rows
-// lie without decay. A pass of one rank holds only what lies on other hosts, or in files on this one.
+// lie without decay. A pass of one rank holds only what lies on other hosts, or in files on this
+// one.
 #ifndef TFHYBRID_CORE_PASSES_PASS_FILE_H_
 #define TFHYBRID_CORE_PASSES_PASS_FILE_H_
 
@@ -41,7 +43,7 @@ struct PassTable {
   char name[kMaxTableName];
   uint64_t dim;
   uint64_t keys;
-  uint64_t offset;  // of its keys in the file
+  uint64_t offset;            // of its keys in the file
   alignas(64) uint64_t done;  // atomic, the rank's: batches that it has used
 };
 

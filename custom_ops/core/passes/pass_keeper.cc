@@ -223,11 +223,10 @@ void PassKeeper::Tidy() {
     for (const auto& pass : passes_) {
       if (pass->file.ended()) LetGo(pass.get(), &released);
     }
-    passes_.erase(std::remove_if(passes_.begin(), passes_.end(),
-                                 [](const auto& pass) {
-                                   return pass->file.state() == PassState::kLetGo;
-                                 }),
-                  passes_.end());
+    passes_.erase(
+        std::remove_if(passes_.begin(), passes_.end(),
+                       [](const auto& pass) { return pass->file.state() == PassState::kLetGo; }),
+        passes_.end());
     number = announcements_;
   }
   const Status told = Tell(host_.release, released, number);
@@ -248,9 +247,8 @@ void PassKeeper::Fail(const Status& why) {
   for (const auto& pass : passes_) pass->file.Fail(why);
 }
 
-Status PassKeeper::Tell(
-    const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
-    const KeysByPlace& keys, int64_t number) {
+Status PassKeeper::Tell(const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
+                        const KeysByPlace& keys, int64_t number) {
   for (const auto& [place, of_place] : keys) {
     TFHYBRID_RETURN_IF_ERROR(tell(place.second, {place.first, 0, number, of_place}));
   }

@@ -41,7 +41,8 @@ WantedKeys RankPasses::Wanted(const std::string& table, int64_t dim, Span<const 
   for (size_t i = 0; i < last.size(); ++i) {
     if (belongs(unique.keys()[static_cast<int64_t>(i)])) order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return last[a] < last[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return last[a] < last[b]; });
   WantedKeys wanted = {table, dim, {}, {}};
   for (const size_t i : order) {
     wanted.keys.push_back(unique.keys()[static_cast<int64_t>(i)]);
@@ -54,12 +55,11 @@ Result<int64_t> RankPasses::Announce(const std::vector<WantedKeys>& wanted, int6
                                      bool refuses) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (rank_.hosts == 1) return next_++;  // all rows are near: it has ended already
-  TFHYBRID_RETURN_IF_ERROR(Ring());  // so that nothing is made where nobody would come
+  TFHYBRID_RETURN_IF_ERROR(Ring());      // so that nothing is made where nobody would come
   const int64_t number = next_;
   const std::string path = PassFile::Path(rank_.directory, rank_.local_rank, number);
   TFHYBRID_ASSIGN_OR_RETURN(
-      PassFile file,
-      PassFile::Create(path, rank_.token, number, wanted, rank_.hosts, batches));
+      PassFile file, PassFile::Create(path, rank_.token, number, wanted, rank_.hosts, batches));
   const auto pass = std::make_shared<Pass>(std::move(file), number, refuses, path);
   for (int64_t t = 0; t < pass->file.tables(); ++t) {
     pass->indices.emplace_back();

@@ -99,9 +99,9 @@ class RankPasses {
 
   const Rank rank_;
   mutable std::mutex mutex_;
-  std::unique_ptr<PassBell> bell_;                  // guarded by mutex_, once opened for good
+  std::unique_ptr<PassBell> bell_;                   // guarded by mutex_, once opened for good
   std::map<int64_t, std::shared_ptr<Pass>> passes_;  // by number; guarded by mutex_
-  int64_t next_ = 0;                                // likewise
+  int64_t next_ = 0;                                 // likewise
   std::atomic<int64_t> hits_{0}, misses_{0};
 };
 

@@ -78,8 +78,8 @@ class TableReader {
 
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
-  // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that has
-  // a row, else 0: then it is the initial value.
+  // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that
+  // has a row, else 0: then it is the initial value.
   Status LookupRaw(Span<const int64_t> keys, float* rows, uint8_t* has_row);
   // What such a row is to be multiplied by, and an initial value beside it.
   Decays decays() const { return {RowDecay(), InitialDecay()}; }

@@ -106,14 +106,6 @@ std::vector<int64_t> TableUpdate::NewRows(size_t tables) const {
   return rows;
 }
 
-std::vector<Span<const int64_t>> TableUpdate::KeysOf(size_t table) const {
-  std::vector<Span<const int64_t>> keys;
-  for (const Unit& unit : units_) {
-    if (unit.table == table) keys.push_back(unit.merged.keys());
-  }
-  return keys;
-}
-
 int64_t TableUpdate::Rows() const { return Starts(units_, RowsOf).back(); }
 
 Status TableUpdate::Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,

@@ -44,13 +44,25 @@ def of_all_hosts(tables: dict[str, tfhybrid.store.Table]) -> dict[str, int]:
     return digests
 
 
-def train(case: str, placement: str, wire_dtype: str = "float32"):
+# Arguments of tfhybrid.data.announce: a pass as long as it may be, and one that bytes end sooner.
+PASSES = (
+    {"batches": 3, "on_miss": "raise"},
+    {"batches": 7, "fast_tier_bytes": 120_000},
+    {"batches": 2, "fetch": "batch"},
+)
+
+
+def train(case: str, placement: str, wire_dtype: str = "float32", announced=None):
     """Returns digests, dense weights and rows as looked up; and differences to the reference."""
     optimizer, reduction = case.split(":")
     tfhybrid.init()
     model, keys, differences = trained(
-        optimizer, reduction, PLACEMENTS[placement], wire_dtype=wire_dtype
+        optimizer, reduction, PLACEMENTS[placement], announced, wire_dtype=wire_dtype
     )
+    if announced is not None:
+        met = tfhybrid.pass_stats()
+        assert met.hits > 0, met
+        assert met.misses == 0, met
     tables = click_model.collection(model).tables
     rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
     found = of_all_hosts(tables), click_model.dense_weights(model), rows
@@ -99,6 +111,9 @@ def main(cases: list[str]) -> None:
             found, differences = train(case, placement)
             assert max(differences.values()) <= TOLERANCES[case.split(":")[0]], (case, differences)
             assert_equal(found, wanted, (case, placement))
+        for announced in PASSES:
+            found, _ = train(case, "sharded", announced=announced)
+            assert_equal(found, wanted, (case, announced))
         rounded, _ = train(case, "replicated", "bfloat16")
         assert_equal(train(case, "sharded", "bfloat16")[0], rounded, (case, "bfloat16"))
     sys.stdout.write("exact on this rank\n")

@@ -30,7 +30,7 @@ class Hosts:
         ranks: Sequence[int],
         tables: Mapping[str, int],
         optimizer: Mapping[str, float],
-        policy: Mapping[str, float] | None = None,
+        policy: dict[str, float] | None = None,
         cache_bytes: int = 0,
     ) -> None:
         self._directory = directory
@@ -75,9 +75,7 @@ class Hosts:
                     continue
                 mine, its = socket.socketpair()
                 self.engines[reader].connect_owner(host, purpose, mine, f"rank {owner}")
-                self.engines[owner].serve_owner(
-                    self._ranks[reader], purpose, its, f"rank {reader}"
-                )
+                self.engines[owner].serve_owner(self._ranks[reader], purpose, its, f"rank {reader}")
 
     def _open_tables(self, rank: int) -> None:
         engine = self.engines[rank]

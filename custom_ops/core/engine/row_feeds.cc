@@ -1,4 +1,4 @@
-#include "core/passes/row_feeds.h"
+#include "core/engine/row_feeds.h"
 
 #include <algorithm>
 #include <utility>
@@ -40,9 +40,8 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
 }
 
 void RowFeeds::Refuse(int64_t host, const Status& why) {
-  threads_[static_cast<size_t>(host)]->Submit([this, host, words = FailureWords(why)] {
-    deliver_(host, FrameKind::kFailure, words);
-  });
+  threads_[static_cast<size_t>(host)]->Submit(
+      [this, host, words = FailureWords(why)] { deliver_(host, FrameKind::kFailure, words); });
 }
 
 void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
@@ -100,9 +99,9 @@ std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
 
 Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys) {
   TableReader* const reader = table->reader.get();
-  auto frame = std::make_shared<FreshFrame>(MakeFresh({reader->name(), reader->dim(),
-                                                       reader->version(), answers,
-                                                       reader->decays(), keys, nullptr, nullptr}));
+  auto frame =
+      std::make_shared<FreshFrame>(MakeFresh({reader->name(), reader->dim(), reader->version(),
+                                              answers, reader->decays(), keys, nullptr, nullptr}));
   TFHYBRID_RETURN_IF_ERROR(reader->LookupRaw(keys, frame->rows, frame->has_row));
   if (answers != 0) {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -110,9 +109,8 @@ Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<cons
     if (!wanted.fed) wanted.decay = reader->decays().rows;
     wanted.fed = true;
   }
-  threads_[static_cast<size_t>(host)]->Submit([this, host, frame] {
-    deliver_(host, FrameKind::kFresh, frame->words.words());
-  });
+  threads_[static_cast<size_t>(host)]->Submit(
+      [this, host, frame] { deliver_(host, FrameKind::kFresh, frame->words.words()); });
   return Status::Ok();
 }
 

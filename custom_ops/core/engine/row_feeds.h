@@ -6,8 +6,8 @@
 // the frame into the stream. So a host that has received a frame of a version has everything of it.
 //
 // On a leader. Thread-safe.
-#ifndef TFHYBRID_CORE_PASSES_ROW_FEEDS_H_
-#define TFHYBRID_CORE_PASSES_ROW_FEEDS_H_
+#ifndef TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
+#define TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +29,7 @@ namespace tfhybrid {
 class RowFeeds {
  public:
   // Brings a frame to the leader of a host, which may be this one. Called on a thread per host.
-  using Deliver =
-      std::function<void(int64_t host, FrameKind kind, Span<const int64_t> words)>;
+  using Deliver = std::function<void(int64_t host, FrameKind kind, Span<const int64_t> words)>;
 
   RowFeeds(int64_t hosts, Deliver deliver);
   ~RowFeeds() { Close(); }
@@ -63,10 +62,10 @@ class RowFeeds {
 
   const Deliver deliver_;
   std::mutex mutex_;
-  std::vector<std::map<std::string, Wanted>> wanted_;  // by host and table; guarded by mutex_
+  std::vector<std::map<std::string, Wanted>> wanted_;   // by host and table; guarded by mutex_
   std::vector<std::unique_ptr<SerialThread>> threads_;  // by host
 };
 
 }  // namespace tfhybrid
 
-#endif  // TFHYBRID_CORE_PASSES_ROW_FEEDS_H_
+#endif  // TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
