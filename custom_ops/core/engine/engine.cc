@@ -49,7 +49,7 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
                 [this](const std::vector<TableRead>& reads) {
                   return Read(reads, std::numeric_limits<int>::max());
                 },
-                [this](int64_t host, const Frame& frame) { return TakePassFrame(host, frame); },
+                [this](int64_t host, Frame frame) { return TakePassFrame(host, std::move(frame)); },
                 [this](const Status& why) {
                   if (keeper_ != nullptr) keeper_->Fail(why);
                 }}) {}
@@ -87,6 +87,7 @@ void Engine::Close() {
   }
   service_.Close();
   if (keeper_ != nullptr) keeper_->Close();
+  for (const auto& thread : announced_) thread->Join();
   versions_.Join();
   applying_.Join();
   if (feeds_ != nullptr) feeds_->Close();

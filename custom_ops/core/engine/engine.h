@@ -207,7 +207,8 @@ class Engine {
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
                                               const StepNumbers& numbers);
   Status StartPasses();
-  Status TakePassFrame(int64_t host, const Frame& frame);
+  Status TakePassFrame(int64_t host, Frame frame);
+  Status TakeAnnouncement(int64_t host, Span<const int64_t> words);
   // To an owner, which may be this host.
   Status TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys);
   // The leader's: lets the passes of hosts follow an update that was applied.
@@ -231,6 +232,8 @@ class Engine {
   std::unique_ptr<RankPasses> passes_;
   std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank
   std::unique_ptr<PassKeeper> keeper_;  // likewise
+  // Where what a host announces is read; by host, likewise.
+  std::vector<std::unique_ptr<SerialThread>> announced_;
   RowService service_;
   SerialThread versions_, applying_, fetching_;
 };

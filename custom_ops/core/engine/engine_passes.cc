@@ -22,6 +22,9 @@ Status Engine::StartPasses() {
         // One that is gone hears nothing; who waits for it is told by the connection from it.
         if (to.ok()) (void)to.value()->Send(kind, {words});
       });
+  for (int64_t host = 0; host < topology_.Hosts(); ++host) {
+    announced_.push_back(std::make_unique<SerialThread>());
+  }
   keeper_ = std::make_unique<PassKeeper>(PassKeeper::Host{
       store_->directory(), store_->token(), static_cast<int>(topology_.LocalRanks()),
       topology_.Hosts(), [this](const std::string& table) { return AllocationOf(table); },
@@ -53,7 +56,7 @@ Status Engine::TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys) {
   return to->Send(kind, {words, keys.keys});
 }
 
-Status Engine::TakePassFrame(int64_t host, const Frame& frame) {
+Status Engine::TakePassFrame(int64_t host, Frame frame) {
   if (keeper_ == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition, "The leader of a host keeps passes, ",
                          "nobody else");
@@ -68,22 +71,30 @@ Status Engine::TakePassFrame(int64_t host, const Frame& frame) {
     default:
       break;
   }
-  TFHYBRID_ASSIGN_OR_RETURN(const AnnouncedKeys keys, ParseAnnounce(words));
   if (frame.kind == FrameKind::kRelease) {
-    feeds_->Release(host, keys);
+    TFHYBRID_ASSIGN_OR_RETURN(const AnnouncedKeys released, ParseAnnounce(words));
+    feeds_->Release(host, released);
     return Status::Ok();
   }
-  const Result<std::shared_ptr<OpenTable>> table = AwaitTable(keys.table);
-  if (!table.ok()) {
-    feeds_->Refuse(host, table.status());
-  } else if (table.value()->reader->dim() != keys.dim) {
-    feeds_->Refuse(host,
-                   Status::Error(StatusCode::kInvalidArgument, "Table '", keys.table,
-                                 "' has embeddings of ", table.value()->reader->dim(),
-                                 " floats on host ", topology_.host, ". Received: ", keys.dim));
-  } else {
-    feeds_->Announce(host, table.value(), keys);
+  // On a thread of its own: it may wait until this host opens the table, or for a disk, and behind
+  // it lie rows that this host waits for.
+  const auto payload = std::make_shared<const WordBuffer>(std::move(frame.payload));
+  announced_[static_cast<size_t>(host)]->Submit([this, host, payload] {
+    const Status taken = TakeAnnouncement(host, payload->words());
+    if (!taken.ok()) feeds_->Refuse(host, taken);
+  });
+  return Status::Ok();
+}
+
+Status Engine::TakeAnnouncement(int64_t host, Span<const int64_t> words) {
+  TFHYBRID_ASSIGN_OR_RETURN(const AnnouncedKeys keys, ParseAnnounce(words));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, AwaitTable(keys.table));
+  if (table->reader->dim() != keys.dim) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", keys.table,
+                         "' has embeddings of ", table->reader->dim(), " floats on host ",
+                         topology_.host, ". Received: ", keys.dim);
   }
+  feeds_->Announce(host, table, keys);
   return Status::Ok();
 }
 

@@ -73,7 +73,7 @@ Status RowService::Answer(int64_t host, Connection* connection) {
       case FrameKind::kRelease:
       case FrameKind::kFresh:
       case FrameKind::kFailure:
-        TFHYBRID_RETURN_IF_ERROR(source_.take_pass(host, frame));
+        TFHYBRID_RETURN_IF_ERROR(source_.take_pass(host, std::move(frame)));
         continue;
       case FrameKind::kRead:
         answered = AnswerRead(connection, frame.payload.words());

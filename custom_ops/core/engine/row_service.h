@@ -35,7 +35,7 @@ class RowService {
     // Engine::Read(), as long as it takes.
     std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
     // Takes in what the leader of a host says of passes; an error ends the connection.
-    std::function<Status(int64_t host, const Frame& frame)> take_pass;
+    std::function<Status(int64_t host, Frame frame)> take_pass;
     // That leader says nothing of passes any longer.
     std::function<void(const Status& why)> passes_ended;
   };

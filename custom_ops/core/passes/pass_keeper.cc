@@ -130,9 +130,25 @@ bool PassKeeper::TakeOver(Standing* pass, int64_t table, int64_t i) {
 
 Status PassKeeper::Receive(int64_t owner, Span<const int64_t> words) {
   TFHYBRID_ASSIGN_OR_RETURN(const FreshRows fresh, ParseFresh(words));
-  const std::lock_guard<std::mutex> guard(mutex_);
+  std::vector<int64_t> unwanted;
+  int64_t number = 0;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    TFHYBRID_RETURN_IF_ERROR(Write(owner, fresh));
+    counts_.bytes += words.size() * int64_t{sizeof(int64_t)};
+    number = announcements_;
+    // Those whose passes ended before the owner had read what they announced, and came to know of
+    // it too soon.
+    for (int64_t i = 0; fresh.answers != 0 && i < fresh.keys.size(); ++i) {
+      if (!IsWanted(fresh.table, fresh.keys[i])) unwanted.push_back(fresh.keys[i]);
+    }
+  }
+  if (unwanted.empty()) return Status::Ok();
+  return host_.release(owner, {fresh.table, fresh.dim, number, unwanted});
+}
+
+Status PassKeeper::Write(int64_t owner, const FreshRows& fresh) {
   (fresh.answers != 0 ? counts_.fetched : counts_.refreshed) += fresh.keys.size();
-  counts_.bytes += words.size() * int64_t{sizeof(int64_t)};
   owners_[{fresh.table, owner}] = {fresh.version, fresh.decays};
   for (const auto& pass : passes_) {
     for (int64_t t = 0; t < pass->file.tables(); ++t) {

@@ -93,6 +93,7 @@ class PassKeeper {
   // Copies the row of a key from a pass that has it; whether one does.
   bool TakeOver(Standing* pass, int64_t table, int64_t key);
   bool IsWanted(const std::string& table, int64_t key) const;
+  Status Write(int64_t owner, const FreshRows& fresh);
   static void WriteRows(const FreshRows& fresh, Standing* pass, int64_t table);
   // All keys of a pass up to what its rank has used; all where it has ended.
   void Release(Standing* pass, KeysByPlace* released);

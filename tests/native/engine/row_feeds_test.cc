@@ -5,6 +5,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/engine/held_writers.h"
 #include "engine/engine_job.h"
 #include "shm/temporary_directory.h"
 

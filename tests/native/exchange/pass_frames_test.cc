@@ -26,8 +26,10 @@ TEST(PassFramesTest, AnAnnouncementIsReadAsItWasWritten) {
 
 TEST(PassFramesTest, AnAnnouncementWithoutNumberOrWithTooManyWordsIsRefused) {
   const std::vector<int64_t> keys = {7};
-  EXPECT_FALSE(ParseAnnounce(Whole({"item", 3, 0, keys})).ok());
-  std::vector<int64_t> words = Whole({"item", 3, 1, keys});
+  std::vector<int64_t> words = Whole({"item", 3, 0, keys});
+  EXPECT_FALSE(ParseAnnounce(words).ok());
+  words = Whole({"item", 3, 1, keys});
+  EXPECT_TRUE(ParseAnnounce(words).ok());
   words.push_back(1);
   EXPECT_FALSE(ParseAnnounce(words).ok());
 }

@@ -143,6 +143,17 @@ TEST_F(PassKeeperTest, AnAnswerToAPassThatHasEndedIsNotTakenForTheNextOne) {
   EXPECT_EQ(Value(&rank, 1, 0), 2.0f);
 }
 
+TEST_F(PassKeeperTest, WhatComesThoughNoPassWantsItIsReleasedOnceMore) {
+  RankPasses rank = Rank(0);
+  const int64_t ended = Announce(&rank, {1});
+  const Told told = Next(&announced_);
+  EXPECT_OK(rank.End(ended));
+  EXPECT_EQ(Next(&released_).keys, std::vector<int64_t>{1});
+  // The owner had not read the announcement.
+  Send({1}, 1.0f, 0, told.number);
+  EXPECT_EQ(Next(&released_).keys, std::vector<int64_t>{1});
+}
+
 TEST_F(PassKeeperTest, WhoWaitsForAnOwnerThatIsGoneIsTold) {
   RankPasses rank = Rank(0);
   Announce(&rank, {1});
