@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -48,8 +47,7 @@ class Lookahead:
         """
         groups = _Groups(self, iter(elements), keys_of, engine)
         window: collections.deque[_Group] = collections.deque()
-        with contextlib.ExitStack() as ends:
-            ends.callback(lambda: [group.end() for group in window])
+        try:
             while True:
                 while len(window) <= self.ahead and groups.has_next(window):
                     window.append(groups.announce())
@@ -59,6 +57,9 @@ class Lookahead:
                     window[0].begin(batch)
                     yield element
                 window.popleft().end()
+        finally:
+            for group in window:
+                group.end()
 
 
 @dataclasses.dataclass

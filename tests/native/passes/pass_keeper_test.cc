@@ -169,6 +169,17 @@ TEST_F(PassKeeperTest, WhoWaitsForAnOwnerThatIsGoneIsTold) {
   ExpectError(other.Await(other.Of("item").back(), kOwner, 0), StatusCode::kPeerDied, {"host b"});
 }
 
+TEST_F(PassKeeperTest, WhatADeadJobLeftIsRemoved) {
+  RankPasses rank = Rank(0);
+  const std::string path = PassFile::Path(directory_.path(), 0, Announce(&rank, {1}));
+  keeper_.Close();
+  PassKeeper next({directory_.path(), kToken, 2, 2,
+                   [](const std::string& table) { return Allocation::Whole(table, 2, kOwner); },
+                   Into(&announced_), Into(&released_)});
+  EXPECT_OK(next.Start());
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
 TEST_F(PassKeeperTest, APassThatEndsGivesItsFileBack) {
   RankPasses rank = Rank(1);
   const int64_t number = Announce(&rank, {1, 2, 3}, 2);

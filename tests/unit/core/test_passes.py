@@ -17,7 +17,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerFlag, OptimizerKind
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.data.lookahead import Lookahead
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, PeerDiedError
 from tfhybrid.initializers import Uniform
 
 Without = Callable[[int, str], list[np.ndarray]]
@@ -264,6 +264,16 @@ def test_rows_that_are_overwritten_end_the_passes(shm_directory: Path) -> None:
         again.end()
 
 
+def test_an_owner_that_is_gone_is_named(shm_directory: Path) -> None:
+    with Hosts(shm_directory, [0, 1], {"item": 4}, ADAGRAD) as engines:
+        away = np.arange(100)[engines[1].owned("item", np.arange(100))]
+        engines[1].close_store()
+        with passes.announce(engines[0], [{"item": away}]) as announced:
+            announced.begin(0)
+            with pytest.raises(PeerDiedError, match="rank 1"):
+                engines[0].lookup("item", 4, away)
+
+
 def used(directory: Path, lookahead: Lookahead) -> tuple[list[int], int]:
     """How many passes stand at each of 12 batches, and the most bytes that they take together."""
     with Hosts(directory, [0, 1], TABLES, ADAGRAD) as engines:
@@ -308,9 +318,7 @@ def test_a_batch_that_does_not_fit_alone_is_an_error_that_says_sizes(shm_directo
 @pytest.mark.parametrize("case", ["adam", "ftrl"])
 def test_what_is_trained_is_the_reference(shm_directory: Path, case: str) -> None:
     settings = CASES[case].optimizer
-    optimizer = (
-        training.Adam(0.1) if case == "adam" else training.Ftrl(0.1, l1=0.01, l2=0.02)
-    )
+    optimizer = training.Adam(0.1) if case == "adam" else training.Ftrl(0.1, l1=0.01, l2=0.02)
     tables = {
         name: training.Table(name, tfhybrid.TableConfig(dim, initializer=Uniform()), optimizer)
         for name, dim in TABLES.items()
