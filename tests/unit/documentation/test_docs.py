@@ -54,6 +54,7 @@ pa.parquet.write_table(pa.table(columns), "clicks/day_1.parquet")
 READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
 BEFORE = {
     "quick_start": "",
+    "passes": "",
     "keras": IMPORTS + JOB + DATA,
     "hot_restart": IMPORTS + DATA + MODEL,
     "data": READY + FILES,
