@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         optimizers,
         stream,
     )
+    from tfhybrid.announcing import announce, pass_stats
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
     from tfhybrid.file_tier import FileTier
@@ -46,6 +47,7 @@ __all__ = [
     "Sharded",
     "TableConfig",
     "__version__",
+    "announce",
     "callbacks",
     "checkpoint",
     "cross_rank",
@@ -60,6 +62,7 @@ __all__ = [
     "metrics",
     "models",
     "optimizers",
+    "pass_stats",
     "rank",
     "shutdown",
     "size",
@@ -76,11 +79,13 @@ _SOURCES = {
     "Replicated": "placement",
     "Sharded": "placement",
     "TableConfig": "config",
+    "announce": "announcing",
     "cross_rank": "distributed",
     "cross_size": "distributed",
     "init": "job",
     "local_rank": "distributed",
     "local_size": "distributed",
+    "pass_stats": "announcing",
     "rank": "distributed",
     "shutdown": "job",
     "size": "distributed",

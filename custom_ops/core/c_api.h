@@ -220,6 +220,39 @@ TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const cha
                                          int64_t* bytes, int64_t* read, int64_t* keys,
                                          float* embeddings);
 
+/* Passes: keys that this rank will look up in its next `batches` batches, whose rows come ahead of
+   time. Key i of table t is wanted by batch `batch_of[t][i]`, from 0, and maybe others. `*bytes`
+   receives what such a pass takes in shared memory. */
+TFHYBRID_EXPORT int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names,
+                                        const int64_t* counts, const int64_t* const* keys,
+                                        const int32_t* const* batch_of, int64_t* bytes);
+/* Announces it; `refuses`: a lookup of other keys is an error, not a fetch, while it is open. */
+TFHYBRID_EXPORT int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
+                                           const int64_t* counts, const int64_t* const* keys,
+                                           const int32_t* const* batch_of, int64_t batches,
+                                           int refuses, int64_t* number);
+/* Batch `batch` of it begins, and those before it have ended; so has one when this rank posts. */
+TFHYBRID_EXPORT int tfhybrid_pass_begin_batch(int64_t engine, int64_t number, int64_t batch);
+/* Ends it, and waits until its memory is given back. Once more does nothing. */
+TFHYBRID_EXPORT int tfhybrid_pass_end(int64_t engine, int64_t number);
+/* Ends all of this rank; on the leader, of the host. To be called by every rank before rows are
+   overwritten from elsewhere. */
+TFHYBRID_EXPORT int tfhybrid_passes_end(int64_t engine);
+
+/* Since the store was opened. The first three are of this rank, the others of its host and 0
+   where this process does not lead it. */
+typedef struct {
+  int64_t passes; /* announced */
+  int64_t hits;   /* distinct keys of lookups that a pass had */
+  int64_t misses; /* that it had not */
+  int64_t asked;  /* rows that owners were asked for */
+  int64_t copied; /* that another pass of the host had */
+  int64_t fetched;
+  int64_t refreshed; /* that came because an update had changed them */
+  int64_t bytes;     /* of the rows that came */
+} tfhybrid_pass_stats;
+TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
+
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,
                                           const int64_t* keys, float* embeddings);

@@ -25,10 +25,14 @@ NATIVE_MAY_INCLUDE = {
     "core/exchange": {
         *("core/util", "core/shm", "core/compute", "core/store", "core/placement", "core/update"),
     },
+    "core/passes": {
+        *("core/util", "core/shm", "core/compute", "core/store", "core/placement"),
+        "core/exchange",
+    },
     "core/checkpoint": {"core/util", "core/shm", "core/compute", "core/store"},
     "core/engine": {
         *("core/util", "core/shm", "core/compute", "core/store", "core/placement", "core/update"),
-        "core/exchange",
+        *("core/exchange", "core/passes"),
     },
     "core": {
         "core/placement",
@@ -55,7 +59,7 @@ PYTHON_LEVELS = [
     {"ops"},
     {"distributed", "nodes"},
     {"job"},
-    {"store"},
+    {"announcing", "store"},
     {"checkpoint", "data", "export", "layers", "metrics", "optimizers", "stream"},
     {"callbacks", "models"},
     {"cli"},

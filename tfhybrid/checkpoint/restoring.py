@@ -19,7 +19,7 @@ from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, TableUpdate, newest, steps
 from tfhybrid.checkpoint.table_file import Rows
-from tfhybrid.core import native
+from tfhybrid.core import native, passes
 from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
@@ -174,6 +174,8 @@ def _restore_files(
         checked = distributed.together(
             lambda: restoring.check(all_tables=tables is None, track=track)
         )
+        # Passes hold the rows of before.
+        distributed.together(lambda: passes.end_all(current_job().engine))
         distributed.together(lambda: restoring.load(checked, track))
         restoring.check_rows(checked.stored.manifest)
     except (StoreError, OSError, SafetensorError) as error:

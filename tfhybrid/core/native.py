@@ -113,6 +113,7 @@ class LinkPurpose(enum.IntEnum):
 
     READS = 0
     UPDATES = 1
+    PASSES = 2
 
 
 # `tfhybrid::Phase`

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
+    from tfhybrid.data.announced import announce
     from tfhybrid.data.archives import (
         data_directory,
         open_criteo_head,
@@ -54,6 +55,7 @@ __all__ = [
     "StreamPosition",
     "TFRecord",
     "Unit",
+    "announce",
     "data_directory",
     "open_criteo_head",
     "open_frappe",
@@ -84,6 +86,7 @@ _SOURCES = {
     "StreamPosition": "position",
     "TFRecord": "formats.tfrecord",
     "Unit": "formats.format",
+    "announce": "announced",
     "data_directory": "archives",
     "open_criteo_head": "archives",
     "open_frappe": "archives",

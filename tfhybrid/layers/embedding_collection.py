@@ -96,6 +96,13 @@ class EmbeddingCollection(keras.layers.Layer):
         """The tables by name, without the prefix; empty until the layer is built."""
         return {name: proxy.table for name, proxy in self._proxies.items()}
 
+    @property
+    def table_names(self) -> dict[str, str]:
+        """The name of each feature's table, with the prefix; empty until the layer is built."""
+        if not self.built:
+            return {}
+        return {feature: self._prefix + table for feature, table in self._table_of.items()}
+
     def build(self, input_shape: Any = None) -> None:
         """Opens the tables: the leader of each host creates them, its other ranks attach."""
         current_job()

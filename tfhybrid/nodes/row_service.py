@@ -2,7 +2,7 @@
 
 Each leader listens; who shows the job's token is handed to the engine, whose threads serve it from
 then on. Every rank that has a sharded table connects to the leaders of the other hosts: once to
-read rows, and leaders once more for updates. What travels is the core's matter
+read rows, and leaders once more for updates and for passes. What travels is the core's matter
 (`custom_ops/core/exchange/connection.h`).
 """
 
@@ -111,6 +111,7 @@ class RowService:
                 self._dial(host, leader, leader.address, LinkPurpose.READS)
                 if self._door is not None:
                     self._dial(host, leader, leader.address, LinkPurpose.UPDATES)
+                    self._dial(host, leader, leader.address, LinkPurpose.PASSES)
             self._connected = True
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
-from tfhybrid.core import native
+from tfhybrid.core import native, passes
 from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.record_file import RecordFile
 from tfhybrid.core.row_block import RowBlock, RowSource
@@ -370,7 +370,14 @@ class Table:
         rows = layer.table.load(tfhybrid.checkpoint.NumpyRows("items.npz"))
         ```
         """
-        distributed.together(lambda: fill(self, source) if self._job.is_leader else None)
+        engine = self._job.engine
+
+        def load() -> None:
+            passes.end_all(engine)  # they hold the rows of before
+            if self._job.is_leader:
+                fill(self, source)
+
+        distributed.together(load)
         return self.rows
 
     def set_version(self, version: int, optimizer_start: int | None = None) -> None:

@@ -59,6 +59,12 @@ double Squares(const float* gradient, int64_t count);
 void UpdateRow(const RowUpdate& update, int64_t dim, const float* sum, float scale,
                float* embedding, float* state, float* scratch);
 
+// What an embedding that lies without decay is to be multiplied by.
+struct Decays {
+  float rows = 1.0f;
+  float initial = 1.0f;  // beside it, where the key has no row
+};
+
 void MultiplyRow(float factor, int64_t dim, float* embedding);
 
 // Embeddings as they lie to what they are worth, in place. Most tables do not decay.

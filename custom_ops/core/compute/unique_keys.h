@@ -40,6 +40,15 @@ class UniqueKeys {
     return static_cast<int64_t>(keys_.size()) - 1;
   }
 
+  // The number of `key`, or -1 where it was not seen. REQUIRES: Reset().
+  int64_t Find(int64_t key) const {
+    uint64_t slot = Mix64(static_cast<uint64_t>(key)) & mask_;
+    for (; numbers_[slot] != 0; slot = (slot + 1) & mask_) {
+      if (keys_[numbers_[slot] - 1] == key) return numbers_[slot] - 1;
+    }
+    return -1;
+  }
+
   int64_t size() const { return static_cast<int64_t>(keys_.size()); }
   Span<const int64_t> keys() const { return Span<const int64_t>(keys_.data(), size()); }
 

@@ -48,6 +48,10 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
       service_({[this](const std::string& name) { return AwaitTable(name); },
                 [this](const std::vector<TableRead>& reads) {
                   return Read(reads, std::numeric_limits<int>::max());
+                },
+                [this](int64_t host, Frame frame) { return TakePassFrame(host, std::move(frame)); },
+                [this](const Status& why) {
+                  if (keeper_ != nullptr) keeper_->Fail(why);
                 }}) {}
 
 Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config, const Topology& topology,
@@ -55,13 +59,17 @@ Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config, const To
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, config.local_rank == 0
                                                               ? Store::Create(config, reclaimed)
                                                               : Store::Attach(config));
-  return std::shared_ptr<Engine>(new Engine(std::move(store), topology));
+  auto engine = std::shared_ptr<Engine>(new Engine(std::move(store), topology));
+  TFHYBRID_RETURN_IF_ERROR(engine->StartPasses());
+  return engine;
 }
 
 Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config,
                                                 const Topology& topology) {
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, RecoverStore(config, RunInline));
-  return std::shared_ptr<Engine>(new Engine(std::move(store), topology));
+  auto engine = std::shared_ptr<Engine>(new Engine(std::move(store), topology));
+  TFHYBRID_RETURN_IF_ERROR(engine->StartPasses());
+  return engine;
 }
 
 void Engine::Close() {
@@ -79,8 +87,11 @@ void Engine::Close() {
     if (update->sharded != nullptr) update->sharded->thread.Join();
   }
   service_.Close();
+  if (keeper_ != nullptr) keeper_->Close();
+  for (const auto& thread : announced_) thread->Join();
   versions_.Join();
   applying_.Join();
+  if (feeds_ != nullptr) feeds_->Close();
 }
 
 bool Engine::OnSumming(std::function<void(Result<HostSum*>)> work) {
@@ -234,6 +245,8 @@ Status Engine::Post(const UpdateInUse& update, const std::vector<KeyGradients>& 
                     const ParallelFor& parallel_for) {
   const PhaseTimer timer(Phase::kPost);
   HostUpdate* const host_update = update->host_update.get();
+  // Before the post, so that a leader that has collected it sees what is used up.
+  passes_->CountPost(update->schema().tables);
   const Status posted = host_update->PostBatch(batch, contribution, parallel_for);
   for (const auto& table : update->tables) table->CountPost();
   // After a failure too: the leader, this one or another, tells it to all ranks.
@@ -317,8 +330,10 @@ void Engine::Commit(const UpdateInUse& update, StepNumbers numbers, std::string 
   Submit([this, update, numbers = std::move(numbers), complaint = std::move(complaint)] {
     const HeldWriters writers(update->tables);
     writers.Report(WithinMemory(*update, [&] {
-      return complaint.empty() ? update->host_update->Commit(numbers, writers.all(), threads_)
-                               : Status::Error(StatusCode::kFailedPrecondition, complaint);
+      if (!complaint.empty()) return Status::Error(StatusCode::kFailedPrecondition, complaint);
+      TFHYBRID_RETURN_IF_ERROR(update->host_update->Commit(numbers, writers.all(), threads_));
+      FeedPasses(*update);
+      return Status::Ok();
     }));
   });
 }

@@ -8,11 +8,13 @@
 //                     posted its own
 //   fetching thread   where lookups wait for rows of sharded tables, which other hosts own
 //   summing thread    where dense gradients wait for those of this host's other ranks
+//   passes thread     where the leader takes what ranks announce (core/passes/pass_keeper.h)
 //   threads()         all processors that this process may use. The leader applies while the other
 //                     ranks have nothing to do but wait, so it does not keep to its share of them
 //
 // An update with sharded tables has a thread of its own on the leader, where it waits for other
-// hosts: two of them may come in another order there. The row service has one per connection.
+// hosts: two of them may come in another order there. The row service has one per connection, and
+// what keeps the passes of hosts fresh one per host.
 //
 // No thread of a caller ever waits for another process, and no rank waits for an update before its
 // next lookup needs it.
@@ -35,6 +37,7 @@
 #include "core/engine/fetched_rows.h"
 #include "core/engine/meetings.h"
 #include "core/engine/owner_links.h"
+#include "core/engine/row_feeds.h"
 #include "core/engine/row_service.h"
 #include "core/engine/serial_thread.h"
 #include "core/engine/sharded_step.h"
@@ -43,6 +46,8 @@
 #include "core/exchange/host_exchange.h"
 #include "core/exchange/host_sum.h"
 #include "core/exchange/row_frames.h"
+#include "core/passes/pass_keeper.h"
+#include "core/passes/rank_passes.h"
 #include "core/placement/allocation.h"
 #include "core/placement/topology.h"
 #include "core/store/store.h"
@@ -142,6 +147,23 @@ class Engine {
     std::vector<float> embeddings;
   };
   Result<Scanned> Scan(int64_t host, const AskedRows& rows);
+  // What a pass of this rank wants.
+  struct PassKeys {
+    std::string table;
+    Span<const int64_t> keys;
+    const int32_t* batch_of;  // of each key
+  };
+  // A pass of those keys, and how many bytes it needs in shared memory.
+  struct AskedPass {
+    std::vector<WantedKeys> wanted;
+    int64_t bytes;
+  };
+  Result<AskedPass> PlanPass(const std::vector<PassKeys>& keys) const;
+  RankPasses& passes() { return *passes_; }
+  // Rows are to be overwritten from elsewhere: passes have no use any longer.
+  void EndPasses();
+  // Zeros where this process does not lead its host, or there is one host.
+  KeeperCounts pass_counts() const;
   // Whether features of these tables are to be fetched.
   bool IsSharded(const OpenTables& tables) const;
   // Calls `then` on the fetching thread, where it may wait for other hosts.
@@ -197,6 +219,13 @@ class Engine {
   Result<HostSum*> OpenedHostSum();
   // Commits, or tells all who wait why nothing will come; whether it commits.
   bool Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agreed);
+  Status StartPasses();
+  Status TakePassFrame(int64_t host, Frame frame);
+  Status TakeAnnouncement(int64_t host, Span<const int64_t> words);
+  // To an owner, which may be this host.
+  Status TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys);
+  // The leader's: lets the passes of hosts follow an update that was applied.
+  void FeedPasses(const OpenedUpdate& update);
   static Status Ended();
   // The open table of that name; waits until this process has opened it.
   Result<std::shared_ptr<OpenTable>> AwaitTable(const std::string& name) const;
@@ -213,6 +242,11 @@ class Engine {
   // Of sharded tables, by name; likewise.
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   OwnerLinks links_;
+  std::unique_ptr<RankPasses> passes_;
+  std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank
+  std::unique_ptr<PassKeeper> keeper_;  // likewise
+  // Where what a host announces is read; by host, likewise.
+  std::vector<std::unique_ptr<SerialThread>> announced_;
   RowService service_;
   std::unique_ptr<HostSum> host_sum_;  // null until first asked for; the summing thread's
   SerialThread versions_, applying_, fetching_, summing_;

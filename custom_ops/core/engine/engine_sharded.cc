@@ -63,7 +63,7 @@ bool Engine::IsSharded(const OpenTables& tables) const {
 Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<FeatureRead>& features,
                                                          const ParallelFor& parallel_for) {
   meetings_.BeginWait();
-  auto fetched = FetchedRows::Fetch(features, topology_.host, &links_, parallel_for);
+  auto fetched = FetchedRows::Fetch(features, topology_.host, &links_, passes_.get(), parallel_for);
   meetings_.EndWait();
   return fetched;
 }
@@ -113,9 +113,9 @@ void Engine::Connect(int64_t host, LinkPurpose purpose, int socket, const std::s
 }
 
 void Engine::Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer) {
-  service_.Serve(
-      host, purpose == LinkPurpose::kUpdates,
-      std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
+  service_.Serve(host, purpose, std::make_unique<Connection>(socket, peer, [this] {
+                   return store_->CheckLeader();
+                 }));
 }
 
 Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
@@ -124,8 +124,8 @@ Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
   ShardedStep step(update->settings(), which, &links_, &service_.inbox(),
                    [this] { return store_->CheckLeader(); });
   ShardedStep::Tables tables;
-  tables.merge = [&](WordBuffer* words, std::vector<int64_t>* splits) {
-    return OnApplying([&] {
+  tables.merge = [&](WordBuffer* words, std::vector<int64_t>* splits) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(OnApplying([&] {
       Merge(*update);
       *splits = update->exchange->Splits();
       int64_t total = 0;
@@ -133,7 +133,9 @@ Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
       *words = WordBuffer::OfSize(total);
       update->exchange->Fill({words->data.get(), total}, threads_);
       return Status::Ok();
-    });
+    }));
+    // Before the shares go out: owners send nobody what is not used any longer.
+    return keeper_->ReleaseUsed();
   };
   tables.stage = [&](Span<const int64_t> words, HostExchange::Staged* staged) {
     return OnApplying([&] {

@@ -16,40 +16,99 @@ constexpr int64_t kNumberCostNs = 50;
 }  // namespace
 
 Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
-    const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
+    const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links, RankPasses* passes,
     const ParallelFor& parallel_for) {
-  const auto fetched = std::make_shared<FetchedRows>();
-  fetched->Plan(features, parallel_for);
-  if (fetched->parts_.empty()) return std::shared_ptr<const FetchedRows>(fetched);
+  for (;;) {
+    const auto fetched = std::make_shared<FetchedRows>();
+    TFHYBRID_RETURN_IF_ERROR(fetched->Run(features, host, links, passes, parallel_for));
+    // Where a pass went on meanwhile, rows that it does not want any longer may be old.
+    if (!fetched->PassesHold()) continue;
+    for (const Part& part : fetched->parts_) {
+      passes->CountKeys(static_cast<int64_t>(part.from_passes.size()), part.missed);
+    }
+    return std::shared_ptr<const FetchedRows>(fetched);
+  }
+}
+
+Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
+                        RankPasses* passes, const ParallelFor& parallel_for) {
+  Plan(features, host, passes, parallel_for);
+  if (parts_.empty()) return Status::Ok();
+  TFHYBRID_RETURN_IF_ERROR(CheckMisses(host));
   // All owners are asked before one is waited for. In their order, so that two lookups cannot wait
   // for each other.
   std::vector<std::pair<int64_t, OwnerLinks::Held>> asked;
-  const int64_t owners = fetched->parts_.front().allocation->nodes();
+  const int64_t owners = parts_.front().allocation->nodes();
   Status failure;
   for (int64_t owner = 0; owner < owners && failure.ok(); ++owner) {
-    const bool wanted = std::any_of(fetched->parts_.begin(), fetched->parts_.end(),
+    const bool wanted = std::any_of(parts_.begin(), parts_.end(),
                                     [&](const Part& part) { return part.Count(owner) > 0; });
     if (owner == host || !wanted) continue;
     Result<OwnerLinks::Held> held = links->HoldReads(owner);
-    failure = held.ok() ? fetched->Ask(owner, held.value().connection) : held.status();
+    failure = held.ok() ? Ask(owner, held.value().connection) : held.status();
     if (failure.ok()) asked.emplace_back(owner, held.Take());
   }
-  for (const Part& part : fetched->parts_) {
+  if (failure.ok()) failure = CopyFromPasses(*passes);
+  for (const Part& part : parts_) {
     if (!failure.ok() || part.Count(host) == 0) continue;
     failure = part.table->reader->Lookup(part.KeysOf(host), part.RowsOf(host));
   }
   // Answers are received though one has failed: the next lookup must not find them.
   for (const auto& [owner, held] : asked) {
-    const Status received = fetched->Receive(owner, held.connection);
+    const Status received = Receive(owner, held.connection);
     // What is left of an answer must not be taken for the next one.
     if (received.code() == StatusCode::kPeerDied) held.connection->Shut();
     if (failure.ok()) failure = received;
   }
-  TFHYBRID_RETURN_IF_ERROR(failure);
-  return std::shared_ptr<const FetchedRows>(fetched);
+  return failure;
 }
 
-void FetchedRows::Plan(const std::vector<FeatureRead>& features, const ParallelFor& parallel_for) {
+Status FetchedRows::CheckMisses(int64_t host) const {
+  for (const Part& part : parts_) {
+    const bool refuses = std::any_of(part.views.begin(), part.views.end(),
+                                     [](const auto& view) { return view.pass->refuses; });
+    if (!refuses || part.missed == 0) continue;
+    for (int64_t owner = 0; owner < part.allocation->nodes(); ++owner) {
+      if (part.Count(owner) == 0 || (owner == host && part.table->reader->files().empty()))
+        continue;
+      return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
+                           part.table->reader->name(),
+                           "' wants keys that were announced. Received: ", part.missed,
+                           " that were not, ", part.KeysOf(owner)[0], " among them");
+    }
+  }
+  return Status::Ok();
+}
+
+Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
+  for (const Part& part : parts_) {
+    const int64_t owners = part.allocation->nodes();
+    std::vector<bool> awaited(part.views.size() * static_cast<size_t>(owners));
+    float* to = part.RowsOf(owners);
+    for (const FromPass& from : part.from_passes) {
+      const size_t place = from.view * static_cast<size_t>(owners) + from.owner;
+      if (!awaited[place]) {
+        TFHYBRID_RETURN_IF_ERROR(
+            passes.Await(part.views[from.view], from.owner, part.table->posted.load()));
+        awaited[place] = true;
+      }
+      part.views[from.view].Copy(from.row, from.owner, to);
+      to += part.dim();
+    }
+  }
+  return Status::Ok();
+}
+
+bool FetchedRows::PassesHold() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.from_passes.empty() ||
+           std::all_of(part.views.begin(), part.views.end(),
+                       [](const RankPasses::View& view) { return view.Holds(); });
+  });
+}
+
+void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
+                       const ParallelFor& parallel_for) {
   of_features_.resize(features.size());
   int64_t keys = 0;
   for (size_t f = 0; f < features.size(); ++f) {
@@ -63,17 +122,31 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, const ParallelF
       parts_.emplace_back();
       parts_.back().table = features[f].table;
       parts_.back().allocation = features[f].allocation;
+      parts_.back().views = passes->Of(features[f].table->reader->name());
     }
     parts_[of_features_[f].table].features.push_back(f);
   }
   const auto count = static_cast<int64_t>(parts_.size());
   if (count == 0) return;
   parallel_for(count, kNumberCostNs * (keys / count + 1), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) Number(features, &parts_[static_cast<size_t>(p)]);
+    for (int64_t p = begin; p < end; ++p) Number(features, host, &parts_[static_cast<size_t>(p)]);
   });
 }
 
-void FetchedRows::Number(const std::vector<FeatureRead>& features, Part* part) {
+int64_t FetchedRows::SourceOf(int64_t key, int64_t host, Part* part) const {
+  const int64_t owner = part->allocation->OwnerOf(key);
+  for (size_t view = 0; view < part->views.size(); ++view) {
+    const int64_t row = part->views[view].Find(key);
+    if (row < 0) continue;
+    part->from_passes.push_back({static_cast<uint32_t>(view), static_cast<uint32_t>(owner), row});
+    return part->allocation->nodes();
+  }
+  const bool near = owner == host && part->table->reader->files().empty();
+  if (!part->views.empty() && !near) ++part->missed;
+  return owner;
+}
+
+void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host, Part* part) {
   int64_t most = 0;
   for (const size_t feature : part->features) most += features[feature].keys.size();
   part->unique.Reset(most);
@@ -87,9 +160,9 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, Part* part) {
   const Span<const int64_t> distinct = part->unique.keys();
   std::vector<uint16_t> owners;
   owners.reserve(static_cast<size_t>(distinct.size()));
-  part->starts.assign(static_cast<size_t>(part->allocation->nodes()) + 1, 0);
+  part->starts.assign(static_cast<size_t>(part->allocation->nodes()) + 2, 0);
   for (const int64_t key : distinct) {
-    owners.push_back(static_cast<uint16_t>(part->allocation->OwnerOf(key)));
+    owners.push_back(static_cast<uint16_t>(SourceOf(key, host, part)));
     ++part->starts[owners.back() + size_t{1}];
   }
   std::partial_sum(part->starts.begin(), part->starts.end(), part->starts.begin());

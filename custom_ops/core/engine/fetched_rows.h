@@ -1,5 +1,6 @@
 // FetchedRows: the rows of sharded tables that a lookup wants, brought together in this process:
-// each key once, its own host's from shared memory and the others from their owners.
+// each key once: from an announced pass, its own host's from shared memory, and the others from
+// their owners.
 //
 // Immutable once fetched, and then thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_FETCHED_ROWS_H_
@@ -12,6 +13,7 @@
 #include "core/compute/bags.h"
 #include "core/compute/unique_keys.h"
 #include "core/engine/owner_links.h"
+#include "core/passes/rank_passes.h"
 #include "core/placement/allocation.h"
 #include "core/store/store.h"
 #include "core/util/parallel.h"
@@ -34,6 +36,7 @@ class FetchedRows {
   // posted. REQUIRES: this host's tables have reached it.
   static Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                           int64_t host, OwnerLinks* links,
+                                                          RankPasses* passes,
                                                           const ParallelFor& parallel_for);
 
   // Whether a feature's table is sharded, so that its rows are here.
@@ -46,6 +49,12 @@ class FetchedRows {
 
  private:
   static constexpr size_t kNone = static_cast<size_t>(-1);
+  // Where a key was found.
+  struct FromPass {
+    uint32_t view;
+    uint32_t owner;
+    int64_t row;
+  };
   // A table, however many features it has.
   struct Part {
     std::shared_ptr<OpenTable> table;
@@ -53,8 +62,11 @@ class FetchedRows {
     std::vector<size_t> features;
     UniqueKeys unique;
     std::vector<int64_t> keys;      // distinct, owner by owner
-    std::vector<int64_t> starts;    // of each owner's keys
+    std::vector<int64_t> starts;    // of each owner's keys, then of those from passes
     std::unique_ptr<float[]> rows;  // [keys, dim]
+    std::vector<RankPasses::View> views;
+    std::vector<FromPass> from_passes;  // by key
+    int64_t missed = 0;                 // keys that passes should have had, and not
 
     int64_t dim() const { return table->reader->dim(); }
     int64_t Count(int64_t owner) const {
@@ -72,8 +84,16 @@ class FetchedRows {
     std::vector<uint32_t> rows;  // of each key
   };
 
-  void Plan(const std::vector<FeatureRead>& features, const ParallelFor& parallel_for);
-  void Number(const std::vector<FeatureRead>& features, Part* part);
+  Status Run(const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
+             RankPasses* passes, const ParallelFor& parallel_for);
+  void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
+            const ParallelFor& parallel_for);
+  void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
+  // The number of the owner of a key, or of those that passes have.
+  int64_t SourceOf(int64_t key, int64_t host, Part* part) const;
+  Status CheckMisses(int64_t host) const;
+  Status CopyFromPasses(const RankPasses& passes) const;
+  bool PassesHold() const;
   Status Ask(int64_t owner, Connection* connection) const;
   Status Receive(int64_t owner, Connection* connection) const;
   const float* Row(const OfFeature& of, const Part& part, int64_t key) const {

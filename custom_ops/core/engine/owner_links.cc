@@ -12,14 +12,26 @@ Status Missing(int64_t host) {
 
 }  // namespace
 
+std::vector<OwnerLinks::Link>& OwnerLinks::LinksFor(LinkPurpose purpose) {
+  switch (purpose) {
+    case LinkPurpose::kReads:
+      return reads_;
+    case LinkPurpose::kUpdates:
+      return updates_;
+    case LinkPurpose::kPasses:
+      break;
+  }
+  return passes_;
+}
+
 void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
-  Link& link = (purpose == LinkPurpose::kReads ? reads_ : updates_)[static_cast<size_t>(host)];
+  Link& link = LinksFor(purpose)[static_cast<size_t>(host)];
   const std::lock_guard<std::mutex> guard(link.mutex);
   link.connection = std::move(connection);
 }
 
 void OwnerLinks::Shut() {
-  for (std::vector<Link>* links : {&reads_, &updates_}) {
+  for (std::vector<Link>* links : {&reads_, &updates_, &passes_}) {
     // Without their locks: whoever holds one may be waiting for what ends here.
     for (const Link& link : *links) {
       if (link.connection != nullptr) link.connection->Shut();
@@ -34,8 +46,8 @@ Result<OwnerLinks::Held> OwnerLinks::HoldReads(int64_t host) {
   return Held{link.connection.get(), std::move(lock)};
 }
 
-Result<Connection*> OwnerLinks::Updates(int64_t host) const {
-  const Link& link = updates_[static_cast<size_t>(host)];
+Result<Connection*> OwnerLinks::Of(const std::vector<Link>& links, int64_t host) {
+  const Link& link = links[static_cast<size_t>(host)];
   const std::lock_guard<std::mutex> guard(link.mutex);
   if (link.connection == nullptr) return Missing(host);
   return link.connection.get();

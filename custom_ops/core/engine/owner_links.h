@@ -1,7 +1,8 @@
 // OwnerLinks: the connections of this process to the leaders of the other hosts, which own rows.
 //
-// Two to each: one on which any rank reads rows, and one on which a leader sends updates. Python
-// makes them (tfhybrid/nodes/row_service.py). Thread-safe, once all are made.
+// Three to each: one on which any rank reads rows, one on which a leader sends updates, and one for
+// what leaders say of passes. Python makes them (tfhybrid/nodes/row_service.py). Thread-safe, once
+// all are made.
 #ifndef TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_
 #define TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_
 
@@ -17,12 +18,12 @@
 namespace tfhybrid {
 
 // What a connection is for. Numbers are part of the C interface.
-enum class LinkPurpose : int { kReads = 0, kUpdates = 1 };
+enum class LinkPurpose : int { kReads = 0, kUpdates = 1, kPasses = 2 };
 
 class OwnerLinks {
  public:
   explicit OwnerLinks(int64_t hosts)
-      : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()) {}
+      : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()), passes_(reads_.size()) {}
 
   void Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
   // Ends all of them.
@@ -34,7 +35,8 @@ class OwnerLinks {
     std::unique_lock<std::mutex> lock;
   };
   Result<Held> HoldReads(int64_t host);
-  Result<Connection*> Updates(int64_t host) const;
+  Result<Connection*> Updates(int64_t host) const { return Of(updates_, host); }
+  Result<Connection*> Passes(int64_t host) const { return Of(passes_, host); }
 
  private:
   struct Link {
@@ -42,7 +44,10 @@ class OwnerLinks {
     mutable std::mutex mutex;
   };
 
-  std::vector<Link> reads_, updates_;  // by host
+  static Result<Connection*> Of(const std::vector<Link>& links, int64_t host);
+  std::vector<Link>& LinksFor(LinkPurpose purpose);
+
+  std::vector<Link> reads_, updates_, passes_;  // by host
 };
 
 }  // namespace tfhybrid

@@ -22,7 +22,7 @@ Status CheckDim(const OpenTable& table, int64_t dim) {
 
 }  // namespace
 
-void RowService::Serve(int64_t host, bool leads, std::unique_ptr<Connection> connection) {
+void RowService::Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (closed_) return;
   for (auto served = served_.begin(); served != served_.end();) {
@@ -36,7 +36,7 @@ void RowService::Serve(int64_t host, bool leads, std::unique_ptr<Connection> con
   served_.emplace_back();
   Served* const served = &served_.back();
   served->connection = std::move(connection);
-  served->thread = std::thread([this, host, leads, served] { Run(host, leads, served); });
+  served->thread = std::thread([this, host, purpose, served] { Run(host, purpose, served); });
 }
 
 void RowService::Close() {
@@ -47,7 +47,7 @@ void RowService::Close() {
   served_.clear();
 }
 
-void RowService::Run(int64_t host, bool leads, Served* served) {
+void RowService::Run(int64_t host, LinkPurpose purpose, Served* served) {
   const FlushDenormals flush;
   Status ended;
   try {
@@ -57,7 +57,8 @@ void RowService::Run(int64_t host, bool leads, Served* served) {
                           served->connection->peer(), " sent");
   }
   served->connection->Shut();
-  if (leads) inbox_.HostIsGone(host, ended);
+  if (purpose == LinkPurpose::kUpdates) inbox_.HostIsGone(host, ended);
+  if (purpose == LinkPurpose::kPasses) source_.passes_ended(ended);
   served->done = true;
 }
 
@@ -70,6 +71,12 @@ Status RowService::Answer(int64_t host, Connection* connection) {
       case FrameKind::kStaged:
       case FrameKind::kCommit:
         TFHYBRID_RETURN_IF_ERROR(inbox_.Put(host, std::move(frame)));
+        continue;
+      case FrameKind::kAnnounce:
+      case FrameKind::kRelease:
+      case FrameKind::kFresh:
+      case FrameKind::kFailure:
+        TFHYBRID_RETURN_IF_ERROR(source_.take_pass(host, std::move(frame)));
         continue;
       case FrameKind::kRead:
         answered = AnswerRead(connection, frame.payload.words());

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/engine/owner_links.h"
 #include "core/engine/version_read.h"
 #include "core/exchange/connection.h"
 #include "core/exchange/update_inbox.h"
@@ -33,15 +34,18 @@ class RowService {
     std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
     // Engine::Read(), as long as it takes.
     std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
+    // Takes in what the leader of a host says of passes; an error ends the connection.
+    std::function<Status(int64_t host, Frame frame)> take_pass;
+    // That leader says nothing of passes any longer.
+    std::function<void(const Status& why)> passes_ended;
   };
 
   explicit RowService(Source source) : source_(std::move(source)) {}
   ~RowService() { Close(); }
 
   UpdateInbox& inbox() { return inbox_; }
-  // Serves a connection of `host` on a thread of its own until it ends. `leads`: whether its
-  // updates come on it.
-  void Serve(int64_t host, bool leads, std::unique_ptr<Connection> connection);
+  // Serves a connection of `host` on a thread of its own until it ends.
+  void Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
   // Ends all connections and their threads.
   void Close();
 
@@ -52,7 +56,7 @@ class RowService {
     std::thread thread;
   };
 
-  void Run(int64_t host, bool leads, Served* served);
+  void Run(int64_t host, LinkPurpose purpose, Served* served);
   // Until the connection ends, and why.
   Status Answer(int64_t host, Connection* connection);
   Status AnswerRead(Connection* connection, Span<const int64_t> words);

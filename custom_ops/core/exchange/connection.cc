@@ -72,6 +72,7 @@ Status Connection::Send(FrameKind kind, const std::vector<Span<const int64_t>>& 
     return Status::Error(StatusCode::kInvalidArgument, "A frame has at most ", kMaxFrameWords,
                          " words. Received: ", header.words);
   }
+  const std::lock_guard<std::mutex> guard(sending_);
   for (size_t first = 0; first < left.size();) {
     msghdr message = {};
     message.msg_iov = &left[first];

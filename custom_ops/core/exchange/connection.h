@@ -7,13 +7,15 @@
 // connection.
 //
 // A forked child has no connection: its descriptors lead nowhere (core/exchange/open_sockets.h).
-// One thread sends at a time, and one receives; Shut() may come from any.
+// Frames are sent whole, whichever threads send them; one thread receives. Shut() may come from
+// any.
 #ifndef TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 #define TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,9 @@ enum class FrameKind : uint32_t {
   kUpdate = 5,   // these are of updates (core/exchange/update_inbox.h)
   kStaged = 6,
   kCommit = 7,
+  kAnnounce = 8,  // these are of passes (core/exchange/pass_frames.h)
+  kRelease = 9,
+  kFresh = 10,
 };
 
 struct FrameHeader {
@@ -86,6 +91,7 @@ class Connection {
   const int socket_;
   const std::string peer_;
   const std::function<Status()> check_alive_;
+  std::mutex sending_;
 };
 
 // A failure as the payload of a frame, and back.

@@ -10,6 +10,7 @@ namespace tfhybrid {
 namespace {
 
 constexpr int64_t kBlockBytes = 64;  // a tensor and a stripe begin with a cache line
+constexpr int64_t kBytesPerWord = sizeof(int64_t);
 constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr auto kSlowPoll = std::chrono::milliseconds(50);
 constexpr auto kGrace = std::chrono::seconds(2);
@@ -122,7 +123,7 @@ Status HostSum::TrySum(uint64_t signature, const DenseTensors& tensors) {
 }
 
 Status HostSum::Bring(uint64_t signature, const DenseTensors& tensors) {
-  Result<Span<int64_t>> room = brought_->Write((kBlockBytes + TotalBytes(tensors)) / kWordBytes);
+  Result<Span<int64_t>> room = brought_->Write((kBlockBytes + TotalBytes(tensors)) / kBytesPerWord);
   if (!room.ok()) {
     brought_->PostFailure(room.status().message());
     return room.status();
@@ -145,7 +146,7 @@ Status HostSum::Bring(uint64_t signature, const DenseTensors& tensors) {
 
 Result<std::vector<const uint8_t*>> HostSum::AwaitAlike(uint64_t signature,
                                                         const DenseTensors& tensors) {
-  const int64_t words = (kBlockBytes + TotalBytes(tensors)) / kWordBytes;
+  const int64_t words = (kBlockBytes + TotalBytes(tensors)) / kBytesPerWord;
   std::vector<const uint8_t*> brought;
   for (int64_t rank = 0; rank < ranks_.count; ++rank) {
     auto& reader = brought_by_[static_cast<size_t>(rank)];
@@ -161,7 +162,7 @@ Result<std::vector<const uint8_t*>> HostSum::AwaitAlike(uint64_t signature,
 
 Status HostSum::AddStripe(const DenseTensors& tensors, const std::vector<const uint8_t*>& brought) {
   const Stripe stripe = StripeOf(ranks_.rank, ranks_.count, TotalBytes(tensors));
-  Result<Span<int64_t>> room = stripe_->Write((stripe.end - stripe.begin) / kWordBytes);
+  Result<Span<int64_t>> room = stripe_->Write((stripe.end - stripe.begin) / kBytesPerWord);
   if (!room.ok()) {
     stripe_->PostFailure(room.status().message());
     return room.status();
@@ -216,7 +217,7 @@ Status HostSum::TakeStripes(const DenseTensors& tensors) {
 Status HostSum::Share(const DenseTensors& tensors) {
   TFHYBRID_RETURN_IF_ERROR(failure_);
   const int64_t total = TotalBytes(tensors);
-  Result<Span<int64_t>> room = shared_->Write(total / kWordBytes);
+  Result<Span<int64_t>> room = shared_->Write(total / kBytesPerWord);
   if (!room.ok()) {
     shared_->PostFailure(room.status().message());
     return failure_ = room.status();

@@ -9,15 +9,15 @@ namespace {
 // Floats of an answer, of which a broken peer may ask for more than there is memory.
 constexpr int64_t kMostFloats = int64_t{1} << 31;
 
-Status CheckShape(int64_t dim, int64_t count) {
+}  // namespace
+
+Status CheckRowsOfFrame(int64_t dim, int64_t count) {
   const bool fits = dim > 0 && dim <= kMaxDim && count >= 0 && count <= kMostFloats / dim;
   if (fits) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument, "A frame asks for rows of 1 to ", kMaxDim,
                        " floats, ", kMostFloats, " floats at most. Received: ", count, " rows of ",
                        dim);
 }
-
-}  // namespace
 
 std::vector<int64_t> ReadWords(const std::vector<AskedKeys>& tables) {
   WordWriter out;
@@ -44,7 +44,7 @@ Result<std::vector<AskedKeys>> ParseRead(Span<const int64_t> words) {
     TFHYBRID_RETURN_IF_ERROR(in.Get(&asked.dim));
     TFHYBRID_RETURN_IF_ERROR(in.Get(&version));
     TFHYBRID_RETURN_IF_ERROR(in.Get(&keys));
-    TFHYBRID_RETURN_IF_ERROR(CheckShape(asked.dim, keys));
+    TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(asked.dim, keys));
     asked.min_version = static_cast<uint64_t>(version);
     tables.push_back(std::move(asked));
     sizes.push_back(keys);
@@ -72,7 +72,7 @@ Result<AskedRows> ParseScan(Span<const int64_t> words) {
   TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.dim));
   TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.first));
   TFHYBRID_RETURN_IF_ERROR(in.Get(&rows.count));
-  TFHYBRID_RETURN_IF_ERROR(CheckShape(rows.dim, rows.count));
+  TFHYBRID_RETURN_IF_ERROR(CheckRowsOfFrame(rows.dim, rows.count));
   if (rows.first >= 0) return rows;
   return Status::Error(StatusCode::kInvalidArgument,
                        "Rows are numbered from 0. Received: ", rows.first);

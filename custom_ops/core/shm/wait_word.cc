@@ -17,6 +17,11 @@ void PublishWord(uint64_t* word, uint64_t value) {
   syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void AddToWord(uint64_t* word) {
+  __atomic_add_fetch(word, 1, __ATOMIC_ACQ_REL);
+  syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 uint64_t LoadWord(const uint64_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
 
 bool WaitWord(const uint64_t* word, uint64_t value, int timeout_ms) {

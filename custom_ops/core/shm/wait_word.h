@@ -15,6 +15,9 @@ namespace tfhybrid {
 // written before it.
 void PublishWord(uint64_t* word, uint64_t value);
 
+// Adds 1, for a counter that several processes add to.
+void AddToWord(uint64_t* word);
+
 // Acquire load.
 uint64_t LoadWord(const uint64_t* word);
 

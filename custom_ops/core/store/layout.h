@@ -44,6 +44,8 @@ enum class SegmentKind : uint32_t {
   kHistory = 10,
   kTier = 11,   // core/store/row_tier.h
   kCache = 12,  // likewise
+  kBell = 13,   // core/passes/pass_file.h
+  kPass = 14,   // likewise
 };
 
 // Opens every segment. `crc` covers this struct with crc = 0 and, in a TableSegment, the TableShape

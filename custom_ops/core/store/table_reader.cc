@@ -300,6 +300,20 @@ Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
   });
 }
 
+Status TableReader::LookupRaw(Span<const int64_t> keys, float* rows, uint8_t* has_row) {
+  const int64_t width = dim();
+  const Initializer initial = initializer();
+  return Visit(keys, [&](const float* row, int64_t key) {
+    *has_row++ = row != nullptr;
+    if (row != nullptr) {
+      CopyFloats(row, width, rows);
+    } else {
+      InitializeRow(initial, shape().seed, key, Span<float>(rows, width));
+    }
+    rows += width;
+  });
+}
+
 Status TableReader::FindKeys(Span<const int64_t> keys, uint8_t* found) {
   return Visit(keys, [&](const float* row, int64_t /*key*/) { *found++ = row != nullptr; });
 }

@@ -18,6 +18,7 @@
 
 #include "core/compute/bags.h"
 #include "core/compute/initializer.h"
+#include "core/compute/row_update.h"
 #include "core/shm/wait_word.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
@@ -77,6 +78,11 @@ class TableReader {
 
   // Copies the embeddings of the keys to where `out` goes, one after the other.
   Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
+  // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that
+  // has a row, else 0: then it is the initial value.
+  Status LookupRaw(Span<const int64_t> keys, float* rows, uint8_t* has_row);
+  // What such a row is to be multiplied by, and an initial value beside it.
+  Decays decays() const { return {RowDecay(), InitialDecay()}; }
   // Writes 1 for each key that has a row, else 0.
   Status FindKeys(Span<const int64_t> keys, uint8_t* found);
   // Combines those of bags [first, last) of `keys`, without a copy of each row.

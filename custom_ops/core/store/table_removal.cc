@@ -111,6 +111,7 @@ RowHistory TableWriter::FreshHistory() const {
 void TableWriter::RemoveRow(int64_t row) {
   BeforeChange(row, Row(row));
   if (changed_ != nullptr) removed_keys_.push_back(KeyOf(row));
+  removed_by_update_.push_back(KeyOf(row));
   Removal& removal = table()->counters.removal;
   removal.key = KeyOf(row);
   removal.row = static_cast<uint64_t>(row);

@@ -173,7 +173,12 @@ class TableWriter {
   void Remove(std::vector<int64_t> rows);
   // Rows change from the one to the other: readers of a whole version come back afterwards
   // (core/store/row_sequence.h).
-  void BeginChange() { BeginRowChange(&table()->counters); }
+  void BeginChange() {
+    removed_by_update_.clear();
+    BeginRowChange(&table()->counters);
+  }
+  // The keys whose rows were removed since then.
+  const std::vector<int64_t>& removed_by_update() const { return removed_by_update_; }
   void EndChange() { EndRowChange(&table()->counters); }
   // Tells all readers that the table has reached `version`, and wakes the waiting.
   void PublishVersion(uint64_t version);
@@ -324,6 +329,7 @@ class TableWriter {
   std::shared_ptr<FrozenTable> frozen_;   // null while nobody saves
   std::unique_ptr<ChangedRows> changed_;  // null while changes are not tracked
   std::vector<int64_t> removed_keys_;     // since they are tracked
+  std::vector<int64_t> removed_by_update_;
   // Keys that were removed, moved or came while an index was being made that may have missed it.
   std::vector<int64_t> index_ahead_notes_;
   // Last: what they run uses all of the above, and their destructors wait for it.

@@ -58,6 +58,14 @@ class TableUpdate {
   // Rows by table for which what was staged needs room: of the table itself or of the keys that
   // wait for admission to it, whichever are more.
   std::vector<int64_t> NewRows(size_t tables) const;
+  // The keys of a table that the update has gradients of, as staged.
+  std::vector<Span<const int64_t>> KeysOf(size_t table) const {
+    std::vector<Span<const int64_t>> keys;
+    for (const Unit& unit : units_) {
+      if (unit.table == table) keys.push_back(unit.merged.keys());
+    }
+    return keys;
+  }
   // Applies what was staged. Fails, on all hosts alike and with nothing changed, where a learning
   // rate is too large for a table's weight decay. REQUIRES: there is a learning rate per table, the
   // messages lie where they lay, and the tables are as they were.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
@@ -38,10 +39,12 @@ def model_and_reference(optimizer: str, reduction: str, placements=click_model.R
     return model, click_model.reference(model, theirs, reduction=reduction), make
 
 
-def trained(optimizer: str, reduction: str, placements=click_model.REPLICATED, **options):
+def trained(
+    optimizer: str, reduction: str, placements=click_model.REPLICATED, announced=None, **options
+):
     """Returns a model that was trained so, the keys of its data, and differences to the reference.
 
-    `options` are of `DistributedOptimizer`.
+    `announced` are arguments of `tfhybrid.data.announce`, `options` of `DistributedOptimizer`.
     """
     model, trainer, make = model_and_reference(optimizer, reduction, placements)
     wrapped = tfhybrid.DistributedOptimizer(make(), reduction=reduction, **options)
@@ -49,7 +52,10 @@ def trained(optimizer: str, reduction: str, placements=click_model.REPLICATED, *
     steps = click_model.batches(STEPS, tfhybrid.size())
     keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
     told = [tfhybrid.callbacks.BroadcastVariables()]
-    model.fit(keys, labels, batch_size=16, shuffle=False, verbose=0, callbacks=told)
+    data = tf.data.Dataset.from_tensor_slices((keys, labels)).batch(16)
+    if announced is not None:
+        data = tfhybrid.data.announce(data, layers=click_model.collection(model), **announced)
+    model.fit(data, verbose=0, callbacks=told)
     for ranks in steps:
         trainer.step(ranks)
     return model, keys, click_model.relative_differences(model, trainer)

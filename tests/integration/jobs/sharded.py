@@ -45,6 +45,14 @@ def of_all_hosts(tables: dict[str, tfhybrid.store.Table]) -> dict[str, int]:
     return digests
 
 
+# Arguments of tfhybrid.data.announce: a pass as long as it may be, and one that bytes end sooner.
+PASSES = (
+    {"batches": 3, "on_miss": "raise"},
+    {"batches": 7, "fast_tier_bytes": 120_000},
+    {"batches": 2, "fetch": "batch"},
+)
+
+
 def check_owners(table: tfhybrid.store.Table) -> None:
     """What a rank is told of all owners is what each of them has."""
     shares = {share.host: (share.rows, share.bytes) for share in table.owners()}
@@ -54,13 +62,17 @@ def check_owners(table: tfhybrid.store.Table) -> None:
     assert table.all_rows == sum(rows for rows, _ in shares.values())
 
 
-def train(case: str, placement: str, wire_dtype: str = "float32"):
+def train(case: str, placement: str, announced=None, **options):
     """Returns digests, dense weights and rows as looked up; and differences to the reference."""
     optimizer, reduction = case.split(":")
     tfhybrid.init()
     model, keys, differences = trained(
-        optimizer, reduction, PLACEMENTS[placement], wire_dtype=wire_dtype
+        optimizer, reduction, PLACEMENTS[placement], announced, **options
     )
+    if announced is not None:
+        met = tfhybrid.pass_stats()
+        assert met.hits > 0, met
+        assert met.misses == 0, met
     tables = click_model.collection(model).tables
     rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
     for table in tables.values():
@@ -121,8 +133,16 @@ def main(cases: list[str]) -> None:
             found, differences = train(case, placement)
             assert max(differences.values()) <= TOLERANCES[case.split(":")[0]], (case, differences)
             assert_equal(found, wanted, (case, placement))
-        rounded, _ = train(case, "replicated", "bfloat16")
-        assert_equal(train(case, "sharded", "bfloat16")[0], rounded, (case, "bfloat16"))
+        for announced in PASSES:
+            found, _ = train(case, "sharded", announced=announced)
+            assert_equal(found, wanted, (case, announced))
+        if case == cases[0]:
+            # An update per pass, whose batches are trained on the rows as they were fetched.
+            summed, _ = train(case, "replicated", backward_passes_per_step=3)
+            found, _ = train(case, "sharded", PASSES[0], backward_passes_per_step=3)
+            assert_equal(found, summed, (case, "an update per pass"))
+        rounded, _ = train(case, "replicated", wire_dtype="bfloat16")
+        assert_equal(train(case, "sharded", wire_dtype="bfloat16")[0], rounded, (case, "bfloat16"))
     sys.stdout.write("exact on this rank\n")
 
 

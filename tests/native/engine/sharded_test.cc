@@ -55,7 +55,8 @@ class ShardedTest : public testing::Test {
     for (int64_t from = 0; from < hosts; ++from) {
       for (int64_t to = 0; to < hosts; ++to) {
         if (from == to) continue;
-        for (const LinkPurpose purpose : {LinkPurpose::kReads, LinkPurpose::kUpdates}) {
+        for (const LinkPurpose purpose :
+             {LinkPurpose::kReads, LinkPurpose::kUpdates, LinkPurpose::kPasses}) {
           int sockets[2];
           ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
           At(from)->Connect(to, purpose, sockets[0], "rank " + std::to_string(to));

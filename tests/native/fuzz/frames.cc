@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/exchange/connection.h"
+#include "core/exchange/pass_frames.h"
 #include "core/exchange/row_frames.h"
 #include "fuzz/fuzz_input.h"
 
@@ -19,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Not a byte longer, so that the address sanitizer sees whoever reads behind them.
   std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int64_t));
-  if (which % 3 == 0) {
+  if (which % 5 == 0) {
     const Result<std::vector<AskedKeys>> asked = ParseRead(words);
     if (!asked.ok()) return 0;
     std::vector<int64_t> again = ReadWords(asked.value());
@@ -31,9 +32,25 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (WordsOfRows(table.keys.size(), table.dim) < 0) std::abort();
     }
     if (again.size() != words.size()) std::abort();
-  } else if (which % 3 == 1) {
+  } else if (which % 5 == 1) {
     const Result<AskedRows> asked = ParseScan(words);
     if (asked.ok() && (asked.value().first < 0 || asked.value().count < 0)) std::abort();
+  } else if (which % 5 == 2) {
+    const Result<AnnouncedKeys> announced = ParseAnnounce(words);
+    if (!announced.ok()) return 0;
+    std::vector<int64_t> again = AnnounceWords(announced.value());
+    again.insert(again.end(), announced.value().keys.begin(), announced.value().keys.end());
+    if (again.size() != words.size()) std::abort();
+  } else if (which % 5 == 3) {
+    const Result<FreshRows> fresh = ParseFresh(words);
+    if (!fresh.ok()) return 0;
+    const FreshRows& rows = fresh.value();
+    volatile float sum = 0.0f;  // so that all of it is read
+    for (int64_t i = 0; i < rows.keys.size(); ++i) {
+      sum = sum + static_cast<float>(rows.keys[i]) + rows.has_row[i];
+      for (int64_t d = 0; d < rows.dim; ++d) sum = sum + rows.rows[i * rows.dim + d];
+    }
+    if (MakeFresh(rows).words.size != static_cast<int64_t>(words.size())) std::abort();
   } else if (FailureFrom(words).ok()) {
     std::abort();
   }

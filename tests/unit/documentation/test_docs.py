@@ -86,6 +86,7 @@ for name in ("impressions", "clicks"):
 READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
 BEFORE = {
     "quick_start": "",
+    "passes": "",
     "keras": IMPORTS + JOB + DATA,
     "hot_restart": IMPORTS + DATA + MODEL,
     "data": READY + FILES,

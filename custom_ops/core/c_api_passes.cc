@@ -1,0 +1,74 @@
+// The C interface of passes.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/c_api.h"
+#include "core/c_api_guard.h"
+#include "core/engine/engine_registry.h"
+
+using tfhybrid::Engine;
+using tfhybrid::Status;
+
+namespace {
+
+tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables, const char* const* names,
+                                         const int64_t* counts, const int64_t* const* keys,
+                                         const int32_t* const* batch_of) {
+  std::vector<Engine::PassKeys> wanted;
+  for (int t = 0; t < tables; ++t) {
+    wanted.push_back({names[t], {keys[t], counts[t]}, batch_of[t]});
+  }
+  return engine.PlanPass(wanted);
+}
+
+}  // namespace
+
+int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names, const int64_t* counts,
+                        const int64_t* const* keys, const int32_t* const* batch_of,
+                        int64_t* bytes) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
+                              Plan(*its, tables, names, counts, keys, batch_of));
+    *bytes = asked.bytes;
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
+                           const int64_t* counts, const int64_t* const* keys,
+                           const int32_t* const* batch_of, int64_t batches, int refuses,
+                           int64_t* number) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
+                              Plan(*its, tables, names, counts, keys, batch_of));
+    TFHYBRID_ASSIGN_OR_RETURN(*number, its->passes().Announce(asked.wanted, batches, refuses != 0));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_pass_begin_batch(int64_t engine, int64_t number, int64_t batch) {
+  return tfhybrid::WithEngine(engine,
+                              [&](Engine* its) { return its->passes().Begin(number, batch); });
+}
+
+int tfhybrid_pass_end(int64_t engine, int64_t number) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->passes().End(number); });
+}
+
+int tfhybrid_passes_end(int64_t engine) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->EndPasses();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    const tfhybrid::PassCounts of_rank = its->passes().counts();
+    const tfhybrid::KeeperCounts of_host = its->pass_counts();
+    *stats = {of_rank.passes, of_rank.hits,    of_rank.misses,    of_host.asked,
+              of_host.copied, of_host.fetched, of_host.refreshed, of_host.bytes};
+    return Status::Ok();
+  });
+}

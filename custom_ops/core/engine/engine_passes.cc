@@ -1,0 +1,133 @@
+// What an engine does for passes: keys that ranks announce, whose rows come ahead of time.
+#include <utility>
+
+#include "core/engine/engine.h"
+
+namespace tfhybrid {
+
+Status Engine::StartPasses() {
+  passes_ = std::make_unique<RankPasses>(
+      RankPasses::Rank{store_->directory(), store_->token(), store_->local_rank(),
+                       topology_.Hosts(), [this] { return store_->CheckLeader(); }});
+  if (!store_->is_leader() || topology_.Hosts() == 1) return Status::Ok();
+  feeds_ = std::make_unique<RowFeeds>(
+      topology_.Hosts(), [this](int64_t host, FrameKind kind, Span<const int64_t> words) {
+        if (host == topology_.host) {
+          const Status taken =
+              kind == FrameKind::kFresh ? keeper_->Receive(host, words) : FailureFrom(words);
+          if (!taken.ok()) keeper_->Fail(taken);
+          return;
+        }
+        const Result<Connection*> to = links_.Passes(host);
+        // One that is gone hears nothing; who waits for it is told by the connection from it.
+        if (to.ok()) (void)to.value()->Send(kind, {words});
+      });
+  for (int64_t host = 0; host < topology_.Hosts(); ++host) {
+    announced_.push_back(std::make_unique<SerialThread>());
+  }
+  keeper_ = std::make_unique<PassKeeper>(PassKeeper::Host{
+      store_->directory(), store_->token(), static_cast<int>(topology_.LocalRanks()),
+      topology_.Hosts(), [this](const std::string& table) { return AllocationOf(table); },
+      [this](int64_t owner, const AnnouncedKeys& keys) {
+        return TellOwner(owner, FrameKind::kAnnounce, keys);
+      },
+      [this](int64_t owner, const AnnouncedKeys& keys) {
+        return TellOwner(owner, FrameKind::kRelease, keys);
+      }});
+  return keeper_->Start();
+}
+
+Status Engine::TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys) {
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, Table(keys.table));
+  keys.dim = table->reader->dim();
+  const bool announces = kind == FrameKind::kAnnounce;
+  if (owner == topology_.host) {
+    if (announces) {
+      feeds_->Announce(owner, table, keys);
+    } else {
+      feeds_->Release(owner, keys);
+    }
+    return Status::Ok();
+  }
+  // What is released goes before the shares of the update that used it last, so by their way.
+  TFHYBRID_ASSIGN_OR_RETURN(Connection* const to,
+                            announces ? links_.Passes(owner) : links_.Updates(owner));
+  const std::vector<int64_t> words = AnnounceWords(keys);
+  return to->Send(kind, {words, keys.keys});
+}
+
+Status Engine::TakePassFrame(int64_t host, Frame frame) {
+  if (keeper_ == nullptr) {
+    return Status::Error(StatusCode::kFailedPrecondition, "The leader of a host keeps passes, ",
+                         "nobody else");
+  }
+  const Span<const int64_t> words = frame.payload.words();
+  switch (frame.kind) {
+    case FrameKind::kFresh:
+      return keeper_->Receive(host, words);
+    case FrameKind::kFailure:
+      keeper_->Fail(FailureFrom(words));
+      return Status::Ok();
+    default:
+      break;
+  }
+  if (frame.kind == FrameKind::kRelease) {
+    TFHYBRID_ASSIGN_OR_RETURN(const AnnouncedKeys released, ParseAnnounce(words));
+    feeds_->Release(host, released);
+    return Status::Ok();
+  }
+  // On a thread of its own: it may wait until this host opens the table, or for a disk, and behind
+  // it lie rows that this host waits for.
+  const auto payload = std::make_shared<const WordBuffer>(std::move(frame.payload));
+  announced_[static_cast<size_t>(host)]->Submit([this, host, payload] {
+    const Status taken = TakeAnnouncement(host, payload->words());
+    if (!taken.ok()) feeds_->Refuse(host, taken);
+  });
+  return Status::Ok();
+}
+
+Status Engine::TakeAnnouncement(int64_t host, Span<const int64_t> words) {
+  TFHYBRID_ASSIGN_OR_RETURN(const AnnouncedKeys keys, ParseAnnounce(words));
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, AwaitTable(keys.table));
+  if (table->reader->dim() != keys.dim) {
+    return Status::Error(StatusCode::kInvalidArgument, "Table '", keys.table,
+                         "' has embeddings of ", table->reader->dim(), " floats on host ",
+                         topology_.host, ". Received: ", keys.dim);
+  }
+  feeds_->Announce(host, table, keys);
+  return Status::Ok();
+}
+
+void Engine::FeedPasses(const OpenedUpdate& update) {
+  if (feeds_ == nullptr) return;
+  for (size_t t = 0; t < update.tables.size(); ++t) {
+    if (update.settings().allocations[t] == nullptr) continue;
+    feeds_->Changed(update.tables[t], update.host_update->staged().KeysOf(t));
+  }
+}
+
+Result<Engine::AskedPass> Engine::PlanPass(const std::vector<PassKeys>& keys) const {
+  AskedPass asked;
+  for (const PassKeys& of : keys) {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, Table(of.table));
+    const std::shared_ptr<const Allocation> allocation = AllocationOf(of.table);
+    if (allocation == nullptr) continue;  // all rows are here
+    const bool in_files = !table->reader->files().empty();
+    asked.wanted.push_back(RankPasses::Wanted(
+        of.table, table->reader->dim(), of.keys, of.batch_of,
+        [&](int64_t key) { return in_files || allocation->OwnerOf(key) != topology_.host; }));
+  }
+  asked.bytes = passes_->Bytes(asked.wanted);
+  return asked;
+}
+
+void Engine::EndPasses() {
+  passes_->EndAll();
+  if (keeper_ != nullptr) keeper_->LetAllGo();
+}
+
+KeeperCounts Engine::pass_counts() const {
+  return keeper_ == nullptr ? KeeperCounts{} : keeper_->counts();
+}
+
+}  // namespace tfhybrid

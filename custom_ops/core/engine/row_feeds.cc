@@ -1,0 +1,117 @@
+#include "core/engine/row_feeds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/engine/held_writers.h"
+
+namespace tfhybrid {
+namespace {
+
+// Keys of an announcement that are read at once, while no update can be applied.
+constexpr int64_t kKeysAtOnce = 8192;
+
+}  // namespace
+
+RowFeeds::RowFeeds(int64_t hosts, Deliver deliver)
+    : deliver_(std::move(deliver)), wanted_(static_cast<size_t>(hosts)) {
+  for (int64_t host = 0; host < hosts; ++host) threads_.push_back(std::make_unique<SerialThread>());
+}
+
+void RowFeeds::Close() {
+  for (const auto& thread : threads_) thread->Join();
+}
+
+void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
+                        const AnnouncedKeys& announced) {
+  {
+    // Before they are read: an update in between then sends them twice, and never too seldom.
+    const std::lock_guard<std::mutex> guard(mutex_);
+    Wanted& wanted = wanted_[static_cast<size_t>(host)][announced.table];
+    for (const int64_t key : announced.keys) wanted.keys[key] = announced.number;
+  }
+  Status sent;
+  for (int64_t first = 0; first < announced.keys.size() && sent.ok(); first += kKeysAtOnce) {
+    const int64_t count = std::min(kKeysAtOnce, announced.keys.size() - first);
+    const HeldWriters held({table});
+    sent = Send(host, table.get(), announced.number, announced.keys.subspan(first, count));
+  }
+  if (!sent.ok()) Refuse(host, sent);
+}
+
+void RowFeeds::Refuse(int64_t host, const Status& why) {
+  threads_[static_cast<size_t>(host)]->Submit(
+      [this, host, words = FailureWords(why)] { deliver_(host, FrameKind::kFailure, words); });
+}
+
+void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  auto& of_host = wanted_[static_cast<size_t>(host)];
+  const auto found = of_host.find(released.table);
+  if (found == of_host.end()) return;
+  for (const int64_t key : released.keys) {
+    const auto known = found->second.keys.find(key);
+    // One that was announced again since comes by another connection, which may be the faster.
+    if (known != found->second.keys.end() && known->second <= released.number) {
+      found->second.keys.erase(known);
+    }
+  }
+}
+
+void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
+                       const std::vector<Span<const int64_t>>& keys) {
+  for (int64_t host = 0; host < static_cast<int64_t>(wanted_.size()); ++host) {
+    std::vector<int64_t> changed;
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      auto& of_host = wanted_[static_cast<size_t>(host)];
+      const auto found = of_host.find(table->reader->name());
+      if (found == of_host.end() || found->second.keys.empty()) continue;
+      changed = ToSend(*table, keys, &found->second);
+    }
+    // Without keys, too: it says which version the others are of.
+    const Status sent = Send(host, table.get(), 0, changed);
+    if (!sent.ok()) Refuse(host, sent);
+  }
+}
+
+std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
+                                      const std::vector<Span<const int64_t>>& keys,
+                                      Wanted* wanted) const {
+  std::vector<int64_t> changed;
+  const float decay = table.reader->decays().rows;
+  // It grows only where all rows were multiplied by it, as they lie.
+  const bool all = (table.writer->optimizer().flags & kEveryRow) != 0 || decay > wanted->decay;
+  wanted->decay = decay;
+  if (all) {
+    for (const auto& [key, number] : wanted->keys) changed.push_back(key);
+    return changed;
+  }
+  const auto take = [&](Span<const int64_t> some) {
+    for (const int64_t key : some) {
+      if (wanted->keys.count(key) > 0) changed.push_back(key);
+    }
+  };
+  for (const Span<const int64_t>& some : keys) take(some);
+  take(table.writer->removed_by_update());
+  return changed;
+}
+
+Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys) {
+  TableReader* const reader = table->reader.get();
+  auto frame =
+      std::make_shared<FreshFrame>(MakeFresh({reader->name(), reader->dim(), reader->version(),
+                                              answers, reader->decays(), keys, nullptr, nullptr}));
+  TFHYBRID_RETURN_IF_ERROR(reader->LookupRaw(keys, frame->rows, frame->has_row));
+  if (answers != 0) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    Wanted& wanted = wanted_[static_cast<size_t>(host)][reader->name()];
+    if (!wanted.fed) wanted.decay = reader->decays().rows;
+    wanted.fed = true;
+  }
+  threads_[static_cast<size_t>(host)]->Submit(
+      [this, host, frame] { deliver_(host, FrameKind::kFresh, frame->words.words()); });
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,71 @@
+// RowFeeds: how an owner keeps the passes of hosts fresh: the announced keys of each, and a stream
+// of frames to each.
+//
+// Frames of one table go to a host in the order of the table's versions, because both who answers
+// an announcement and who has applied an update hold the table's lock while they read rows and put
+// the frame into the stream. So a host that has received a frame of a version has everything of it.
+//
+// On a leader. Thread-safe.
+#ifndef TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
+#define TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/engine/serial_thread.h"
+#include "core/exchange/pass_frames.h"
+#include "core/store/store.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+class RowFeeds {
+ public:
+  // Brings a frame to the leader of a host, which may be this one. Called on a thread per host.
+  using Deliver = std::function<void(int64_t host, FrameKind kind, Span<const int64_t> words)>;
+
+  RowFeeds(int64_t hosts, Deliver deliver);
+  ~RowFeeds() { Close(); }
+
+  // Reads the rows that a host has announced, and lets them follow updates from now on. REQUIRES:
+  // the table is not held by the caller.
+  void Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
+                const AnnouncedKeys& announced);
+  // Tells a host that its announcement failed.
+  void Refuse(int64_t host, const Status& why);
+  void Release(int64_t host, const AnnouncedKeys& released);
+  // After an update of the table that had gradients of `keys`: sends each host those that it has
+  // announced. REQUIRES: the table is the caller's alone.
+  void Changed(const std::shared_ptr<OpenTable>& table,
+               const std::vector<Span<const int64_t>>& keys);
+  // Sends what is to be sent, and ends the threads.
+  void Close();
+
+ private:
+  // What a host wants of a table.
+  struct Wanted {
+    std::unordered_map<int64_t, int64_t> keys;  // to the last announcement that named each
+    bool fed = false;
+    float decay = 1.0f;  // of rows, as it was when they were last sent
+  };
+
+  std::vector<int64_t> ToSend(const OpenTable& table, const std::vector<Span<const int64_t>>& keys,
+                              Wanted* wanted) const;
+  Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys);
+
+  const Deliver deliver_;
+  std::mutex mutex_;
+  std::vector<std::map<std::string, Wanted>> wanted_;   // by host and table; guarded by mutex_
+  std::vector<std::unique_ptr<SerialThread>> threads_;  // by host
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_

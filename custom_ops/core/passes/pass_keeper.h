@@ -1,0 +1,122 @@
+// PassKeeper: fills the passes of a host's ranks with rows, and keeps them fresh. On the leader.
+//
+// A key that a standing pass of any rank has already is not asked for again: its row is copied, or
+// comes into both when it comes. What owners send is written into every pass that has the key.
+// Once the last pass that wants a key has used it, its owner is told.
+//
+// Rows change only while no rank of this host reads them: an owner applies the update after the one
+// that a rank has posted once that rank has posted again (docs/design/0021-passes.md).
+//
+// Thread-safe. Its thread waits for ranks that announce, never for owners.
+#ifndef TFHYBRID_CORE_PASSES_PASS_KEEPER_H_
+#define TFHYBRID_CORE_PASSES_PASS_KEEPER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/compute/unique_keys.h"
+#include "core/exchange/pass_frames.h"
+#include "core/passes/pass_file.h"
+#include "core/placement/allocation.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// What a keeper has done since it began.
+struct KeeperCounts {
+  int64_t asked = 0;      // rows that owners were asked for
+  int64_t copied = 0;     // that another pass had
+  int64_t fetched = 0;    // that came because they were asked for
+  int64_t refreshed = 0;  // because an update had changed them
+  int64_t bytes = 0;      // of all frames of rows
+};
+
+class PassKeeper {
+ public:
+  struct Host {
+    std::string directory;  // of the store
+    uint64_t token;
+    int local_ranks;
+    int64_t hosts;
+    // Who owns the keys of a table.
+    std::function<std::shared_ptr<const Allocation>(const std::string& table)> allocation;
+    // Brings them to an owner, which may be this host.
+    std::function<Status(int64_t owner, const AnnouncedKeys& keys)> announce, release;
+  };
+
+  explicit PassKeeper(Host host) : host_(std::move(host)) {}
+  ~PassKeeper() { Close(); }
+  // Removes what a dead job left, and begins to take announcements.
+  Status Start();
+  void Close();
+
+  // Rows that an owner has sent.
+  Status Receive(int64_t owner, Span<const int64_t> words);
+  // It sends no more, because of `why`: whoever waits for it is told.
+  void Fail(const Status& why);
+  // Tells owners which keys the ranks have used for the last time. To be called once all ranks of
+  // the host have posted an update, before its shares are sent.
+  Status ReleaseUsed();
+  // Lets all passes go: rows were overwritten from elsewhere.
+  void LetAllGo();
+  KeeperCounts counts() const;
+
+ private:
+  struct Table {
+    std::string name;
+    UniqueKeys index;
+    std::vector<uint8_t> arrived;  // by key
+    std::vector<int64_t> asked;    // the announcement whose answer brings each
+    int64_t released = 0;          // keys, from the first on
+  };
+  struct Standing {
+    explicit Standing(PassFile of) : file(std::move(of)) {}
+    PassFile file;
+    std::vector<Table> tables;
+    int64_t missing = 0;
+  };
+  using Place = std::pair<std::string, int64_t>;  // a table, and a host that owns rows of it
+  using KeysByPlace = std::map<Place, std::vector<int64_t>>;
+
+  void Run();
+  void TakeNew(int local_rank);
+  void Add(Standing* pass);
+  // Copies the row of a key from a pass that has it; whether one does.
+  bool TakeOver(Standing* pass, int64_t table, int64_t key);
+  bool IsWanted(const std::string& table, int64_t key) const;
+  Status Write(int64_t owner, const FreshRows& fresh);
+  static void WriteRows(const FreshRows& fresh, Standing* pass, int64_t table);
+  // All keys of a pass up to what its rank has used; all where it has ended.
+  void Release(Standing* pass, KeysByPlace* released);
+  void LetGo(Standing* pass, KeysByPlace* released);
+  void Tidy();
+  Status Tell(const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
+              const KeysByPlace& keys, int64_t number);
+
+  const Host host_;
+  std::unique_ptr<PassBell> bell_;
+  std::atomic<bool> closed_{false};
+  std::thread thread_;
+  std::vector<int64_t> next_;  // pass of each local rank; the thread's
+  mutable std::mutex mutex_;
+  // All guarded by mutex_.
+  std::vector<std::unique_ptr<Standing>> passes_;
+  std::map<Place, PassOwner> owners_;  // as of the last frame of each
+  KeysByPlace asking_;                 // of the pass that is being added
+  int64_t announcements_ = 0;
+  Status failed_;
+  KeeperCounts counts_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_PASSES_PASS_KEEPER_H_

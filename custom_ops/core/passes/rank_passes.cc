@@ -1,0 +1,185 @@
+#include "core/passes/rank_passes.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "core/shm/wait_word.h"
+#include "core/util/copy_floats.h"
+
+namespace tfhybrid {
+
+int64_t RankPasses::View::Find(int64_t key) const {
+  const int64_t row = pass->indices[static_cast<size_t>(table)].Find(key);
+  if (row < 0 || pass->file.last(table)[row] < done) return -1;
+  return row;
+}
+
+void RankPasses::View::Copy(int64_t row, int64_t owner, float* embedding) const {
+  const PassFile& file = pass->file;
+  const int64_t dim = file.dim(table);
+  const Decays decays = file.owner(table, owner)->decays;
+  CopyFloats(file.rows(table) + row * dim, dim, embedding);
+  if (file.has_row(table)[row] == 0) ScaleRow(decays.initial, dim, embedding);
+  ScaleRow(decays.rows, dim, embedding);
+}
+
+WantedKeys RankPasses::Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys,
+                              const int32_t* batch_of,
+                              const std::function<bool(int64_t)>& belongs) {
+  UniqueKeys unique;
+  unique.Reset(keys.size());
+  std::vector<int32_t> last;
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    const auto number = static_cast<size_t>(unique.Number(keys[i]));
+    if (number == last.size()) last.push_back(batch_of[i]);
+    last[number] = std::max(last[number], batch_of[i]);
+  }
+  std::vector<size_t> order;
+  for (size_t i = 0; i < last.size(); ++i) {
+    if (belongs(unique.keys()[static_cast<int64_t>(i)])) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return last[a] < last[b]; });
+  WantedKeys wanted = {table, dim, {}, {}};
+  for (const size_t i : order) {
+    wanted.keys.push_back(unique.keys()[static_cast<int64_t>(i)]);
+    wanted.last.push_back(last[i]);
+  }
+  return wanted;
+}
+
+Result<int64_t> RankPasses::Announce(const std::vector<WantedKeys>& wanted, int64_t batches,
+                                     bool refuses) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (rank_.hosts == 1) return next_++;  // all rows are near: it has ended already
+  TFHYBRID_RETURN_IF_ERROR(Ring());      // so that nothing is made where nobody would come
+  const int64_t number = next_;
+  const std::string path = PassFile::Path(rank_.directory, rank_.local_rank, number);
+  TFHYBRID_ASSIGN_OR_RETURN(
+      PassFile file, PassFile::Create(path, rank_.token, number, wanted, rank_.hosts, batches));
+  const auto pass = std::make_shared<Pass>(std::move(file), number, refuses, path);
+  for (int64_t t = 0; t < pass->file.tables(); ++t) {
+    pass->indices.emplace_back();
+    pass->indices.back().Reset(pass->file.keys(t).size());
+    for (const int64_t key : pass->file.keys(t)) pass->indices.back().Number(key);
+  }
+  passes_[number] = pass;
+  ++next_;
+  TFHYBRID_RETURN_IF_ERROR(Ring());
+  return number;
+}
+
+Status RankPasses::Ring() {
+  while (bell_ == nullptr) {
+    Result<std::unique_ptr<PassBell>> opened = PassBell::Open(rank_.directory, rank_.token);
+    if (!opened.ok()) return opened.status();
+    bell_ = opened.Take();
+  }
+  bell_->Ring();
+  return Status::Ok();
+}
+
+Result<std::shared_ptr<RankPasses::Pass>> RankPasses::Find(int64_t number) {
+  const auto found = passes_.find(number);
+  if (found != passes_.end()) return found->second;
+  return Status::Error(StatusCode::kNotFound, "Passes that were announced and have not ended are ",
+                       passes_.size(), ". Received: the number ", number);
+}
+
+Status RankPasses::Begin(int64_t number, int64_t batch) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (passes_.count(number) == 0 && number >= 0 && number < next_) return Status::Ok();  // ended
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<Pass> pass, Find(number));
+  if (batch < 0 || batch >= pass->file.batches()) {
+    return Status::Error(StatusCode::kInvalidArgument, "The pass has ", pass->file.batches(),
+                         " batches. Received: batch ", batch);
+  }
+  pass->begun = true;
+  for (int64_t t = 0; t < pass->file.tables(); ++t) {
+    pass->file.SetDone(t, std::max(pass->file.done(t), batch));
+  }
+  return Status::Ok();
+}
+
+Status RankPasses::End(int64_t number) {
+  std::shared_ptr<Pass> pass;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (passes_.count(number) == 0 && number >= 0 && number < next_) return Status::Ok();
+    TFHYBRID_ASSIGN_OR_RETURN(pass, Find(number));
+    passes_.erase(number);
+    pass->file.End();
+    TFHYBRID_RETURN_IF_ERROR(Ring());
+  }
+  // The leader may not have found it yet.
+  while (!pass->file.AwaitState(PassState::kLetGo, kWaitSliceMs)) {
+    TFHYBRID_RETURN_IF_ERROR(rank_.check_alive());
+  }
+  unlink(pass->path.c_str());
+  return Status::Ok();
+}
+
+void RankPasses::EndAll() {
+  std::vector<int64_t> numbers;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    for (const auto& [number, pass] : passes_) numbers.push_back(number);
+  }
+  for (const int64_t number : numbers) (void)End(number);
+}
+
+void RankPasses::CountPost(const std::vector<std::string>& tables) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  for (const auto& [number, pass] : passes_) {
+    if (!pass->begun) continue;
+    for (int64_t t = 0; t < pass->file.tables(); ++t) {
+      const int64_t done = pass->file.done(t);
+      if (done >= pass->file.batches()) continue;
+      if (std::find(tables.begin(), tables.end(), pass->file.name(t)) == tables.end()) continue;
+      pass->file.SetDone(t, done + 1);
+    }
+  }
+}
+
+std::vector<RankPasses::View> RankPasses::Of(const std::string& table) {
+  std::vector<View> views;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  for (const auto& [number, pass] : passes_) {
+    for (int64_t t = 0; pass->begun && t < pass->file.tables(); ++t) {
+      const int64_t done = pass->file.done(t);
+      if (pass->file.name(t) == table && done < pass->file.batches()) {
+        views.push_back({pass, t, done});
+      }
+    }
+  }
+  return views;
+}
+
+Status RankPasses::Await(const View& view, int64_t owner, uint64_t version) const {
+  const PassFile& file = view.pass->file;
+  while (!file.AwaitState(PassState::kReady, kWaitSliceMs)) {
+    TFHYBRID_RETURN_IF_ERROR(rank_.check_alive());
+  }
+  const PassOwner& of = *file.owner(view.table, owner);
+  for (;;) {
+    if (file.state() == PassState::kFailed) return file.failure();
+    if (!view.Holds() || WaitWord(&of.version, version, kWaitSliceMs)) return Status::Ok();
+    TFHYBRID_RETURN_IF_ERROR(rank_.check_alive());
+  }
+  return Status::Ok();
+}
+
+void RankPasses::CountKeys(int64_t hits, int64_t misses) {
+  hits_ += hits;
+  misses_ += misses;
+}
+
+PassCounts RankPasses::counts() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return {next_, hits_, misses_};
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,110 @@
+// RankPasses: the passes that this rank has announced, from which its lookups take rows.
+//
+// A pass is consulted from its first batch on until it ends. A batch is used up once the next one
+// begins or this rank posts an update of the table: keys that no later batch of the pass wants are
+// not kept fresh any longer, and not found.
+//
+// Thread-safe.
+#ifndef TFHYBRID_CORE_PASSES_RANK_PASSES_H_
+#define TFHYBRID_CORE_PASSES_RANK_PASSES_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/compute/unique_keys.h"
+#include "core/passes/pass_file.h"
+#include "core/util/row_layout.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+// Distinct keys of lookups, as they met the passes.
+struct PassCounts {
+  int64_t passes = 0;
+  int64_t hits = 0;
+  int64_t misses = 0;  // while a pass of the table was open
+};
+
+class RankPasses {
+ public:
+  struct Rank {
+    std::string directory;  // of the store
+    uint64_t token;
+    int local_rank;
+    int64_t hosts;
+    std::function<Status()> check_alive;
+  };
+  // A pass that this rank has announced.
+  struct Pass {
+    Pass(PassFile of, int64_t its_number, bool only, std::string its_path)
+        : file(std::move(of)), number(its_number), refuses(only), path(std::move(its_path)) {}
+    PassFile file;
+    const int64_t number;
+    const bool refuses;  // keys that were not announced
+    const std::string path;
+    std::vector<UniqueKeys> indices;  // by table
+    bool begun = false;               // guarded by RankPasses::mutex_
+  };
+  // A table of a pass that is consulted. Holds the pass.
+  struct View {
+    std::shared_ptr<Pass> pass;
+    int64_t table;
+    int64_t done;  // batches of it that were used up when it was taken
+
+    // Whether its rows are kept fresh still, as they were then. To be asked after they were copied.
+    bool Holds() const { return pass->file.done(table) == done && !pass->file.ended(); }
+    // The row of a key, or -1.
+    int64_t Find(int64_t key) const;
+    // Copies it. REQUIRES: Await() has returned.
+    void Copy(int64_t row, int64_t owner, float* embedding) const;
+  };
+
+  explicit RankPasses(Rank rank) : rank_(std::move(rank)) {}
+
+  // What of those keys belongs into a pass file: distinct, in the order that the file wants.
+  // `batch_of` has the batch of each.
+  static WantedKeys Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys,
+                           const int32_t* batch_of, const std::function<bool(int64_t)>& belongs);
+  int64_t Bytes(const std::vector<WantedKeys>& wanted) const {
+    return PassFile::Bytes(wanted, rank_.hosts);
+  }
+  // Returns the number of the pass. `refuses`: a key that it does not have is an error.
+  Result<int64_t> Announce(const std::vector<WantedKeys>& wanted, int64_t batches, bool refuses);
+  // A batch of a pass, from 0, is about to be used; those before it have been.
+  Status Begin(int64_t number, int64_t batch);
+  // Waits until its memory is given back.
+  Status End(int64_t number);
+  // Rows are to be overwritten from elsewhere: ends all of them.
+  void EndAll();
+  // This rank has posted an update of those tables.
+  void CountPost(const std::vector<std::string>& tables);
+
+  // The open passes of a table.
+  std::vector<View> Of(const std::string& table);
+  // Waits until a pass has its rows, those of `owner` as of `version`, or does not hold any longer.
+  Status Await(const View& view, int64_t owner, uint64_t version) const;
+  void CountKeys(int64_t hits, int64_t misses);
+  PassCounts counts() const;
+
+ private:
+  Result<std::shared_ptr<Pass>> Find(int64_t number);
+  Status Ring();
+
+  const Rank rank_;
+  mutable std::mutex mutex_;
+  std::unique_ptr<PassBell> bell_;                   // guarded by mutex_, once opened for good
+  std::map<int64_t, std::shared_ptr<Pass>> passes_;  // by number; guarded by mutex_
+  int64_t next_ = 0;                                 // likewise
+  std::atomic<int64_t> hits_{0}, misses_{0};
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_PASSES_RANK_PASSES_H_

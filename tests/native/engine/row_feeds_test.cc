@@ -1,0 +1,90 @@
+#include "core/engine/row_feeds.h"
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "core/engine/held_writers.h"
+#include "engine/engine_job.h"
+#include "shm/temporary_directory.h"
+
+namespace tfhybrid::row_feeds_test {
+namespace {
+
+// What hosts 0 and 1 receive of a table of this process.
+class RowFeedsTest : public testing::Test {
+ protected:
+  struct Got {
+    uint64_t version;
+    int64_t answers;
+    std::map<int64_t, float> rows;
+  };
+
+  void Announce(int64_t host, int64_t number, const std::vector<int64_t>& keys) {
+    feeds_.Announce(host, job_.tables[0], {"item", 2, number, keys});
+  }
+  void Train(const std::vector<int64_t>& keys) {
+    job_.Train(keys);
+    EXPECT_OK(job_.Wait());
+    const HeldWriters held(job_.tables);
+    feeds_.Changed(job_.tables[0], {keys});
+  }
+  std::vector<Got> All(int64_t host) {
+    feeds_.Close();
+    return got_[host];
+  }
+
+  TemporaryDirectory directory_;
+  EngineJob job_{directory_.path(), "job"};
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<Got>> got_;  // guarded by mutex_
+  RowFeeds feeds_{2, [this](int64_t host, FrameKind kind, Span<const int64_t> words) {
+                    ASSERT_EQ(kind, FrameKind::kFresh);
+                    const Result<FreshRows> fresh = ParseFresh(words);
+                    ASSERT_OK(fresh);
+                    Got got = {fresh.value().version, fresh.value().answers, {}};
+                    for (int64_t i = 0; i < fresh.value().keys.size(); ++i) {
+                      got.rows[fresh.value().keys[i]] = fresh.value().rows[2 * i];
+                    }
+                    const std::lock_guard<std::mutex> guard(mutex_);
+                    got_[host].push_back(got);
+                  }};
+};
+
+TEST_F(RowFeedsTest, HostsGetWhatTheyHaveAnnouncedAndNothingElse) {
+  Announce(0, 1, {1, 2});
+  Train({1, 3});
+  Announce(1, 1, {3});
+  Train({3});
+  const std::vector<Got> first = All(0), second = All(1);
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first[0].answers, 1);
+  EXPECT_EQ(first[0].rows, (std::map<int64_t, float>{{1, 0.0f}, {2, 0.0f}}));
+  EXPECT_EQ(first[1].version, 1u);
+  EXPECT_EQ(first[1].rows, (std::map<int64_t, float>{{1, 1.0f}}));
+  // Nothing of it has changed, and that is said.
+  EXPECT_EQ(first[2].version, 2u);
+  EXPECT_TRUE(first[2].rows.empty());
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(second[0].rows, (std::map<int64_t, float>{{3, 1.0f}}));
+  EXPECT_EQ(second[1].rows, (std::map<int64_t, float>{{3, 2.0f}}));
+}
+
+TEST_F(RowFeedsTest, WhatIsReleasedIsNotSentUnlessItWasAnnouncedAgain) {
+  const std::vector<int64_t> keys = {1, 2};
+  Announce(0, 1, {1, 2, 3});
+  feeds_.Release(0, {"item", 2, 1, keys});
+  Train({1, 2, 3});
+  // The release of before comes late.
+  Announce(0, 2, {1});
+  feeds_.Release(0, {"item", 2, 1, keys});
+  Train({1, 2, 3});
+  const std::vector<Got> got = All(0);
+  ASSERT_EQ(got.size(), 4u);
+  EXPECT_EQ(got[1].rows, (std::map<int64_t, float>{{3, 1.0f}}));
+  EXPECT_EQ(got[3].rows, (std::map<int64_t, float>{{1, 2.0f}, {3, 2.0f}}));
+}
+
+}  // namespace
+}  // namespace tfhybrid::row_feeds_test

@@ -1,0 +1,100 @@
+"""Hosts with sharded tables, as engines of this process, all connected."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import LinkPurpose, PlacementKind
+from tfhybrid.initializers import Uniform
+
+
+class Hosts:
+    """A context with an engine per rank.
+
+    Args:
+        directory: Where stores and files lie.
+        ranks: The host of each rank.
+        tables: Name and dim of each, all sharded by key.
+        optimizer: Fields of `native.OptimizerConfigStruct`.
+        policy: Fields of `native.RowPolicyStruct`, if rows are ever removed.
+        cache_bytes: With it rows lie in files, and so many bytes of them in memory.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        ranks: Sequence[int],
+        tables: Mapping[str, int],
+        optimizer: Mapping[str, float],
+        policy: dict[str, float] | None = None,
+        cache_bytes: int = 0,
+    ) -> None:
+        self._directory = directory
+        self._tables = tables
+        self._optimizer = optimizer
+        self._policy = policy
+        self._cache_bytes = cache_bytes
+        self._ranks = list(ranks)
+        self.engines = [Engine(self._ranks, host) for host in self._ranks]
+
+    def __enter__(self) -> list[Engine]:
+        for rank, engine in enumerate(self.engines):
+            store = self._directory / str(engine.host)
+            store.mkdir(exist_ok=True)
+            engine.open_store(str(store), "job", self._local(rank), f"rank {rank}", 7)
+        try:
+            for rank in range(len(self.engines)):
+                self._connect(rank)
+            for rank in range(len(self.engines)):
+                self._open_tables(rank)
+        except BaseException:
+            self._close()
+            raise
+        return self.engines
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _local(self, rank: int) -> int:
+        return rank - self._ranks.index(self._ranks[rank])
+
+    def _connect(self, reader: int) -> None:
+        for host in sorted(set(self._ranks) - {self._ranks[reader]}):
+            owner = self._ranks.index(host)
+            for purpose in LinkPurpose:
+                if purpose != LinkPurpose.READS and self._local(reader) != 0:
+                    continue
+                mine, its = socket.socketpair()
+                self.engines[reader].connect_owner(host, purpose, mine, f"rank {owner}")
+                self.engines[owner].serve_owner(self._ranks[reader], purpose, its, f"rank {reader}")
+
+    def _open_tables(self, rank: int) -> None:
+        engine = self.engines[rank]
+        files = ("", 0)
+        if self._cache_bytes:
+            files = (str(self._directory / f"files-{engine.host}"), self._cache_bytes)
+            Path(files[0]).mkdir(exist_ok=True)
+        for name, dim in self._tables.items():
+            engine.open_table(
+                name,
+                dim,
+                Uniform().native,
+                policy=self._policy,
+                placement=(PlacementKind.BY_KEY, 0),
+                files=files,
+            )
+            if self._local(rank) == 0:
+                engine.set_optimizer(name, **self._optimizer)
+
+    def _close(self) -> None:
+        for engine in reversed(self.engines):
+            engine.close_store()

@@ -1,0 +1,344 @@
+"""Passes: rows that come ahead of time are those that a lookup would have brought, bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfhybrid
+from tests.reference import training
+from tests.unit.core.sharded_hosts import Hosts
+from tfhybrid.core import passes
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import OptimizerFlag, OptimizerKind
+from tfhybrid.core.update import UpdateChoices
+from tfhybrid.data.lookahead import Lookahead
+from tfhybrid.errors import ConfigError, PeerDiedError
+from tfhybrid.initializers import Uniform
+
+Without = Callable[[int, str], list[np.ndarray]]
+
+TABLES = {"item": 3, "user": 16}
+STEPS = 9
+EVERYWHERE = np.arange(-60, 260)  # all keys of all batches but three
+ADAGRAD = {"kind": OptimizerKind.ADAGRAD, "initial_accumulator_value": 0.1, "epsilon": 1e-7}
+ADAM = {"kind": OptimizerKind.ADAM, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
+FTRL = {"kind": OptimizerKind.FTRL, "initial_accumulator_value": 0.1, "l1": 0.01, "l2": 0.02}
+UNSEEN: dict[str, float] = {"kind": 1, "admission": 1, "slices_log2": 3, "unseen_steps": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """How tables are trained.
+
+    Args:
+        optimizer: Fields of `native.OptimizerConfigStruct`.
+        clipping: Of `UpdateChoices`.
+        policy: Fields of `native.RowPolicyStruct`.
+    """
+
+    optimizer: Mapping[str, float]
+    clipping: str = "none"
+    policy: dict[str, float] | None = None
+
+
+CASES = {
+    "adagrad": Case(ADAGRAD),
+    "adam": Case(ADAM),
+    "ftrl": Case(FTRL),
+    "clipped": Case(ADAM, clipping="norm"),
+    "global": Case(ADAGRAD, clipping="global_norm"),
+    "decay": Case({**ADAM, "weight_decay": 0.3}),
+    "strong_decay": Case({"kind": OptimizerKind.SGD, "weight_decay": 9.0}),
+    "every_row": Case({**ADAM, "flags": OptimizerFlag.EVERY_ROW}),
+    "evicted": Case(ADAGRAD, policy=UNSEEN),
+}
+
+
+def keys_of(step: int, rank: int) -> dict[str, np.ndarray]:
+    """The keys of a batch, of which ranks have some in common; rank 1 has an empty one."""
+    random = np.random.default_rng([step, rank])
+    count = 0 if (step, rank) == (2, 1) else 40 + 7 * rank
+    keys = {name: random.integers(-50, 50 + 20 * step, count) for name in TABLES}
+    for of_table in keys.values():
+        of_table[:3] = np.array([0, -(2**63), 2**63 - 1])[: len(of_table)]
+    return keys
+
+
+class Rank:
+    """One that trains, with passes of so many batches; 0 announces nothing."""
+
+    def __init__(self, engine: Engine, rank: int, length: int, choices: UpdateChoices) -> None:
+        self.engine, self.rank, self.length = engine, rank, length
+        self.update = engine.open_update("sgd", TABLES, choices)
+        self.seen: list[np.ndarray] = []
+        self._passes: list[passes.Pass] = []
+
+    def begin(self, step: int) -> None:
+        """Announces the pass after the one that a step begins, and opens that one."""
+        if self.length == 0:
+            return
+        if step == 0:
+            self._announce(0)
+        if step % self.length == 0:
+            self._announce(step + self.length)
+            if step > 0:
+                self._passes[step // self.length - 1].end()
+        self._passes[step // self.length].begin(step % self.length)
+
+    def look_up(self, step: int) -> None:
+        """Looks a batch up, and posts gradients that follow from what was found."""
+        keys = keys_of(step, self.rank)
+        rows = [self.engine.lookup(name, dim, keys[name]) for name, dim in TABLES.items()]
+        self.seen += rows
+        random = np.random.default_rng([7, step, self.rank])
+        self.gradients = [
+            (some + random.normal(size=some.shape)).astype(np.float32) for some in rows
+        ]
+
+    def post(self, step: int) -> None:
+        """Posts the gradients of the batch."""
+        keys = list(keys_of(step, self.rank).values())
+        self.update.post(keys, self.gradients, [0.1] * 2, samples=len(keys[0]))
+
+    def evaluate(self) -> None:
+        """Looks up what nobody has announced."""
+        self.seen += [self.engine.lookup(name, dim, EVERYWHERE) for name, dim in TABLES.items()]
+
+    def _announce(self, first: int) -> None:
+        batches = [
+            keys_of(step, self.rank) for step in range(first, min(first + self.length, STEPS))
+        ]
+        if batches:
+            self._passes.append(passes.announce(self.engine, batches))
+
+
+def trained(
+    directory: Path,
+    ranks: Sequence[int],
+    length: int,
+    case: Case,
+    cache_bytes: int = 0,
+) -> tuple[list[np.ndarray], list[passes.PassStats]]:
+    """What every rank has seen on the way and sees at the end, and what its passes did."""
+    with Hosts(directory, ranks, TABLES, case.optimizer, case.policy, cache_bytes) as engines:
+        choices = UpdateChoices(clipping=case.clipping, clip_limit=0.5)
+        at_work = [Rank(engine, rank, length, choices) for rank, engine in enumerate(engines)]
+        for step in range(STEPS):
+            for rank in at_work:
+                rank.begin(step)
+                rank.look_up(step)
+                if step % 4 == 1:
+                    rank.evaluate()
+            for rank in reversed(at_work):
+                rank.post(step)
+        for rank in at_work:
+            rank.evaluate()
+        seen = [rows for rank in at_work for rows in rank.seen]
+        return seen, [passes.stats(engine) for engine in engines]
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> Without:
+    """Tells what was found without passes."""
+    found: dict[tuple[int, str], list[np.ndarray]] = {}
+
+    def find(hosts: int, case: str) -> list[np.ndarray]:
+        if (hosts, case) not in found:
+            directory = tmp_path_factory.mktemp("without")
+            found[hosts, case], _ = trained(directory, range(hosts), 0, CASES[case])
+        return found[hosts, case]
+
+    return find
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("length", [1, 3, 7])
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_a_pass_changes_no_bit(
+    shm_directory: Path, without: Without, hosts: int, length: int, case: str
+) -> None:
+    seen, stats = trained(shm_directory, range(hosts), length, CASES[case])
+    for rows, wanted in zip(seen, without(hosts, case), strict=True):
+        np.testing.assert_array_equal(rows, wanted)
+    for of_rank in stats:
+        assert (of_rank.hits > 0) == (hosts > 1)
+        # Each row comes once for a pass, or is there from the one before.
+        assert of_rank.fetched == of_rank.asked
+
+
+@pytest.mark.parametrize("case", ["adagrad", "clipped"])
+@pytest.mark.parametrize("length", [0, 3])
+def test_rows_in_files_come_ahead_of_time_too(
+    shm_directory: Path, without: Without, length: int, case: str
+) -> None:
+    """Those of this host as well, so that a lookup reads no disk."""
+    seen, stats = trained(shm_directory, range(2), length, CASES[case], cache_bytes=1 << 20)
+    for rows, wanted in zip(seen, without(2, case), strict=True):
+        np.testing.assert_array_equal(rows, wanted)
+    distinct = sum(
+        len(np.unique(keys)) for step in range(STEPS) for keys in keys_of(step, 0).values()
+    )
+    # Evaluations, which nobody has announced, find some of theirs, too.
+    assert stats[0].hits >= distinct if length else stats[0].hits == 0
+
+
+@pytest.mark.parametrize("case", ["adam", "decay", "evicted"])
+def test_ranks_of_a_host_share_what_comes(tmp_path: Path, case: str) -> None:
+    found = {}
+    for length in (0, 3):
+        (tmp_path / str(length)).mkdir()
+        found[length], stats = trained(tmp_path / str(length), [0, 0, 1, 1], length, CASES[case])
+    for rows, wanted in zip(found[3], found[0], strict=True):
+        np.testing.assert_array_equal(rows, wanted)
+    for leader in (stats[0], stats[2]):
+        assert leader.fetched == leader.asked
+        assert leader.copied > 0
+
+
+def test_an_owner_sends_what_is_used_later_and_nothing_else(shm_directory: Path) -> None:
+    with Hosts(shm_directory, [0, 1], {"item": 4}, ADAGRAD) as engines:
+        updates = [engine.open_update("sgd", {"item": 4}) for engine in engines]
+        away = np.arange(200)[engines[1].owned("item", np.arange(200))][:4]
+        now, then = away[:3], away[2:]  # one key in both batches
+        with passes.announce(engines[0], [{"item": now}, {"item": then}]) as announced:
+            announced.begin(0)
+            engines[0].lookup("item", 4, now)
+            for keys, expected in ((away, 2), (away, 0)):
+                before = passes.stats(engines[0]).refreshed
+                for update in updates:
+                    update.post([keys], [np.ones((len(keys), 4), np.float32)], [0.1], samples=1)
+                for engine in engines:
+                    engine.wait("item")
+                rows = engines[0].lookup("item", 4, away)
+                np.testing.assert_array_equal(rows, engines[1].lookup("item", 4, away))
+                assert passes.stats(engines[0]).refreshed - before == expected
+        told = passes.stats(engines[0])
+        assert (told.asked, told.fetched) == (4, 4)
+        # The batches wanted 3 of the keys and then 2, but after the first one 4 were looked up,
+        # and a pass that is used up is not open.
+        assert (told.hits, told.misses) == (3 + 2, 2)
+
+
+def test_a_key_that_was_not_announced_is_fetched_or_refused(shm_directory: Path) -> None:
+    with Hosts(shm_directory, [0, 1], {"item": 4}, ADAGRAD) as engines:
+        away = np.arange(100)[engines[1].owned("item", np.arange(100))]
+        with passes.announce(engines[0], [{"item": away[:5]}]) as announced:
+            announced.begin(0)
+            assert engines[0].lookup("item", 4, np.arange(100)).shape == (100, 4)
+            told = passes.stats(engines[0])
+            assert (told.hits, told.misses) == (5, len(away) - 5)
+        with passes.announce(engines[0], [{"item": away[:5]}], refuses=True) as announced:
+            announced.begin(0)
+            engines[0].lookup("item", 4, away[:5])
+            with pytest.raises(ConfigError, match=rf"announced\. Received: 1 that .*, {away[5]} "):
+                engines[0].lookup("item", 4, away[:6])
+            with pytest.raises(ConfigError, match=r"has 1 batches\. Received: batch 1"):
+                announced.begin(1)
+        engines[0].lookup("item", 4, away[:6])  # no pass is open
+
+
+def test_rows_that_are_overwritten_end_the_passes(shm_directory: Path) -> None:
+    """As a checkpoint is restored: every rank ends its passes, then leaders write rows."""
+    with Hosts(shm_directory, [0, 1], {"item": 4}, ADAGRAD) as engines:
+        keys = np.arange(100)
+        first = engines[0].lookup("item", 4, keys)
+        announced = passes.announce(engines[0], [{"item": keys}])
+        announced.begin(0)
+        np.testing.assert_array_equal(engines[0].lookup("item", 4, keys), first)
+        for engine in engines:
+            passes.end_all(engine)
+        for engine in engines:
+            update = engine.open_update("sgd", {"item": 4})
+            update.post([keys], [np.ones((100, 4), np.float32)], [0.1], samples=1)
+        again = passes.announce(engines[0], [{"item": keys}])
+        again.begin(0)
+        changed = engines[0].lookup("item", 4, keys)
+        assert (changed != first).all()
+        np.testing.assert_array_equal(changed, engines[1].lookup("item", 4, keys))
+        announced.end()
+        again.end()
+
+
+def test_an_owner_that_is_gone_is_named(shm_directory: Path) -> None:
+    with Hosts(shm_directory, [0, 1], {"item": 4}, ADAGRAD) as engines:
+        away = np.arange(100)[engines[1].owned("item", np.arange(100))]
+        engines[1].close_store()
+        with passes.announce(engines[0], [{"item": away}]) as announced:
+            announced.begin(0)
+            with pytest.raises(PeerDiedError, match="rank 1"):
+                engines[0].lookup("item", 4, away)
+
+
+def used(directory: Path, lookahead: Lookahead) -> tuple[list[int], int]:
+    """How many passes stand at each of 12 batches, and the most bytes that they take together."""
+    with Hosts(directory, [0, 1], TABLES, ADAGRAD) as engines:
+        batches = lookahead.over(range(12), lambda step: keys_of(step, 0), engines[0])
+        standing, most = [], 0
+        for step, batch in enumerate(batches):
+            assert batch == step
+            files = [file.stat().st_size for file in (directory / "0").glob("*/pass-0-*")]
+            standing.append(len(files))
+            most = max(most, sum(files))
+            for name, dim in TABLES.items():
+                engines[0].lookup(name, dim, keys_of(step, 0)[name])
+        assert not list((directory / "0").glob("*/pass-0-*"))
+        assert passes.stats(engines[0]).misses == 0
+        return standing, most
+
+
+def test_the_next_pass_is_prepared_while_one_is_used(tmp_path: Path) -> None:
+    for name in ("whole", "batch", "ample", "tight"):
+        (tmp_path / name).mkdir()
+    standing, most = used(tmp_path / "whole", Lookahead(length=5))
+    assert standing == [2] * 10 + [1] * 2
+    assert used(tmp_path / "batch", Lookahead(1, ahead=3))[0] == [4] * 9 + [3, 2, 1]
+    ample = Lookahead(5, most_bytes=most)
+    assert used(tmp_path / "ample", ample) == (standing, most)
+    # Pages of which the largest batch fills all: each is a pass, and waits for the one before.
+    with Hosts(tmp_path, [0, 1], TABLES, ADAGRAD) as engines:
+        sizes = [passes.weigh(engines[0], [keys_of(step, 0)]) for step in range(12)]
+    tight = Lookahead(5, most_bytes=max(sizes))
+    standing, most = used(tmp_path / "tight", tight)
+    assert (standing, most) == ([1] * 12, max(sizes))
+
+
+def test_a_batch_that_does_not_fit_alone_is_an_error_that_says_sizes(shm_directory: Path) -> None:
+    with Hosts(shm_directory, [0, 1], TABLES, ADAGRAD) as engines:
+        size = passes.weigh(engines[0], [keys_of(0, 0)])
+        small = Lookahead(2, most_bytes=size - 1)
+        with pytest.raises(ConfigError, match=f"is {size - 1} bytes.*a batch of {size} bytes"):
+            next(small.over([0], lambda step: keys_of(step, 0), engines[0]))
+
+
+@pytest.mark.parametrize("case", ["adam", "ftrl"])
+def test_what_is_trained_is_the_reference(shm_directory: Path, case: str) -> None:
+    settings = CASES[case].optimizer
+    optimizer = training.Adam(0.1) if case == "adam" else training.Ftrl(0.1, l1=0.01, l2=0.02)
+    tables = {
+        name: training.Table(name, tfhybrid.TableConfig(dim, initializer=Uniform()), optimizer)
+        for name, dim in TABLES.items()
+    }
+    with Hosts(shm_directory, range(2), TABLES, settings) as engines:
+        ranks = [Rank(engine, rank, 3, UpdateChoices()) for rank, engine in enumerate(engines)]
+        for step in range(STEPS):
+            for rank in ranks:
+                rank.begin(step)
+                rank.look_up(step)
+            for number, (name, table) in enumerate(tables.items()):
+                of_ranks = [
+                    training.sum_by_key(keys_of(step, rank.rank)[name], rank.gradients[number])
+                    for rank in ranks
+                ]
+                samples = [len(keys_of(step, rank.rank)[name]) for rank in ranks]
+                table.update(training.reduce(of_ranks, samples, "frequency"))
+            for rank in ranks:
+                rank.post(step)
+        for (name, dim), table in zip(TABLES.items(), tables.values(), strict=True):
+            for engine in engines:
+                found = engine.lookup(name, dim, EVERYWHERE)
+                np.testing.assert_allclose(found, table.lookup(EVERYWHERE), rtol=1e-4, atol=1e-5)

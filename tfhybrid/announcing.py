@@ -1,0 +1,63 @@
+"""Keys that are announced by hand, so that their rows come ahead of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfhybrid.core import passes
+from tfhybrid.core.passes import Pass, PassStats
+from tfhybrid.errors import ConfigError
+from tfhybrid.job import current_job
+
+MISSES = ("fetch", "raise")
+
+
+def announce(
+    keys: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, on_miss: str = "fetch"
+) -> Pass:
+    """Announces keys that this rank looks up next, and opens the pass.
+
+    Args:
+        keys: By the name of the table: of one batch, or of several, of which each is used up when
+            this rank has taken part in an update of its tables.
+        on_miss: As of `tfhybrid.data.announce`.
+
+    Returns:
+        The pass: a context at whose end its rows are let go.
+
+    Raises:
+        ConfigError: `on_miss` cannot be, or there are no keys.
+        StoreError: A table is not open.
+
+    Example:
+
+    ```python
+    with tfhybrid.announce({"item": np.arange(1000)}):
+        scores = model.predict(candidates)
+    ```
+    """
+    if on_miss not in MISSES:
+        raise ConfigError(f"on_miss is one of {MISSES}. Received: {on_miss!r}")
+    batches = [keys] if isinstance(keys, Mapping) else list(keys)
+    if not batches:
+        raise ConfigError("A pass has at least one batch of keys. Received: none")
+    announced = passes.announce(current_job().engine, batches, refuses=on_miss == "raise")
+    announced.begin(0)
+    return announced
+
+
+def pass_stats() -> PassStats:
+    """Returns what passes have done in this job, for this rank and its host.
+
+    Raises:
+        NotInitializedError: No job runs.
+
+    Example:
+
+    >>> import tfhybrid
+    >>> tfhybrid.init()
+    >>> tfhybrid.pass_stats().hits
+    0
+    """
+    return passes.stats(current_job().engine)
