@@ -36,6 +36,7 @@ class ForgettingJob:
         placement: Of the tables.
         limited: Whether tables with a largest number of rows, which each owner has for itself, are
             among them.
+        storage: Of the tables; rows in files are not evicted by their norm.
     """
 
     def __init__(
@@ -45,15 +46,21 @@ class ForgettingJob:
         exchange: str = "leaders",
         placement: Placement = REPLICATED,
         limited: bool = True,
+        storage: tfhybrid.FileTier | None = None,
     ) -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]
         pairs = itertools.product(ADMISSIONS.values(), EVICTIONS.values())
         self.configs = {
             cell: tfhybrid.TableConfig(
-                DIM, click_model.WIDE, admission=a, eviction=e, placement=placement
+                DIM,
+                click_model.WIDE,
+                admission=a,
+                eviction=e,
+                placement=placement,
+                storage=storage,
             )
             for cell, (a, e) in zip(CELLS, pairs, strict=True)
-            if limited or e.max_rows is None
+            if (limited or e.max_rows is None) and not (storage and e.min_norm)
         }
         sharers = {cell: [f"{cell}, {name}" for name in self.features] for cell in self.configs}
         layer = tfhybrid.layers.EmbeddingCollection(self.configs, shared=sharers)
