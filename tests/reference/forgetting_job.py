@@ -36,7 +36,8 @@ class ForgettingJob:
         placement: Of the tables.
         limited: Whether tables with a largest number of rows, which each owner has for itself, are
             among them.
-        storage: Of the tables; rows in files are not evicted by their norm.
+        by_norm: Whether tables that evict by norm are among them, as those in files may not.
+        storage: Of the tables.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class ForgettingJob:
         exchange: str = "leaders",
         placement: Placement = REPLICATED,
         limited: bool = True,
+        by_norm: bool = True,
         storage: tfhybrid.FileTier | None = None,
     ) -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]
@@ -60,7 +62,7 @@ class ForgettingJob:
                 storage=storage,
             )
             for cell, (a, e) in zip(CELLS, pairs, strict=True)
-            if (limited or e.max_rows is None) and not (storage and e.min_norm)
+            if (limited or e.max_rows is None) and (by_norm or e.min_norm is None)
         }
         sharers = {cell: [f"{cell}, {name}" for name in self.features] for cell in self.configs}
         layer = tfhybrid.layers.EmbeddingCollection(self.configs, shared=sharers)
