@@ -246,10 +246,15 @@ class TableConfig:
             )
         if not isinstance(self.storage, FileTier | None):
             raise ConfigError(f"storage is a tfhybrid.FileTier. Received: storage={self.storage!r}")
-        if self.storage is not None and (self.eviction is not None or not self.lazy):
+        if self.storage is not None and not self.lazy:
             raise ConfigError(
-                "A table in files has neither eviction nor lazy=False. "
-                f"Received: eviction={self.eviction!r}, lazy={self.lazy!r}"
+                "A table in files is updated lazily: with lazy=False each step would read and "
+                "write the whole file. Received: lazy=False"
+            )
+        if self.storage is not None and self.policy.get("min_norm"):
+            raise ConfigError(
+                "A table in files has no eviction by min_norm, which would read rows from the "
+                f"disk to look at them. Received: eviction={self.eviction!r}"
             )
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))

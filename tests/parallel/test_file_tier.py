@@ -21,7 +21,6 @@ from tests.parallel.test_exactness import (
 )
 from tests.reference import click_model, training
 from tfhybrid import checkpoint, distributed
-from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")
 
@@ -112,10 +111,15 @@ def test_a_step_that_does_not_fit_is_refused(directory) -> None:
         trained(storage, steps, keras.optimizers.SGD(0.1))
 
 
-def test_an_optimizer_that_changes_every_row_is_refused(directory) -> None:
-    steps = click_model.batches(1, tfhybrid.size())
-    with pytest.raises(ConfigError, match="lies in files"):
-        trained(tfhybrid.FileTier(directory), steps, keras.optimizers.AdamW(0.1))
+def test_weights_decay_as_in_memory(directory) -> None:
+    steps = click_model.batches(STEPS, tfhybrid.size())
+    in_memory = digests(trained(None, steps, keras.optimizers.AdamW(0.1)))
+    tfhybrid.shutdown()
+    tfhybrid.init()
+    slots = most_keys_of_a_step(steps)
+    storage = tfhybrid.FileTier(directory, cache_bytes=slots * SLOT_BYTES)
+    model = trained(storage, steps, keras.optimizers.AdamW(0.1))
+    assert digests(model) == in_memory
 
 
 def test_the_files_go_with_the_job(directory) -> None:

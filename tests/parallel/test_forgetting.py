@@ -14,7 +14,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.parallel.conftest import common_directory
-from tests.reference.forgetting_job import CELLS, ForgettingJob
+from tests.reference.forgetting_job import CELLS, DIM, ForgettingJob
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
@@ -164,3 +164,17 @@ def test_deltas_have_what_came_and_what_went(cell, deltas) -> None:
     assert any(entry.evicted for entry in entries)
     for found, wanted in deltas.pairs:
         assert found[cell] == wanted[cell]
+
+
+def test_rows_in_files_go_as_those_in_memory_do(tmp_path_factory) -> None:
+    in_memory = start(by_norm=False)
+    in_memory.train(1, STEPS)
+    wanted = in_memory.digests()
+    # A slot holds an embedding and Adagrad's state; a step has 27 keys at most.
+    storage = tfhybrid.FileTier(common_directory(tmp_path_factory), 28 * (16 + 2 * 4 * DIM))
+    job = start(by_norm=False, storage=storage)
+    job.train(1, STEPS)
+    assert job.digests() == wanted
+    stats = [table.stats() for table in job.tables.values()]
+    assert any(of_table.cache_misses for of_table in stats)
+    assert all(of_table.evicted_rows for of_table in stats)

@@ -37,6 +37,8 @@ class ForgettingJob:
         placement: Of the tables.
         limited: Whether tables with a largest number of rows, which each owner has for itself, are
             among them.
+        by_norm: Whether tables that evict by norm are among them, as those in files may not.
+        storage: Of the tables.
     """
 
     def __init__(
@@ -47,15 +49,22 @@ class ForgettingJob:
         dense: str = "auto",
         placement: Placement = REPLICATED,
         limited: bool = True,
+        by_norm: bool = True,
+        storage: tfhybrid.FileTier | None = None,
     ) -> None:
         self.features = ["clicked", "carted"] if shared else ["item"]
         pairs = itertools.product(ADMISSIONS.values(), EVICTIONS.values())
         self.configs = {
             cell: tfhybrid.TableConfig(
-                DIM, click_model.WIDE, admission=a, eviction=e, placement=placement
+                DIM,
+                click_model.WIDE,
+                admission=a,
+                eviction=e,
+                placement=placement,
+                storage=storage,
             )
             for cell, (a, e) in zip(CELLS, pairs, strict=True)
-            if limited or e.max_rows is None
+            if (limited or e.max_rows is None) and (by_norm or e.min_norm is None)
         }
         sharers = {cell: [f"{cell}, {name}" for name in self.features] for cell in self.configs}
         layer = tfhybrid.layers.EmbeddingCollection(self.configs, shared=sharers)

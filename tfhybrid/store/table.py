@@ -334,10 +334,10 @@ class Table:
         """Fails on all ranks alike; the core would fail on the leader alone."""
         settings = native.optimizer_settings(optimizer)
         every_row = int(settings.get("flags", 0)) & native.OptimizerFlag.EVERY_ROW
-        if every_row or settings.get("weight_decay", 0):
+        if every_row:
             raise ConfigError(
-                f"Table '{self.name}' lies in files: its optimizer can neither update every row "
-                f"nor decay weights. Received: {settings}"
+                f"Table '{self.name}' lies in files: its optimizer cannot update every row, for "
+                f"each step would read and write the whole file. Received: {settings}"
             )
         if self.optimizer and self._is_open and self.rows:
             raise StoreError(

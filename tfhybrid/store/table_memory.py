@@ -13,6 +13,9 @@ _PAGE, _LINE = 4096, 64
 _FIRST_CHUNK_LOG2 = 6
 _MAX_CHUNK_BYTES = 64 << 20
 _SLOT_BYTES, _FIRST_SLOTS = 16, 128
+# Of tables in files: slots of index and cache, and what chunks have instead of embeddings.
+_COMPACT_SLOT_BYTES, _COMPACT_BUCKET = 8, 8
+_CACHE_SLOT_BYTES, _PLACE_FLOATS = 16, 2
 # An index of less is made within a step, when it is needed.
 _WORTH_A_THREAD = 1 << 20
 
@@ -26,12 +29,14 @@ class TableShape:
         dim: Of an embedding.
         state_floats: Of a row's optimizer state.
         history: Whether rows are admitted or evicted.
+        cache_bytes: Of its `FileTier`; 0 where rows lie in memory.
     """
 
     rows: int
     dim: int
     state_floats: int
     history: bool = False
+    cache_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +44,8 @@ class TableBytes:
     """Bytes of a table.
 
     `peak` is the most while it grows: with the index before the last beside it, and the next chunk.
-    `checkpoint` is that of its rows on disk.
+    `checkpoint` is that of its rows on disk; `cache` that of a table in files, with the page that
+    says where they lie, and `file` what those reserve.
     """
 
     embeddings: int
@@ -48,11 +54,13 @@ class TableBytes:
     index: int
     peak: int
     checkpoint: int
+    cache: int = 0
+    file: int = 0
 
     @property
     def total(self) -> int:
         """What the table takes once it has its rows, as `Table.stats().bytes`."""
-        return _PAGE + self.embeddings + self.state + self.history + self.index
+        return _PAGE + self.embeddings + self.state + self.history + self.index + self.cache
 
 
 def bytes_of(table: TableShape) -> TableBytes:
@@ -63,6 +71,8 @@ def bytes_of(table: TableShape) -> TableBytes:
     >>> bytes_of(TableShape(rows=1_000_000, dim=16, state_floats=16)).total
     176304128
     """
+    if table.cache_bytes:
+        return _bytes_in_files(table)
     chunks = _chunks(table)
     history_floats = native.HISTORY.itemsize // 4 if table.history else 0
     embeddings = sum(_row_chunk_bytes(rows, table.dim) for rows in chunks)
@@ -76,6 +86,54 @@ def bytes_of(table: TableShape) -> TableBytes:
     return TableBytes(
         embeddings, state, history, index, total + index // 2 + ahead, table.rows * row_bytes
     )
+
+
+def _bytes_in_files(table: TableShape) -> TableBytes:
+    chunks = _chunks(table)
+    history_floats = native.HISTORY.itemsize // 4 if table.history else 0
+    places = sum(_row_chunk_bytes(rows, _PLACE_FLOATS) for rows in chunks)
+    history = sum(_chunk_bytes(rows, history_floats) for rows in chunks)
+    slots = _compact_slots(table.rows)
+    index = _whole(_LINE + slots * _COMPACT_SLOT_BYTES, _PAGE)
+    record = 4 * (table.dim + table.state_floats)
+    cached = table.cache_bytes // (record + _CACHE_SLOT_BYTES)
+    cache = _PAGE + _whole(
+        _whole(_PAGE + cached * _CACHE_SLOT_BYTES, _LINE) + cached * record, _PAGE
+    )
+    ahead = _next_chunk_rows(table, len(chunks)) * (8 + 4 * (_PLACE_FLOATS + history_floats))
+    return TableBytes(
+        places,
+        0,
+        history,
+        index,
+        _PAGE + places + history + 2 * index + cache + ahead,
+        table.rows * (8 + record + 4 * history_floats),
+        cache,
+        _file_bytes(sum(chunks), record),
+    )
+
+
+def _file_bytes(records: int, record: int) -> int:
+    """Returns what a file of so many records has: they cross no page that they fit into."""
+    if record > _PAGE:
+        return records * _whole(record, _PAGE)
+    return -(-records // (_PAGE // record)) * _PAGE
+
+
+def _compact_slots(rows: int) -> int:
+    slots = _FIRST_SLOTS
+    while rows > slots - slots // 8:
+        slots = _next_compact_slots(slots)
+    most = slots - slots // 8
+    after = _next_compact_slots(slots)
+    ahead = after * _COMPACT_SLOT_BYTES >= _WORTH_A_THREAD and rows > most // 32 * 31
+    return after if ahead else slots
+
+
+def _next_compact_slots(slots: int) -> int:
+    """Returns the next size: m times a power of two buckets, 4 <= m < 8."""
+    buckets = slots // _COMPACT_BUCKET
+    return slots + (1 << buckets.bit_length() - 3) * _COMPACT_BUCKET
 
 
 def _chunk_log2(dim: int) -> int:

@@ -32,7 +32,6 @@ FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, in
     chunks_.push_back(std::make_unique<Chunk>());
     Chunk* const chunk = chunks_.back().get();
     chunk->source = sources[number];
-    chunk->first_row = first_row;
     const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
     const int64_t frozen =
         FreezeChunk(first_row, std::min(room, snapshot.rows - first_row), changed, chunk);
@@ -65,18 +64,40 @@ void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
   if (row >= snapshot_.rows) return;
   const RowLocator::Place place = locator_.Locate(row);
   Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
-  Word& word = chunk.words[static_cast<size_t>(place.offset / kWordRows)];
-  const uint64_t bit = uint64_t{1} << (place.offset % kWordRows);
-  if ((word.frozen & bit) == 0) return;
-  const std::lock_guard<std::mutex> guard(chunk.mutex);
-  if (place.offset < chunk.read || (word.changed & bit) != 0) return;
-  chunk.kept.emplace(place.offset, chunk.rows.size());
-  chunk.rows.push_back({key, now.history != nullptr ? *now.history : RowHistory()});
-  chunk.floats.insert(chunk.floats.end(), now.embedding, now.embedding + dim_);
-  if (state_floats_ > 0) {
-    chunk.floats.insert(chunk.floats.end(), now.state, now.state + state_floats_);
+  // Before the lock: most rows are not to be read.
+  if ((chunk.words[static_cast<size_t>(place.offset / kWordRows)].frozen >>
+           (place.offset % kWordRows) &
+       1) == 0) {
+    return;
   }
+  const std::lock_guard<std::mutex> guard(chunk.mutex);
+  float* const to = RoomFor(&chunk, place.offset, key, now.history);
+  if (to == nullptr) return;
+  CopyFloats(now.embedding, dim_, to);
+  CopyFloats(now.state, state_floats_, to + dim_);
+}
+
+void FrozenTable::KeepFileRow(int64_t row, int64_t key, const RowHistory* history) {
+  if (row >= snapshot_.rows) return;
+  const RowLocator::Place place = locator_.Locate(row);
+  Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
+  const std::lock_guard<std::mutex> guard(chunk.mutex);
+  float* const to = RoomFor(&chunk, place.offset, key, history);
+  if (to == nullptr) return;
+  const Status read = tier_->Read(chunk.source.places + place.offset, to);
+  if (!read.ok()) chunk.failure = read;
+}
+
+float* FrozenTable::RoomFor(Chunk* chunk, int64_t offset, int64_t key, const RowHistory* history) {
+  Word& word = chunk->words[static_cast<size_t>(offset / kWordRows)];
+  const uint64_t bit = uint64_t{1} << (offset % kWordRows);
+  if ((word.frozen & bit) == 0 || offset < chunk->read || (word.changed & bit) != 0) return nullptr;
+  chunk->kept.emplace(offset, chunk->rows.size());
+  chunk->rows.push_back({key, history != nullptr ? *history : RowHistory()});
+  const size_t before = chunk->floats.size();
+  chunk->floats.resize(before + static_cast<size_t>(dim_ + state_floats_));
   word.changed |= bit;
+  return chunk->floats.data() + before;
 }
 
 Status FrozenTable::Read(int64_t part, Target out) {
@@ -93,6 +114,7 @@ Status FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
   for (size_t first = 0; first < words; first += kPieceWords) {
     const size_t end = std::min(first + kPieceWords, words);
     const std::lock_guard<std::mutex> guard(chunk->mutex);
+    TFHYBRID_RETURN_IF_ERROR(chunk->failure);
     for (size_t word = first; word < end; ++word) {
       const uint64_t changed = chunk->words[word].changed;
       for (uint64_t left = chunk->words[word].frozen; left != 0; left &= left - 1) {
@@ -121,9 +143,8 @@ Status FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, flo
     from_state = from + dim_;
     row = chunk.rows[number];
   } else {
-    if (chunk.source.words != nullptr) {
-      TFHYBRID_RETURN_IF_ERROR(
-          tier_->Read(chunk.first_row + place, chunk.source.words + place, record));
+    if (chunk.source.places != nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(tier_->Read(chunk.source.places + place, record));
       from = record;
       from_state = record + dim_;
     } else {

@@ -36,9 +36,9 @@ class FrozenTable {
   struct Source {
     const int64_t* keys;
     const float* embeddings;
-    const float* states;              // null where the optimizer has none
-    const RowHistory* histories;      // null where the table keeps none
-    const uint32_t* words = nullptr;  // where rows lie in files (core/store/row_tier.h); else null
+    const float* states;               // null where the optimizer has none
+    const RowHistory* histories;       // null where the table keeps none
+    const uint64_t* places = nullptr;  // where rows lie in files (core/store/row_tier.h); else null
   };
 
   // Of the table, when it was frozen.
@@ -76,6 +76,9 @@ class FrozenTable {
 
   // Before `row`, which is that of `key` and lies at `now`, changes.
   void Keep(int64_t row, int64_t key, const TableRow& now);
+  // The same where it lies in a cache or a file, from where it is read. Where that fails, reading
+  // its part fails.
+  void KeepFileRow(int64_t row, int64_t key, const RowHistory* history);
 
   // Where the rows of a part go, one after the other.
   struct Target {
@@ -100,13 +103,13 @@ class FrozenTable {
   };
   struct Chunk {
     Source source;
-    int64_t first_row;
     std::vector<Word> words;
     std::mutex mutex;
     int64_t read = 0;                          // rows before it are read; guarded by mutex
     std::unordered_map<int64_t, size_t> kept;  // by place in the chunk; guarded by mutex
     std::vector<KeptRow> rows;                 // those; guarded by mutex
     std::vector<float> floats;                 // of the kept rows; guarded by mutex
+    Status failure;                            // of keeping one; guarded by mutex
   };
   // The chunks [first, end).
   struct Part {
@@ -115,6 +118,9 @@ class FrozenTable {
     int64_t rows;
   };
   int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed, Chunk* chunk);
+  // Makes room for a row that is to be kept, and returns where its floats go; null where nobody
+  // will read it, or it has been kept.
+  float* RoomFor(Chunk* chunk, int64_t offset, int64_t key, const RowHistory* history);
   Status ReadChunk(Chunk* chunk, Target* out);
   Status CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record, Target* out) const;
 

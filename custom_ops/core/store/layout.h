@@ -26,7 +26,7 @@
 namespace tfhybrid {
 
 inline constexpr char kMagic[8] = {'T', 'F', 'H', 'Y', 'B', 'R', 'I', 'D'};
-inline constexpr uint32_t kFormatVersion = 9;
+inline constexpr uint32_t kFormatVersion = 10;
 inline constexpr int64_t kPageBytes = 4096;
 inline constexpr int64_t kMaxTableName = 128;
 inline constexpr int64_t kMaxFailure = 512;
@@ -143,7 +143,7 @@ static_assert(sizeof(TableSegment) <= kPageBytes);
 
 struct IndexSegment {
   SegmentHeader header;
-  uint64_t slots;  // a power of two, at least 4; they start at kIndexSlotsOffset
+  uint64_t slots;  // they start at kIndexSlotsOffset: of KeyIndex, or CompactIndex with FileTier
   uint64_t reserved;
 };
 inline constexpr int64_t kIndexSlotsOffset = 64;

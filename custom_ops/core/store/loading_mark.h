@@ -18,8 +18,10 @@ class LoadingMark {
   }
   ~LoadingMark() {
     EndRowChange(&table_->counters);
-    Set(0);
+    if (!left_) Set(0);
   }
+  // Rows stay old and new: the mark outlives this.
+  void Leave() { left_ = true; }
   LoadingMark(const LoadingMark&) = delete;
   LoadingMark& operator=(const LoadingMark&) = delete;
 
@@ -28,6 +30,7 @@ class LoadingMark {
     __atomic_store_n(&table_->counters.loading, loading, __ATOMIC_SEQ_CST);
   }
   TableSegment* const table_;
+  bool left_ = false;
 };
 
 }  // namespace tfhybrid

@@ -72,22 +72,22 @@ Result<std::unique_ptr<RowCache>> RowCache::Attach(const TierGeneration& generat
       new RowCache(generation.table_name, std::move(cache), std::move(file)));
 }
 
-bool RowCache::Holds(int64_t row, uint32_t word) const {
-  const int64_t number = word & ~kCached;
-  return (word & kCached) != 0 && number < slots() &&
+bool RowCache::Holds(int64_t row, uint64_t place) const {
+  const int64_t number = SlotOf(place);
+  return IsCached(place) && number < slots() &&
          slots_[number].row_plus_one == static_cast<uint64_t>(row) + 1;
 }
 
-Status RowCache::CheckSlots(int64_t rows, const WordOf& word_of) {
+Status RowCache::CheckSlots(int64_t rows, const PlaceAt& place_at) {
   for (int64_t number = 0; number < slots(); ++number) {
     const auto row = static_cast<int64_t>(slots_[number].row_plus_one) - 1;
     const bool held =
-        row >= 0 && row < rows && *word_of(row) == (kCached | static_cast<uint32_t>(number));
+        row >= 0 && row < rows && IsCached(*place_at(row)) && SlotOf(*place_at(row)) == number;
     if (!held) slots_[number].row_plus_one = 0;
   }
   for (int64_t row = 0; row < rows; ++row) {
-    const uint32_t word = *word_of(row);
-    if ((word & kCached) == 0 || Holds(row, word)) continue;
+    const uint64_t place = *place_at(row);
+    if (!IsCached(place) || Holds(row, place)) continue;
     return Status::Error(StatusCode::kDataLoss, "Table '", table_name_, "' is damaged: row ", row,
                          " lies in no slot of its cache");
   }
@@ -95,7 +95,7 @@ Status RowCache::CheckSlots(int64_t rows, const WordOf& word_of) {
 }
 
 Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
-                       const WordOf& word_of, const ParallelFor& parallel_for) {
+                       const PlaceAt& place_at, const ParallelFor& parallel_for) {
   if (rows.size() > wanted_in_.size()) {
     return Status::Error(StatusCode::kResourceExhausted, "Table '", table_name_, "': ", rows.size(),
                          " rows of one update do not fit in its cache, which holds ", slots(),
@@ -107,13 +107,13 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
   ++round_;
   std::vector<int64_t> missing;
   for (const int64_t row : rows) {
-    const uint32_t word = *word_of(row);
-    if (!Holds(row, word)) {
-      if (row < rows_in_table) file_.Fetch(row);
+    const uint64_t place = *place_at(row);
+    if (!Holds(row, place)) {
+      if (row < rows_in_table) file_.Fetch(RecordOf(place));
       missing.push_back(row);
       continue;
     }
-    const auto number = static_cast<size_t>(word & ~kCached);
+    const auto number = static_cast<size_t>(SlotOf(place));
     wanted_in_[number] = round_;
     wanted_lately_[number] = true;
   }
@@ -123,10 +123,10 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
   // Whoever reads a record that is being written knows by this number that it may be torn.
   __atomic_store_n(&segment()->write_backs, segment()->write_backs + 1, __ATOMIC_SEQ_CST);
   TFHYBRID_RETURN_IF_ERROR(RunAll(chosen.size(), parallel_for, [&](size_t i) {
-    return EmptySlot(chosen[i], rows_in_table, word_of);
+    return EmptySlot(chosen[i], rows_in_table, place_at);
   }));
   return RunAll(missing.size(), parallel_for, [&](size_t i) {
-    return FillSlot(chosen[i], missing[i], rows_in_table, word_of(missing[i]));
+    return FillSlot(chosen[i], missing[i], rows_in_table, place_at(missing[i]));
   });
 }
 
@@ -147,42 +147,56 @@ std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
   return chosen;
 }
 
-// The row lies in the file before its word says so.
-Status RowCache::EmptySlot(int64_t number, int64_t rows_in_table, const WordOf& word_of) {
+// The row lies in the file before its place says so.
+Status RowCache::EmptySlot(int64_t number, int64_t rows_in_table, const PlaceAt& place_at) {
   CacheSlot* const slot = &slots_[number];
   if (slot->row_plus_one == 0) return Status::Ok();
   const auto row = static_cast<int64_t>(slot->row_plus_one) - 1;
   // A row that an update which failed has left no row of.
   if (row < rows_in_table) {
     const float* const record = images_ + number * record_floats_;
-    TFHYBRID_RETURN_IF_ERROR(file_.Write(row, record));
+    uint64_t* const place = place_at(row);
+    const int64_t record_number = RecordOf(*place);
+    TFHYBRID_RETURN_IF_ERROR(file_.Write(record_number, record));
     __atomic_fetch_add(&segment()->written, 1, __ATOMIC_RELAXED);
     TFHYBRID_FAULT_POINT();
-    __atomic_store_n(word_of(row), ChecksumOf(row, record, record_floats_), __ATOMIC_RELEASE);
+    __atomic_store_n(place, WithWord(*place, ChecksumOf(record_number, record, record_floats_)),
+                     __ATOMIC_RELEASE);
     TFHYBRID_FAULT_POINT();
   }
   slot->row_plus_one = 0;
   return Status::Ok();
 }
 
-Status RowCache::FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint32_t* word) {
+Status RowCache::FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* place) {
   CacheSlot* const slot = &slots_[number];
   __atomic_store_n(&slot->fills, slot->fills + 1, __ATOMIC_RELEASE);
   // Whoever copies a number of the row that comes sees the count of fills, too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (row < rows_in_table) {
     float* const record = images_ + number * record_floats_;
-    TFHYBRID_RETURN_IF_ERROR(file_.Read(row, record));
+    const int64_t record_number = RecordOf(*place);
+    TFHYBRID_RETURN_IF_ERROR(file_.Read(record_number, record));
     __atomic_fetch_add(&segment()->misses, 1, __ATOMIC_RELAXED);
-    if (ChecksumOf(row, record, record_floats_) != *word) {
-      return Status::Error(StatusCode::kDataLoss, "Record ", row, " of ", file_.path(),
+    if (ChecksumOf(record_number, record, record_floats_) != WordOf(*place)) {
+      return Status::Error(StatusCode::kDataLoss, "Record ", record_number, " of ", file_.path(),
                            " is damaged: its checksum is wrong");
     }
   }
   __atomic_store_n(&slot->row_plus_one, static_cast<uint64_t>(row) + 1, __ATOMIC_RELEASE);
   TFHYBRID_FAULT_POINT();
-  __atomic_store_n(word, kCached | static_cast<uint32_t>(number), __ATOMIC_RELEASE);
+  __atomic_store_n(place, WithWord(*place, kCached | static_cast<uint32_t>(number)),
+                   __ATOMIC_RELEASE);
   return Status::Ok();
+}
+
+void RowCache::Release(int64_t row, uint64_t place) {
+  if (Holds(row, place)) slots_[SlotOf(place)].row_plus_one = 0;
+}
+
+void RowCache::Renumber(uint64_t place, int64_t to) {
+  if (!IsCached(place) || SlotOf(place) >= slots()) return;
+  slots_[SlotOf(place)].row_plus_one = static_cast<uint64_t>(to) + 1;
 }
 
 // Runs all of them, and returns what the first that failed says.

@@ -4,7 +4,7 @@
 // An update brings its rows into the cache, changes them there as if the table lay in memory, and
 // leaves them there. A row is written back when its slot is wanted for another. Its copy in memory
 // counts until the file has all of it: after a kill at any instant each row is whole in one of the
-// two, and its word says in which.
+// two, and its place says in which.
 //
 // Not thread-safe; Record() is. One process.
 #ifndef TFHYBRID_CORE_STORE_ROW_CACHE_H_
@@ -25,8 +25,8 @@
 
 namespace tfhybrid {
 
-// Where a row's word lies.
-using WordOf = std::function<uint32_t*(int64_t row)>;
+// Where a row's place lies.
+using PlaceAt = std::function<uint64_t*(int64_t row)>;
 
 // Which generation of a table's files.
 struct TierGeneration {
@@ -45,8 +45,9 @@ class RowCache {
   // Takes over those of a dead leader. REQUIRES: CheckSlots() follows.
   static Result<std::unique_ptr<RowCache>> Attach(const TierGeneration& generation,
                                                   int64_t record_floats);
-  // Frees slots that were being filled; kDataLoss where a word names no slot of its row.
-  Status CheckSlots(int64_t rows, const WordOf& word_of);
+  // Frees slots that were being filled; kDataLoss where a place names no slot of its
+  // row, or two rows have one record.
+  Status CheckSlots(int64_t rows, const PlaceAt& place_at);
 
   int64_t slots() const { return static_cast<int64_t>(segment()->slots); }
   const RowFile& file() const { return file_; }
@@ -55,18 +56,22 @@ class RowCache {
   // Rows from `rows_in_table` on are new: nothing is read for them. Fails where the cache has no
   // room for all of them, or where the file cannot be read or written; rows are as they were then.
   // REQUIRES: the rows are distinct.
-  Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const WordOf& word_of,
+  Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const PlaceAt& place_at,
                const ParallelFor& parallel_for);
-  // REQUIRES: the word is of a row that was brought.
-  float* Record(uint32_t word) const { return images_ + int64_t{word & ~kCached} * record_floats_; }
+  // REQUIRES: the place is of a row that was brought.
+  float* Record(uint64_t place) const { return images_ + SlotOf(place) * record_floats_; }
+  // Frees the slot of a row that is removed; and gives the one of a row to its new number. Both may
+  // be done once more. A row that lies in the file has no slot.
+  void Release(int64_t row, uint64_t place);
+  void Renumber(uint64_t place, int64_t to);
 
  private:
   RowCache(std::string table_name, MappedFile cache, RowFile file);
   CacheSegment* segment() const { return reinterpret_cast<CacheSegment*>(cache_.mutable_data()); }
-  bool Holds(int64_t row, uint32_t word) const;
+  bool Holds(int64_t row, uint64_t place) const;
   std::vector<int64_t> ChooseSlots(size_t count);
-  Status EmptySlot(int64_t number, int64_t rows_in_table, const WordOf& word_of);
-  Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint32_t* word);
+  Status EmptySlot(int64_t number, int64_t rows_in_table, const PlaceAt& place_at);
+  Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* place);
   Status RunAll(size_t count, const ParallelFor& parallel_for,
                 const std::function<Status(size_t)>& work) const;
 

@@ -64,8 +64,8 @@ Status CheckCache(const std::string& path, const MappedFile& cache) {
                        " numbers in ", cache.size(), " bytes");
 }
 
-uint32_t ChecksumOf(int64_t row, const float* record, int64_t floats) {
-  return Crc32c(record, RecordBytes(floats), static_cast<uint32_t>(row)) & ~kCached;
+uint32_t ChecksumOf(int64_t number, const float* record, int64_t floats) {
+  return Crc32c(record, RecordBytes(floats), static_cast<uint32_t>(number)) & ~kCached;
 }
 
 std::string TierDirectory(const std::string& files, const std::string& store_directory,
@@ -148,47 +148,51 @@ Result<std::shared_ptr<const RowTier>> RowTier::Open(const TablePaths& paths,
   return std::shared_ptr<const RowTier>(new RowTier(std::move(cache), std::move(file)));
 }
 
-void RowTier::Fetch(int64_t row, const uint32_t* word) const {
-  const uint32_t now = __atomic_load_n(word, __ATOMIC_RELAXED);
-  if ((now & kCached) == 0) return file_.Fetch(row);
-  __builtin_prefetch(images_ + int64_t{now & ~kCached} * record_floats_);
+void RowTier::Fetch(const uint64_t* place) const {
+  const uint64_t now = __atomic_load_n(place, __ATOMIC_RELAXED);
+  if (!IsCached(now)) return file_.Fetch(RecordOf(now));
+  __builtin_prefetch(images_ + SlotOf(now) * record_floats_);
 }
 
-// The slot held the row when `fills` was read, because the word named it still after that; and it
+// The slot held the row when `fills` was read, because the place named it still after that; and it
 // held no other row while it was copied, if `fills` is the same at the end.
-bool RowTier::CopyCached(const uint32_t* word, uint32_t now, float* record) const {
-  const int64_t number = now & ~kCached;
+bool RowTier::CopyCached(const uint64_t* place, uint64_t now, float* record) const {
+  const int64_t number = SlotOf(now);
   const uint64_t fills = __atomic_load_n(&slots_[number].fills, __ATOMIC_ACQUIRE);
-  if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != now) return false;
+  if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != now) return false;
   CopyFloats(images_ + number * record_floats_, record_floats_, record);
   std::atomic_thread_fence(std::memory_order_acquire);
   return __atomic_load_n(&slots_[number].fills, __ATOMIC_RELAXED) == fills;
 }
 
-// A record whose checksum is wrong was being written, unless no write-back has begun since the word
-// was seen to name the file.
-Status RowTier::Read(int64_t row, const uint32_t* word, float* record) const {
+// A record whose checksum is wrong was being written, unless no write-back has begun since the
+// place was seen to name the file.
+Status RowTier::Read(const uint64_t* place, float* record) const {
   for (;;) {
-    const uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-    if ((now & kCached) != 0) {
-      if (int64_t{now & ~kCached} >= static_cast<int64_t>(cache().slots)) {
+    const uint64_t now = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    const int64_t number = RecordOf(now);
+    if (IsCached(now)) {
+      if (SlotOf(now) >= static_cast<int64_t>(cache().slots)) {
         return Status::Error(StatusCode::kDataLoss, "A table of ", file_.path(),
-                             " is damaged: row ", row, " lies in no slot of its cache");
+                             " is damaged: the row of record ", number,
+                             " lies in no slot of its cache");
       }
-      if (CopyCached(word, now, record)) return Status::Ok();
+      if (CopyCached(place, now, record)) return Status::Ok();
       continue;
     }
     const uint64_t write_backs = __atomic_load_n(&cache().write_backs, __ATOMIC_ACQUIRE);
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != now) continue;
-    const Status read = file_.Read(row, record);
-    if (read.ok() && ChecksumOf(row, record, record_floats_) == now) return Status::Ok();
+    if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != now) continue;
+    const Status read = file_.Read(number, record);
+    if (read.ok() && ChecksumOf(number, record, record_floats_) == WordOf(now)) {
+      return Status::Ok();
+    }
     std::atomic_thread_fence(std::memory_order_acquire);
     if (__atomic_load_n(&cache().write_backs, __ATOMIC_ACQUIRE) != write_backs ||
-        __atomic_load_n(word, __ATOMIC_ACQUIRE) != now) {
+        __atomic_load_n(place, __ATOMIC_ACQUIRE) != now) {
       continue;
     }
     if (!read.ok()) return read;
-    return Status::Error(StatusCode::kDataLoss, "Record ", row, " of ", file_.path(),
+    return Status::Error(StatusCode::kDataLoss, "Record ", number, " of ", file_.path(),
                          " is damaged: its checksum is wrong");
   }
 }

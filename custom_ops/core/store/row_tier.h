@@ -5,13 +5,18 @@
 //   NAME.cache.G    CacheSegment of generation G: slots, then images of records
 //   FILES/rows-tfhybrid-UID-JOB-TOKEN.NAME/rows.G    the records: embedding, then optimizer state
 //
-// NAME.rows.C holds a *word* for each row where other tables have embeddings:
+// NAME.rows.C holds a *place* for each row where other tables have embeddings, one store of 8
+// bytes: the number of the row's record above, and below it a *word*:
 //
 //   kCached | slot    the row lies in that slot of the cache, which is newer than the file
 //   checksum          the row lies in the file, and its record has these 31 bits of checksum
 //
-// The file alone is never believed: a record that is torn, stale or another row's does not have the
+// The file alone is never believed: a record that is torn, stale or another's does not have the
 // checksum that the word says. Older programs refuse such a table, by the width of its chunks.
+//
+// The records of all rows that there is room for are a permutation of their numbers. A row that is
+// removed and the last row change places, so no record is moved: the freed one goes with the last
+// number, and the next new row has both.
 //
 // One writer, the leader (core/store/row_cache.h). A row is written to the file before its word
 // says so, and a slot is filled before a word names it. A slot counts its fills, so that a reader
@@ -33,6 +38,15 @@ namespace tfhybrid {
 
 inline constexpr uint32_t kCached = uint32_t{1} << 31;
 inline constexpr int64_t kMostFilesPath = 1024;
+// A place, in floats, as the width of a chunk is told.
+inline constexpr int64_t kPlaceFloats = 2;
+
+inline uint32_t WordOf(uint64_t place) { return static_cast<uint32_t>(place); }
+inline int64_t RecordOf(uint64_t place) { return static_cast<int64_t>(place >> 32); }
+inline bool IsCached(uint64_t place) { return (WordOf(place) & kCached) != 0; }
+inline int64_t SlotOf(uint64_t place) { return WordOf(place) & ~kCached; }
+// The place of the same record with another word.
+inline uint64_t WithWord(uint64_t place, uint32_t word) { return place >> 32 << 32 | word; }
 
 // Constant over a table's life.
 struct TierShape {
@@ -46,6 +60,9 @@ struct TierSegment {
   uint64_t shape_crc;
   uint64_t generation;  // atomic: of the files that hold the rows; 0 while there are none
   uint64_t made;        // generations so far
+  // Of the removal that TableCounters tells of: the places that the two rows had.
+  uint64_t removed_place;
+  uint64_t last_place;
 };
 static_assert(sizeof(TierSegment) <= kPageBytes);
 
@@ -80,8 +97,8 @@ inline float* CacheImagesOf(const MappedFile& cache) {
   return reinterpret_cast<float*>(cache.mutable_data() +
                                   CacheImagesOffset(static_cast<int64_t>(segment->slots)));
 }
-// The word of a row that lies in the file as `record`.
-uint32_t ChecksumOf(int64_t row, const float* record, int64_t floats);
+// The word of a row that lies in the file as record `number`.
+uint32_t ChecksumOf(int64_t number, const float* record, int64_t floats);
 
 // The directory that holds a table's files.
 std::string TierDirectory(const std::string& files, const std::string& store_directory,
@@ -113,14 +130,14 @@ class RowTier {
   int64_t FileBytes(int64_t rows) const { return file_.BytesOf(rows); }
 
   // Asks for the bytes of a row that is read soon.
-  void Fetch(int64_t row, const uint32_t* word) const;
+  void Fetch(const uint64_t* place) const;
   // Copies embedding and optimizer state of a row, record_floats() numbers. While the row is being
   // updated, some of them may be old and some new.
-  Status Read(int64_t row, const uint32_t* word, float* record) const;
+  Status Read(const uint64_t* place, float* record) const;
 
  private:
   RowTier(MappedFile cache, RowFile file);
-  bool CopyCached(const uint32_t* word, uint32_t now, float* record) const;
+  bool CopyCached(const uint64_t* place, uint64_t now, float* record) const;
 
   const MappedFile cache_;
   const RowFile file_;

@@ -127,21 +127,6 @@ Status CheckTable(const std::string& path, const TableSegment& segment) {
   return ValidatePolicy(shape.policy);
 }
 
-int64_t IndexBytes(int64_t slots) {
-  return kIndexSlotsOffset + slots * static_cast<int64_t>(sizeof(IndexSlot));
-}
-
-Status CheckIndex(const std::string& path, const MappedFile& file) {
-  const auto slots =
-      static_cast<int64_t>(reinterpret_cast<const IndexSegment*>(file.data())->slots);
-  const int64_t most = (file.size() - kIndexSlotsOffset) / static_cast<int64_t>(sizeof(IndexSlot));
-  if (slots < KeyIndex::kSlotsPerBucket || slots > most || (slots & (slots - 1)) != 0) {
-    return Damaged(path, "a power of two of slots, at most", static_cast<uint64_t>(most),
-                   static_cast<uint64_t>(slots));
-  }
-  return Status::Ok();
-}
-
 Span<IndexSlot> SlotsOf(const MappedFile& file) {
   const auto* segment = reinterpret_cast<const IndexSegment*>(file.data());
   return Span<IndexSlot>(reinterpret_cast<IndexSlot*>(file.mutable_data() + kIndexSlotsOffset),

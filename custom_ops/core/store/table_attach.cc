@@ -40,6 +40,7 @@ Result<std::unique_ptr<TableWriter>> TableWriter::Attach(const std::string& dire
   TFHYBRID_RETURN_IF_ERROR(writer->AttachIndex());
   writer->RemoveUnfinished();
   TFHYBRID_RETURN_IF_ERROR(writer->AttachRemoval());
+  TFHYBRID_RETURN_IF_ERROR(writer->CheckRecords());
   TFHYBRID_RETURN_IF_ERROR(writer->CompleteIndex());
   TFHYBRID_RETURN_IF_ERROR(writer->CheckPages());
   // Where the dead leader was changing rows, they are settled before the first reader comes.
@@ -119,13 +120,13 @@ Status TableWriter::AttachIndex() {
   TFHYBRID_ASSIGN_OR_RETURN(
       index_file_, OpenSegmentWritable(
                        path, {SegmentKind::kIndex, table()->header.token, generation}, kPageBytes));
-  TFHYBRID_RETURN_IF_ERROR(CheckIndex(path, index_file_));
-  const Span<IndexSlot> slots = SlotsOf(index_file_);
-  if (rows() > KeyIndex::MaxKeys(slots.size())) {
-    return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", slots.size(), " slots for ",
-                         rows(), " rows");
+  TFHYBRID_RETURN_IF_ERROR(CheckIndex(path, index_file_, index_kind()));
+  const int64_t slots = SlotCount(index_file_);
+  if (rows() > MaxKeysOf(index_kind(), slots)) {
+    return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", slots, " slots for ", rows(),
+                         " rows");
   }
-  index_ = KeyIndex(slots);
+  index_ = TableIndex(index_file_, index_kind());
   return Status::Ok();
 }
 
@@ -151,8 +152,8 @@ Status TableWriter::CompleteIndex() {
   const int64_t named = rows() - static_cast<int64_t>(missing.size());
   const KeyIndex::Use use = index_.CountUse();
   index_freed_ = use.freed;
-  const int64_t slots = SlotsOf(index_file_).size();
-  if (use.taken != named || rows() + use.freed > KeyIndex::MaxKeys(slots)) {
+  const int64_t slots = SlotCount(index_file_);
+  if (use.taken != named || rows() + use.freed > MaxKeysOf(index_kind(), slots)) {
     return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: its index has ",
                          use.taken, " keys, of which ", named, " have a row, and ", use.freed,
                          " freed slots of ", slots);
@@ -174,7 +175,7 @@ Result<std::vector<int64_t>> TableWriter::RowsNotInIndex() const {
     const int64_t* keys = chunks_[static_cast<size_t>(chunk)].keys;
     for (int64_t start = 0; start < in_chunk; start += kBlock) {
       const int64_t count = std::min(kBlock, in_chunk - start);
-      index_.FindBatch(Span<const int64_t>(keys + start, count), Span<int64_t>(found));
+      FindRows(Span<const int64_t>(keys + start, count), Span<int64_t>(found));
       for (int64_t i = 0; i < count; ++i, ++row) {
         const int64_t named = found[static_cast<size_t>(i)];
         if (named == row) continue;

@@ -40,7 +40,7 @@ Status TableWriter::Reserve(int64_t rows) {
 
 int64_t TableWriter::Room() const {
   const int64_t capacity = locator_.Capacity(static_cast<int64_t>(chunks_.size()));
-  const int64_t keys = KeyIndex::MaxKeys(SlotsOf(index_file_).size()) - index_freed_;
+  const int64_t keys = MaxKeysOf(index_kind(), SlotCount(index_file_)) - index_freed_;
   const int64_t room = std::min(capacity, keys) - rows();
   return waiting_ == nullptr ? room : std::min(room, waiting_->Room());
 }
@@ -69,11 +69,18 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
   const int64_t first = locator_.Capacity(number);
   const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
                               std::to_string(first + rows - 1);
+  if (in_files() && first + rows > CompactIndex::kMostRows) {
+    return Status::Error(StatusCode::kResourceExhausted, "No room for ", purpose, ": a table in ",
+                         "files has at most ", CompactIndex::kMostRows, " rows");
+  }
   Chunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(chunk.rows,
                             CreateChunk(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
                                         {rows, ChunkFloats()}, purpose));
   FindRowsIn(&chunk, rows);
+  for (int64_t i = 0; in_files() && i < rows; ++i) {
+    chunk.places[i] = static_cast<uint64_t>(first + i) << 32;
+  }
   TFHYBRID_FAULT_POINT();
   Status added = AddState(number, &chunk);
   if (added.ok()) added = AddHistory(number, &chunk);
@@ -89,7 +96,7 @@ void TableWriter::FindRowsIn(Chunk* chunk, int64_t rows) const {
   chunk->keys = reinterpret_cast<int64_t*>(chunk->rows.mutable_data() + kPageBytes);
   uint8_t* const beside = chunk->rows.mutable_data() + EmbeddingsOffset(rows);
   if (in_files()) {
-    chunk->words = reinterpret_cast<uint32_t*>(beside);
+    chunk->places = reinterpret_cast<uint64_t*>(beside);
   } else {
     chunk->embeddings = reinterpret_cast<float*>(beside);
   }
@@ -122,18 +129,15 @@ Status TableWriter::AddHistory(int64_t number, Chunk* chunk) const {
 Status TableWriter::ReserveIndex(int64_t keys) {
   if (next_index_.valid() && Ready(next_index_)) AdoptIndexAhead();
   const auto has_room = [&] {
-    return keys + index_freed_ <= KeyIndex::MaxKeys(SlotsOf(index_file_).size());
+    return keys + index_freed_ <= MaxKeysOf(index_kind(), SlotCount(index_file_));
   };
   if (!has_room() && next_index_.valid()) AdoptIndexAhead();
   if (has_room()) return Status::Ok();
   return BuildIndex(SlotsWanted(keys));
 }
 
-// Of the next index: twice as many as now, unless most of these have only been freed.
 int64_t TableWriter::SlotsWanted(int64_t keys) const {
-  const int64_t slots = SlotsOf(index_file_).size();
-  const bool suffices = keys <= KeyIndex::MaxKeys(slots) / 2;
-  return std::max(KeyIndex::SlotsFor(keys), suffices ? slots : 2 * slots);
+  return NextSlots(index_kind(), SlotCount(index_file_), keys);
 }
 
 Status TableWriter::BuildIndex(int64_t slots) {
@@ -152,14 +156,15 @@ Result<TableWriter::IndexAhead> TableWriter::MakeIndex(int64_t slots) const {
   TFHYBRID_ASSIGN_OR_RETURN(
       made.file,
       CreateSegment(paths_.Index(generation),
-                    {SegmentKind::kIndex, table()->header.token, generation}, IndexBytes(slots),
+                    {SegmentKind::kIndex, table()->header.token, generation},
+                    IndexBytes(index_kind(), slots),
                     "table '" + name() + "', index of " + std::to_string(slots) + " slots"));
   reinterpret_cast<IndexSegment*>(made.file.mutable_data())->slots = static_cast<uint64_t>(slots);
-  made.index = KeyIndex(SlotsOf(made.file));
+  made.index = TableIndex(made.file, index_kind());
   TFHYBRID_FAULT_POINT();
   do {
     IndexRows(rows(), &made);
-  } while (rows() - made.rows > kCaughtUp && rows() < KeyIndex::MaxKeys(slots));
+  } while (rows() - made.rows > kCaughtUp && rows() < MaxKeysOf(index_kind(), slots));
   return made;
 }
 
@@ -182,11 +187,7 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
         made->index.Fetch(__atomic_load_n(&keys[i + kSlotsAhead], __ATOMIC_RELAXED));
       }
       const int64_t key = __atomic_load_n(&keys[i], __ATOMIC_RELAXED);
-      if (may_move) {
-        made->index.Set(key, made->rows + i);
-      } else {
-        made->index.Insert(key, made->rows + i);
-      }
+      made->index.Add(key, made->rows + i, may_move);
     }
     made->rows += count;
   }
@@ -194,9 +195,15 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
 
 void TableWriter::PublishIndex(IndexAhead made) {
   IndexRows(rows(), &made);
+  std::vector<int64_t> corrected = index_ahead_notes_;
   for (const int64_t key : index_ahead_notes_) {
-    const int64_t row = index_.Find(key);
-    made.freed += row == KeyIndex::kMissing ? made.index.Erase(key) : made.index.Set(key, row);
+    made.freed += made.index.Correct(key, FindRow(key), [&](int64_t row) {
+      if (row < rows()) corrected.push_back(KeyOf(row));
+    });
+  }
+  for (const int64_t key : corrected) {
+    const int64_t row = FindRow(key);
+    if (row != KeyIndex::kMissing) made.freed += made.index.Complete(key, row);
   }
   index_ahead_notes_.clear();
   const uint64_t generation = table()->counters.index_generation + 1;
@@ -218,18 +225,21 @@ void TableWriter::GrowAhead(int64_t created) {
   // Who loads can wait for what is needed, and may have no memory for more.
   if (table()->counters.loading != 0) return;
   const auto chunks = static_cast<int64_t>(chunks_.size());
-  const int64_t slots = SlotsOf(index_file_).size();
+  const int64_t slots = SlotCount(index_file_);
   const int64_t capacity = locator_.Capacity(chunks);
   const int64_t last_chunk = locator_.ChunkRows(chunks - 1);
   const bool chunk_soon = capacity - rows() < std::max(last_chunk / 4, 2 * created);
-  const bool index_soon = rows() + index_freed_ + 4 * created > KeyIndex::MaxKeys(slots) / 4 * 3;
+  // An index that costs little a key has little room left when the next one is made.
+  const int64_t most = MaxKeysOf(index_kind(), slots);
+  const int64_t enough = in_files() ? most / 32 * 31 : most / 4 * 3;
+  const bool index_soon = rows() + index_freed_ + 4 * created > enough;
   try {
     if (chunk_soon && !next_chunk_.valid() &&
         RowChunkBytes(locator_.ChunkRows(chunks), ChunkFloats()) >= kWorthAThread) {
       next_chunk_ = std::async(std::launch::async, [this, chunks] { return MakeChunk(chunks); });
     }
     const int64_t wanted = SlotsWanted(rows() + 4 * created);
-    if (index_soon && !next_index_.valid() && IndexBytes(wanted) >= kWorthAThread) {
+    if (index_soon && !next_index_.valid() && IndexBytes(index_kind(), wanted) >= kWorthAThread) {
       next_index_ = std::async(std::launch::async, [this, wanted] { return MakeIndex(wanted); });
     }
   } catch (const std::system_error&) {

@@ -115,7 +115,7 @@ TableStats TableReader::Stats() const {
   }
   if (MapIndex(&view).ok()) {
     stats.index_bytes = view.index_file->size();
-    stats.index_slots = SlotsOf(*view.index_file).size();
+    stats.index_slots = SlotCount(*view.index_file);
   }
   stats.evicted = static_cast<int64_t>(LoadAcquire(counters.evicted));
   stats.bytes = table_.size() + tier_.size() + stats.cache_bytes + stats.embedding_bytes +
@@ -158,9 +158,13 @@ Status TableReader::MapIndex(View* view) const {
       if (LoadAcquire(segment().counters.index_generation) != generation) continue;
       return file.status();
     }
-    TFHYBRID_RETURN_IF_ERROR(CheckIndex(path, file.value()));
+    TFHYBRID_RETURN_IF_ERROR(CheckIndex(path, file.value(), index_kind()));
     view->index_file = std::make_shared<const MappedFile>(file.Take());
-    view->index = KeyIndex(SlotsOf(*view->index_file));
+    if (in_files()) {
+      view->compact = CompactIndexOf(*view->index_file);
+    } else {
+      view->index = KeyIndex(SlotsOf(*view->index_file));
+    }
     view->generation = generation;
     return Status::Ok();
   }
@@ -200,7 +204,9 @@ Status TableReader::MapChunks(View* view, int64_t count) const {
     view->chunks.push_back(std::make_shared<const MappedFile>(std::move(file)));
     const uint8_t* const beside = view->chunks.back()->data() + EmbeddingsOffset(rows);
     if (in_files()) {
-      view->words.push_back(reinterpret_cast<const uint32_t*>(beside));
+      view->keys.push_back(
+          reinterpret_cast<const int64_t*>(view->chunks.back()->data() + kPageBytes));
+      view->places.push_back(reinterpret_cast<const uint64_t*>(beside));
     } else {
       view->embeddings.push_back(reinterpret_cast<const float*>(beside));
     }
@@ -272,14 +278,16 @@ Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
     if (taken >= 0) {
       const int64_t row = found[place];
       if (row != KeyIndex::kMissing) {
-        TFHYBRID_RETURN_IF_ERROR(view->tier->Read(row, WordAt(*view, row), record.data()));
+        TFHYBRID_RETURN_IF_ERROR(view->tier->Read(PlaceAtRow(*view, row), record.data()));
       }
       take(row == KeyIndex::kMissing ? nullptr : record.data(), keys[taken]);
     }
     if (ahead >= keys.size()) continue;
-    const int64_t row = view->index.Find(keys[ahead]);
+    if (ahead + kSlotsAhead < keys.size()) view->compact.Fetch(keys[ahead + kSlotsAhead]);
+    const int64_t row = view->compact.Find(
+        keys[ahead], [&](int64_t number, int64_t key) { return HasKey(*view, number, key); });
     found[place] = row < known_rows ? row : KeyIndex::kMissing;
-    if (row >= 0 && row < known_rows) view->tier->Fetch(row, WordAt(*view, row));
+    if (row >= 0 && row < known_rows) view->tier->Fetch(PlaceAtRow(*view, row));
   }
   return Status::Ok();
 }
@@ -406,7 +414,7 @@ Status TableReader::ReadFileRows(const View& view, int64_t first, int64_t count,
                                  float* embeddings) const {
   std::vector<float> record(static_cast<size_t>(view.tier->record_floats()));
   for (int64_t i = 0; i < count; ++i) {
-    TFHYBRID_RETURN_IF_ERROR(view.tier->Read(first + i, WordAt(view, first + i), record.data()));
+    TFHYBRID_RETURN_IF_ERROR(view.tier->Read(PlaceAtRow(view, first + i), record.data()));
     CopyFloats(record.data(), dim(), embeddings + i * dim());
   }
   return Status::Ok();

@@ -25,6 +25,7 @@
 #include "core/store/row_locator.h"
 #include "core/store/row_tier.h"
 #include "core/store/segment.h"
+#include "core/store/table_index.h"
 #include "core/util/row_layout.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -122,10 +123,12 @@ class TableReader {
   struct View {
     uint64_t generation;
     std::shared_ptr<const MappedFile> index_file;
-    KeyIndex index;
+    KeyIndex index;        // where rows lie in memory
+    CompactIndex compact;  // where they lie in files
     std::vector<std::shared_ptr<const MappedFile>> chunks;
     std::vector<const float*> embeddings;  // first row of each chunk
-    std::vector<const uint32_t*> words;    // instead, where rows lie in files
+    std::vector<const int64_t*> keys;      // likewise, in files
+    std::vector<const uint64_t*> places;   // instead, where rows lie in files
     int64_t capacity;                      // rows in the mapped chunks
     std::shared_ptr<const RowTier> tier;   // null where rows lie in memory, or there are none
     uint64_t tier_generation = 0;
@@ -150,8 +153,8 @@ class TableReader {
   Status VisitFile(Span<const int64_t> keys, const Take& take);
   bool in_files() const { return tier_.mapped(); }
   const TierSegment& tier() const { return *reinterpret_cast<const TierSegment*>(tier_.data()); }
-  // What lies beside the keys of a chunk: an embedding each, or a word.
-  int64_t ChunkFloats() const { return in_files() ? 1 : dim(); }
+  // What lies beside the keys of a chunk: an embedding each, or a place.
+  int64_t ChunkFloats() const { return in_files() ? kPlaceFloats : dim(); }
   // What embeddings lie divided by, and initial values are to be multiplied by beside it.
   float RowDecay() const;
   float InitialDecay() const;
@@ -164,9 +167,17 @@ class TableReader {
     const RowLocator::Place place = locator_.Locate(row);
     return view.embeddings[static_cast<size_t>(place.chunk)] + place.offset * dim();
   }
-  const uint32_t* WordAt(const View& view, int64_t row) const {
+  IndexKind index_kind() const { return in_files() ? IndexKind::kCompact : IndexKind::kKeys; }
+  // False too of a row that is not mapped: it came after the lookup had begun.
+  bool HasKey(const View& view, int64_t row, int64_t key) const {
+    if (row >= view.capacity) return false;
     const RowLocator::Place place = locator_.Locate(row);
-    return view.words[static_cast<size_t>(place.chunk)] + place.offset;
+    return __atomic_load_n(view.keys[static_cast<size_t>(place.chunk)] + place.offset,
+                           __ATOMIC_RELAXED) == key;
+  }
+  const uint64_t* PlaceAtRow(const View& view, int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    return view.places[static_cast<size_t>(place.chunk)] + place.offset;
   }
 
   const std::string directory_;

@@ -44,18 +44,19 @@ std::vector<int64_t> TableWriter::FindExpired(const Moment& now, double decay) c
   if (!HasRule(policy())) return expired;
   const uint64_t slice = now.step & ((uint64_t{1} << policy().slices_log2) - 1);
   std::vector<SliceRow> found, staying;
-  index_.VisitSlice(slice, policy().slices_log2,
-                    [&](int64_t key, int64_t row) { found.push_back({key, row, {}}); });
+  index_.VisitSlice(
+      slice, policy().slices_log2, [this](int64_t row) { return KeyOf(row); },
+      [&](int64_t key, int64_t row) { found.push_back({key, row, {}}); });
   const bool by_norm = policy().min_norm > 0.0;
   for (size_t i = 0; i < found.size(); ++i) {
     if (i + kRemovedAhead < found.size()) {
-      const TableRow ahead = Row(found[i + kRemovedAhead].row);
-      __builtin_prefetch(ahead.history);
-      if (by_norm) PrefetchFloats(ahead.embedding, ahead.dim);
+      const int64_t ahead = found[i + kRemovedAhead].row;
+      __builtin_prefetch(HistoryOf(ahead));
+      if (by_norm) PrefetchFloats(Row(ahead).embedding, dim_);
     }
-    const TableRow row = Row(found[i].row);
-    found[i].history = *row.history;
-    const double squares = by_norm ? Squares(row.embedding, row.dim) * decay * decay : 0.0;
+    found[i].history = *HistoryOf(found[i].row);
+    const double squares =
+        by_norm ? Squares(Row(found[i].row).embedding, dim_) * decay * decay : 0.0;
     if (IsExpired(policy(), found[i].history, squares, now)) {
       expired.push_back(found[i].row);
     } else {
@@ -75,7 +76,7 @@ void TableWriter::Remove(std::vector<int64_t> rows) {
   std::sort(rows.begin(), rows.end(), std::greater<>());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i + kRemovedAhead < rows.size()) {
-      FetchRow(rows[i + kRemovedAhead]);
+      if (!in_files()) FetchRow(rows[i + kRemovedAhead]);
       index_.Fetch(KeyOf(rows[i + kRemovedAhead]));
     }
     RemoveRow(rows[i]);
@@ -84,10 +85,6 @@ void TableWriter::Remove(std::vector<int64_t> rows) {
 
 Status TableWriter::RemoveKeys(Span<const int64_t> keys) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  if (in_files()) {
-    return Status::Error(StatusCode::kFailedPrecondition, "Table '", name(),
-                         "' lies in files: its rows cannot be removed one by one");
-  }
   changed_ = nullptr;
   const LoadingMark mark(table());
   DropAhead();
@@ -109,13 +106,20 @@ RowHistory TableWriter::FreshHistory() const {
 }
 
 void TableWriter::RemoveRow(int64_t row) {
-  BeforeChange(row, Row(row));
+  const int64_t last = rows() - 1;
+  if (in_files()) {
+    KeepFileRows(row, last);
+    tier()->removed_place = *PlaceAtRow(row);
+    tier()->last_place = *PlaceAtRow(last);
+  } else {
+    BeforeChange(row, Row(row));
+  }
   if (changed_ != nullptr) removed_keys_.push_back(KeyOf(row));
   removed_by_update_.push_back(KeyOf(row));
   Removal& removal = table()->counters.removal;
   removal.key = KeyOf(row);
   removal.row = static_cast<uint64_t>(row);
-  removal.last = static_cast<uint64_t>(rows() - 1);
+  removal.last = static_cast<uint64_t>(last);
   TFHYBRID_FAULT_POINT();
   __atomic_store_n(&removal.armed, 1, __ATOMIC_RELEASE);
   FinishRemoval();
@@ -130,13 +134,15 @@ void TableWriter::FinishRemoval() {
   TFHYBRID_FAULT_POINT();
   if (rows() > last) {
     NoteForIndexAhead(removal.key);
-    index_freed_ += index_.Erase(removal.key);
+    // Where the key is another's already, that was done.
+    if (KeyOf(row) == removal.key) index_freed_ += index_.Erase(removal.key, row);
     TFHYBRID_FAULT_POINT();
+    if (in_files()) MovePlace(row, last);
     if (row != last) {
       CopyRow(last, row);
       TFHYBRID_FAULT_POINT();
       NoteForIndexAhead(KeyOf(last));
-      index_freed_ += index_.Set(KeyOf(last), row);
+      index_freed_ += index_.Move(KeyOf(last), last, row);
       TFHYBRID_FAULT_POINT();
     }
     __atomic_store_n(&table()->counters.rows, removal.last, __ATOMIC_RELEASE);
@@ -146,11 +152,13 @@ void TableWriter::FinishRemoval() {
 }
 
 void TableWriter::CopyRow(int64_t from, int64_t to) {
-  const TableRow source = Row(from), target = Row(to);
-  CopyFloats(source.embedding, dim_, target.embedding);
-  TFHYBRID_FAULT_POINT();
-  CopyFloats(source.state, state_floats_, target.state);
-  if (source.history != nullptr) *target.history = *source.history;
+  if (!in_files()) {
+    const TableRow source = Row(from), target = Row(to);
+    CopyFloats(source.embedding, dim_, target.embedding);
+    TFHYBRID_FAULT_POINT();
+    CopyFloats(source.state, state_floats_, target.state);
+  }
+  if (policy().kind != PolicyKind::kNone) *HistoryOf(to) = *HistoryOf(from);
   const RowLocator::Place place = locator_.Locate(to);
   // Atomic for the index that is made in the background.
   __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], KeyOf(from),

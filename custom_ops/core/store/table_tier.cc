@@ -4,7 +4,9 @@
 // optimizer: a record holds embedding and state, so its length is known when the optimizer is.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "core/store/table_writer.h"
 #include "core/util/fault_point.h"
@@ -24,13 +26,6 @@ TierGeneration TableWriter::GenerationOf(uint64_t number) const {
 
 int64_t TableWriter::CacheRows() const {
   return CacheSlots(static_cast<int64_t>(tier()->shape.cache_bytes), RecordFloats());
-}
-
-WordOf TableWriter::Words() const {
-  return [this](int64_t row) {
-    const RowLocator::Place place = locator_.Locate(row);
-    return chunks_[static_cast<size_t>(place.chunk)].words + place.offset;
-  };
 }
 
 Status TableWriter::MakeTier() {
@@ -91,7 +86,7 @@ void TableWriter::DropTier() {
   }
 }
 
-// REQUIRES: the chunks are attached.
+// REQUIRES: the chunks are attached. CheckRecords() follows, when no removal is under way.
 Status TableWriter::AttachTier() {
   if (!in_files()) return Status::Ok();
   if (rows() == 0) {
@@ -100,17 +95,16 @@ Status TableWriter::AttachTier() {
   }
   const uint64_t number = tier()->generation;
   TFHYBRID_ASSIGN_OR_RETURN(cache_, RowCache::Attach(GenerationOf(number), RecordFloats()));
-  TFHYBRID_RETURN_IF_ERROR(cache_->CheckSlots(rows(), Words()));
   TFHYBRID_ASSIGN_OR_RETURN(row_tier_,
                             RowTier::Open(paths_, TierPath(), table()->header.token, number));
   return Status::Ok();
 }
 
 Status TableWriter::CheckFileOptimizer(const OptimizerConfig& config) const {
-  if ((config.flags & kEveryRow) != 0 || config.weight_decay != 0.0) {
+  if ((config.flags & kEveryRow) != 0) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", name(),
-                         "' lies in files: its optimizer can neither update every row "
-                         "(lazy=False) nor decay weights");
+                         "' lies in files: its optimizer cannot update every row (lazy=False), for "
+                         "each step would read and write the whole file");
   }
   return CheckNoFileRows();
 }
@@ -126,7 +120,63 @@ Status TableWriter::CheckNoFileRows() const {
 
 Status TableWriter::Bring(const std::vector<int64_t>& rows, const ParallelFor& parallel_for) {
   if (!in_files() || rows.empty()) return Status::Ok();
-  return cache_->Bring(rows, this->rows(), Words(), parallel_for);
+  return cache_->Bring(rows, this->rows(), Places(), parallel_for);
+}
+
+// Each row lies in a slot of its own or has a record, and no two have one record.
+Status TableWriter::CheckRecords() const {
+  if (!in_files() || cache_ == nullptr) return Status::Ok();
+  const int64_t capacity = locator_.Capacity(static_cast<int64_t>(chunks_.size()));
+  std::vector<bool> taken(static_cast<size_t>(capacity));
+  for (int64_t row = 0; row < capacity; ++row) {
+    const int64_t record = RecordOf(*PlaceAtRow(row));
+    if (record >= capacity || taken[static_cast<size_t>(record)]) {
+      return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: row ", row,
+                           " has record ", record, ", as another row has, of ", capacity);
+    }
+    taken[static_cast<size_t>(record)] = true;
+  }
+  return cache_->CheckSlots(rows(), Places());
+}
+
+// What a checkpoint still wants of two rows before their places change. It reads the disk, which
+// may fail: then the checkpoint fails, and the update does not.
+void TableWriter::KeepFileRows(int64_t row, int64_t last) const {
+  if (changed_ != nullptr) changed_->Mark(row);
+  if (frozen_ == nullptr) return;
+  frozen_->KeepFileRow(row, KeyOf(row), HistoryOf(row));
+  frozen_->KeepFileRow(last, KeyOf(last), HistoryOf(last));
+}
+
+// The two rows change places. Whatever of it a dead leader has done is done once more, from what
+// the tier says that they had.
+void TableWriter::MovePlace(int64_t row, int64_t last) {
+  const uint64_t removed = tier()->removed_place, moved = tier()->last_place;
+  cache_->Release(row, removed);
+  TFHYBRID_FAULT_POINT();
+  if (row == last) return;
+  StoreRelease(PlaceAtRow(row), moved);
+  TFHYBRID_FAULT_POINT();
+  cache_->Renumber(moved, row);
+  TFHYBRID_FAULT_POINT();
+  StoreRelease(PlaceAtRow(last), removed);
+}
+
+// As many at a time as the cache holds. A block that cannot be brought is as it was.
+Status TableWriter::NormalizeFileRows(const ParallelFor& parallel_for) {
+  std::vector<int64_t> block;
+  while (normalized_ < rows()) {
+    const int64_t end = std::min(rows(), normalized_ + cache_->slots());
+    block.resize(static_cast<size_t>(end - normalized_));
+    std::iota(block.begin(), block.end(), normalized_);
+    TFHYBRID_RETURN_IF_ERROR(Bring(block, parallel_for));
+    parallel_for(end - normalized_, dim(), [&](int64_t first, int64_t last) {
+      ScaleRows(normalized_ + first, normalized_ + last);
+    });
+    normalized_ = end;
+  }
+  normalized_ = 0;
+  return Status::Ok();
 }
 
 }  // namespace tfhybrid

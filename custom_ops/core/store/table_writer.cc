@@ -35,9 +35,11 @@ int ChunkLog2(int64_t dim) {
 
 Status CheckFiles(const TableConfig& config) {
   if (config.files.empty()) return Status::Ok();
-  if (HasRule(config.policy)) {
+  if (config.policy.min_norm > 0.0) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
-                         "' lies in files: its rows cannot be evicted");
+                         "' lies in files: rows cannot be evicted by min_norm, for that would read "
+                         "them from the disk. Received: min_norm=",
+                         config.policy.min_norm);
   }
   if (config.files[0] != '/' || config.files.size() >= kMostFilesPath || config.cache_bytes < 1) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
@@ -149,7 +151,7 @@ std::string TableWriter::name() const {
 void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
   set->rows.resize(static_cast<size_t>(keys.size()));
   set->missing.clear();
-  index_.FindBatch(keys, Span<int64_t>(set->rows));
+  FindRows(keys, Span<int64_t>(set->rows));
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (set->rows[static_cast<size_t>(i)] == KeyIndex::kMissing) set->missing.push_back(i);
   }
@@ -234,18 +236,29 @@ void TableWriter::PublishUpdate(uint64_t version, double decay, float clip_facto
   PublishVersion(version);
 }
 
-void TableWriter::NormalizeDecay(const ParallelFor& parallel_for) {
-  if (decay() >= kLeastDecay || frozen_ != nullptr) return;
+void TableWriter::ScaleRows(int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    ScaleRow(static_cast<float>(kLeastDecay), dim(), Row(row).embedding);
+  }
+}
+
+Status TableWriter::NormalizeDecay(const ParallelFor& parallel_for) {
+  if (decay() >= kLeastDecay || frozen_ != nullptr) return Status::Ok();
   // A leader that is killed here leaves rows that nobody can tell apart.
-  const LoadingMark mark(table());
-  parallel_for(rows(), dim(), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      ScaleRow(static_cast<float>(kLeastDecay), dim(), Row(row).embedding);
+  LoadingMark mark(table());
+  if (in_files()) {
+    const Status scaled = NormalizeFileRows(parallel_for);
+    if (!scaled.ok()) {
+      if (normalized_ > 0) mark.Leave();
+      return scaled;
     }
-  });
+  } else {
+    parallel_for(rows(), dim(), [&](int64_t begin, int64_t end) { ScaleRows(begin, end); });
+  }
   TFHYBRID_FAULT_POINT();
   StoreRelease(&table()->counters.decay, decay() / kLeastDecay);
   StoreRelease(&table()->counters.initial_decay, initial_decay() * kLeastDecay);
+  return Status::Ok();
 }
 
 void TableWriter::SetInitialDecay(double decay) {
@@ -338,7 +351,7 @@ Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   std::vector<FrozenTable::Source> sources;
   for (const Chunk& chunk : chunks_) {
-    sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.words});
+    sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.places});
   }
   // Decay changes all rows at every step.
   const bool partly = only_changed && optimizer_.weight_decay == 0.0;
@@ -368,7 +381,7 @@ Status TableWriter::ReadStateOf(int64_t row, float* record, float* state) const 
     CopyFloats(Row(row).state, state_floats_, state);
     return Status::Ok();
   }
-  TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(row, Words()(row), record));
+  TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(PlaceAtRow(row), record));
   CopyFloats(record + dim_, state_floats_, state);
   return Status::Ok();
 }

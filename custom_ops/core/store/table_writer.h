@@ -44,6 +44,7 @@
 #include "core/store/row_sequence.h"
 #include "core/store/row_tier.h"
 #include "core/store/segment.h"
+#include "core/store/table_index.h"
 #include "core/store/table_row.h"
 #include "core/util/parallel.h"
 #include "core/util/prefetch.h"
@@ -145,8 +146,8 @@ class TableWriter {
     const Chunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
     RowHistory* const history =
         chunk.histories != nullptr ? chunk.histories + place.offset : nullptr;
-    if (chunk.words != nullptr) {
-      float* const record = cache_->Record(chunk.words[place.offset]);
+    if (chunk.places != nullptr) {
+      float* const record = cache_->Record(chunk.places[place.offset]);
       return {record, state_floats_ > 0 ? record + dim_ : nullptr, dim_, state_floats_, history};
     }
     return {chunk.embeddings + place.offset * dim_,
@@ -156,6 +157,10 @@ class TableWriter {
   int64_t KeyOf(int64_t row) const {
     const RowLocator::Place place = locator_.Locate(row);
     return chunks_[static_cast<size_t>(place.chunk)].keys[place.offset];
+  }
+  RowHistory* HistoryOf(int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    return chunks_[static_cast<size_t>(place.chunk)].histories + place.offset;
   }
   void FetchRow(int64_t number) const {
     const TableRow row = Row(number);
@@ -186,7 +191,9 @@ class TableWriter {
   void PublishUpdate(uint64_t version, double decay, float clip_factor, int64_t event_time);
   // Brings decay() back near 1, where it has become too small for float; readings stay what they
   // are, to the bit. Not while the table is frozen, nor while somebody reads it.
-  void NormalizeDecay(const ParallelFor& parallel_for);
+  // Fails where rows lie in files that cannot be read or written; the next call then goes on, and a
+  // table whose leader dies before is refused.
+  Status NormalizeDecay(const ParallelFor& parallel_for);
   // Tells the waiting readers why the update will not come.
   void PublishFailure(const Status& why);
 
@@ -237,10 +244,10 @@ class TableWriter {
     float* embeddings;  // null where rows lie in files
     float* states;
     RowHistory* histories;
-    uint32_t* words;  // where rows lie in files; else null
+    uint64_t* places;  // where rows lie in files; else null
   };
-  // What lies beside the keys of a chunk: an embedding each, or a word.
-  int64_t ChunkFloats() const { return in_files() ? 1 : dim_; }
+  // What lies beside the keys of a chunk: an embedding each, or a place.
+  int64_t ChunkFloats() const { return in_files() ? kPlaceFloats : dim_; }
   void FindRowsIn(Chunk* chunk, int64_t rows) const;
   // Copies the state of a row.
   Status ReadStateOf(int64_t row, float* record, float* state) const;
@@ -251,7 +258,7 @@ class TableWriter {
   // An index generation that is not published yet, and holds the first `rows` rows.
   struct IndexAhead {
     MappedFile file;
-    KeyIndex index;
+    TableIndex index;
     int64_t freed = 0;  // slots
     int64_t rows = 0;
   };
@@ -265,7 +272,18 @@ class TableWriter {
   std::string TierPath() const;
   TierGeneration GenerationOf(uint64_t number) const;
   int64_t CacheRows() const;
-  WordOf Words() const;
+  uint64_t* PlaceAtRow(int64_t row) const {
+    const RowLocator::Place place = locator_.Locate(row);
+    return chunks_[static_cast<size_t>(place.chunk)].places + place.offset;
+  }
+  PlaceAt Places() const {
+    return [this](int64_t row) { return PlaceAtRow(row); };
+  }
+  Status CheckRecords() const;
+  void KeepFileRows(int64_t row, int64_t last) const;
+  void MovePlace(int64_t row, int64_t last);
+  Status NormalizeFileRows(const ParallelFor& parallel_for);
+  void ScaleRows(int64_t begin, int64_t end);
   Status MakeTier();
   Status ReserveRecords(int64_t first, int64_t end) const;
   void DropTier();
@@ -289,6 +307,17 @@ class TableWriter {
   Result<Chunk> MakeChunk(int64_t number) const;
   Status AddState(int64_t number, Chunk* chunk) const;
   Status AddHistory(int64_t number, Chunk* chunk) const;
+  IndexKind index_kind() const { return in_files() ? IndexKind::kCompact : IndexKind::kKeys; }
+  // Also of a number that a damaged index names.
+  bool HasKey(int64_t row, int64_t key) const {
+    return row < locator_.Capacity(static_cast<int64_t>(chunks_.size())) && KeyOf(row) == key;
+  }
+  int64_t FindRow(int64_t key) const {
+    return index_.Find(key, [this](int64_t row, int64_t its) { return HasKey(row, its); });
+  }
+  void FindRows(Span<const int64_t> keys, Span<int64_t> rows) const {
+    index_.FindBatch(keys, rows, [this](int64_t row, int64_t its) { return HasKey(row, its); });
+  }
   int64_t SlotsWanted(int64_t keys) const;
   void NoteForIndexAhead(int64_t key);
   Status ReserveIndex(int64_t keys);
@@ -321,10 +350,11 @@ class TableWriter {
   mutable std::mutex chunks_mutex_;  // held to add to chunks_, and to read it in the background
   std::vector<Chunk> chunks_;
   MappedFile index_file_;
-  KeyIndex index_;
+  TableIndex index_;
   int64_t index_freed_ = 0;                  // slots
   std::unique_ptr<RowCache> cache_;          // null where rows lie in memory, or there are none
   std::shared_ptr<const RowTier> row_tier_;  // likewise
+  int64_t normalized_ = 0;                   // rows of a NormalizeDecay() that failed
   TableWriter* waiting_ = nullptr;
   std::shared_ptr<FrozenTable> frozen_;   // null while nobody saves
   std::unique_ptr<ChangedRows> changed_;  // null while changes are not tracked

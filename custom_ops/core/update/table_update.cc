@@ -88,7 +88,9 @@ Status TableUpdate::Stage(const std::vector<GradientMessage>& messages,
   }
   Plan(messages, tables, parallel_for);
   TFHYBRID_RETURN_IF_ERROR(Reserve(tables));
-  for (TableWriter* table : tables) table->NormalizeDecay(parallel_for);
+  for (TableWriter* table : tables) {
+    TFHYBRID_RETURN_IF_ERROR(table->NormalizeDecay(parallel_for));
+  }
   TFHYBRID_RETURN_IF_ERROR(BringRows(tables, parallel_for));
   squares_.clear();
   if (ClipsByNorm()) squares_ = SumSquares(tables, parallel_for);

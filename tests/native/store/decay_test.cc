@@ -101,7 +101,7 @@ TEST_F(DecayTest, NormalizingChangesNoBitThatIsRead) {
   ASSERT_OK(CreateRows(writer_.get(), KeysBetween(0, 1000)));
   Decay(0x1.23456p-31);
   const std::vector<float> not_yet = Lookup(reader_.get(), KeysBetween(0, 2000));
-  writer_->NormalizeDecay(RunInline);
+  ASSERT_OK(writer_->NormalizeDecay(RunInline));
   EXPECT_EQ(0x1.23456p-31, writer_->decay());
   // Rows as an update writes them: of normal size.
   for (int64_t row = 0; row < 1000; ++row) {
@@ -111,10 +111,10 @@ TEST_F(DecayTest, NormalizingChangesNoBitThatIsRead) {
   const std::vector<float> before = Lookup(reader_.get(), KeysBetween(0, 2000));
   const auto frozen = writer_->Freeze(false);
   ASSERT_OK(frozen);
-  writer_->NormalizeDecay(RunInline);  // not while a checkpoint reads the rows
+  ASSERT_OK(writer_->NormalizeDecay(RunInline));  // not while a checkpoint reads the rows
   EXPECT_EQ(0x1.23456p-33, writer_->decay());
   writer_->Thaw();
-  writer_->NormalizeDecay(RunInline);
+  ASSERT_OK(writer_->NormalizeDecay(RunInline));
   EXPECT_EQ(0x1.23456p-1, writer_->decay());
   EXPECT_EQ(0x1p-32, writer_->initial_decay());
   EXPECT_EQ(0x1.23456p-33, reader_->decay());

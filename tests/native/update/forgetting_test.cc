@@ -85,8 +85,7 @@ TEST_F(ForgettingTest, EachRuleAlone) {
   }
 }
 
-// Tables that grow by chunks and by indexes made in the background, while rows come and go.
-TEST_F(ForgettingTest, LargeTablesThatGrow) {
+TrainingPlan LargePlan() {
   TrainingPlan plan = ForgettingPlan();
   plan.tables.resize(2);
   for (PlannedTable& table : plan.tables) {
@@ -100,9 +99,29 @@ TEST_F(ForgettingTest, LargeTablesThatGrow) {
   plan.tables[1].config.policy.half_life = 4;
   plan.tables[1].config.policy.min_frequency = 0.3;
   plan.tables[1].config.policy.admission = 2;
-  Train(plan, 24, 8);
+  return plan;
+}
+
+// Tables that grow by chunks and by indexes made in the background, while rows come and go.
+TEST_F(ForgettingTest, LargeTablesThatGrow) {
+  Train(LargePlan(), 24, 8);
   EXPECT_GT(Table(0).reader->Stats().evicted, 5000);
   EXPECT_GT(Table(1).reader->Stats().evicted, 1000);
+}
+
+TEST_F(ForgettingTest, LargeTablesInFilesThatGrow) {
+  TrainingPlan plan = LargePlan();
+  for (PlannedTable& table : plan.tables) {
+    table.config.files = directory_.path();
+    table.config.cache_bytes = 2 * 12000 * (16 + 3 * 4 * table.config.dim);
+  }
+  Train(plan, 24, 24);
+  for (size_t table = 0; table < plan.tables.size(); ++table) {
+    const TableStats stats = Table(table).reader->Stats();
+    EXPECT_GT(stats.evicted, 1000);
+    EXPECT_GT(stats.written_rows, 1000);
+    EXPECT_GT(stats.index_bytes, 1 << 20) << "made in the background";
+  }
 }
 
 // What two hosts write into one checkpoint are shares of the same rows in the same order.

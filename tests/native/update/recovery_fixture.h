@@ -72,7 +72,8 @@ inline TrainingPlan ForgettingPlan() {
   return plan;
 }
 
-// Tables that lie in files, beside one that does not; in one of them keys wait for admission.
+// Tables that lie in files, beside one that does not; in one of them keys wait for admission, and
+// lose their rows again.
 inline TrainingPlan FilesPlan(const std::string& files) {
   TrainingPlan plan = SmallPlan();
   for (size_t table = 0; table < 3; ++table) {
@@ -86,6 +87,9 @@ inline TrainingPlan FilesPlan(const std::string& files) {
   plan.tables[2].config.policy.slices_log2 = 1;
   plan.tables[2].config.policy.admission = 2;
   plan.tables[2].config.policy.waiting_steps = 5;
+  plan.tables[2].config.policy.unseen_steps = 4;
+  plan.tables[2].config.policy.max_rows = 16;
+  plan.tables[0].optimizer.weight_decay = 0.125;
   return plan;
 }
 

@@ -61,6 +61,18 @@ TEST_F(KilledUpdateTest, TablesInFiles) {
   for (const uint64_t version : {uint64_t{0}, uint64_t{4}}) KillEverywhere(plan, version, 1);
 }
 
+TEST_F(KilledUpdateTest, TablesInFilesThatEvict) {
+  const TrainingPlan plan = FilesPlan(directory_.path());
+  constexpr uint64_t kVersion = 11;
+  const Models models(plan, kVersion);
+  int64_t leaving = 0;
+  for (const auto& [key, past] : models.before.policy(2).rows()) {
+    leaving += models.after.policy(2).rows().count(key) == 0;
+  }
+  EXPECT_GT(leaving, 2);
+  KillEverywhere(plan, kVersion, 1);
+}
+
 TEST_F(KilledUpdateTest, TablesThatAdmitAndEvict) {
   const TrainingPlan plan = ForgettingPlan();
   for (const uint64_t version : {uint64_t{6}, uint64_t{13}}) KillEverywhere(plan, version, 1);

@@ -272,7 +272,7 @@ inline void EraseMadeAhead(const TableReader& reader, std::set<std::string>* fil
     files->erase(name + ".state." + std::to_string(stats.chunks));
     files->erase(name + ".history." + std::to_string(stats.chunks));
   }
-  if (IndexBytes(2 * stats.index_slots) < kWorthAThread) return;
+  if (IndexBytes(IndexKind::kKeys, 2 * stats.index_slots) < kWorthAThread) return;
   const auto index = files->lower_bound(name + ".index.");
   if (index != files->end() && index->rfind(name + ".index.", 0) == 0) {
     files->erase(index);

@@ -38,7 +38,7 @@ def opened(
     """Engines of `hosts` hosts with a rank each, all connected; with a cache rows lie in files."""
     engines = [Engine(range(hosts), host) for host in range(hosts)]
     for host, engine in enumerate(engines):
-        (directory / str(host)).mkdir()
+        (directory / str(host)).mkdir(exist_ok=True)
         engine.open_store(str(directory / str(host)), "job", 0, f"rank {host}", 7)
     try:
         for reader, engine in enumerate(engines):

@@ -8,6 +8,7 @@ import pytest
 
 import tfhybrid
 from tests.unit.store.adagrad_table import DIM, adagrad_table, block
+from tfhybrid.store.table_memory import TableShape, bytes_of
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table
 
@@ -40,6 +41,46 @@ def test_rows_that_do_not_fit_in_the_cache_are_read_back(tmp_path) -> None:
     in_memory.set_optimizer(optimizer.native(), optimizer.state_shape(DIM))
     in_memory.writer.write_rows(rows)
     assert in_memory.digest() == digest
+
+
+@pytest.mark.usefixtures("job")
+def test_records_of_removed_rows_are_used_again(tmp_path) -> None:
+    table = file_table(tmp_path, slots=7)
+    rows = block(np.arange(64))
+    table.writer.write_rows(rows)
+    file_bytes = table.stats().file_bytes
+    for _ in range(3):
+        table.writer.remove_keys(rows.keys[::2])
+        assert table.rows == 32
+        np.testing.assert_array_equal(table.lookup(rows.keys[1::2]), rows.embeddings[1::2])
+        table.writer.write_rows(rows)
+        np.testing.assert_array_equal(table.lookup(rows.keys), rows.embeddings)
+    assert table.stats().file_bytes == file_bytes
+
+
+@pytest.mark.usefixtures("job")
+def test_an_index_costs_at_most_twelve_bytes_a_key(tmp_path) -> None:
+    table = file_table(tmp_path, slots=2000)
+    for rows in (5_000, 11_000, 23_000, 50_000):
+        keys = np.arange(table.rows, rows)
+        table.writer.write_rows(block(keys))
+        stats = table.stats()
+        assert stats.index_bytes <= 12 * rows + 4096
+    np.testing.assert_array_equal(table.lookup(keys), block(keys).embeddings)
+
+
+@pytest.mark.usefixtures("job")
+def test_what_a_table_takes_is_known_beforehand(tmp_path) -> None:
+    table = file_table(tmp_path, slots=500)
+    for rows in (64, 5_000, 30_000):
+        for first in range(table.rows, rows, 500):
+            table.writer.write_rows(block(np.arange(first, min(first + 500, rows))))
+        shape = TableShape(rows, DIM, state_floats=DIM, cache_bytes=500 * SLOT_BYTES)
+        planned, stats = bytes_of(shape), table.stats()
+        assert planned.index == stats.index_bytes
+        assert planned.total == stats.bytes
+        assert planned.file == stats.file_bytes
+        assert planned.peak >= planned.total
 
 
 @pytest.mark.usefixtures("job")
@@ -85,8 +126,8 @@ def test_caches_that_cannot_be_are_refused(cache_bytes) -> None:
     ("options", "told"),
     [
         ({"storage": "/tmp"}, "storage is a tfhybrid.FileTier"),
-        ({"eviction": tfhybrid.Eviction(max_rows=10)}, "neither eviction nor lazy=False"),
-        ({"lazy": False}, "neither eviction nor lazy=False"),
+        ({"eviction": tfhybrid.Eviction(min_norm=0.5)}, "no eviction by min_norm"),
+        ({"lazy": False}, "read and write the whole file"),
     ],
 )
 def test_recipes_that_cannot_be_are_refused(options, told) -> None:
