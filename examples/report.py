@@ -116,7 +116,7 @@ def draw_curve(curve: Sequence[Point], title: str, path: Path) -> None:
     ]
     left.set(title=title, xlabel="step", ylabel="validation AUC")
     right.set(ylabel="train loss, mean of the epoch")
-    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False)
+    figure.legend(handles=lines, loc="outside lower center", ncols=3, frameon=False)
     left.margins(y=0.1)
     left.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)

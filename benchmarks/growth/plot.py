@@ -21,7 +21,9 @@ def save(run: dict[str, object], median: float, path: Path) -> None:
     title = "A step, and the index, while a table grows"
     figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
     times, index = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    times.plot([rows / 1e6 for rows in run["rows"]], run["milliseconds"], ".", color=OURS, markersize=3)
+    times.plot(
+        [rows / 1e6 for rows in run["rows"]], run["milliseconds"], ".", color=OURS, markersize=3
+    )
     times.axhline(5 * median, color=PEER, linewidth=1, label="5 x the median")
     times.set_ylabel("ms a step")
     times.set_ylim(bottom=0)
