@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+AUC, LOSS = "#1f6feb", "#8b949e"
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -91,18 +92,32 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def draw_curve(curve: Sequence[Point], title: str, path: Path) -> None:
-    """Writes a PNG of validation AUC and train loss over the steps."""
+    """Writes a PNG of validation AUC and train loss over the steps; marks the best AUC."""
     steps = [point.step for point in curve]
+    best = max(curve, key=lambda point: point.valid_auc)
     figure = Figure(figsize=(7, 4), layout="constrained")
     left = figure.subplots()
     right = left.twinx()
     lines = [
-        *left.plot(steps, [point.valid_auc for point in curve], "o-", label="validation AUC"),
-        *right.plot(steps, [point.train_loss for point in curve], "s--C1", label="train loss"),
+        *left.plot(
+            steps, [point.valid_auc for point in curve], "o-", color=AUC, label="validation AUC"
+        ),
+        *right.plot(
+            steps, [point.train_loss for point in curve], "s--", color=LOSS, label="train loss"
+        ),
+        *left.plot(
+            best.step,
+            best.valid_auc,
+            "*",
+            color=AUC,
+            markersize=16,
+            label=f"best AUC {best.valid_auc:.4f}, step {best.step:,}",
+        ),
     ]
     left.set(title=title, xlabel="step", ylabel="validation AUC")
     right.set(ylabel="train loss, mean of the epoch")
-    left.legend(handles=lines, loc="center right")
+    figure.legend(handles=lines, loc="outside lower center", ncols=3, frameon=False)
+    left.margins(y=0.1)
     left.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks.launch import RESULTS, ROOT
 from benchmarks.report.charts import CHARTS, Chart
+from benchmarks.report.drawing import draw
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 FIGURES = ROOT / "docs" / "figures"
@@ -25,7 +26,7 @@ INTRODUCTION = """# Benchmarks
 
 Written by `scripts/bench report` from the numbers in `benchmarks/results/`; with `--run` it
 measures all of them anew. How each is measured, and more of them:
-[benchmarks/README.md](../benchmarks/README.md). All sides of a chart were measured in one run.
+`benchmarks/README.md`. All sides of a chart were measured in one run.
 """
 
 
@@ -38,7 +39,7 @@ def main() -> None:
     names = [] if arguments.run is None else arguments.run or list(CHARTS)
     failed = [name for name in names if not measured(name, console)]
     for *_, figure, chart in charts():
-        chart.save(figure)
+        draw(chart, figure)
     PAGE.write_text(page())
     console.print(f"written: {PAGE.relative_to(ROOT)}")
     if failed:

@@ -85,6 +85,7 @@ for name in ("impressions", "clicks"):
 """
 READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
 BEFORE = {
+    "README": "",
     "quick_start": "",
     "passes": "",
     "keras": IMPORTS + JOB + DATA,
@@ -117,3 +118,15 @@ def test_its_code_runs(page, tmp_path, python):
 def test_its_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_navigation_has_every_page():
+    listed = re.findall(r"[\w/.-]+\.md", (ROOT / "mkdocs.yml").read_text().split("\nnav:")[1])
+    pages = [name(page).removeprefix("docs/") for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_have_titles_and_not_file_names(page):
+    texts = re.findall(r"\[`?([^\]`]+)`?\]\((?!https?:)[^)]+\)", page.read_text())
+    assert [text for text in texts if text.endswith(".md")] == []

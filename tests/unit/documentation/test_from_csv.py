@@ -1,0 +1,55 @@
+"""The programs of the page "From a raw CSV to a served model" run one after the other."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from benchmarks.export import stock_environment
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "from_csv_to_serving.md"
+PROGRAM = re.compile(r'^```python title="(.+?)"\n(.*?)^```', re.DOTALL | re.MULTILINE)
+ALONE = """import importlib.util
+assert not any(map(importlib.util.find_spec, ("tfhybrid", "horovod")))
+"""
+PROGRAMS = dict(PROGRAM.findall(PAGE.read_text()))
+
+
+@pytest.mark.timeout(300)
+def test_a_newcomer_gets_from_the_file_to_predictions(python, tmp_path):
+    *programs, last = PROGRAMS
+    assert last == "predict.py"
+    for name in programs:
+        (tmp_path / name).write_text(PROGRAMS[name])
+        run = python.run(str(tmp_path / name), cwd=tmp_path)
+        assert run.returncode == 0, f"{name}: {run.stderr}"
+    assert float(re.search(r"test AUC ([\d.]+)", run.stdout)[1]) > 0.65
+    shown = re.search(
+        r"^\$ head -3 clicks.csv\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert (tmp_path / "clicks.csv").read_text().startswith(shown[1])
+
+    liked, other, new = probabilities_where_only_tensorflow_is(tmp_path)
+    assert other < liked < 1
+    assert 0 < new < 1
+
+
+def probabilities_where_only_tensorflow_is(folder: Path) -> list[float]:
+    """Returns what the last program prints in an environment without tfhybrid and Horovod."""
+    stock = stock_environment.make(folder / "stock")
+    (folder / "predict.py").write_text(ALONE + PROGRAMS["predict.py"])
+    hidden = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    run = subprocess.run(
+        [stock, "-I", "predict.py"],
+        env={name: value for name, value in os.environ.items() if name not in hidden},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return [float(line) for line in run.stdout.split()]
