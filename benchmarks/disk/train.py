@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tfhybrid.store.row_block import RowBlock
+from tfhybrid.store.table_writer import TableWriter
 
 from benchmarks.disk.batches import INITIAL, RATE, add_options, batches, gradients, record_bytes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, TableStatsStruct
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.initializers import Uniform
-from tfhybrid.store.row_block import RowBlock
-from tfhybrid.store.table_writer import TableWriter
 
 NAME, SLOT_BYTES = "item", 16
 BLOCK = 65_536

@@ -461,9 +461,8 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
   const int64_t lane_end = total * (lane + 1) / UpdateJournal::kLanes;
   std::vector<float> scratch;
   JournalLane journal = journal_.lane(lane);
-  // Not 0 only after a crash.
-  const int64_t done = journal.done();
-  ForEachPart(starts, lane_begin + done, lane_end, [&](size_t u, int64_t first, int64_t last) {
+  const int64_t begin = lane_begin + journal.done();  // which is 0 but after a crash
+  ForEachPart(starts, begin, lane_end, [&](size_t u, int64_t first, int64_t last) {
     const Unit& unit = units_[u];
     const TableWriter& table = *tables[unit.table];
     scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));

@@ -8,9 +8,9 @@ import pytest
 
 import tfhybrid
 from tests.unit.store.adagrad_table import DIM, adagrad_table, block
-from tfhybrid.store.table_memory import TableShape, bytes_of
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.store import RowBlock, Table
+from tfhybrid.store.table_memory import TableShape, bytes_of
 
 # Of a slot with Adagrad's state.
 SLOT_BYTES = 16 + 2 * 4 * DIM
