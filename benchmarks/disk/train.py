@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tfhybrid.store.row_block import RowBlock
-from tfhybrid.store.table_writer import TableWriter
+from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_writer import TableWriter
 
 from benchmarks.disk.batches import INITIAL, RATE, add_options, batches, gradients, record_bytes
 from tfhybrid.core.engine import Engine

@@ -28,8 +28,8 @@ from tfhybrid.initializers import Uniform
 from tfhybrid.nodes import door
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.nodes.tls import Tls
-from tfhybrid.store.row_block import RowBlock
-from tfhybrid.store.table_writer import TableWriter
+from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_writer import TableWriter
 
 SILENCE = 10.0
 DIM = 16
