@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tfhybrid.core.row_block import RowBlock
-from tfhybrid.core.table_writer import TableWriter
 
 from benchmarks.disk.batches import INITIAL, RATE, add_options, batches, gradients, record_bytes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, TableStatsStruct
+from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.initializers import Uniform
 

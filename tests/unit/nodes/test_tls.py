@@ -23,13 +23,13 @@ from tests.certificates.authority import Authority
 from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
+from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.initializers import Uniform
 from tfhybrid.nodes import door
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.nodes.tls import Tls
-from tfhybrid.core.row_block import RowBlock
-from tfhybrid.core.table_writer import TableWriter
 
 SILENCE = 10.0
 DIM = 16
