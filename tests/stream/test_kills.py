@@ -89,6 +89,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Site]]:
             "queues": queues,
             "lease": {"seconds": 1.0, "first_rows": 16},
             "expires_seconds": 1.5,
+            "save_seconds": 0.5,  # kills meet bases that are being written
         }
         (tmp_path / "stream").mkdir()
         (tmp_path / "stream.yaml").write_text(yaml.safe_dump(config))

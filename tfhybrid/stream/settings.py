@@ -45,6 +45,8 @@ class StreamSettings:
         own: The queue of each trainer that asks for its own.
         memory: Directory of the stores, in shared memory.
         fsync: Of journals, and of queues that are directories.
+        save_seconds: How often the sync unit writes a base of each model that has changed, and
+            cuts its journal.
     """
 
     folder: str
@@ -63,6 +65,7 @@ class StreamSettings:
     own: Mapping[str, str] = dataclasses.field(default_factory=dict)
     memory: str = "/dev/shm"
     fsync: str = "always"
+    save_seconds: float = 600.0
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
@@ -77,6 +80,8 @@ class StreamSettings:
             Routes(**settings.routes)
             LeaseLength(**settings.lease)
             assert settings.schema
+            if settings.save_seconds <= 0:
+                raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} does not describe a stream: {error}") from error
         return settings
@@ -106,7 +111,13 @@ class StreamSettings:
     def sync_unit(self) -> SyncUnit:
         """Opens the sync unit in this process."""
         names = Routes(**self.routes).models
-        return SyncUnit(names, Path(self.folder) / "models", Path(self.memory), fsync=self.fsync)
+        return SyncUnit(
+            names,
+            Path(self.folder) / "models",
+            Path(self.memory),
+            fsync=self.fsync,
+            save_seconds=self.save_seconds,
+        )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:
         """Returns a target model of the sync unit's process; `caller` is who asks."""

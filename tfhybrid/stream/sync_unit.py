@@ -16,6 +16,7 @@ from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.model_spec import ModelSpec
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.remote import Remote
+from tfhybrid.stream.saver import Saver
 from tfhybrid.stream.served_queue import Standing
 from tfhybrid.stream.target_model import TargetModel
 from tfhybrid.stream.weight_update import WeightUpdate
@@ -40,14 +41,22 @@ class SyncUnit:
         folder: Where each has its folder.
         memory: Directory of the stores, in shared memory.
         fsync: As of `LogQueue`, for the journals.
+        save_seconds: How often a base of each model is written; never by default.
     """
 
     def __init__(
-        self, models: Iterable[str], folder: Path, memory: Path, *, fsync: str = "always"
+        self,
+        models: Iterable[str],
+        folder: Path,
+        memory: Path,
+        *,
+        fsync: str = "always",
+        save_seconds: float | None = None,
     ) -> None:
         self.models = {
             name: TargetModel(name, folder / name, memory, fsync=fsync) for name in models
         }
+        self._saver = None if save_seconds is None else Saver(self.models, save_seconds)
         self.calls: dict[str, Called] = {
             "open": self._open,
             "begin": self._of_lease(self._begin),
@@ -65,7 +74,9 @@ class SyncUnit:
         }
 
     def close(self) -> None:
-        """Frees memory and files."""
+        """Writes the last bases, where any are written, and frees memory and files."""
+        if self._saver is not None:
+            self._saver.close()
         for model in self.models.values():
             model.close()
 
@@ -141,6 +152,10 @@ class RemoteModel:
         """Returns rows of some tables, and the version; see `TargetModel.read`."""
         version, rows = self._ask("read", keys)
         return rows, int(version)
+
+    def save(self) -> str:
+        """Writes a base; returns its folder, on the sync unit's host."""
+        return str(self._ask("save")[0])
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table."""

@@ -43,6 +43,7 @@ class TargetModel:
         self._folder = folder
         self._memory = memory
         self._lock = threading.RLock()
+        self._saving = threading.Lock()  # before _lock
         self._journal = LogQueue(folder / "journal", write=True, fsync=fsync)
         self._store: WeightStore | None = None
         self._done: dict[str, AppliedRanges] = {}
@@ -151,6 +152,10 @@ class TargetModel:
 
     def save(self) -> Path:
         """Writes a base, and removes what it makes needless; returns its folder."""
+        with self._saving:
+            return self._save()
+
+    def _save(self) -> Path:
         store = self._opened()
         with contextlib.ExitStack() as stack:
             with self._lock:
