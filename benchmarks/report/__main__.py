@@ -24,9 +24,9 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 FIGURES = ROOT / "docs" / "figures"
 INTRODUCTION = """# Benchmarks
 
-Written by `scripts/bench report` from the numbers in `benchmarks/results/`; with `--run` it
-measures all of them anew. How each is measured, and more of them:
-`benchmarks/README.md`. All sides of a chart were measured in one run.
+`scripts/bench report` writes this page from the numbers in `benchmarks/results/`. With `--run` it
+measures all of them again. `benchmarks/README.md` explains how each is measured, and has more of
+them. All systems of a chart were measured in one run.
 """
 
 
