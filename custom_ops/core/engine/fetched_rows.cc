@@ -94,8 +94,7 @@ Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
           const TableReader& reader = *part.table->reader;
           return reader.Reached(version) ? reader.WaitVersion(version, Status::Ok) : Status::Ok();
         };
-        TFHYBRID_RETURN_IF_ERROR(
-            passes.Await(part.views[from.view], from.owner, version, check));
+        TFHYBRID_RETURN_IF_ERROR(passes.Await(part.views[from.view], from.owner, version, check));
         awaited[place] = true;
       }
       part.views[from.view].Copy(from.row, from.owner, to);

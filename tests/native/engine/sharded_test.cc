@@ -207,8 +207,7 @@ TEST_F(ShardedTest, APassDoesNotWaitForAnUpdateThatFailed) {
   ASSERT_OK(Post(1, keys, 0.5f));
   EXPECT_EQ(StatusCode::kFailedPrecondition, Wait(0).code());
   // As a caller that is content with what was before the update.
-  const auto fetched =
-      At(0)->Fetch({{tables_[0], At(0)->AllocationOf("item"), keys}}, RunInline);
+  const auto fetched = At(0)->Fetch({{tables_[0], At(0)->AllocationOf("item"), keys}}, RunInline);
   ExpectError(fetched.status(), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
 }
 

@@ -176,7 +176,8 @@ TEST_F(PassKeeperTest, WhoWaitsForAnOwnerThatIsGoneIsTold) {
   // And who announces later.
   RankPasses other = Rank(1);
   Announce(&other, {1});
-  ExpectError(other.Await(other.Of("item").back(), kOwner, 0, Status::Ok), StatusCode::kPeerDied, {"host b"});
+  ExpectError(other.Await(other.Of("item").back(), kOwner, 0, Status::Ok), StatusCode::kPeerDied,
+              {"host b"});
 }
 
 TEST_F(PassKeeperTest, WhatADeadJobLeftIsRemoved) {
