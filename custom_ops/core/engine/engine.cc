@@ -100,7 +100,8 @@ bool Engine::OnSumming(std::function<void(Result<HostSum*>)> work) {
 
 Result<HostSum*> Engine::OpenedHostSum() {
   if (host_sum_ == nullptr) {
-    const HostSumRanks ranks{store_->local_rank(), topology_.LocalRanks(), topology_.Hosts() > 1};
+    const HostSumRanks ranks{store_->local_rank(), topology_.LocalRanks(),
+                             topology_.RankHosts() > 1};
     TFHYBRID_ASSIGN_OR_RETURN(
         host_sum_,
         HostSum::Open(store_->directory() + "/dense", store_->token(), ranks,

@@ -88,8 +88,13 @@ Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
     for (const FromPass& from : part.from_passes) {
       const size_t place = from.view * static_cast<size_t>(owners) + from.owner;
       if (!awaited[place]) {
-        TFHYBRID_RETURN_IF_ERROR(
-            passes.Await(part.views[from.view], from.owner, part.table->posted.load()));
+        const uint64_t version = part.table->posted.load();
+        // Owners send nothing of an update that failed.
+        const auto check = [&] {
+          const TableReader& reader = *part.table->reader;
+          return reader.Reached(version) ? reader.WaitVersion(version, Status::Ok) : Status::Ok();
+        };
+        TFHYBRID_RETURN_IF_ERROR(passes.Await(part.views[from.view], from.owner, version, check));
         awaited[place] = true;
       }
       part.views[from.view].Copy(from.row, from.owner, to);

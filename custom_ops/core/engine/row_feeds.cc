@@ -66,8 +66,10 @@ void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
       const std::lock_guard<std::mutex> guard(mutex_);
       auto& of_host = wanted_[static_cast<size_t>(host)];
       const auto found = of_host.find(table->reader->name());
-      if (found == of_host.end() || found->second.keys.empty()) continue;
+      if (found == of_host.end()) continue;
+      // A host that has no keys now keeps up with the decay: it may announce some before the next.
       changed = ToSend(*table, keys, &found->second);
+      if (found->second.keys.empty()) continue;
     }
     // Without keys, too: it says which version the others are of.
     const Status sent = Send(host, table.get(), 0, changed);

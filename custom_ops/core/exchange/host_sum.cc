@@ -110,7 +110,17 @@ HostSum::HostSum(std::string path, uint64_t token, const HostSumRanks& ranks,
 Status HostSum::Sum(uint64_t signature, const DenseTensors& tensors) {
   TFHYBRID_RETURN_IF_ERROR(failure_);
   ++sums_;
-  return failure_ = TrySum(signature, tensors);
+  failure_ = TrySum(signature, tensors);
+  if (!failure_.ok()) TellFailure();
+  return failure_;
+}
+
+void HostSum::TellFailure() {
+  // That a rank has died, or that this one ends, the others see for themselves.
+  if (failure_.code() == StatusCode::kPeerDied || !check_alive_(ranks_.rank).ok()) return;
+  for (Mailbox* const box : {brought_.get(), stripe_.get(), shared_.get()}) {
+    if (box != nullptr) box->PostFailure(failure_.message());
+  }
 }
 
 Status HostSum::TrySum(uint64_t signature, const DenseTensors& tensors) {
@@ -124,10 +134,7 @@ Status HostSum::TrySum(uint64_t signature, const DenseTensors& tensors) {
 
 Status HostSum::Bring(uint64_t signature, const DenseTensors& tensors) {
   Result<Span<int64_t>> room = brought_->Write((kBlockBytes + TotalBytes(tensors)) / kBytesPerWord);
-  if (!room.ok()) {
-    brought_->PostFailure(room.status().message());
-    return room.status();
-  }
+  if (!room.ok()) return room.status();
   int64_t* const words = room.Take().data();
   words[0] = static_cast<int64_t>(signature);
   uint8_t* const to = reinterpret_cast<uint8_t*>(words) + kBlockBytes;
@@ -163,10 +170,7 @@ Result<std::vector<const uint8_t*>> HostSum::AwaitAlike(uint64_t signature,
 Status HostSum::AddStripe(const DenseTensors& tensors, const std::vector<const uint8_t*>& brought) {
   const Stripe stripe = StripeOf(ranks_.rank, ranks_.count, TotalBytes(tensors));
   Result<Span<int64_t>> room = stripe_->Write((stripe.end - stripe.begin) / kBytesPerWord);
-  if (!room.ok()) {
-    stripe_->PostFailure(room.status().message());
-    return room.status();
-  }
+  if (!room.ok()) return room.status();
   uint8_t* const to = reinterpret_cast<uint8_t*>(room.Take().data());
   ForEachPart(tensors, stripe, [&](size_t t, int64_t /*first*/, int64_t count, int64_t begin) {
     ForType(tensors[t].type, [&](auto* typed) {
@@ -219,8 +223,9 @@ Status HostSum::Share(const DenseTensors& tensors) {
   const int64_t total = TotalBytes(tensors);
   Result<Span<int64_t>> room = shared_->Write(total / kBytesPerWord);
   if (!room.ok()) {
-    shared_->PostFailure(room.status().message());
-    return failure_ = room.status();
+    failure_ = room.status();
+    TellFailure();
+    return failure_;
   }
   uint8_t* const to = reinterpret_cast<uint8_t*>(room.Take().data());
   const float divisor = Divisor(*static_cast<const float*>(tensors.front().in));

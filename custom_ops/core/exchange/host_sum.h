@@ -72,6 +72,8 @@ class HostSum {
           std::function<Status(int64_t)> check_alive);
 
   Status TrySum(uint64_t signature, const DenseTensors& tensors);
+  // Of this sum: those who would wait for what this rank does not bring.
+  void TellFailure();
   Status Bring(uint64_t signature, const DenseTensors& tensors);
   // Every rank's tensors, behind their signatures.
   Result<std::vector<const uint8_t*>> AwaitAlike(uint64_t signature, const DenseTensors& tensors);

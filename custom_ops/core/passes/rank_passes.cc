@@ -148,6 +148,7 @@ std::vector<RankPasses::View> RankPasses::Of(const std::string& table) {
   std::vector<View> views;
   const std::lock_guard<std::mutex> guard(mutex_);
   for (const auto& [number, pass] : passes_) {
+    if (pass->file.ended()) continue;  // by the leader, which has let all go
     for (int64_t t = 0; pass->begun && t < pass->file.tables(); ++t) {
       const int64_t done = pass->file.done(t);
       if (pass->file.name(t) == table && done < pass->file.batches()) {
@@ -158,7 +159,8 @@ std::vector<RankPasses::View> RankPasses::Of(const std::string& table) {
   return views;
 }
 
-Status RankPasses::Await(const View& view, int64_t owner, uint64_t version) const {
+Status RankPasses::Await(const View& view, int64_t owner, uint64_t version,
+                         const std::function<Status()>& check) const {
   const PassFile& file = view.pass->file;
   while (!file.AwaitState(PassState::kReady, kWaitSliceMs)) {
     TFHYBRID_RETURN_IF_ERROR(rank_.check_alive());
@@ -168,6 +170,7 @@ Status RankPasses::Await(const View& view, int64_t owner, uint64_t version) cons
     if (file.state() == PassState::kFailed) return file.failure();
     if (!view.Holds() || WaitWord(&of.version, version, kWaitSliceMs)) return Status::Ok();
     TFHYBRID_RETURN_IF_ERROR(rank_.check_alive());
+    TFHYBRID_RETURN_IF_ERROR(check());
   }
   return Status::Ok();
 }

@@ -89,7 +89,9 @@ class RankPasses {
   // The open passes of a table.
   std::vector<View> Of(const std::string& table);
   // Waits until a pass has its rows, those of `owner` as of `version`, or does not hold any longer.
-  Status Await(const View& view, int64_t owner, uint64_t version) const;
+  // Between slices of waiting it fails with what `check` returns.
+  Status Await(const View& view, int64_t owner, uint64_t version,
+               const std::function<Status()>& check) const;
   void CountKeys(int64_t hits, int64_t misses);
   PassCounts counts() const;
 

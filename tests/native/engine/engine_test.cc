@@ -55,6 +55,24 @@ TEST_F(EngineTest, TwoOfAProcessTrainEachItsOwn) {
   EXPECT_EQ((std::vector<float>{100, 0, 100}), second.Firsts(0, {1, kMaxKey, kMinKey}));
 }
 
+TEST_F(EngineTest, EmbeddingNodesHaveNoDenseGradients) {
+  Topology topology;
+  topology.nodes = 2;
+  std::vector<std::string> reclaimed;
+  const auto engine =
+      Engine::Open({directory_.path(), "job", 0, "rank 0", kToken}, topology, &reclaimed).Take();
+  float samples = 2.0f, gradient = 3.0f;
+  Told told;
+  ASSERT_TRUE(engine->OnSumming([&](const Result<HostSum*>& host_sum) {
+    constexpr auto kFloat = DenseTensor::Type::kFloat;
+    told.Tell(host_sum.ok() ? host_sum.value()->Sum(1, {{kFloat, 1, &samples, &samples},
+                                                        {kFloat, 1, &gradient, &gradient}})
+                            : host_sum.status());
+  }));
+  ASSERT_OK(told.Get());
+  EXPECT_EQ(3.0f, gradient);
+}
+
 TEST_F(EngineTest, ANewOptimizerCountsItsOwnSteps) {
   EngineJob job(directory_.path(), "job");
   for (int step = 0; step < 3; ++step) job.Train({1}, 0.0f);

@@ -24,8 +24,8 @@ class RowFeedsTest : public testing::Test {
   void Announce(int64_t host, int64_t number, const std::vector<int64_t>& keys) {
     feeds_.Announce(host, job_.tables[0], {"item", 2, number, keys});
   }
-  void Train(const std::vector<int64_t>& keys) {
-    job_.Train(keys);
+  void Train(const std::vector<int64_t>& keys, float gradient = -1.0f) {
+    job_.Train(keys, gradient);
     EXPECT_OK(job_.Wait());
     const HeldWriters held(job_.tables);
     feeds_.Changed(job_.tables[0], {keys});
@@ -84,6 +84,25 @@ TEST_F(RowFeedsTest, WhatIsReleasedIsNotSentUnlessItWasAnnouncedAgain) {
   ASSERT_EQ(got.size(), 4u);
   EXPECT_EQ(got[1].rows, (std::map<int64_t, float>{{3, 1.0f}}));
   EXPECT_EQ(got[3].rows, (std::map<int64_t, float>{{1, 2.0f}, {3, 2.0f}}));
+}
+
+// The decay is brought back to nearly 1, where it was when the host last had keys.
+TEST_F(RowFeedsTest, RowsThatWereScaledAreSentToAHostThatHadNoKeysBefore) {
+  OptimizerConfig optimizer = OptimizerOf(OptimizerKind::kSgd);
+  optimizer.weight_decay = 0.9375;
+  job_.tables[0]->writer->ForgetOptimizer();
+  ASSERT_OK(job_.tables[0]->writer->SetOptimizer(optimizer));
+  const std::vector<int64_t> keys = {1};
+  Train(keys);
+  Announce(0, 1, keys);
+  feeds_.Release(0, {"item", 2, 1, keys});
+  // To just below the least decay, 2^-32.
+  while (job_.tables[0]->reader->decays().rows >= 0x1p-32f) Train({2}, 0.0f);
+  Announce(0, 2, keys);
+  Train({2}, 0.0f);
+  const std::vector<Got> got = All(0);
+  ASSERT_EQ(got.back().version, job_.tables[0]->reader->version());
+  EXPECT_EQ(got.back().rows.size(), 1u);
 }
 
 }  // namespace

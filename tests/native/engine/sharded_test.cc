@@ -193,6 +193,24 @@ TEST_F(ShardedTest, NumbersThatDifferStopAllHosts) {
   }
 }
 
+TEST_F(ShardedTest, APassDoesNotWaitForAnUpdateThatFailed) {
+  Open(2);
+  const std::vector<int64_t> keys = Keys(20);
+  const std::vector<int32_t> last(keys.size(), 1);
+  const auto asked = At(0)->PlanPass({{"item", keys, last.data()}});
+  ASSERT_OK(asked.status());
+  const auto pass = At(0)->passes().Announce(asked.value().wanted, 2, false);
+  ASSERT_OK(pass.status());
+  ASSERT_OK(At(0)->passes().Begin(pass.value(), 0));
+  ASSERT_OK(Read(0, keys).status());
+  ASSERT_OK(Post(0, keys));
+  ASSERT_OK(Post(1, keys, 0.5f));
+  EXPECT_EQ(StatusCode::kFailedPrecondition, Wait(0).code());
+  // As a caller that is content with what was before the update.
+  const auto fetched = At(0)->Fetch({{tables_[0], At(0)->AllocationOf("item"), keys}}, RunInline);
+  ExpectError(fetched.status(), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
+}
+
 TEST_F(ShardedTest, WhatARankCannotBringStopsAllHosts) {
   Open(3);
   ASSERT_OK(Post(0, {1}));

@@ -1,6 +1,7 @@
 #include "core/exchange/host_sum.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cstdint>
@@ -99,6 +100,9 @@ class Ranks {
   }
 
   HostSum& operator[](int64_t rank) { return *sums_[static_cast<size_t>(rank)]; }
+  std::string PathOf(const std::string& box) const {
+    return directory_.path() + "/dense." + box + ".mail";
+  }
   void Kill(int64_t rank) { alive_[static_cast<size_t>(rank)] = false; }
 
   // Calls work(rank) on a thread of its own for every rank from `first` on.
@@ -216,6 +220,21 @@ TEST(HostSumTest, ARankThatDiesIsNamedAndEndsAllLaterSums) {
         }
       },
       1);
+}
+
+TEST(HostSumTest, ARankThatFailsAndLivesTellsTheOthers) {
+  Ranks ranks(2, true);
+  // Only those who do not lead open it.
+  ASSERT_EQ(0, chmod(ranks.PathOf("all").c_str(), 0644));
+  ranks.Run([&](int64_t rank) {
+    Step step = RandomStep(1, {3});
+    Status status = ranks[rank].Sum(kSignature, step.Tensors());
+    while (rank == 0 && status.ok()) {
+      ASSERT_OK(ranks[rank].Share(step.Tensors()));
+      status = ranks[rank].Sum(kSignature, step.Tensors());
+    }
+    ExpectError(status, StatusCode::kFailedPrecondition, {"Refusing to attach"});
+  });
 }
 
 }  // namespace

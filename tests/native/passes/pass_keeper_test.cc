@@ -64,7 +64,7 @@ class PassKeeperTest : public testing::Test {
   }
   static float Value(RankPasses* rank, int64_t key, uint64_t version) {
     const std::vector<RankPasses::View> views = rank->Of("item");
-    EXPECT_OK(rank->Await(views.back(), kOwner, version));
+    EXPECT_OK(rank->Await(views.back(), kOwner, version, Status::Ok));
     float value = -1.0f;
     views.back().Copy(views.back().Find(key), kOwner, &value);
     return value;
@@ -86,6 +86,16 @@ class PassKeeperTest : public testing::Test {
                       [](const std::string& table) { return Allocation::Whole(table, 2, kOwner); },
                       Into(&announced_), Into(&released_)}};
 };
+
+// A lookup that found it again and again would never end.
+TEST_F(PassKeeperTest, APassThatTheLeaderHasLetGoIsNotConsulted) {
+  RankPasses rank = Rank(0);
+  Announce(&rank, {1, 2});
+  Send({1, 2}, 1.0f, 0, Next(&announced_).number);
+  EXPECT_EQ(rank.Of("item").size(), 1u);
+  keeper_.LetAllGo();
+  EXPECT_TRUE(rank.Of("item").empty());
+}
 
 TEST_F(PassKeeperTest, AKeyThatTwoRanksWantIsAskedForOnce) {
   RankPasses first = Rank(0), second = Rank(1);
@@ -158,7 +168,7 @@ TEST_F(PassKeeperTest, WhoWaitsForAnOwnerThatIsGoneIsTold) {
   RankPasses rank = Rank(0);
   Announce(&rank, {1});
   std::thread waiting([&] {
-    const Status why = rank.Await(rank.Of("item").back(), kOwner, 0);
+    const Status why = rank.Await(rank.Of("item").back(), kOwner, 0, Status::Ok);
     ExpectError(why, StatusCode::kPeerDied, {"rank 4 on host b"});
   });
   keeper_.Fail(Status::Error(StatusCode::kPeerDied, "rank 4 on host b is gone"));
@@ -166,7 +176,8 @@ TEST_F(PassKeeperTest, WhoWaitsForAnOwnerThatIsGoneIsTold) {
   // And who announces later.
   RankPasses other = Rank(1);
   Announce(&other, {1});
-  ExpectError(other.Await(other.Of("item").back(), kOwner, 0), StatusCode::kPeerDied, {"host b"});
+  ExpectError(other.Await(other.Of("item").back(), kOwner, 0, Status::Ok), StatusCode::kPeerDied,
+              {"host b"});
 }
 
 TEST_F(PassKeeperTest, WhatADeadJobLeftIsRemoved) {
