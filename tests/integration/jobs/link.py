@@ -8,13 +8,13 @@ import time
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from benchmarks.step import model
+from benchmarks.step import timing
 
 hvd.init()
 vector = tf.ones(1_000_000)
 hvd.allreduce(vector[:1])
-start, (before, _) = time.perf_counter(), model.traffic()
+start, (before, _) = time.perf_counter(), timing.traffic()
 hvd.allreduce(vector)
 hvd.allreduce(vector[:1])  # the other host has all that this one sent
-seconds, sent = time.perf_counter() - start, model.traffic()[0] - before
+seconds, sent = time.perf_counter() - start, timing.traffic()[0] - before
 sys.stdout.write(f"sent {sent} bytes in {seconds:.3f} s\n")
