@@ -59,15 +59,17 @@ Result<std::shared_ptr<Engine>> Engine::Open(const StoreConfig& config, const To
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, config.local_rank == 0
                                                               ? Store::Create(config, reclaimed)
                                                               : Store::Attach(config));
-  auto engine = std::shared_ptr<Engine>(new Engine(std::move(store), topology));
-  TFHYBRID_RETURN_IF_ERROR(engine->StartPasses());
-  return engine;
+  return On(std::move(store), topology);
 }
 
 Result<std::shared_ptr<Engine>> Engine::Recover(const StoreConfig& config,
                                                 const Topology& topology) {
   TFHYBRID_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, RecoverStore(config, RunInline));
-  auto engine = std::shared_ptr<Engine>(new Engine(std::move(store), topology));
+  return On(std::move(store), topology);
+}
+
+Result<std::shared_ptr<Engine>> Engine::On(std::unique_ptr<Store> store, const Topology& topology) {
+  std::shared_ptr<Engine> engine(new Engine(std::move(store), topology));
   TFHYBRID_RETURN_IF_ERROR(engine->StartPasses());
   return engine;
 }

@@ -208,6 +208,7 @@ class Engine {
   bool Submit(std::function<void()> work) { return applying_.Submit(std::move(work)); }
 
  private:
+  static Result<std::shared_ptr<Engine>> On(std::unique_ptr<Store> store, const Topology& topology);
   Engine(std::unique_ptr<Store> store, Topology topology);
   // The leader's: a step of an update with sharded tables, on the update's thread.
   void StepSharded(const UpdateInUse& update, const StepNumbers& numbers);

@@ -6,16 +6,17 @@
 #include <thread>
 #include <utility>
 
+#include "core/store/segment.h"
+
 namespace tfhybrid {
 namespace {
 
-constexpr int64_t kBlockBytes = 64;  // a tensor and a stripe begin with a cache line
 constexpr int64_t kBytesPerWord = sizeof(int64_t);
-constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr auto kSlowPoll = std::chrono::milliseconds(50);
 constexpr auto kGrace = std::chrono::seconds(2);
 
-int64_t Padded(int64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes; }
+// A tensor and a stripe begin with a cache line.
+int64_t Padded(int64_t bytes) { return RoundUp(bytes, kCacheLine); }
 
 int64_t TotalBytes(const DenseTensors& tensors) {
   int64_t bytes = 0;
@@ -31,8 +32,8 @@ struct Stripe {
 };
 
 Stripe StripeOf(int64_t rank, int64_t ranks, int64_t total_bytes) {
-  const int64_t blocks = total_bytes / kBlockBytes;
-  return {blocks * rank / ranks * kBlockBytes, blocks * (rank + 1) / ranks * kBlockBytes};
+  const int64_t lines = total_bytes / kCacheLine;
+  return {lines * rank / ranks * kCacheLine, lines * (rank + 1) / ranks * kCacheLine};
 }
 
 // Calls work(index of the tensor, first element, elements, where they begin) for the parts of
@@ -133,11 +134,11 @@ Status HostSum::TrySum(uint64_t signature, const DenseTensors& tensors) {
 }
 
 Status HostSum::Bring(uint64_t signature, const DenseTensors& tensors) {
-  Result<Span<int64_t>> room = brought_->Write((kBlockBytes + TotalBytes(tensors)) / kBytesPerWord);
+  Result<Span<int64_t>> room = brought_->Write((kCacheLine + TotalBytes(tensors)) / kBytesPerWord);
   if (!room.ok()) return room.status();
   int64_t* const words = room.Take().data();
   words[0] = static_cast<int64_t>(signature);
-  uint8_t* const to = reinterpret_cast<uint8_t*>(words) + kBlockBytes;
+  uint8_t* const to = reinterpret_cast<uint8_t*>(words) + kCacheLine;
   const float samples = *static_cast<const float*>(tensors.front().in);
   ForEachPart(tensors, {0, TotalBytes(tensors)},
               [&](size_t t, int64_t /*first*/, int64_t count, int64_t begin) {
@@ -153,7 +154,7 @@ Status HostSum::Bring(uint64_t signature, const DenseTensors& tensors) {
 
 Result<std::vector<const uint8_t*>> HostSum::AwaitAlike(uint64_t signature,
                                                         const DenseTensors& tensors) {
-  const int64_t words = (kBlockBytes + TotalBytes(tensors)) / kBytesPerWord;
+  const int64_t words = (kCacheLine + TotalBytes(tensors)) / kBytesPerWord;
   std::vector<const uint8_t*> brought;
   for (int64_t rank = 0; rank < ranks_.count; ++rank) {
     auto& reader = brought_by_[static_cast<size_t>(rank)];
@@ -162,7 +163,7 @@ Result<std::vector<const uint8_t*>> HostSum::AwaitAlike(uint64_t signature,
     if (message.size() != words || static_cast<uint64_t>(message[0]) != signature) {
       return AwaitEnd();
     }
-    brought.push_back(reinterpret_cast<const uint8_t*>(message.data()) + kBlockBytes);
+    brought.push_back(reinterpret_cast<const uint8_t*>(message.data()) + kCacheLine);
   }
   return brought;
 }
@@ -268,17 +269,13 @@ Status HostSum::AwaitEnd() const {
 
 Status HostSum::AwaitPosted(const std::string& name, int64_t rank,
                             std::unique_ptr<MailboxReader>* reader) {
-  while (*reader == nullptr) {
-    Result<MailboxReader> opened = MailboxReader::Open(path_ + name, token_);
-    if (opened.ok()) {
-      *reader = std::make_unique<MailboxReader>(opened.Take());
-    } else {
-      if (opened.status().code() != StatusCode::kNotFound) return opened.status();
-      TFHYBRID_RETURN_IF_ERROR(check_alive_(rank));
-      std::this_thread::sleep_for(kPoll);
-    }
+  const auto check_alive = [&] { return check_alive_(rank); };
+  if (*reader == nullptr) {
+    TFHYBRID_ASSIGN_OR_RETURN(MailboxReader opened,
+                              MailboxReader::Await(path_ + name, token_, check_alive));
+    *reader = std::make_unique<MailboxReader>(std::move(opened));
   }
-  return (*reader)->Wait(sums_, [&] { return check_alive_(rank); });
+  return (*reader)->Wait(sums_, check_alive);
 }
 
 }  // namespace tfhybrid

@@ -1,16 +1,12 @@
 #include "core/update/host_update.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "core/util/counters.h"
 #include "core/util/phase_times.h"
 
 namespace tfhybrid {
 namespace {
-
-constexpr auto kOpenPoll = std::chrono::milliseconds(1);
 
 // One message of each mailbox.
 Result<std::vector<GradientMessage>> ReadEach(const MessageSchema& schema,
@@ -137,7 +133,9 @@ Result<std::vector<GradientMessage>> HostUpdate::Collect() {
   ++led_;
   for (int rank = 0; rank < static_cast<int>(settings_.local_ranks); ++rank) {
     if (static_cast<size_t>(rank) == readers_.size()) {
-      TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader, OpenMailbox(rank));
+      TFHYBRID_ASSIGN_OR_RETURN(MailboxReader reader,
+                                MailboxReader::Await(Path("." + std::to_string(rank)), token_,
+                                                     [&] { return CheckRank(rank); }));
       readers_.push_back(std::move(reader));
     }
     TFHYBRID_RETURN_IF_ERROR(
@@ -150,16 +148,6 @@ Status HostUpdate::CheckRank(int local_rank) const {
   const std::shared_ptr<Store> store = store_.lock();
   if (store != nullptr) return store->CheckRank(local_rank);
   return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
-}
-
-Result<MailboxReader> HostUpdate::OpenMailbox(int local_rank) const {
-  const std::string path = Path("." + std::to_string(local_rank));
-  while (true) {
-    Result<MailboxReader> reader = MailboxReader::Open(path, token_);
-    if (reader.ok() || reader.status().code() != StatusCode::kNotFound) return reader;
-    TFHYBRID_RETURN_IF_ERROR(CheckRank(local_rank));
-    std::this_thread::sleep_for(kOpenPoll);
-  }
 }
 
 Status HostUpdate::PostAll(Span<const int64_t> words) {

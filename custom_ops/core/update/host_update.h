@@ -85,7 +85,6 @@ class HostUpdate {
  private:
   HostUpdate(const std::shared_ptr<Store>& store, std::string name, UpdateSettings settings);
   std::string Path(const std::string& what) const;
-  Result<MailboxReader> OpenMailbox(int local_rank) const;
   Status CheckRank(int local_rank) const;
   // Kept micro-batches and then `batch`, by table, as packer_ wants them.
   std::vector<std::vector<KeyGradients>> WithKept(const std::vector<KeyGradients>& batch) const;

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "core/shm/wait_word.h"
 #include "core/store/segment.h"
@@ -14,6 +16,7 @@ namespace tfhybrid {
 namespace {
 
 constexpr int64_t kFirstWords = int64_t{1} << 14;
+constexpr auto kOpenPoll = std::chrono::milliseconds(1);
 
 std::string ControlPath(const std::string& path) { return path + ".mail"; }
 
@@ -81,6 +84,16 @@ Result<MailboxReader> MailboxReader::Open(const std::string& path, uint64_t toke
       MappedFile control,
       OpenSegment(ControlPath(path), {SegmentKind::kMailbox, token, 0}, sizeof(MailboxSegment)));
   return MailboxReader(path, token, std::move(control));
+}
+
+Result<MailboxReader> MailboxReader::Await(const std::string& path, uint64_t token,
+                                           const std::function<Status()>& check_alive) {
+  while (true) {
+    Result<MailboxReader> reader = Open(path, token);
+    if (reader.ok() || reader.status().code() != StatusCode::kNotFound) return reader;
+    TFHYBRID_RETURN_IF_ERROR(check_alive());
+    std::this_thread::sleep_for(kOpenPoll);
+  }
 }
 
 Status MailboxReader::Wait(uint64_t posted, const std::function<Status()>& check_alive) const {

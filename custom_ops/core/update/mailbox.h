@@ -71,6 +71,9 @@ class MailboxReader {
  public:
   // kNotFound until the writer has created it.
   static Result<MailboxReader> Open(const std::string& path, uint64_t token);
+  // Waits until the writer has created it, or fails with what `check_alive` returns.
+  static Result<MailboxReader> Await(const std::string& path, uint64_t token,
+                                     const std::function<Status()>& check_alive);
 
   // Waits until `posted` messages have come; between slices of waiting it fails with what
   // `check_alive` returns, or with the writer's own failure.
