@@ -20,6 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tfhybrid.checkpoint.remote_path import RemotePath
+from tfhybrid.core import whole_file
 
 Location: TypeAlias = Path | RemotePath
 
@@ -90,19 +91,18 @@ def pieces(path: Location) -> Iterator[np.ndarray]:
 
 def write(path: Location, content: bytes) -> None:
     """Writes a file, and forces it to disk."""
-    path.write_bytes(content)
-    sync(path)
+    if isinstance(path, Path):
+        whole_file.write(path, content)
+    else:
+        path.write_bytes(content)
 
 
 def write_whole(path: Location, content: bytes) -> None:
     """Writes a file that nobody sees half written, in the place of the one that was there."""
-    if not isinstance(path, Path):
+    if isinstance(path, Path):
+        whole_file.write_whole(path, content)
+    else:
         write(path, content)
-        return
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    write(unfinished, content)
-    unfinished.replace(path)
-    sync(path.parent)
 
 
 @contextlib.contextmanager
@@ -138,13 +138,8 @@ def remove(folder: Location, first: str = "") -> None:
 
 def sync(path: Location) -> None:
     """Forces a file or folder to disk; a remote store has its own rules."""
-    if isinstance(path, RemotePath):
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if isinstance(path, Path):
+        whole_file.sync(path)
 
 
 def begin(folder: Location, mark: str = "unfinished") -> Location:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.nodes import placed_processes
 from tfhybrid.nodes.node_options import set_up_logging
@@ -129,9 +130,7 @@ class Supervisor:
         told = {
             each.process.name: {"pid": each.pid, "starts": each.starts} for each in self._watched
         }
-        unfinished = self._file.with_name(self._file.name + ".new")
-        unfinished.write_text(json.dumps(told))
-        unfinished.replace(self._file)
+        write_whole(self._file, json.dumps(told).encode())
 
 
 def start(directory: Path, processes: Sequence[PlacedProcess]) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import os
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import CorruptFileError, NameTakenError, StoreError
 
 SLOTS = 4096  # `Allocation::kSlots`
@@ -205,12 +205,7 @@ class Membership:
         self._since[node.name] = time.monotonic()
 
     def _write(self, view: View) -> None:
-        unfinished = self._path.with_name(self._path.name + ".new")
-        with unfinished.open("w") as file:
-            json.dump(view.as_json(), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(self._path)
+        write_whole(self._path, json.dumps(view.as_json(), indent=1).encode())
 
     def _taken_over(self, owners: tuple[str, ...]) -> View:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tfhybrid.core.whole_file import unfinished_of, write_whole
 from tfhybrid.errors import (
     ConfigError,
     CorruptFileError,
@@ -257,7 +258,7 @@ class LogQueue:
         except OSError:
             os.close(self._lock)
             raise NameTakenError(f"Another process writes the queue {self.name}") from None
-        for unfinished in self._folder.glob("*.new"):
+        for unfinished in self._folder.glob(unfinished_of(Path("*")).name):
             unfinished.unlink()
         segments = self._segments()
         if not segments:
@@ -281,18 +282,7 @@ class LogQueue:
 
     def _begin_segment(self, first: int) -> None:
         """Makes a segment; it appears whole."""
-        path = log_segment.path_of(self._folder, first)
-        unfinished = path.with_suffix(".new")
-        with unfinished.open("wb") as file:
-            file.write(log_segment.header(first))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-        folder = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_whole(log_segment.path_of(self._folder, first), log_segment.header(first))
         self._tail = self._reader(first)
 
     def _forget_old(self) -> None:

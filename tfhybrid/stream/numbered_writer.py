@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tfhybrid.core.whole_file import write_whole
 from tfhybrid.stream.queue import Queue, Record
 
 PRODUCER = "producer"
@@ -118,7 +119,5 @@ class NumberedWriter:
             self._numbers = dict(numbers)
 
     def _save(self) -> None:
-        unfinished = self._snapshot.with_name(self._snapshot.name + ".new")
-        unfinished.write_text(json.dumps([self._read_to, self._numbers]))
-        unfinished.replace(self._snapshot)
+        write_whole(self._snapshot, json.dumps([self._read_to, self._numbers]).encode())
         self._saved_at = self._read_to

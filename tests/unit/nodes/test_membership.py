@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tfhybrid.core.whole_file import unfinished_of
 from tfhybrid.errors import CorruptFileError, NameTakenError, StoreError
 from tfhybrid.nodes.membership import SLOTS, Membership, NodeState
 
@@ -34,7 +35,7 @@ def test_states_are_stored_and_taken_over(path: Path) -> None:
     assert again.view.missing() == [*OWNERS]  # until they come back
     assert again.join("embedding-0", "embedding", ADDRESS, "first of embedding-0") == 3
     assert again.join("embedding-1", "embedding", ADDRESS, "another") == 4
-    assert not path.with_name("state.json.new").exists()
+    assert not unfinished_of(path).exists()
 
 
 def test_the_epoch_counts_owners_that_come_as_others(path: Path) -> None:

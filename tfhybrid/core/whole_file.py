@@ -1,0 +1,34 @@
+"""Files that appear whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def sync(path: Path) -> None:
+    """Forces a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write(path: Path, content: bytes) -> None:
+    """Writes a file, and forces it to disk."""
+    path.write_bytes(content)
+    sync(path)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file that nobody sees half written, in the place of the one that was there."""
+    unfinished = unfinished_of(path)
+    write(unfinished, content)
+    unfinished.replace(path)
+    sync(path.parent)
+
+
+def unfinished_of(path: Path) -> Path:
+    """Returns where `write_whole` writes a file until it is complete."""
+    return path.with_name(f".{path.name}.unfinished")
