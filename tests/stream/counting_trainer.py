@@ -11,13 +11,20 @@ import numpy as np
 from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.provider import Request
+from tfhybrid.stream.provider import Request, Work
 from tfhybrid.stream.provider_calls import RemoteProvider
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.settings import StreamSettings
 from tfhybrid.stream.weight_update import WeightUpdate
 
 SPEC = ModelSpec({"item": TableSpec(1)})
+
+
+def update_of(work: Work, model: str, trainer: str) -> WeightUpdate:
+    """Adds one to an item's row for each row of data."""
+    keys, counts = np.unique(work.batch["item"].to_numpy(), return_counts=True)
+    values = counts.astype(np.float32)[:, None]
+    return work.update(model, trainer, 0, {"item": keys}, {"item": values})
 
 
 def main(config: str) -> None:
@@ -32,23 +39,8 @@ def main(config: str) -> None:
             work = provider.lease(request, wait_seconds=0.2)
             if work is None:
                 continue
-            keys, counts = np.unique(work.batch["item"].to_numpy(), return_counts=True)
-            lease = work.lease
-            model.apply(
-                WeightUpdate(
-                    model="ads",
-                    queue=work.queue,
-                    fence=lease.fence,
-                    begin=lease.begin,
-                    end=lease.end,
-                    rows=lease.rows,
-                    trainer=name,
-                    version=0,
-                    keys={"item": keys},
-                    values={"item": counts.astype(np.float32)[:, None]},
-                )
-            )
-            provider.finish("ads", work.queue, lease.fence)
+            model.apply(update_of(work, "ads", name))
+            provider.finish("ads", work.queue, work.lease.fence)
         except LeaseRefusedError:
             continue  # the provider has given the rows to another trainer
 

@@ -17,7 +17,6 @@ from tfhybrid.stream.provider import Request, Work
 from tfhybrid.stream.provider_calls import RemoteProvider
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.settings import StreamSettings
-from tfhybrid.stream.weight_update import WeightUpdate
 
 _WAIT_SECONDS = 1.0
 
@@ -168,19 +167,7 @@ class Leases:
         all_keys, all_values = dict(keys), dict(values)
         if self._opened().dense:
             all_keys[DENSE_TABLE], all_values[DENSE_TABLE] = dense_rows(dense)
-        update = WeightUpdate(
-            model=self.model,
-            queue=work.queue,
-            fence=work.lease.fence,
-            begin=work.lease.begin,
-            end=work.lease.end,
-            rows=work.lease.rows,
-            trainer=self.trainer,
-            version=self._version,
-            keys=all_keys,
-            values=all_values,
-            rates=rates or {},
-        )
+        update = work.update(self.model, self.trainer, self._version, all_keys, all_values, rates)
         try:
             self._unit.apply(update)
         except LeaseRefusedError:

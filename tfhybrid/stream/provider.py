@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from tfhybrid.errors import LeaseRefusedError, StreamError
@@ -19,6 +20,7 @@ from tfhybrid.stream.numbered_writer import Numbered
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.routes import Routes
 from tfhybrid.stream.served_queue import ServedQueue
+from tfhybrid.stream.weight_update import WeightUpdate
 
 _log = logging.getLogger("tfhybrid.stream")
 
@@ -60,6 +62,30 @@ class Work:
     queue: str
     lease: Lease
     batch: pa.RecordBatch
+
+    def update(
+        self,
+        model: str,
+        trainer: str,
+        version: int,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        rates: Mapping[str, float] | None = None,
+    ) -> WeightUpdate:
+        """Returns the update of the lease; arguments as of `WeightUpdate`."""
+        return WeightUpdate(
+            model=model,
+            queue=self.queue,
+            fence=self.lease.fence,
+            begin=self.lease.begin,
+            end=self.lease.end,
+            rows=self.lease.rows,
+            trainer=trainer,
+            version=version,
+            keys=keys,
+            values=values,
+            rates=rates or {},
+        )
 
 
 class Provider:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.stream.counting_trainer import update_of
 from tfhybrid.errors import (
     ConfigError,
     DataError,
@@ -29,7 +30,6 @@ from tfhybrid.stream.queue_reader import QueueReader
 from tfhybrid.stream.routes import Routes
 from tfhybrid.stream.served_queue import ServedQueue
 from tfhybrid.stream.target_model import TargetModel
-from tfhybrid.stream.weight_update import WeightUpdate
 
 SCHEMA = pa.schema(
     [
@@ -96,21 +96,7 @@ class Site:
             model.close()
 
     def train(self, model: str, work: Work, trainer: str = "t") -> bool:
-        keys, counts = np.unique(work.batch["item"].to_numpy(), return_counts=True)
-        lease = work.lease
-        update = WeightUpdate(
-            model=model,
-            queue=work.queue,
-            fence=lease.fence,
-            begin=lease.begin,
-            end=lease.end,
-            rows=lease.rows,
-            trainer=trainer,
-            version=0,
-            keys={"item": keys},
-            values={"item": counts.astype(np.float32)[:, None]},
-        )
-        return self.models[model].apply(update)[1]
+        return self.models[model].apply(update_of(work, model, trainer))[1]
 
     def counts(self, model: str, items: int) -> np.ndarray:
         found, _ = self.models[model].read({"item": np.arange(items)})
