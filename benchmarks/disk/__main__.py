@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks import launch
 from benchmarks.disk.batches import add_options, record_bytes
-from benchmarks.disk.reads import reads_per_second
+from tfhybrid.cli import disk_speed
 
 LOGGER = logging.getLogger("benchmarks.disk")
 PEER = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tfhybrid/peers/rocksdict"
@@ -95,7 +95,10 @@ def main() -> None:
     parser.add_argument("--name", default="disk", help="name of the result file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    reads = {threads: reads_per_second(arguments.path, threads) for threads in THREADS}
+    reads = {
+        threads: disk_speed.measure(str(arguments.path), 1 << 30, 2.0, threads).reads
+        for threads in THREADS
+    }
     for threads, rate in reads.items():
         LOGGER.info("%s thread(s): %s reads of 4 KiB a second", threads, f"{rate:,.0f}")
     results = {ids: measure(arguments, ids) for ids in ("zipf", "uniform")}

@@ -24,7 +24,7 @@ class DiskSpeed:
     """What was measured.
 
     Args:
-        reads: Reads of 4 KiB in a second, at random places, by 16 threads.
+        reads: Reads of 4 KiB in a second, at random places, by all threads.
         direct: Whether they passed by the page cache; if not, it may have served some.
     """
 
@@ -32,13 +32,19 @@ class DiskSpeed:
     direct: bool
 
 
-def measure(directory: str, file_bytes: int = _FILE_BYTES, seconds: float = _SECONDS) -> DiskSpeed:
+def measure(
+    directory: str,
+    file_bytes: int = _FILE_BYTES,
+    seconds: float = _SECONDS,
+    threads: int = _THREADS,
+) -> DiskSpeed:
     """Writes a file, reads from it at random, and removes it.
 
     Args:
         directory: On the disk.
         file_bytes: Size of the file, a multiple of 1 MiB.
         seconds: How long to read.
+        threads: That read at once.
 
     Raises:
         OSError: The file cannot be written or read.
@@ -53,11 +59,11 @@ def measure(directory: str, file_bytes: int = _FILE_BYTES, seconds: float = _SEC
         _fill(file, file_bytes)
         descriptor, direct = _open(file.name)
         try:
-            with ThreadPoolExecutor(_THREADS) as threads:
+            with ThreadPoolExecutor(threads) as readers:
                 started = time.monotonic()
                 until = started + seconds
-                counts = threads.map(
-                    lambda seed: _read(descriptor, file_bytes, until, seed), range(_THREADS)
+                counts = readers.map(
+                    lambda seed: _read(descriptor, file_bytes, until, seed), range(threads)
                 )
                 return DiskSpeed(sum(counts) / (time.monotonic() - started), direct)
         finally:
