@@ -11,6 +11,15 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.initializers import Uniform
 
+Placements = Sequence[tuple[PlacementKind, int]]
+
+
+def link(reader: Engine, owner: Engine, purpose: LinkPurpose, what: str = "rank") -> None:
+    """Connects two engines."""
+    mine, its = socket.socketpair()
+    reader.connect_owner(owner.host, purpose, mine, f"{what} {owner.host}")
+    owner.serve_owner(reader.host, purpose, its, f"{what} {reader.host}")
+
 
 class Hosts:
     """A context with an engine per rank.
@@ -18,10 +27,11 @@ class Hosts:
     Args:
         directory: Where stores and files lie.
         ranks: The host of each rank.
-        tables: Name and dim of each, all sharded by key.
+        tables: Name and dim of each.
         optimizer: Fields of `native.OptimizerConfigStruct`.
         policy: Fields of `native.RowPolicyStruct`, if rows are ever removed.
         cache_bytes: With it rows lie in files, and so many bytes of them in memory.
+        placements: Of each table; by default all are sharded by key.
     """
 
     def __init__(
@@ -32,12 +42,14 @@ class Hosts:
         optimizer: Mapping[str, float],
         policy: dict[str, float] | None = None,
         cache_bytes: int = 0,
+        placements: Placements | None = None,
     ) -> None:
         self._directory = directory
         self._tables = tables
         self._optimizer = optimizer
         self._policy = policy
         self._cache_bytes = cache_bytes
+        self._placements = placements or [(PlacementKind.BY_KEY, 0)] * len(tables)
         self._ranks = list(ranks)
         self.engines = [Engine(self._ranks, host) for host in self._ranks]
 
@@ -73,9 +85,7 @@ class Hosts:
             for purpose in LinkPurpose:
                 if purpose != LinkPurpose.READS and self._local(reader) != 0:
                     continue
-                mine, its = socket.socketpair()
-                self.engines[reader].connect_owner(host, purpose, mine, f"rank {owner}")
-                self.engines[owner].serve_owner(self._ranks[reader], purpose, its, f"rank {reader}")
+                link(self.engines[reader], self.engines[owner], purpose)
 
     def _open_tables(self, rank: int) -> None:
         engine = self.engines[rank]
@@ -83,13 +93,13 @@ class Hosts:
         if self._cache_bytes:
             files = (str(self._directory / f"files-{engine.host}"), self._cache_bytes)
             Path(files[0]).mkdir(exist_ok=True)
-        for name, dim in self._tables.items():
+        for (name, dim), placement in zip(self._tables.items(), self._placements, strict=True):
             engine.open_table(
                 name,
                 dim,
                 Uniform().native,
                 policy=self._policy,
-                placement=(PlacementKind.BY_KEY, 0),
+                placement=placement,
                 files=files,
             )
             if self._local(rank) == 0:

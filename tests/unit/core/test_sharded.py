@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +12,10 @@ import pytest
 
 import tfhybrid
 from tests.reference import training
+from tests.unit.core.sharded_hosts import Hosts, Placements
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind, TableStatsStruct
+from tfhybrid.core.native import OptimizerKind, PlacementKind, TableStatsStruct
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.initializers import Uniform
 
@@ -28,39 +27,13 @@ REPLICATED = (PlacementKind.REPLICATED, 0)
 STEPS = 5
 
 
-@contextlib.contextmanager
-def opened(
-    directory: Path,
-    hosts: int,
-    placements: Sequence[tuple[PlacementKind, int]],
-    cache_bytes: int = 0,
-) -> Iterator[list[Engine]]:
+ADAGRAD = {"kind": OptimizerKind.ADAGRAD, "initial_accumulator_value": 0.1, "epsilon": 1e-7}
+
+
+def opened(directory: Path, hosts: int, placements: Placements, cache_bytes: int = 0) -> Hosts:
     """Engines of `hosts` hosts with a rank each, all connected; with a cache rows lie in files."""
-    engines = [Engine(range(hosts), host) for host in range(hosts)]
-    for host, engine in enumerate(engines):
-        (directory / str(host)).mkdir(exist_ok=True)
-        engine.open_store(str(directory / str(host)), "job", 0, f"rank {host}", 7)
-    try:
-        for reader, engine in enumerate(engines):
-            for owner, other in enumerate(engines):
-                for purpose in LinkPurpose:
-                    if owner != reader:
-                        mine, its = socket.socketpair()
-                        engine.connect_owner(owner, purpose, mine, f"rank {owner}")
-                        other.serve_owner(reader, purpose, its, f"rank {reader}")
-        for host, engine in enumerate(engines):
-            files = (str(directory / f"files-{host}"), cache_bytes) if cache_bytes else ("", 0)
-            if cache_bytes:
-                Path(files[0]).mkdir()
-            for (name, dim), placement in zip(TABLES.items(), placements, strict=True):
-                engine.open_table(name, dim, INITIALIZER.native, placement=placement, files=files)
-                engine.set_optimizer(
-                    name, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
-                )
-        yield engines
-    finally:
-        for engine in engines:
-            engine.close_store()
+    options = {"cache_bytes": cache_bytes, "placements": placements}
+    return Hosts(directory, range(hosts), TABLES, ADAGRAD, **options)
 
 
 def batch(step: int, rank: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -74,9 +47,15 @@ def batch(step: int, rank: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     return keys, gradients
 
 
-def train(engines: Sequence[Engine], choices: UpdateChoices) -> None:
+def train(
+    engines: Sequence[Engine],
+    choices: UpdateChoices | None = None,
+    first: int = 0,
+    steps: int = STEPS,
+) -> None:
+    """Trains steps from `first` on, one rank for each engine."""
     updates = [engine.open_update("sgd", TABLES, choices) for engine in engines]
-    for step in range(STEPS):
+    for step in range(first, first + steps):
         for rank, update in enumerate(updates):
             keys, gradients = batch(step, rank)
             update.post(keys, gradients, [RATE] * 2, samples=len(keys[0]))

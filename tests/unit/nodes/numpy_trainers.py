@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.reference.clusters import found
-from tests.unit.core.test_sharded import INITIALIZER, RATE, STEPS, TABLES, batch
-from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
+from tests.unit.core.sharded_hosts import link
+from tests.unit.core.test_sharded import ADAGRAD, INITIALIZER, TABLES
+from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.store_token import token_of
-from tfhybrid.core.update import UpdateChoices
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.joining import NodeLinks, begin
@@ -55,41 +54,16 @@ def joined(
         for reader in engines:
             for owner in engines:
                 if owner is not reader:
-                    mine, its = socket.socketpair()
-                    reader.connect_owner(
-                        owner.host, LinkPurpose.UPDATES, mine, f"trainer {owner.host}"
-                    )
-                    owner.serve_owner(
-                        reader.host, LinkPurpose.UPDATES, its, f"trainer {reader.host}"
-                    )
+                    link(reader, owner, LinkPurpose.UPDATES, "trainer")
         for engine in engines:
             name = f"trainer {engine.host}"
             NodeLinks(engine, nodes, token, name, SILENCE, leads=True).connect()
             for table, dim in TABLES.items():
                 placement = (PlacementKind.BY_KEY, 0)
                 engine.open_table(table, dim, INITIALIZER.native, placement=placement)
-                engine.set_optimizer(
-                    table, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
-                )
+                engine.set_optimizer(table, **ADAGRAD)
         yield engines
     finally:
         for engine in engines:
             engine.close_store(leave=resumes)
             engine.leave_nodes()
-
-
-def train(
-    engines: Sequence[NodesEngine],
-    choices: UpdateChoices | None = None,
-    first: int = 0,
-    steps: int = STEPS,
-) -> None:
-    """Steps of `test_sharded`, those from `first` on."""
-    updates = [engine.open_update("sgd", TABLES, choices) for engine in engines]
-    for step in range(first, first + steps):
-        for rank, update in enumerate(updates):
-            keys, gradients = batch(step, rank)
-            update.post(keys, gradients, [RATE] * 2, samples=len(keys[0]))
-        for engine in engines:
-            for name in TABLES:
-                engine.wait(name)

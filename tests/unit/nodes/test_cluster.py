@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from tests.reference.clusters import found, killed, node, own_memory, pid_of, until, write_cluster
-from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of
-from tests.unit.nodes.numpy_trainers import SILENCE, joined, train
+from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
+from tests.unit.nodes.numpy_trainers import SILENCE, joined
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError

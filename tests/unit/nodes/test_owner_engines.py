@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.unit.core import test_sharded
+from tests.unit.core.sharded_hosts import link
 from tests.unit.core.test_sharded import (
+    ADAGRAD,
     INITIALIZER,
-    RATE,
     STEPS,
     TABLES,
-    batch,
     reference,
     rows_in,
     rows_of,
 )
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import LinkPurpose, OptimizerKind, PlacementKind
+from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.update import UpdateChoices
 
 BY_KEY = (PlacementKind.BY_KEY, 0)
-
-
-def link(reader: Engine, owner: Engine, purpose: LinkPurpose) -> None:
-    mine, its = socket.socketpair()
-    reader.connect_owner(owner.host, purpose, mine, f"host {owner.host}")
-    owner.serve_owner(reader.host, purpose, its, f"host {reader.host}")
 
 
 @contextlib.contextmanager
@@ -50,15 +44,13 @@ def opened(
             for owner in engines:
                 for purpose in LinkPurpose:
                     if owner is not reader:
-                        link(reader, owner, purpose)
+                        link(reader, owner, purpose, "host")
         for node in engines[trainers:]:
-            link(node, engines[0], LinkPurpose.UPDATES)  # who decides hears what it staged
+            link(node, engines[0], LinkPurpose.UPDATES, "host")  # who decides hears what it staged
         for engine in engines:
             for (name, dim), placement in zip(TABLES.items(), placements, strict=True):
                 engine.open_table(name, dim, INITIALIZER.native, placement=placement)
-                engine.set_optimizer(
-                    name, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
-                )
+                engine.set_optimizer(name, **ADAGRAD)
         yield engines
     finally:
         for engine in engines:
@@ -66,14 +58,9 @@ def opened(
 
 
 def train(engines: Sequence[Engine], trainers: int, choices: UpdateChoices) -> None:
-    updates = [engine.open_update("sgd", TABLES, choices) for engine in engines][:trainers]
-    for step in range(STEPS):
-        for rank, update in enumerate(updates):
-            keys, gradients = batch(step, rank)
-            update.post(keys, gradients, [RATE] * 2, samples=len(keys[0]))
-        for engine in engines[:trainers]:
-            for name in TABLES:
-                engine.wait(name)
+    for node in engines[trainers:]:
+        node.open_update("sgd", TABLES, choices)
+    test_sharded.train(engines[:trainers], choices)
     for node in engines[trainers:]:  # a node may still apply what the trainers know to come
         none = [np.empty(0, np.int64)] * 2
         node.read(TABLES, none, min_versions=[STEPS] * 2)
