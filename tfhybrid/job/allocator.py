@@ -1,8 +1,8 @@
 """What a step frees stays in the process.
 
 By default glibc gives large buffers back to the kernel as soon as they are free, and the next step
-asks for them again: each page is then made and cleared anew. Of a step's processor time that was up
-to 8 % (docs/tuning.md).
+asks for them again: each page is then made and cleared anew. On one machine that was 8 % of a
+step's processor time, on another too little to be seen.
 """
 
 from __future__ import annotations
