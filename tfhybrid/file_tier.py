@@ -8,10 +8,6 @@ import os
 
 from tfhybrid.errors import ConfigError
 
-INDEX_BYTES = (
-    55  # of memory for each row in files, at most: its key, a word, its place in the index
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class FileTier:

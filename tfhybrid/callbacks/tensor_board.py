@@ -138,8 +138,7 @@ class TensorBoard(keras.callbacks.Callback):
             self._told[name] = stats
             if table.is_sharded:
                 found |= _of_owners(name, table.owners())
-                for what in _ROW_SERVICE:
-                    found[f"row_service/{what}"] = counted[what] / steps
+                found |= {f"row_service/{what}": counted[what] / steps for what in _ROW_SERVICE}
         for phase, seconds in phase_times().items():
             found[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
         with self._writer.as_default(step=self._step()):

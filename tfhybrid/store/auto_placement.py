@@ -8,7 +8,6 @@ import math
 from typing import TYPE_CHECKING
 
 from tfhybrid.config import TableConfig
-from tfhybrid.file_tier import INDEX_BYTES
 from tfhybrid.placement import REPLICATED, Placement, Sharded
 from tfhybrid.store.table_memory import TableShape, bytes_of
 
@@ -37,14 +36,13 @@ class Choice:
     replicated_bytes: int
 
 
-def choose(shape: TableShape, hosts: int, room: int, cache_bytes: int | None = None) -> Choice:
+def choose(shape: TableShape, hosts: int, room: int) -> Choice:
     """Returns where to put a table.
 
     Args:
         shape: Of the whole table.
         hosts: Of the job.
         room: Bytes that tables may still take, on the host that has least.
-        cache_bytes: Of a table in files; `None` for one in memory.
 
     Example:
 
@@ -52,11 +50,11 @@ def choose(shape: TableShape, hosts: int, room: int, cache_bytes: int | None = N
     >>> choose(shape, hosts=4, room=8 * 10**9).placement
     Sharded(by='key')
     """
-    whole = _bytes(shape, cache_bytes)
+    whole = bytes_of(shape).peak
     if hosts == 1 or whole <= room:
         return Choice(REPLICATED, whole, whole)
     share = dataclasses.replace(shape, rows=math.ceil(shape.rows / hosts))
-    return Choice(Sharded(), _bytes(share, cache_bytes), whole)
+    return Choice(Sharded(), bytes_of(share).peak, whole)
 
 
 def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
@@ -68,10 +66,15 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
         return config
     assert config.expected_rows is not None
     hosts = len(set(job.hosts))
-    shape = TableShape(config.expected_rows, config.dim, _state_floats(config), bool(config.policy))
+    shape = TableShape(
+        config.expected_rows,
+        config.dim,
+        _state_floats(config),
+        bool(config.policy),
+        config.storage.cache_bytes if config.storage else 0,
+    )
     room = int(USABLE * job.room) - sum(job.planned_bytes)
-    cache = config.storage.cache_bytes if config.storage else None
-    choice = choose(shape, hosts, room, cache)
+    choice = choose(shape, hosts, room)
     job.planned_bytes.append(choice.bytes)
     _log.info(
         "Table '%s': placement='auto' chose %s. Its %s expected rows take %.3f GB if replicated; "
@@ -80,12 +83,6 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
         max(0, room) / _GB,
     )
     return dataclasses.replace(config, placement=choice.placement)
-
-
-def _bytes(shape: TableShape, cache_bytes: int | None) -> int:
-    if cache_bytes is None:
-        return bytes_of(shape).peak
-    return cache_bytes + shape.rows * INDEX_BYTES
 
 
 def _state_floats(config: TableConfig) -> int:

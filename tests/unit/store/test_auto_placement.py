@@ -26,8 +26,11 @@ def test_a_table_is_on_every_host_as_long_as_it_fits() -> None:
 
 
 def test_of_a_table_in_files_cache_and_index_count() -> None:
-    assert choose(SHAPE, 2, 10**8, cache_bytes=4 * 10**7).placement == REPLICATED
-    assert choose(SHAPE, 2, 9 * 10**7, cache_bytes=4 * 10**7).placement == Sharded()
+    shape = TableShape(rows=1_000_000, dim=16, state_floats=16, cache_bytes=4 * 10**7)
+    needed = bytes_of(shape).peak
+    assert shape.cache_bytes + 17 * shape.rows < needed < bytes_of(SHAPE).peak
+    assert choose(shape, 2, needed).placement == REPLICATED
+    assert choose(shape, 2, needed - 1).placement == Sharded()
 
 
 def test_it_wants_the_rows_to_expect() -> None:
