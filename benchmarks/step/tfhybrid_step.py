@@ -52,7 +52,7 @@ def main() -> None:
     model.add_options(parser)
     parser.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
-    parser.add_argument("--dense", default="auto", help="how dense gradients are added up")
+    parser.add_argument("--dense", default="horovod", help="how dense gradients are added up")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
     arguments = parser.parse_args()
     config = model.config_of(arguments)

@@ -47,6 +47,6 @@ def test_two_runs_of_a_job_give_the_same_bits(tmp_path) -> None:
         "HOROVOD_TIMELINE": str(timeline),
     }
     job = "tests/integration/jobs/digests.py"
-    outputs = run(2, job), run(2, job), run(2, job, "horovod", env=settings)
+    outputs = run(2, job, "hierarchical"), run(2, job), run(2, job, env=settings)
     assert len({re.search(r"digests (.*)", output)[1] for output in outputs}) == 1
     assert "tfhybrid.dense." in timeline.read_text()

@@ -46,7 +46,7 @@ class ForgettingJob:
         *,
         shared: bool = False,
         exchange: str = "leaders",
-        dense: str = "auto",
+        dense: str = "horovod",
         placement: Placement = REPLICATED,
         limited: bool = True,
         by_norm: bool = True,

@@ -13,29 +13,17 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import LARGEST_GRADIENT
 
-DENSE = ("auto", "hierarchical", "horovod")
+WAYS = ("horovod", "hierarchical")
 
 
-def chosen_way(dense: str, exchange: str) -> str:
-    """Returns `"hierarchical"` or `"horovod"`: how ranks add up dense gradients.
-
-    Args:
-        dense: One of `DENSE`.
-        exchange: That of the sparse gradients.
+def check_way(way: str) -> None:
+    """Refuses what is not a way to add up dense gradients.
 
     Raises:
         ConfigError: There is no such way.
     """
-    if dense not in DENSE:
-        raise ConfigError(f"dense is one of {DENSE}. Received: {dense!r}")
-    if dense != "auto":
-        return dense
-    hosts = distributed.hosts()
-    share_hosts = len(set(hosts)) < len(hosts)
-    # Gradients that lie on GPUs would be copied to main memory and back.
-    on_gpus = bool(tf.config.list_logical_devices("GPU"))
-    hierarchical = share_hosts and not on_gpus and exchange != "all_ranks"
-    return "hierarchical" if hierarchical else "horovod"
+    if way not in WAYS:
+        raise ConfigError(f"dense is one of {WAYS}. Received: {way!r}")
 
 
 class DenseStep(NamedTuple):
@@ -82,7 +70,7 @@ def reduce(
         stopping: float32, 1 where this rank wants training to stop after this step, else 0.
         meeting: Of all ranks, in which they do it. Either way carries its signature, so that ranks
             that differ wait, and never add up what does not belong together.
-        way: As of `chosen_way`.
+        way: One of `WAYS`.
     """
     own = tf.stack(
         [

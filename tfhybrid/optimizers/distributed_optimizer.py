@@ -35,7 +35,7 @@ def DistributedOptimizer(
     on_nonfinite: str = "raise",
     event_clock: EventClock | None = None,
     backward_passes_per_step: int = 1,
-    dense: str = "auto",
+    dense: str = "horovod",
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer work over all ranks, for dense weights and tables.
 
@@ -70,8 +70,7 @@ def DistributedOptimizer(
             exchanged and applied, as in `hvd.DistributedOptimizer`.
         dense: How dense gradients are added up over ranks: `"horovod"`, by its ring allreduce among
             all ranks; `"hierarchical"`, in each host's shared memory in the order of ranks, and by
-            the ring among the leaders of hosts; `"auto"` takes the latter where ranks share a host
-            without GPUs, unless `exchange="all_ranks"`.
+            the ring among the leaders of hosts, for hosts with several ranks and without GPUs.
 
     Returns:
         An optimizer of the same class, for `model.compile` or a custom loop, with a method `join`.

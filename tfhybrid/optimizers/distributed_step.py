@@ -77,8 +77,9 @@ class DistributedStep:
             raise ConfigError(
                 f"backward_passes_per_step is a number of calls, at least 1. Received: {passes!r}"
             )
+        dense_step.check_way(dense)
         self.sparse_update = sparse_update
-        self.dense = dense_step.chosen_way(dense, sparse_update.exchange)
+        self.dense = dense
         self.micro_batches = MicroBatches(passes)
         # Called around each step in which this rank takes part without samples.
         self.idle_callbacks: list[Any] = []

@@ -15,7 +15,7 @@ from tests.reference import click_model
 
 tfhybrid.init("digests", seed=11)
 model = click_model.keras_model()
-optimizer = tfhybrid.DistributedOptimizer("adam", dense=(*sys.argv[1:], "auto")[0])
+optimizer = tfhybrid.DistributedOptimizer("adam", dense=(*sys.argv[1:], "horovod")[0])
 model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
 for ranks in click_model.batches(10, tfhybrid.size()):
     keys, labels = ranks[tfhybrid.rank()]
