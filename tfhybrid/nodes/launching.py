@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.nodes import local_engine
+from tfhybrid.nodes import local_engine, ray_engine
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.node_options import read_token
-from tfhybrid.nodes.placed_processes import processes_of
 from tfhybrid.nodes.registration import call_metadata, look_up
 from tfhybrid.nodes.row_service import new_token
 from tfhybrid.nodes.tls import Tls
 
 _START_SECONDS = 30.0
+_ENGINES = {"local": local_engine, "ray": ray_engine}
 
 
 def up(cluster: Cluster) -> None:
@@ -35,7 +35,7 @@ def up(cluster: Cluster) -> None:
         descriptor = os.open(cluster.token_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with open(descriptor, "w") as file:
             file.write(new_token())
-    local_engine.start(cluster.directory, processes_of(cluster))
+    _ENGINES[cluster.engine].start(cluster)
     deadline = time.monotonic() + _START_SECONDS
     token = read_token(cluster.token_file)
     with _own_tls() as tls:
@@ -81,7 +81,7 @@ def down(cluster: Cluster) -> None:
     Raises:
         StoreError: None run.
     """
-    local_engine.stop(cluster.directory)
+    _ENGINES[cluster.engine].stop(cluster)
 
 
 @contextlib.contextmanager
