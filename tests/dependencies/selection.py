@@ -18,7 +18,7 @@ from tests.dependencies.graph import Graph
 from tests.dependencies.native import fuzzers
 from tests.dependencies.repository import Repository, changed_files, files_of
 
-PYTHON_SUITES = ("unit", "parallel", "integration", "stream", "image", "soak")
+PYTHON_SUITES = ("unit", "parallel", "integration", "stream", "ray", "image", "soak")
 # Whatever is built or installed depends on these, so all tests do.
 BUILD = {
     "custom_ops/CMakeLists.txt",

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates.authority import Authority
 from tests.integration.forked_job import forked_jobs
 from tests.integration.restarts import Restarts, begun_at
-from tests.reference.clusters import found, node, own_memory, pid_of, until, write_cluster
+from tests.reference.clusters import (
+    certified,
+    node,
+    own_memory,
+    pid_of,
+    until,
+    write_cluster,
+)
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 
@@ -40,6 +48,17 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         subprocess.run([*CLI, "down", file], capture_output=True, text=True, check=True)
         gone = subprocess.run([*CLI, "status", file], capture_output=True, text=True, check=False)
         assert (gone.returncode, "cannot be reached" in gone.stderr) == (1, True)
+
+
+@pytest.fixture(scope="module")
+def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The same with certificates, for the jobs of its tests too."""
+    authority = Authority(tmp_path_factory.mktemp("tls") / "ca")
+    made = write_cluster(tmp_path_factory.mktemp("encrypted"), 2)
+    with own_memory(), certified(authority.files("here")):
+        launching.up(made)
+        yield made
+        launching.down(made)
 
 
 def environment(cluster: Cluster) -> dict[str, str]:
@@ -87,22 +106,22 @@ def test_a_killed_job_goes_on_from_the_memory_of_nodes(
 
 
 def test_jobs_end_and_nodes_stay(
-    cluster: Cluster, start_job, monkeypatch: pytest.MonkeyPatch
+    encrypted: Cluster, start_job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trainer is killed, then a node under the next job, which names it."""
-    for name, value in environment(cluster).items():
+    """A trainer is killed, then a node under the next job, which names it; all through TLS."""
+    for name, value in environment(encrypted).items():
         monkeypatch.setenv(name, value)
-    epoch = found(cluster).epoch
+    epoch = launching.status(encrypted)["epoch"]
     job = start_job(2, "killed")
-    until(lambda: node(cluster, "embedding-0")["numbers"].get("updates", 0) > 3)
+    until(lambda: node(encrypted, "embedding-0")["numbers"].get("updates", 0) > 3)
     job.kill(1)
     assert job.wait(60) != 0
-    until(lambda: node(cluster, "embedding-0")["numbers"].get("jobs") == 0)
-    assert found(cluster).epoch == epoch
+    until(lambda: node(encrypted, "embedding-0")["numbers"].get("jobs") == 0)
+    assert launching.status(encrypted)["epoch"] == epoch
     job = start_job(2, "next")
-    pid = pid_of(cluster, "embedding-1")
+    pid = pid_of(encrypted, "embedding-1")
     os.kill(pid, signal.SIGKILL)
     assert job.wait(60) != 0
     assert "embedding-1" in job.output
-    until(lambda: launching.status(cluster)["epoch"] == epoch + 1)
-    assert found(cluster).epoch == epoch + 1
+    until(lambda: launching.status(encrypted)["epoch"] == epoch + 1)
+    assert launching.status(encrypted)["epoch"] == epoch + 1

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from tfhybrid.config import TlsFiles
 from tfhybrid.errors import PeerDiedError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.joining import Joined, find_nodes
 from tfhybrid.nodes.node_options import read_token
+from tfhybrid.nodes.tls import Tls
 
 
 @contextlib.contextmanager
@@ -29,6 +31,16 @@ def own_memory() -> Iterator[None]:
         pytest.MonkeyPatch.context() as patched,
     ):
         patched.setenv("TFHYBRID_SHM_DIR", directory)
+        yield
+
+
+@contextlib.contextmanager
+def certified(files: TlsFiles) -> Iterator[None]:
+    """Has nodes and jobs that are started meanwhile speak TLS."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TFHYBRID_TLS_CERT", files.cert)
+        patched.setenv("TFHYBRID_TLS_KEY", files.key)
+        patched.setenv("TFHYBRID_TLS_CA", files.ca)
         yield
 
 
@@ -74,7 +86,12 @@ def killed(cluster: Cluster, name: str) -> None:
     until(lambda: pid_of(cluster, name) not in (pid, None))
 
 
-def found(cluster: Cluster) -> Joined:
+def found(cluster: Cluster, tls: Tls | None = None) -> Joined:
     """The nodes of a cluster, as a trainer finds them."""
     address = cluster.listen, cluster.port
-    return find_nodes(address, read_token(cluster.token_file), "a test")
+    return find_nodes(address, read_token(cluster.token_file), "a test", tls)
+
+
+def logged(cluster: Cluster, name: str, text: str) -> None:
+    """Waits until a node has logged a text."""
+    until(lambda: text in (cluster.directory / f"{name}.log").read_text())

@@ -23,6 +23,7 @@ from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import (
     allocator,
+    encryption,
     joining_nodes,
     last_words,
     opening,
@@ -230,7 +231,11 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
     """Opens the stores of a job whose ranks have met."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
-    joined = joining_nodes.join(name, hosts, resumes=resume is not None)
+    nodes = joining_nodes.named()
+    tls = encryption.start() if nodes is not None or len(set(hosts)) > 1 else None
+    joined = None
+    if nodes is not None:
+        joined = joining_nodes.join(nodes, name, hosts, tls, resumes=resume is not None)
     engine = Engine(hosts, hosts[distributed.rank()]) if joined is None else joined.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
@@ -240,7 +245,7 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
         neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]
         watching.attach(engine, neighbours, Board(names) if distributed.rank() == 0 else None)
     try:
-        rows = row_links.start(engine)
+        rows = row_links.start(engine, tls)
     except TfhybridError:
         engine.close_store()
         raise
@@ -279,6 +284,8 @@ def _end(*, failed: bool) -> None:
             job.watch.leave(failed=failed)
         if job.rows is not None:
             job.rows.stop()
+        if job.nodes is not None:
+            job.nodes.stop()
         job.engine.close_store(leave=failed and job.resumption is not None)
         if isinstance(job.engine, NodesEngine):
             job.engine.leave_nodes()
@@ -322,7 +329,7 @@ def _leave_to_parent() -> None:
     atexit.unregister(_exit)
     if _current is None:
         return
-    for shared in (_current.watch, _current.rows):
+    for shared in (_current.watch, _current.rows, _current.nodes):
         if shared is not None:
             shared.abandon()
     _current = dataclasses.replace(_current, watch=None, rows=None)

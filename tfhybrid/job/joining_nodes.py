@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from tfhybrid import config, distributed
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.joining import NodeLinks, begin, find_nodes
 from tfhybrid.nodes.node_calls import NodeCalls
 from tfhybrid.nodes.node_options import parsed_address, read_token
+from tfhybrid.nodes.tls import Tls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,34 +27,50 @@ class OnNodes:
     links: NodeLinks
 
 
-def join(job: str, hosts: Sequence[int], *, resumes: bool) -> OnNodes | None:
-    """Joins the nodes that `TFHYBRID_NODES` names, if it does; every rank must call it.
+def named() -> tuple[str, Path] | None:
+    """Returns the nodes that `TFHYBRID_NODES` names, as of `config.nodes`; of every rank.
+
+    Raises:
+        ConfigError: On all ranks: they name different nodes, or no token.
+    """
+    found = distributed.together(config.nodes)
+    distributed.check_same({"TFHYBRID_NODES": None if found is None else found[0]})
+    return found
+
+
+def join(
+    nodes_named: tuple[str, Path], job: str, hosts: Sequence[int], tls: Tls | None, *, resumes: bool
+) -> OnNodes:
+    """Joins the nodes that `named` returned; every rank must call it.
 
     Args:
+        nodes_named: Address of the metadata node and the file of its token.
         job: Its name.
         hosts: The host of each rank.
+        tls: What encrypts the connections; `None` for none.
         resumes: Whether the next run of the job shall find its tables.
 
     Raises:
-        ConfigError: On all ranks: they name different nodes.
+        ConfigError: On all ranks: the address or the token cannot be used.
         StoreError: On all ranks: the nodes cannot be joined.
     """
-    named = config.nodes()
-    distributed.check_same({"TFHYBRID_NODES": None if named is None else named[0]})
-    if named is None:
-        return None
-    address, token = parsed_address(named[0]), read_token(named[1])
+    address, token = distributed.together(
+        lambda: (parsed_address(nodes_named[0]), read_token(nodes_named[1]))
+    )
     name = distributed.process()
     silence = config.silence_seconds()
     asks = distributed.rank() == 0
-    found = distributed.together(lambda: find_nodes(address, token, name) if asks else None)
+    found = distributed.together(lambda: find_nodes(address, token, name, tls) if asks else None)
     nodes = distributed.broadcast_object(found)
 
     def first() -> NodeCalls | None:
-        return begin(nodes, token, name, silence, job, hosts, resumes=resumes) if asks else None
+        if not asks:
+            return None
+        return begin(nodes, token, name, silence, job, hosts, resumes=resumes, tls=tls)
 
     calls = distributed.together(first)
     host = hosts[distributed.rank()]
     engine = NodesEngine(hosts, host, len(nodes.names), calls)
     leads = distributed.local_rank() == 0
-    return OnNodes(engine, NodeLinks(engine, nodes, token, name, silence, leads=leads))
+    links = NodeLinks(engine, nodes, token, name, silence, leads=leads, tls=tls)
+    return OnNodes(engine, links)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tfhybrid import distributed
-from tfhybrid.config import silence_seconds, tls_files
+from tfhybrid.config import silence_seconds
 from tfhybrid.core.engine import Engine
 from tfhybrid.nodes import door
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.nodes.tls import Tls
 
 
-def start(engine: Engine) -> RowService | None:
+def start(engine: Engine, tls: Tls | None) -> RowService | None:
     """Lets every leader serve its rows, where there are several hosts; every rank must call it.
 
     It listens on the network that `horovodrun` uses. Ranks connect when they first open a sharded
@@ -18,16 +18,13 @@ def start(engine: Engine) -> RowService | None:
 
     Args:
         engine: Of this rank, with its store open.
+        tls: What encrypts the connections; `None` for none.
 
     Raises:
         StoreError: A leader cannot listen; on all ranks.
-        ConfigError: Certificates are given to some ranks only, or cannot be used; on all ranks.
     """
     if len(set(engine.hosts)) == 1:
         return None
-    files = distributed.together(tls_files)
-    distributed.check_same({"TLS of the row service": files is not None})
-    tls = distributed.together(lambda: None if files is None else Tls(files))
     leads = distributed.local_rank() == 0
     listener = distributed.together(lambda: door.listen(distributed.address()) if leads else None)
     token = distributed.broadcast_object(new_token())

@@ -1,6 +1,6 @@
 """The file that says which nodes a cluster has: `tfhybrid nodes up cluster.yaml`.
 
-    engine: local              # processes of this machine
+    engine: local              # processes of this machine; ray: of a Ray cluster
     directory: nodes           # state, logs and token; beside this file
     listen: 127.0.0.1          # the network on which all of them listen
     port: 7100                 # of the metadata node
@@ -23,7 +23,7 @@ import yaml
 
 from tfhybrid.errors import ConfigError
 
-ENGINES = ("local",)
+ENGINES = ("local", "ray")
 OWNERS = "embedding"
 _FIELDS = ("engine", "directory", "listen", "port", "status_port", "roles")
 _ROLE_FIELDS = ("count", "command", "cpus", "numa")

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import logging
 import selectors
 import socket
 from collections.abc import Callable, Iterator
+
+_log = logging.getLogger("tfhybrid.nodes")
+
+Wrap = Callable[[socket.socket], socket.socket]
 
 _GREETING_BYTES = 1024  # enough for a host's name in any encoding
 _MOST_STRANGERS = 500  # whose silence is borne at a time
@@ -25,7 +30,7 @@ def dial(
     greeting: str,
     seconds: float,
     silence: float,
-    wrap: Callable[[socket.socket], socket.socket] = lambda link: link,
+    wrap: Wrap = lambda link: link,
 ) -> socket.socket:
     """Connects this process to the door of another one.
 
@@ -62,11 +67,12 @@ class Door:
         self,
         listener: socket.socket,
         token: str,
-        wrap: Callable[[socket.socket], socket.socket] = lambda link: link,
+        wrap: Wrap = lambda link: link,
     ) -> None:
         self._token = token.encode()
         self._wrap = wrap
         self._said: dict[socket.socket, bytes] = {}  # by those who have not said it all
+        self._peers: dict[socket.socket, str] = {}  # where those come from
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
@@ -97,9 +103,10 @@ class Door:
 
     def _open(self) -> None:
         with contextlib.suppress(OSError):  # it has gone again
-            link = self._wrap(self._listener.accept()[0])
+            link, address = self._listener.accept()
+            link = self._wrap(link)
             link.setblocking(False)
-            self._said[link] = b""
+            self._said[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
             self._selector.register(link, selectors.EVENT_READ)
         if (
             len(self._said) > _MOST_STRANGERS
@@ -120,19 +127,24 @@ class Door:
         except OSError:
             data = b""
         self._said[link] += data
-        said = self._said[link]
+        said, peer = self._said[link], self._peers[link]
         if data and len(said) < wanted:
             return None
         self._dismiss(link)
         shown, greeting = said[: len(self._token)], said[len(self._token) :]
+        why = "it does not show the token"
         if hmac.compare_digest(shown, self._token):
-            with contextlib.suppress(UnicodeDecodeError):
+            try:
                 return greeting.decode().rstrip()
+            except UnicodeDecodeError:
+                why = "its greeting is no text"
+        if said:  # else somebody looked whether anything listens here
+            _log.warning("A connection from %s is closed: %s", peer, why)
         link.close()
         return None
 
     def _dismiss(self, link: socket.socket) -> None:
-        del self._said[link]
+        del self._said[link], self._peers[link]
         self._selector.unregister(link)
 
 

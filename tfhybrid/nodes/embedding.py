@@ -47,9 +47,15 @@ class EmbeddingNode:
         self._lock = threading.Lock()
         self._store: OwnedStore | None = None  # guarded by _lock
         self._session = ""  # likewise
-        self.server = NodeServer(listener, options.token, self._visit, self._take)
+        self.server = NodeServer(listener, options.token, self._visit, self._take, options.tls)
         self._registration = Registration(
-            options.metadata, options.token, self._name, "embedding", (host, port), self._numbers
+            options.metadata,
+            options.token,
+            self._name,
+            "embedding",
+            (host, port),
+            self._numbers,
+            options.tls,
         )
 
     def run(self) -> None:

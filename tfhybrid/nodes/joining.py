@@ -24,6 +24,7 @@ from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.membership import View
 from tfhybrid.nodes.node_calls import NodeCalls
 from tfhybrid.nodes.registration import look_up
+from tfhybrid.nodes.tls import Tls, dialled
 
 _CONNECT_SECONDS = 30.0
 _READY_SECONDS = 60.0
@@ -46,18 +47,19 @@ class Joined:
     epoch: int
 
 
-def find_nodes(metadata: tuple[str, int], token: str, name: str) -> Joined:
+def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None = None) -> Joined:
     """Asks the metadata node for embedding nodes; on rank 0.
 
     Args:
         metadata: Its address.
         token: Of the cluster.
         name: What this process calls itself.
+        tls: What encrypts the connection; `None` for none.
 
     Raises:
         StoreError: It cannot be reached, or a node is not ready.
     """
-    view: View = look_up(metadata, token, name, _READY_SECONDS)
+    view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
     return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch)
 
@@ -72,6 +74,7 @@ def begin(
     *,
     resumes: bool = False,
     patience: float = 10.0,
+    tls: Tls | None = None,
 ) -> NodeCalls:
     """Has all nodes work for the job; on rank 0.
 
@@ -84,6 +87,7 @@ def begin(
         hosts: The host of each rank.
         resumes: Whether the nodes leave their stores to the job's next run, if this one dies.
         patience: Seconds that the job before may take to be gone.
+        tls: What encrypts the connections; `None` for none.
 
     Raises:
         NameTakenError: Another job uses a node.
@@ -93,7 +97,7 @@ def begin(
     try:
         for number, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
             greeting = Greeting(Link.CALLS, name)
-            link = _dial(node, address, token, greeting, silence)
+            link = _dial(node, address, token, greeting, silence, tls)
             callers.append(Caller(link, node))
             asked = {
                 "job": job,
@@ -122,10 +126,19 @@ class NodeLinks:
         name: What this rank calls itself.
         silence: Seconds after which a silent node counts as gone.
         leads: Whether this rank leads its host.
+        tls: What encrypts the connections; `None` for none.
     """
 
     def __init__(
-        self, engine: Engine, nodes: Joined, token: str, name: str, silence: float, *, leads: bool
+        self,
+        engine: Engine,
+        nodes: Joined,
+        token: str,
+        name: str,
+        silence: float,
+        *,
+        leads: bool,
+        tls: Tls | None = None,
     ) -> None:
         self._engine = engine
         self._nodes = nodes
@@ -133,6 +146,7 @@ class NodeLinks:
         self._name = name
         self._silence = silence
         self._leads = leads
+        self._tls = tls
         self._lock = threading.Lock()
         self._connected = False
 
@@ -150,6 +164,16 @@ class NodeLinks:
                 self._connect(first + number, node, self._nodes.addresses[number])
             self._connected = True
 
+    def stop(self) -> None:
+        """Connects no more; what is connected ends with the engine."""
+        if self._tls is not None:
+            self._tls.close()
+
+    def abandon(self) -> None:
+        """Leaves the connections to the parent, in a forked child: nodes notice when it dies."""
+        if self._tls is not None:
+            self._tls.abandon()
+
     def _connect(self, host: int, node: str, address: tuple[str, int]) -> None:
         self._engine.connect_owner(
             host, LinkPurpose.READS, self._dialled(node, address, Link.READS), node
@@ -164,7 +188,7 @@ class NodeLinks:
 
     def _dialled(self, node: str, address: tuple[str, int], to: Link) -> socket.socket:
         greeting = Greeting(to, self._name, self._nodes.session, self._engine.host)
-        link = _dial(node, address, self._token, greeting, self._silence)
+        link = _dial(node, address, self._token, greeting, self._silence, self._tls)
         try:
             accepted = link.recv(1)
         except OSError as error:
@@ -177,10 +201,16 @@ class NodeLinks:
 
 
 def _dial(
-    node: str, address: tuple[str, int], token: str, greeting: Greeting, silence: float
+    node: str,
+    address: tuple[str, int],
+    token: str,
+    greeting: Greeting,
+    silence: float,
+    tls: Tls | None,
 ) -> socket.socket:
+    wrap = dialled(tls, node)
     try:
-        return door.dial(address, token, greeting.text(), _CONNECT_SECONDS, silence)
+        return door.dial(address, token, greeting.text(), _CONNECT_SECONDS, silence, wrap)
     except OSError as error:
         raise StoreError(
             f"Cannot connect to {node} at {address[0]} port {address[1]} ({error}). "

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from tfhybrid.errors import StoreError, TfhybridError
-from tfhybrid.nodes import local_engine
+from tfhybrid.nodes import local_engine, ray_engine
+from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.node_options import read_token
-from tfhybrid.nodes.placed_processes import processes_of
 from tfhybrid.nodes.registration import call_metadata, look_up
 from tfhybrid.nodes.row_service import new_token
+from tfhybrid.nodes.tls import Tls
 
 _START_SECONDS = 30.0
+_ENGINES = {"local": local_engine, "ray": ray_engine}
 
 
 def up(cluster: Cluster) -> None:
@@ -31,21 +35,23 @@ def up(cluster: Cluster) -> None:
         descriptor = os.open(cluster.token_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with open(descriptor, "w") as file:
             file.write(new_token())
-    local_engine.start(cluster.directory, processes_of(cluster))
+    _ENGINES[cluster.engine].start(cluster)
     deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            left = max(deadline - time.monotonic(), 0.0)
-            look_up(_metadata(cluster), read_token(cluster.token_file), "tfhybrid nodes up", left)
-            return
-        except TfhybridError as error:
-            if time.monotonic() > deadline:
-                down(cluster)
-                raise StoreError(
-                    f"The nodes did not get ready in {_START_SECONDS:.0f} s; their logs are in "
-                    f"{cluster.directory}. {error}"
-                ) from error
-            time.sleep(0.1)
+    token = read_token(cluster.token_file)
+    with _own_tls() as tls:
+        while True:
+            try:
+                left = max(deadline - time.monotonic(), 0.0)
+                look_up(_metadata(cluster), token, "tfhybrid nodes up", left, tls)
+                return
+            except TfhybridError as error:
+                if time.monotonic() > deadline:
+                    down(cluster)
+                    raise StoreError(
+                        f"The nodes did not get ready in {_START_SECONDS:.0f} s; their logs are in "
+                        f"{cluster.directory}. {error}"
+                    ) from error
+                time.sleep(0.1)
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
@@ -54,12 +60,9 @@ def status(cluster: Cluster) -> dict[str, Any]:
     Raises:
         StoreError: It cannot be reached.
     """
-    caller = call_metadata(_metadata(cluster), read_token(cluster.token_file), "tfhybrid nodes")
-    try:
+    with _asking(cluster) as caller:
         found: dict[str, Any] = caller.ask("status")[0]
         return found
-    finally:
-        caller.close()
 
 
 def drain(cluster: Cluster, name: str) -> None:
@@ -68,11 +71,8 @@ def drain(cluster: Cluster, name: str) -> None:
     Raises:
         StoreError: There is no such node, or the metadata node cannot be reached.
     """
-    caller = call_metadata(_metadata(cluster), read_token(cluster.token_file), "tfhybrid nodes")
-    try:
+    with _asking(cluster) as caller:
         caller.ask("drain", {"name": name})
-    finally:
-        caller.close()
 
 
 def down(cluster: Cluster) -> None:
@@ -81,7 +81,29 @@ def down(cluster: Cluster) -> None:
     Raises:
         StoreError: None run.
     """
-    local_engine.stop(cluster.directory)
+    _ENGINES[cluster.engine].stop(cluster)
+
+
+@contextlib.contextmanager
+def _own_tls() -> Iterator[Tls | None]:
+    tls = Tls.from_environment()
+    try:
+        yield tls
+    finally:
+        if tls is not None:
+            tls.close()
+
+
+@contextlib.contextmanager
+def _asking(cluster: Cluster) -> Iterator[Caller]:
+    token = read_token(cluster.token_file)
+    with (
+        _own_tls() as tls,
+        contextlib.closing(
+            call_metadata(_metadata(cluster), token, "tfhybrid nodes", tls)
+        ) as caller,
+    ):
+        yield caller
 
 
 def _metadata(cluster: Cluster) -> tuple[str, int]:

@@ -9,10 +9,8 @@ kernel sees to that. `DIRECTORY/processes.json` says what runs.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -22,73 +20,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfhybrid.core.whole_file import write_whole
-from tfhybrid.errors import ConfigError, StoreError
+from tfhybrid.errors import StoreError
 from tfhybrid.nodes import placed_processes
+from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.node_options import set_up_logging
-from tfhybrid.nodes.placed_processes import PlacedProcess
-
-_log = logging.getLogger("tfhybrid.nodes")
+from tfhybrid.nodes.placed_processes import PlacedProcess, processes_of
+from tfhybrid.nodes.processors import processors_of
+from tfhybrid.nodes.watched_process import WatchedProcess
 
 _LOOK_SECONDS = 0.1
-_AGAIN_SECONDS = 0.5
 _END_SECONDS = 10.0
-_PR_SET_PDEATHSIG = 1
-
-
-class _Watched:
-    def __init__(self, process: PlacedProcess, log: Path, processors: set[int]) -> None:
-        self.process = process
-        self.starts = 0
-        self._log = log
-        self._processors = processors
-        self._running: subprocess.Popen[bytes] | None = None
-        self._died_at = 0.0
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._running is None else self._running.pid
-
-    def look(self) -> bool:
-        """Starts it, or again once it has died; returns whether anything changed."""
-        if self._running is not None:
-            status = self._running.poll()
-            if status is None:
-                return False
-            _log.warning("%s has ended with %d", self.process.name, status)
-            self._running, self._died_at = None, time.monotonic()
-            return True
-        if self._died_at and time.monotonic() < self._died_at + _AGAIN_SECONDS:
-            return False
-        with self._log.open("ab") as log:
-            self._running = subprocess.Popen(
-                self.process.command,
-                env={**os.environ, **self.process.environment},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=self._before,
-            )
-        self.starts += 1
-        return True
-
-    def _before(self) -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if self._processors:
-            os.sched_setaffinity(0, self._processors)
-
-    def end(self) -> None:
-        if self._running is not None:
-            self._running.terminate()
-
-    def wait(self, seconds: float) -> None:
-        if self._running is None:
-            return
-        try:
-            self._running.wait(max(seconds, 0.1))
-        except subprocess.TimeoutExpired:
-            self._running.kill()
-            self._running.wait()
 
 
 class Supervisor:
@@ -103,7 +44,7 @@ class Supervisor:
         self._file = directory / "processes.json"
         shares = processors_of(processes)
         self._watched = [
-            _Watched(process, directory / f"{process.name}.log", shares[process.name])
+            WatchedProcess(process, directory / f"{process.name}.log", shares[process.name])
             for process in processes
         ]
         self._stopping = False
@@ -133,19 +74,19 @@ class Supervisor:
         write_whole(self._file, json.dumps(told).encode())
 
 
-def start(directory: Path, processes: Sequence[PlacedProcess]) -> None:
+def start(cluster: Cluster) -> None:
     """Starts a supervisor that goes on when this process ends.
 
     Args:
-        directory: Of its files.
-        processes: What it shall run.
+        cluster: What it shall run.
 
     Raises:
-        StoreError: One runs there.
+        StoreError: One runs in its directory.
     """
+    directory = cluster.directory
     if supervisor_of(directory) is not None:
         raise StoreError(f"Nodes run in {directory} already: `tfhybrid nodes down` ends them")
-    placed_processes.write(directory / "plan.json", processes)
+    placed_processes.write(directory / "plan.json", processes_of(cluster, cluster.listen))
     with (directory / "supervisor.log").open("ab") as log:
         subprocess.Popen(
             [sys.executable, "-m", "tfhybrid.nodes.local_engine", str(directory)],
@@ -170,12 +111,13 @@ def supervisor_of(directory: Path) -> int | None:
         return None
 
 
-def stop(directory: Path) -> None:
-    """Ends the nodes in a directory, and waits until they are gone.
+def stop(cluster: Cluster) -> None:
+    """Ends the nodes of a cluster, and waits until they are gone.
 
     Raises:
-        StoreError: None run there, or they do not end.
+        StoreError: None run, or they do not end.
     """
+    directory = cluster.directory
     pid = supervisor_of(directory)
     if pid is None:
         raise StoreError(f"No nodes run in {directory}")
@@ -185,37 +127,6 @@ def stop(directory: Path) -> None:
         if time.monotonic() > deadline:
             raise StoreError(f"The supervisor, pid {pid}, does not end; see {directory}")
         time.sleep(_LOOK_SECONDS)
-
-
-def processors_of(processes: Sequence[PlacedProcess]) -> dict[str, set[int]]:
-    """Returns the processors of each process: runs of them where it wants some, in turn."""
-    shares: dict[str, set[int]] = {}
-    taken = 0
-    for each in processes:
-        mine = sorted(os.sched_getaffinity(0))
-        if each.numa is not None:
-            mine = _of_numa_node(each.numa, mine)
-        if each.cpus == 0:
-            shares[each.name] = set(mine) if each.numa is not None else set()
-            continue
-        if each.cpus > len(mine):
-            raise ConfigError(f"{each.name} wants {each.cpus} processors. Received: {len(mine)}")
-        shares[each.name] = {mine[(taken + i) % len(mine)] for i in range(each.cpus)}
-        taken += each.cpus
-    return shares
-
-
-def _of_numa_node(number: int, allowed: Sequence[int]) -> list[int]:
-    path = Path(f"/sys/devices/system/node/node{number}/cpulist")
-    try:
-        text = path.read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"There is no NUMA node {number}: {error}") from error
-    found: set[int] = set()
-    for run in filter(None, text.split(",")):
-        first, _, last = run.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return [each for each in allowed if each in found]
 
 
 def main() -> None:

@@ -97,6 +97,8 @@ class MessageLink:
             except OSError as error:
                 raise StoreError(f"The connection to {self.peer} is lost: {error}") from error
             if got == 0:
-                raise StoreError(f"{self.peer} has closed its connection")
+                raise StoreError(
+                    f"{self.peer} has closed its connection; if it lives, its log says why"
+                )
             have += got
         return content

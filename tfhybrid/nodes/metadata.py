@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from tfhybrid.config import tls_files
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Answer, answer_calls
@@ -25,6 +26,7 @@ from tfhybrid.nodes.node_options import read_token, set_up_logging
 from tfhybrid.nodes.owned_store import Arguments, Found
 from tfhybrid.nodes.server import NodeServer
 from tfhybrid.nodes.status import StatusServer, status_of
+from tfhybrid.nodes.tls import Tls
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -36,15 +38,22 @@ class MetadataNode:
         membership: Its state.
         server_address: Where it listens.
         token: Of the cluster.
+        tls: What encrypts its connections; `None` for none.
     """
 
-    def __init__(self, membership: Membership, server_address: tuple[str, int], token: str) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        server_address: tuple[str, int],
+        token: str,
+        tls: Tls | None = None,
+    ) -> None:
         self._membership = membership
         self._numbers: dict[str, Mapping[str, float]] = {}
         self._lock = threading.Lock()
         listener = door.listen(*server_address)
         self.address = listener.getsockname()[:2]
-        self.server = NodeServer(listener, token, self._visit)
+        self.server = NodeServer(listener, token, self._visit, tls=tls)
 
     def status(self) -> dict[str, object]:
         """Returns all that is known, as JSON has it."""
@@ -111,11 +120,10 @@ def main() -> None:
     told = parser.parse_args()
     set_up_logging()
     token = read_token(told.token_file)
-    node = MetadataNode(
-        Membership(told.state, told.owners.split(",")), (told.listen, told.port), token
-    )
+    membership = Membership(told.state, told.owners.split(","))
+    node = MetadataNode(membership, (told.listen, told.port), token, Tls.from_environment())
     node.server.stop_at_signals()
-    page = StatusServer((told.listen, told.status_port), token, node.status)
+    page = StatusServer((told.listen, told.status_port), token, node.status, tls_files())
     _log.info("Listens on %s port %d; status on port %d", *node.address, page.port)
     with contextlib.closing(page):
         node.server.run()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfhybrid.config import log_level
 from tfhybrid.errors import ConfigError
+from tfhybrid.nodes.tls import Tls
 
 
 def parsed_address(text: str) -> tuple[str, int]:
@@ -48,6 +49,7 @@ class NodeOptions:
         token: Of the cluster.
         listen: The address, and so the network, on which it listens.
         port: Of it; 0 for a free one.
+        tls: What encrypts its connections; `None` for none.
     """
 
     name: str
@@ -55,6 +57,7 @@ class NodeOptions:
     token: str
     listen: str
     port: int
+    tls: Tls | None = None
 
     @classmethod
     def from_command_line(cls, description: str) -> NodeOptions:
@@ -73,6 +76,7 @@ class NodeOptions:
             read_token(told.token_file),
             told.listen,
             told.port,
+            Tls.from_environment(),
         )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tfhybrid.nodes.cluster_file import OWNERS, Cluster
 
+METADATA = "metadata"  # the name of that process
+
 
 @dataclasses.dataclass(frozen=True)
 class PlacedProcess:
@@ -30,13 +32,18 @@ class PlacedProcess:
     numa: int | None = None
 
 
-def processes_of(cluster: Cluster) -> list[PlacedProcess]:
-    """Returns what a cluster file asks for; the metadata node first."""
+def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
+    """Returns what a cluster file asks for; the metadata node first.
+
+    Args:
+        cluster: What it says.
+        listen: The address on which all but the metadata node listen.
+    """
     token = str(cluster.token_file)
     metadata = f"{cluster.listen}:{cluster.port}"
     found = [
         PlacedProcess(
-            "metadata",
+            METADATA,
             (
                 *(sys.executable, "-m", "tfhybrid.nodes.metadata"),
                 *("--state", str(cluster.directory / "state.json"), "--token-file", token),
@@ -46,7 +53,7 @@ def processes_of(cluster: Cluster) -> list[PlacedProcess]:
         )
     ]
     for role, its in cluster.roles.items():
-        own = ("-m", f"tfhybrid.nodes.{role}", "--listen", cluster.listen)
+        own = ("-m", f"tfhybrid.nodes.{role}", "--listen", listen)
         for name in cluster.names(role):
             told = ("--name", name, "--metadata", metadata, "--token-file", token)
             command = its.command or (sys.executable, *own, *told)

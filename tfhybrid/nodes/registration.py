@@ -14,6 +14,7 @@ from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.membership import View
+from tfhybrid.nodes.tls import Tls, dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -23,20 +24,24 @@ _BEAT_SECONDS = 0.5
 _TOLD_SECONDS = 5.0
 
 
-def call_metadata(address: tuple[str, int], token: str, name: str) -> Caller:
+def call_metadata(
+    address: tuple[str, int], token: str, name: str, tls: Tls | None = None
+) -> Caller:
     """Connects to the metadata node.
 
     Args:
         address: Of it.
         token: Of the cluster.
         name: What this process calls itself.
+        tls: What encrypts the connection; `None` for none.
 
     Raises:
         PeerDiedError: It cannot be reached.
     """
     greeting = Greeting(Link.CALLS, name).text()
+    wrap = dialled(tls, "the metadata node")
     try:
-        link = door.dial(address, token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS)
+        link = door.dial(address, token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS, wrap)
     except OSError as error:
         raise PeerDiedError(
             f"The metadata node cannot be reached at {address[0]} port {address[1]}: {error}"
@@ -44,7 +49,9 @@ def call_metadata(address: tuple[str, int], token: str, name: str) -> Caller:
     return Caller(link, f"the metadata node at {address[0]} port {address[1]}")
 
 
-def look_up(address: tuple[str, int], token: str, name: str, seconds: float) -> View:
+def look_up(
+    address: tuple[str, int], token: str, name: str, seconds: float, tls: Tls | None = None
+) -> View:
     """Asks the metadata node for the cluster, once all owners of slots are ready.
 
     Args:
@@ -52,13 +59,14 @@ def look_up(address: tuple[str, int], token: str, name: str, seconds: float) -> 
         token: Of the cluster.
         name: What this process calls itself.
         seconds: How long to wait for nodes that are not ready.
+        tls: What encrypts the connection; `None` for none.
 
     Raises:
         StoreError: The metadata node cannot be reached or refuses this process, or a node is not
             ready in time.
     """
     deadline = time.monotonic() + seconds
-    caller = call_metadata(address, token, name)
+    caller = call_metadata(address, token, name, tls)
     try:
         while True:
             view = View.from_json(caller.ask("view")[0])
@@ -88,6 +96,7 @@ class Registration:
         role: Of this node.
         address: Where this node listens.
         numbers: What the status page shall show of it.
+        tls: What encrypts the connection; `None` for none.
     """
 
     def __init__(
@@ -98,7 +107,9 @@ class Registration:
         role: str,
         address: tuple[str, int],
         numbers: Callable[[], Mapping[str, float]],
+        tls: Tls | None = None,
     ) -> None:
+        self._tls = tls
         self._metadata = metadata
         self._token = token
         self._name = name
@@ -152,7 +163,7 @@ class Registration:
             self._told.notify_all()
 
     def _stay_known(self) -> None:
-        caller = call_metadata(self._metadata, self._token, self._name)
+        caller = call_metadata(self._metadata, self._token, self._name, self._tls)
         try:
             me = {
                 "name": self._name,

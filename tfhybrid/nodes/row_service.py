@@ -22,7 +22,7 @@ from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.door import Door
-from tfhybrid.nodes.tls import Tls
+from tfhybrid.nodes.tls import Tls, accepted, dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -81,7 +81,7 @@ class RowService:
         self._connected = False
         self._thread: threading.Thread | None = None
         self._tls = tls
-        self._door = None if listener is None else Door(listener, token, self._accepted)
+        self._door = None if listener is None else Door(listener, token, accepted(tls, silence))
 
     def start(self, ranks: Sequence[Leader]) -> None:
         """Begins to serve, on a leader.
@@ -129,13 +129,6 @@ class RowService:
         if self._tls is not None:
             self._tls.abandon()
 
-    def _accepted(self, link: socket.socket) -> socket.socket:
-        door.probed(link, self._silence)
-        return link if self._tls is None else self._tls.accept(link)
-
-    def _dialed(self, link: socket.socket, leader: Leader) -> socket.socket:
-        return link if self._tls is None else self._tls.dial(link, leader.name)
-
     def _dial(
         self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
     ) -> None:
@@ -147,7 +140,7 @@ class RowService:
                 greeting,
                 _CONNECT_SECONDS,
                 self._silence,
-                lambda link: self._dialed(link, leader),
+                dialled(self._tls, leader.name),
             )
         except OSError as error:
             raise StoreError(

@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable
 
 from tfhybrid.errors import StoreError
-from tfhybrid.nodes.door import Door, probed
+from tfhybrid.nodes.door import Door
 from tfhybrid.nodes.greetings import Greeting
 from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.nodes.tls import Tls, accepted
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -31,12 +32,19 @@ class NodeServer:
         token: Of the cluster.
         visit: What is done with a connection for calls, on a thread of its own, until it ends.
         take: What is done with another one; takes it over, and must not wait.
+        tls: What encrypts the connections; `None` for none.
     """
 
     def __init__(
-        self, listener: socket.socket, token: str, visit: Visit, take: Take | None = None
+        self,
+        listener: socket.socket,
+        token: str,
+        visit: Visit,
+        take: Take | None = None,
+        tls: Tls | None = None,
     ) -> None:
-        self._door = Door(listener, token)
+        self._door = Door(listener, token, accepted(tls, _SILENCE_SECONDS))
+        self._tls = tls
         self._visit = visit
         self._take = take
         self._stopping = threading.Event()
@@ -48,9 +56,15 @@ class NodeServer:
         self._stopping.set()
 
     def run(self) -> None:
-        """Serves until `stop`."""
+        """Serves until `stop`.
+
+        Raises:
+            StoreError: Nobody can come in any more: what encrypts the connections has ended.
+        """
         with contextlib.closing(self._door) as front:
             while not self._stopping.is_set():
+                if self._tls is not None and self._tls.ended:
+                    raise StoreError("The TLS relay of this node has ended, and so does the node")
                 for text, link in front.arrivals(_LOOK_SECONDS):
                     self._let_in(text, link)
         with self._lock:
@@ -66,7 +80,6 @@ class NodeServer:
     def _let_in(self, text: str, link: socket.socket) -> None:
         try:
             greeting = Greeting.heard(text)
-            probed(link, _SILENCE_SECONDS)
             if greeting.to == "calls":
                 thread = threading.Thread(target=self._answer, args=(greeting, link), daemon=True)
                 thread.start()

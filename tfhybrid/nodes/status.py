@@ -5,16 +5,24 @@ Who asks shows the token of the cluster: `Authorization: Bearer TOKEN`, or `?tok
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import html
 import json
+import logging
+import ssl
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tfhybrid.config import TlsFiles
+from tfhybrid.nodes import relay
 from tfhybrid.nodes.membership import Membership
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 _STYLE = (
     "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0}"
@@ -97,6 +105,17 @@ def metrics_of(status: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _refuse(address: tuple[str, int], why: str) -> None:
+    _log.warning("A request for the status page from %s port %d is refused: %s", *address[:2], why)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: tuple[str, int]) -> None:
+        error = sys.exc_info()[1]
+        why = relay.reason(error) if isinstance(error, OSError) else repr(error)
+        _refuse(client_address, why)
+
+
 class StatusServer:
     """Serves the page on a port of its own.
 
@@ -104,10 +123,16 @@ class StatusServer:
         address: Where it listens; port 0 for a free one.
         token: Of the cluster.
         status: Returns what to show.
+        tls: With these it answers HTTPS. Browsers have no certificate of their own, and need none:
+            the token says who they are.
     """
 
     def __init__(
-        self, address: tuple[str, int], token: str, status: Callable[[], Mapping[str, Any]]
+        self,
+        address: tuple[str, int],
+        token: str,
+        status: Callable[[], Mapping[str, Any]],
+        tls: TlsFiles | None = None,
     ) -> None:
         pages: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
             "/": ("text/html; charset=utf-8", page_of),
@@ -123,6 +148,7 @@ class StatusServer:
                 shown = parse_qs(url.query).get("token", [""])[0]
                 header = self.headers.get("Authorization", "").removeprefix("Bearer ")
                 if not hmac.compare_digest((shown or header).encode(), token.encode()):
+                    _refuse(self.client_address, "it does not show the token")
                     self.send_error(403, "The token of the cluster is wanted")
                 elif url.path not in pages:
                     self.send_error(404, f"There are {', '.join(pages)}")
@@ -138,7 +164,19 @@ class StatusServer:
             def log_message(self, *_: object) -> None:
                 pass  # the token may be in the address
 
-        self._server = ThreadingHTTPServer(address, Handler)
+            def send_error(self, code: int, *more: str | None) -> None:
+                if code == 400:  # what came is no request
+                    _refuse(self.client_address, "it does not speak HTTP")
+                super().send_error(code, *more)
+
+        self._server = _Server(address, Handler)
+        if tls is not None:
+            secure = relay.context(relay.ACCEPT, *dataclasses.astuple(tls))
+            secure.verify_mode = ssl.CERT_NONE
+            # The handshake is made where the first byte is read, on the connection's own thread.
+            self._server.socket = secure.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""TLS for the row service: a process beside each rank carries its connections through it."""
+"""TLS for ranks and nodes: a process beside each carries its connections through it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 
-from tfhybrid.config import TlsFiles
+from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes import relay
+from tfhybrid.nodes.door import Wrap, probed
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -51,6 +52,21 @@ class Tls:
             )
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="tfhybrid-tls", daemon=True).start()
+
+    @classmethod
+    def from_environment(cls) -> Tls | None:
+        """Returns what the `TFHYBRID_TLS_` variables ask for; `None` where they are not set.
+
+        Raises:
+            ConfigError: Some are missing, or a file cannot be used.
+        """
+        files = tls_files()
+        return None if files is None else cls(files)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the process that carries the connections has ended."""
+        return self._process.poll() is not None
 
     def dial(self, link: socket.socket, peer: str) -> socket.socket:
         """Returns a socket in place of a connected one; what it sends goes through TLS.
@@ -103,6 +119,21 @@ class Tls:
             status = self._process.wait()
             if not self._closed.is_set():
                 _log.error(
-                    "The process that carries this rank's TLS connections has ended (status %d)",
+                    "The process that carries this process's TLS connections has ended (status %d)",
                     status,
                 )
+
+
+def dialled(tls: Tls | None, peer: str) -> Wrap:
+    """Returns what a connection to `peer` goes through before anything is said."""
+    return lambda link: link if tls is None else tls.dial(link, peer)
+
+
+def accepted(tls: Tls | None, silence: float) -> Wrap:
+    """Returns what a connection that was accepted goes through; it breaks after that silence."""
+
+    def wrap(link: socket.socket) -> socket.socket:
+        probed(link, silence)
+        return link if tls is None else tls.accept(link)
+
+    return wrap

@@ -15,6 +15,7 @@ from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.joining import NodeLinks, begin
 from tfhybrid.nodes.node_options import read_token
+from tfhybrid.nodes.tls import Tls
 
 SILENCE = 5.0
 
@@ -28,6 +29,7 @@ def joined(
     *,
     resumes: bool = False,
     recovers: bool = False,
+    tls: Tls | None = None,
 ) -> Iterator[list[NodesEngine]]:
     """Trainers of a host each that have joined the nodes, with open tables; the first asks.
 
@@ -35,9 +37,9 @@ def joined(
     such.
     """
     token = read_token(cluster.token_file)
-    nodes = found(cluster)
+    nodes = found(cluster, tls)
     hosts = list(range(trainers))
-    calls = begin(nodes, token, "trainer 0", SILENCE, job, hosts, resumes=resumes)
+    calls = begin(nodes, token, "trainer 0", SILENCE, job, hosts, resumes=resumes, tls=tls)
     engines = [
         NodesEngine(hosts, host, len(nodes.names), calls if host == 0 else None) for host in hosts
     ]
@@ -57,7 +59,7 @@ def joined(
                     link(reader, owner, LinkPurpose.UPDATES, "trainer")
         for engine in engines:
             name = f"trainer {engine.host}"
-            NodeLinks(engine, nodes, token, name, SILENCE, leads=True).connect()
+            NodeLinks(engine, nodes, token, name, SILENCE, leads=True, tls=tls).connect()
             for table, dim in TABLES.items():
                 placement = (PlacementKind.BY_KEY, 0)
                 engine.open_table(table, dim, INITIALIZER.native, placement=placement)

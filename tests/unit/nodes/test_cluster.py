@@ -16,7 +16,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import found, killed, node, own_memory, pid_of, until, write_cluster
+from tests.reference.clusters import (
+    found,
+    killed,
+    logged,
+    node,
+    own_memory,
+    pid_of,
+    until,
+    write_cluster,
+)
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
 from tfhybrid.core.engine import Engine
@@ -203,6 +212,13 @@ def test_a_node_that_drains_finishes_its_job_and_begins_no_other(
     until(lambda: node(cluster, "embedding-2")["state"] == "ready")
 
 
+def test_nothing_listens_on_another_address(cluster: Cluster) -> None:
+    ports = [cluster.port, cluster.status_port, *(port for _, port in found(cluster).addresses)]
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
 def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
     token = read_token(cluster.token_file)
     page = f"http://127.0.0.1:{cluster.status_port}"
@@ -220,23 +236,32 @@ def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
 
 def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> None:
     token = read_token(cluster.token_file).encode()
-    addresses = [(cluster.listen, cluster.port), *found(cluster).addresses]
+    nodes = found(cluster)
+    addresses = dict(zip(nodes.names, nodes.addresses, strict=True))
+    addresses["metadata"] = cluster.listen, cluster.port
     greeting = b'{"to": "calls", "name": "stranger"}'.ljust(1024)
-    said = [
-        secrets.token_bytes(2000),
-        b"x" * len(token) + greeting,
-        token + secrets.token_bytes(1024),
-        token + b'{"to": "updates", "name": "stranger", "session": "none"}'.ljust(1024),
-        token + greeting + (2**63).to_bytes(8, "little"),
-        token + greeting + (9).to_bytes(8, "little") + b"not safe!",
-    ]
-    for address in addresses:
-        for content in said:
+    said = {
+        secrets.token_bytes(2000): "does not show the token",
+        b"x" * len(token) + greeting: "does not show the token",
+        token + b"\xff" * 1024: "its greeting is no text",
+        token + b"[]".ljust(1024): "Refused: A process greeted with",
+        token + b'{"to": "updates", "name": "intruder", "session": "none"}'.ljust(1024): "intruder",
+        token + greeting + (2**63).to_bytes(8, "little"): f"Received: {2**63}",
+        token + greeting + (9).to_bytes(8, "little") + b"not safe!": "sent what is no message",
+    }
+    for name, address in addresses.items():
+        for content, why in said.items():
             with socket.create_connection(address, timeout=5) as link:
                 link.sendall(content)
                 link.settimeout(10)
                 with contextlib.suppress(ConnectionResetError):
                     assert link.recv(1) == b""
+            logged(cluster, name, why)
+    with socket.create_connection((cluster.listen, cluster.status_port), timeout=10) as link:
+        link.sendall(secrets.token_bytes(2000).replace(b"\n", b" ") + b"\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert b"Nodes" not in link.recv(4096)
+    logged(cluster, "metadata", "it does not speak HTTP")
     with joined(cluster, tmp_path, 1) as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)

@@ -10,9 +10,9 @@ import pytest
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes import placed_processes
 from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.local_engine import processors_of
 from tfhybrid.nodes.node_options import parsed_address, read_token
 from tfhybrid.nodes.placed_processes import PlacedProcess, processes_of
+from tfhybrid.nodes.processors import processors_of
 
 
 def read(folder: Path, text: str) -> Cluster:
@@ -27,7 +27,7 @@ def test_a_file_says_what_to_start(tmp_path: Path) -> None:
         "port: 7200\nroles:\n  embedding: {count: 2, cpus: 1}\n"
         "  gateway: {command: [python, gateway.py]}\n",
     )
-    processes = {each.name: each for each in processes_of(cluster)}
+    processes = {each.name: each for each in processes_of(cluster, cluster.listen)}
     assert [*processes] == ["metadata", "embedding-0", "embedding-1", "gateway-0"]
     assert processes["gateway-0"].command == ("python", "gateway.py")
     assert processes["gateway-0"].environment["TFHYBRID_NODES"] == "127.0.0.1:7200"
