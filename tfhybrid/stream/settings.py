@@ -108,6 +108,10 @@ class StreamSettings:
             raise StreamError(f"{self.token_file} has no token")
         return f"stream1.{found}"
 
+    def queue_address(self, name: str) -> str:
+        """Returns where a queue is: a directory, or `kafka://...`."""
+        return self.queues.get(name, str(Path(self.folder) / "queues" / name))
+
     def sync_unit(self) -> SyncUnit:
         """Opens the sync unit in this process."""
         names = Routes(**self.routes).models
@@ -131,7 +135,7 @@ class StreamSettings:
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         queues = {}
         for name in dict.fromkeys(routes.queues.values()):
-            address = self.queues.get(name, str(folder / "queues" / name))
+            address = self.queue_address(name)
             choices = {} if address.startswith("kafka://") else {"fsync": self.fsync}
             queue = open_queue(address, write=True, **choices)
             queues[name] = ServedQueue(

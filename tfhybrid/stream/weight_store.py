@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
 from tfhybrid.store import RowBlock, TableWriter
-from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_rows
+from tfhybrid.stream.model_spec import ModelSpec
 
 
 class WeightStore:
@@ -48,15 +49,31 @@ class WeightStore:
 
     def set_dense(self, weights: list[np.ndarray]) -> None:
         """Writes the initial dense weights."""
-        keys, rows = dense_rows(weights)
-        self._writer(DENSE_TABLE).write_rows(RowBlock(keys, rows, None))
+        for table, (keys, rows) in self.spec.rows_of(weights).items():
+            self._writer(table).write_rows(RowBlock(keys, rows, None))
 
-    def check(self, keys: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
-        """Checks the arrays of an update.
+    def check(
+        self,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        rates: Mapping[str, float],
+    ) -> None:
+        """Checks an update.
 
         Raises:
-            ConfigError: They are not those of this model's tables, or a value is not finite.
+            ConfigError: Its arrays are not those of this model's tables, a value is not finite, or
+                a table with an optimizer has no learning rate.
         """
+        missing = [
+            name
+            for name, spec in self._tables.items()
+            if not spec.adds and not math.isfinite(rates.get(name, math.nan))
+        ]
+        if missing:
+            raise ConfigError(
+                f"An update has the learning rate of each table with an optimizer, here of "
+                f"{missing}. Received: {dict(rates)}"
+            )
         found = {name: (keys[name].dtype, keys[name].shape[0]) for name in keys}
         for name, spec in self._tables.items():
             wanted = (found.get(name, (None, 0))[1], spec.dim)
@@ -73,14 +90,14 @@ class WeightStore:
                     f"table '{name}' has {value[row]}"
                 )
 
-    def reserve(self, keys: Mapping[str, np.ndarray]) -> None:
-        """Makes room for an update, so that applying it cannot fail.
+    def reserve(self, rows: Mapping[str, int]) -> None:
+        """Makes room for so many more rows of tables, so that applying updates cannot fail.
 
         Raises:
             OutOfSpaceError: Shared memory is full. Nothing was changed.
         """
-        for name, of_table in keys.items():
-            self._writer(name).reserve(self._rows(name) + len(of_table))
+        for name, more in rows.items():
+            self._writer(name).reserve(self._rows(name) + more)
 
     def apply(
         self,
@@ -140,7 +157,7 @@ class WeightStore:
         """Reads the rows of a base into tables that are empty, and goes on from its version."""
         for name, path in files:
             spec = self._tables[name]
-            rows = table_file.read_rows(path, spec.dim, (spec.slots, spec.dim), history=False)
+            rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=False)
             self._writer(name).write_rows(RowBlock(rows.keys, rows.embeddings, rows.states))
         for name in self._tables:
             number = ctypes.c_uint64(version)
@@ -158,4 +175,4 @@ class WeightStore:
 
     def _writer(self, name: str) -> TableWriter:
         spec = self._tables[name]
-        return TableWriter(self._engine, name, spec.dim, (spec.slots, spec.dim), None)
+        return TableWriter(self._engine, name, spec.dim, spec.state_shape, None)
