@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tfhybrid.cli.console import show
 from tfhybrid.errors import StreamError
+from tfhybrid.nodes.node_options import set_up_logging
+from tfhybrid.stream import running
 from tfhybrid.stream.provider_calls import RemoteProvider, provider_calls
 from tfhybrid.stream.queue import Record
 from tfhybrid.stream.remote import Remote
@@ -21,7 +25,9 @@ _log = logging.getLogger("tfhybrid.stream")
 
 _PAUSE_SECONDS = 1.0
 
-app = typer.Typer(no_args_is_help=True, help="Online training: provider, sync unit, feeding.")
+app = typer.Typer(
+    no_args_is_help=True, help="Online training: all its processes, or one, and feeding."
+)
 
 Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
 
@@ -40,6 +46,27 @@ def provide(config: Config) -> None:
     settings = StreamSettings.read(config)
     with closing(settings.open_provider()) as provider:
         serve_calls(settings.provider, settings.token, provider_calls(provider))
+
+
+@app.command()
+def run(
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a change.")] = False,
+) -> None:
+    """Run sync unit, provider and the trainers of `trainers:` on this machine until SIGTERM.
+
+    It ends by itself when all trainers have ended with status 0.
+    """
+    set_up_logging()
+
+    def tell(told: dict[str, Any]) -> None:
+        if as_json:
+            typer.echo(json.dumps(told))
+            return
+        alive = (f"{name} {its['pid']}" for name, its in told.items() if its["pid"] is not None)
+        show(f"running: {', '.join(alive)}")
+
+    running.run(config, tell)
 
 
 @app.command()

@@ -83,7 +83,9 @@ class Cluster:
             raise ConfigError(f"{path}: engine is one of {ENGINES}. Received: {engine!r}")
         if not isinstance(fields.get("roles"), dict):
             raise ConfigError(f"{path}: roles say what to start. Received: {fields.get('roles')!r}")
-        roles = {str(name): _role(path, str(name), its) for name, its in fields["roles"].items()}
+        roles = {
+            str(name): read_role(path, str(name), its) for name, its in fields["roles"].items()
+        }
         if OWNERS not in roles:
             raise ConfigError(f"{path}: the role '{OWNERS}' owns the tables. Received: {[*roles]}")
         return cls(
@@ -105,7 +107,17 @@ class Cluster:
         return self.directory / "token"
 
 
-def _role(path: Path, name: str, said: object) -> Role:
+def read_role(path: Path, name: str, said: object) -> Role:
+    """Returns a role as a file describes it.
+
+    Args:
+        path: Of the file, for errors.
+        name: Of the role.
+        said: Its fields.
+
+    Raises:
+        ConfigError: A field is unknown or cannot be.
+    """
     its = _checked(said, _ROLE_FIELDS, path)
     count, cpus, numa = its.get("count", 1), its.get("cpus", 0), its.get("numa")
     command = its.get("command", [])

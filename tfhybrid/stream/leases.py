@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from tfhybrid.config import stream_trainer
 from tfhybrid.errors import ConfigError, LeaseRefusedError
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.leased_rows import LeasedRows
@@ -31,7 +31,7 @@ class Leases:
         model: The target model that is trained.
         batch_size: Rows of a step.
         queue: Of which the trainer wants rows; as of `Request`.
-        trainer: Its name. Defaults to host and process id.
+        trainer: Its name. Defaults to `TFHYBRID_STREAM_TRAINER`, or host and process id.
         wait: Whether to wait for rows when there are none. If not, the data end there.
         push: What is sent of a lease: `"deltas"`, how the trainer's own optimizer has changed the
             weights; or `"gradients"`, to which the sync unit applies the optimizers. Then a lease
@@ -72,7 +72,7 @@ class Leases:
         settings = StreamSettings.read(config)
         self.schema = settings.schema
         self.model = model
-        self.trainer = trainer or f"{socket.gethostname()}-{os.getpid()}"
+        self.trainer = trainer or stream_trainer()
         remote = Remote(settings.provider, settings.token, self.trainer, "provider")
         rows = LeasedRows(settings.queue_address, self.schema)
         self._provider = RemoteProvider(remote, rows.read)

@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from tfhybrid.errors import ConfigError, StreamError
+from tfhybrid.errors import ConfigError
+from tfhybrid.nodes.cluster_file import read_role
+from tfhybrid.nodes.node_options import read_token
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_length import LeaseLength
 from tfhybrid.stream.numbered_writer import NumberedWriter
@@ -47,6 +49,8 @@ class StreamSettings:
         fsync: Of journals, and of queues that are directories.
         save_seconds: How often the sync unit writes a base of each model that has changed, and
             cuts its journal.
+        trainers: What `tfhybrid stream run` starts, by a name: fields of
+            `tfhybrid.nodes.cluster_file.Role`.
     """
 
     folder: str
@@ -66,6 +70,7 @@ class StreamSettings:
     memory: str = "/dev/shm"
     fsync: str = "always"
     save_seconds: float = 600.0
+    trainers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
@@ -82,6 +87,8 @@ class StreamSettings:
             assert settings.schema
             if settings.save_seconds <= 0:
                 raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
+            for name, said in settings.trainers.items():
+                read_role(Path(path), name, said)
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} does not describe a stream: {error}") from error
         return settings
@@ -101,12 +108,9 @@ class StreamSettings:
         """The secret.
 
         Raises:
-            StreamError: There is none.
+            ConfigError: There is none.
         """
-        found = Path(self.token_file).read_text().strip()
-        if not found:
-            raise StreamError(f"{self.token_file} has no token")
-        return f"stream1.{found}"
+        return f"stream1.{read_token(Path(self.token_file))}"
 
     def queue_address(self, name: str) -> str:
         """Returns where a queue is: a directory, or `kafka://...`."""
