@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,15 +75,21 @@ def feed(
     config: Config,
     files: Annotated[list[Path], typer.Argument(help="Lines of JSON, or Arrow IPC streams.")],
     rows: Annotated[int, typer.Option(min=1, help="Lines of JSON in a record.")] = 1000,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Lines of JSON a second at most.")
+    ] = None,
 ) -> None:
     """Put the rows of files into their queues; a file that is fed again changes nothing."""
     settings = StreamSettings.read(config)
     provider = RemoteProvider(Remote(settings.provider, settings.token, "feed", "provider"))
+    begun, sent = time.monotonic(), 0
     for file in files:
-        new = sum(
-            _put(provider, str(file.absolute()), number, record)
-            for number, record in enumerate(_records(file, rows))
-        )
+        new = 0
+        for number, (count, record) in enumerate(_records(file, rows)):
+            if rate is not None:
+                time.sleep(max(begun + sent / rate - time.monotonic(), 0.0))
+            new += _put(provider, str(file.absolute()), number, record)
+            sent += count
         typer.echo(f"{file}: {new} new rows")
 
 
@@ -96,10 +103,13 @@ def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -
             time.sleep(_PAUSE_SECONDS)
 
 
-def _records(file: Path, rows: int) -> list[Record]:
+def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
+    """Yields the records of a file, and how many lines each has."""
     content = file.read_bytes()
     if content.lstrip()[:1] != b"{":
-        return [Record(content)]
+        yield 1, Record(content)
+        return
     lines = [line for line in content.splitlines() if line.strip()]
-    pieces = (lines[first : first + rows] for first in range(0, len(lines), rows))
-    return [Record(b"[" + b",".join(piece) + b"]") for piece in pieces]
+    for first in range(0, len(lines), rows):
+        piece = lines[first : first + rows]
+        yield len(piece), Record(b"[" + b",".join(piece) + b"]")

@@ -97,13 +97,24 @@ class Leases:
         """The lease whose batches are being trained."""
         return self._work
 
-    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+    ) -> None:
         """Says what the model consists of; the first trainer's dense weights begin it.
+
+        Args:
+            spec: What it consists of.
+            dense: Its dense weights.
+            checkpoint: Directory and step from which the sync unit takes rows, if it begins now.
 
         Raises:
             ConfigError: Another trainer has said something else.
+            CheckpointError: The sync unit cannot read the checkpoint.
         """
-        self._unit.open(spec, dense)
+        self._unit.open(spec, dense, checkpoint)
         self._spec = spec
 
     def batch(self) -> pa.RecordBatch | None:

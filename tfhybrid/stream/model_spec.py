@@ -152,7 +152,7 @@ class ModelSpec:
             dense, statistics = (
                 [tuple(shape) for shape in found.pop(name, ())] for name in ("dense", "statistics")
             )
-            return cls(tables, dense, statistics=statistics, **found)
+            return cls(tables, dense, statistics=tuple(statistics), **found)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
                 f"A target model was described by {text[:200]!r}: {error!r}"

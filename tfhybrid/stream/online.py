@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,9 @@ import pyarrow as pa
 from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid.checkpoint import restoring, stored
 from tfhybrid.checkpoint.dense import tables_of
-from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.errors import CheckpointError, ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.store import RowBlock, Table
 from tfhybrid.stream.leases import Leases
@@ -31,6 +33,9 @@ class Online(keras.callbacks.Callback):
     Args:
         leases: Of the dataset that `fit` is given.
         tables: By the name of a table, the column that has its keys; all tables of the model.
+        checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest,
+            and the first trainer of all has the sync unit begin with it, which must see the
+            directory too.
 
     Raises:
         ConfigError: At the beginning of training, if the model's tables are others, or this process
@@ -46,8 +51,15 @@ class Online(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, leases: Leases, *, tables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        tables: Mapping[str, str],
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
         super().__init__()
+        self._checkpoint = checkpoint
         self._leases = leases
         self._columns = dict(tables)
         self._tables: dict[str, Table] = {}
@@ -97,17 +109,25 @@ class Online(keras.callbacks.Callback):
                     f"Table '{name}' has admission or eviction. The sync unit decides both: "
                     "leave them out of the trainers' TableConfig"
                 )
-        weights = self.model.trainable_variables
-        trained = [each for each in weights if not isinstance(each, TableProxy)]
-        # Neither the states of random generators nor those of metrics, which are the trainer's own.
-        others = [v for v in self.model.non_trainable_weights if not isinstance(v, TableProxy)]
+        restored = None if self._checkpoint is None else self._restore(self._checkpoint)
+        trained, others = dense_variables(self.model)
         self._dense = [*trained, *others]
         if self._leases.push == "gradients":
             self._push = PushedGradients(self.model, self._tables, others)
         else:
             self._push = PushedDeltas(self._tables, self._dense)
         first = [np.asarray(each, np.float32) for each in self._dense]
-        self._leases.open(self._push.spec(), first)
+        self._leases.open(self._push.spec(), first, restored)
+
+    def _restore(self, directory: str | os.PathLike[str]) -> tuple[str, int]:
+        known = stored.steps(directory)
+        if not known:
+            raise CheckpointError(
+                f"Online begins with the newest checkpoint. Received: {os.fspath(directory)}, "
+                "which has none"
+            )
+        restoring.restore(self.model, directory, step=known[-1])
+        return os.path.abspath(directory), known[-1]
 
     def _opened(self) -> Push:
         assert self._push is not None
@@ -124,6 +144,17 @@ class Online(keras.callbacks.Callback):
             variable.assign(value)
         self._opened().begin(keys, rows, dense, self._leases.version)
         self._in_lease = True
+
+
+def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
+    """Returns the dense weights that the sync unit has: trained ones, and those without gradients.
+
+    Neither the states of random generators nor those of metrics, which are the trainer's own.
+    """
+    return (
+        [each for each in model.trainable_variables if not isinstance(each, TableProxy)],
+        [each for each in model.non_trainable_weights if not isinstance(each, TableProxy)],
+    )
 
 
 def _keys(column: pa.Array) -> np.ndarray:

@@ -15,6 +15,7 @@ import safetensors.numpy
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError, TfhybridError
 from tfhybrid.stream import weight_base
 from tfhybrid.stream.applied_ranges import AppliedRanges
+from tfhybrid.stream.first_weights import FirstWeights, read_checkpoint
 from tfhybrid.stream.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.log_queue import LogQueue
@@ -65,15 +66,23 @@ class TargetModel:
         """Updates that were applied."""
         return 0 if self._store is None else self._store.version
 
-    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+    ) -> None:
         """Begins the model, unless it has been.
 
         Args:
             spec: What it consists of.
             dense: Initial dense weights; those of the first trainer that comes.
+            checkpoint: Of a synchronous job, from which the rows of the tables come: directory and
+                step. By default tables are empty.
 
         Raises:
             ConfigError: It was begun with another one, or the weights do not fit.
+            CheckpointError: The checkpoint cannot be read, or has other tables.
         """
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
@@ -85,6 +94,9 @@ class TargetModel:
                         f"Model '{self.name}' is {self._store.spec.to_json()}. Received: a trainer "
                         f"with {spec.to_json()}"
                     )
+                return
+            if checkpoint is not None:
+                self._begin_from(spec, dense, read_checkpoint(*checkpoint, spec))
                 return
             arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
             record = Record(
@@ -150,19 +162,40 @@ class TargetModel:
         store = self._opened()
         with contextlib.ExitStack() as stack:
             with self._lock:
-                base = Base(
-                    store.spec.to_json(),
-                    store.version,
-                    self._journal.end(),
-                    dict(self._epochs),
-                    {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
-                )
+                base = self._base_of(store)
                 parts = stack.enter_context(store.frozen())
             folder = weight_base.write(self._folder, base, lambda at: store.write(parts, at))
         with self._lock:
             self._journal.forget_before(base.journal)
         weight_base.remove_older(self._folder, folder)
         return folder
+
+    def _base_of(self, store: WeightStore) -> Base:
+        return Base(
+            store.spec.to_json(),
+            store.version,
+            self._journal.end(),
+            dict(self._epochs),
+            {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
+            dict(store.optimizer_starts),
+        )
+
+    def _begin_from(
+        self, spec: ModelSpec, dense: Sequence[np.ndarray], first: FirstWeights
+    ) -> None:
+        """Begins with a base, which appears whole: the journal need not know where it came from."""
+        store = WeightStore(spec, self._memory, self.name)
+        try:
+            store.set_dense([np.asarray(each, np.float32) for each in dense])
+            store.begin_with(first)
+            with store.frozen() as parts:
+                weight_base.write(
+                    self._folder, self._base_of(store), lambda at: store.write(parts, at)
+                )
+        except BaseException:
+            store.close()
+            raise
+        self._store = store
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states."""
@@ -186,7 +219,7 @@ class TargetModel:
         if found is not None:
             base, files = found
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
-            self._store.load(files, base.version)
+            self._store.load(files, base)
             self._epochs = dict(base.epochs)
             for queue, (frontier, ranges) in base.done.items():
                 self._done[queue] = AppliedRanges(frontier, ranges)

@@ -18,7 +18,9 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
 from tfhybrid.store import RowBlock, TableWriter
+from tfhybrid.stream.first_weights import FirstWeights
 from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.weight_base import Base
 
 
 class WeightStore:
@@ -46,6 +48,7 @@ class WeightStore:
         self._dims = {table: each.dim for table, each in self._tables.items()}
         self._update = self._engine.open_update("sync", self._dims, UpdateChoices(reduction="sum"))
         self.version = 0
+        self.optimizer_starts: dict[str, int] = {}
 
     def set_dense(self, weights: list[np.ndarray]) -> None:
         """Writes the initial dense weights."""
@@ -153,16 +156,32 @@ class WeightStore:
                 written.append((name, file, of_part.crc32c))
         return written
 
-    def load(self, files: list[tuple[str, Path]], version: int) -> None:
+    def load(self, files: list[tuple[str, Path]], base: Base) -> None:
         """Reads the rows of a base into tables that are empty, and goes on from its version."""
         for name, path in files:
             spec = self._tables[name]
             rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=False)
             self._writer(name).write_rows(RowBlock(rows.keys, rows.embeddings, rows.states))
+        self._go_on(base.version, base.optimizer_starts)
+
+    def begin_with(self, first: FirstWeights) -> None:
+        """Gives tables that are empty the rows of a checkpoint, and goes on from its step.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full.
+        """
+        for name, table in first.tables.items():
+            for block in table.blocks:
+                self._writer(name).write_rows(block)
+        dense = dict.fromkeys(self.spec.keys_of_weights(), first.version)
+        starts = {name: table.optimizer_start for name, table in first.tables.items()}
+        self._go_on(first.version, {**dense, **starts})
+
+    def _go_on(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
         for name in self._tables:
-            number = ctypes.c_uint64(version)
-            self._engine.call("table_set_version", name.encode(), number, ctypes.c_uint64(0))
+            self._engine.set_version(name, version, optimizer_starts.get(name, 0))
         self.version = version
+        self.optimizer_starts = dict(optimizer_starts)
 
     def close(self) -> None:
         """Frees the memory."""

@@ -17,13 +17,14 @@ import tfhybrid
 from tests.reference.asynchronous import read_journal, replayed
 from tests.stream.conftest import two_free_ports
 from tfhybrid.checkpoint.dense import tables_of
-from tfhybrid.errors import ConfigError, DataError, UnsupportedError
+from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import answer_calls
 from tfhybrid.nodes.server import NodeServer
 from tfhybrid.stream.log_queue import LogQueue
-from tfhybrid.stream.model_spec import DENSE_TABLE, dense_weights
+from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, TableSpec, dense_weights
+from tfhybrid.stream.online import dense_variables
 from tfhybrid.stream.provider_calls import provider_calls
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.queue_reader import QueueReader
@@ -249,7 +250,7 @@ def test_statistics_come_along_with_gradients(site: Site):
     online = tfhybrid.stream.Online(leases, tables={"items": "item"})
     model.fit(data, callbacks=[online], verbose=0)
     spec, _, _ = read_journal(site.journal)
-    assert (len(spec.dense), spec.statistics) == (4, [(4,), (4,)])
+    assert (len(spec.dense), spec.statistics) == (4, ((4,), (4,)))
     rows, _ = site.unit.models["ads"].read(spec.keys_of_weights())
     found = spec.weights_of(rows)[4:]
     for variable, value in zip(model.non_trainable_weights, found, strict=True):
@@ -310,3 +311,57 @@ def test_what_cannot_be(site: Site):
     online = tfhybrid.stream.Online(leases, tables={"items": "item"})
     with pytest.raises(ConfigError, match=r"Online wants the column of each table"):
         _model().fit(data, callbacks=[online], verbose=0)
+
+
+def test_from_batches_to_the_stream_and_back(site: Site, tmp_path: Path):
+    """Batches, a checkpoint, the stream, a checkpoint, batches: the bits of batches alone."""
+    site.put(96)
+    batches = _batches(site)
+    keras.utils.set_random_seed(5)
+    model = _model()
+    model.fit(batches, verbose=0)
+    tfhybrid.checkpoint.save(model, tmp_path / "before", tfhybrid.data.Position(0, 6))
+    model.fit(batches.concatenate(batches), verbose=0)
+    wanted = {name: table.lookup(np.arange(60)) for name, table in tables_of(model).items()}
+    wanted_dense = [np.asarray(each) for each in dense_variables(model)[0]]
+
+    tfhybrid.shutdown()
+    tfhybrid.init()  # a trainer of the stream
+    choices = {"model": "ads", "batch_size": 16, "wait": False, "push": "gradients"}
+    leases = tfhybrid.stream.Leases(site.config, **choices)
+    data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
+    online = tfhybrid.stream.Online(leases, tables=TABLES, checkpoint=tmp_path / "before")
+    _model().fit(data, callbacks=[online], verbose=0)
+    assert site.unit.models["ads"].version == 12
+
+    tfhybrid.shutdown()
+    tfhybrid.init()  # what takes the weights from the stream
+    model = _model()
+    assert tfhybrid.stream.fetch(model, site.config, target="ads") == 12
+    tfhybrid.checkpoint.save(model, tmp_path / "after", tfhybrid.data.Position(1, 0))
+
+    tfhybrid.shutdown()
+    tfhybrid.init()  # and batches again
+    model = _model()
+    position = tfhybrid.checkpoint.restore(model, tmp_path / "after")
+    assert (position, int(model.optimizer.iterations)) == (tfhybrid.data.Position(1, 0), 12)
+    model.fit(batches, verbose=0)
+    for name, table in tables_of(model).items():
+        np.testing.assert_array_equal(table.lookup(np.arange(60)), wanted[name], err_msg=name)
+    for variable, value in zip(dense_variables(model)[0], wanted_dense, strict=True):
+        np.testing.assert_array_equal(np.asarray(variable), value)
+
+
+def test_a_checkpoint_that_does_not_fit(site: Site, tmp_path: Path):
+    site.put(16)
+    leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=16, wait=False)
+    data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
+    model = _model()
+    online = tfhybrid.stream.Online(leases, tables=TABLES, checkpoint=tmp_path / "none")
+    with pytest.raises(CheckpointError, match="which has none"):
+        model.fit(data, callbacks=[online], verbose=0)
+    tfhybrid.checkpoint.save(model, tmp_path / "saved", tfhybrid.data.Position(0, 0))
+    spec = ModelSpec({"items": TableSpec(4)})
+    with pytest.raises(CheckpointError, match=r"Received: a model with \['items'\]"):
+        site.unit.models["ads"].open(spec, [], (str(tmp_path / "saved"), 0))
+    assert site.unit.models["ads"].version == 0

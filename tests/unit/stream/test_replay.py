@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from tfhybrid.initializers import Uniform
 from tfhybrid.stream import rows
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.group_commit import GroupCommit, Ticket
-from tfhybrid.stream.lease_length import LeaseLength
+from tfhybrid.stream.lease_length import LeaseLength, Load
 from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.numbered_writer import NumberedWriter
@@ -50,7 +51,13 @@ def model(tmp_path: Path, shm_directory: Path) -> Iterator[TargetModel]:
     model.close()
 
 
-def _provider(folder: Path, model: TargetModel, count: int, staleness: int | None) -> Provider:
+def _provider(
+    folder: Path,
+    model: TargetModel,
+    count: int,
+    staleness: int | None,
+    length: LeaseLength | None = None,
+) -> Provider:
     letters = DeadLetters(folder / "bad.jsonl", limit=0)
     queue = LogQueue(folder / "clicks", write=True, fsync="never")
     served = ServedQueue(
@@ -61,7 +68,8 @@ def _provider(folder: Path, model: TargetModel, count: int, staleness: int | Non
         staleness=staleness,
         seconds=60.0,
     )
-    provider = Provider({"clicks": served}, SCHEMA, ROUTES, letters, length=LeaseLength(rows=8))
+    length = length or LeaseLength(rows=8)
+    provider = Provider({"clicks": served}, SCHEMA, ROUTES, letters, length=length)
     random = np.random.default_rng(1)
     items = random.integers(0, ITEMS, count)
     labels = (items + random.integers(0, 9, count)) % 2
@@ -138,6 +146,32 @@ def test_the_replay_of_three_trainers_has_the_same_bits(
         based_on = [number - update.version for number, update in enumerate(updates)]
         assert max(based_on) <= staleness
     provider.close()
+
+
+def test_trainers_of_unequal_speed_share_the_work_in_proportion(model: TargetModel, tmp_path: Path):
+    """By clocks of their own: a trainer is busy for as long as its speed says."""
+    model.open(DELTAS, [np.zeros(shape, np.float32) for shape in DELTAS.shapes])
+    provider = _provider(tmp_path, model, 20_000, None, LeaseLength(seconds=2.0, first_rows=64))
+    speeds = {"quick": 400.0, "slow": 100.0}
+    done = dict.fromkeys(speeds, 0)
+    free = [(0.0, number, name) for number, name in enumerate(speeds)]
+    known: dict[str, float] = {}
+    number = 1
+    while free:
+        now, _, name = heapq.heappop(free)
+        number += 1
+        request = Request(name, number, "ads", batch=8, load=Load(known.get(name, 0.0)))
+        work = provider.lease(request)
+        if work is None:
+            continue
+        provider.finish("ads", work.queue, work.lease.fence)
+        known[name] = speeds[name]
+        done[name] += work.lease.rows
+        heapq.heappush(free, (now + work.lease.rows / speeds[name], number, name))
+    provider.close()
+    assert sum(done.values()) == 20_000
+    # A lease of the quick one has 800 rows, and either may have got the last one.
+    assert abs(done["quick"] - 4 * done["slow"]) <= 2 * 800
 
 
 def test_what_waits_for_a_commit_is_committed_together():
