@@ -94,7 +94,8 @@ def _load(table: Table, spec: TableSpec, paths: list[Path], version: int, start:
     goes_on = goes_on and table.state_shape == spec.state_shape
     table.writer.clear()
     for path in paths:
-        rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=False)
+        keeps = bool(spec.policy)
+        rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=keeps)
         states = rows.states if goes_on else None
         table.writer.write_rows(RowBlock(rows.keys, rows.embeddings, states))
     table.set_version(version, start if goes_on else None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.core.native import OptimizerKind
+from tfhybrid.core.native import WAITING_SUFFIX, OptimizerKind
 from tfhybrid.errors import ConfigError
 
 DENSE_TABLE = "tfhybrid/dense"
@@ -27,6 +27,8 @@ class TableSpec:
         optimizer: Fields of `native.OptimizerConfigStruct`; or none, if trainers send deltas.
         slots: Vectors of floats in a row's optimizer state.
         slot_dim: Floats in each of them; `dim` by default.
+        policy: Fields of `native.RowPolicyStruct`: which keys get a row and keep it; by default all
+            do. The sync unit's settings say it, never a trainer.
     """
 
     dim: int
@@ -34,6 +36,7 @@ class TableSpec:
     optimizer: Mapping[str, float] | None = None
     slots: int = 0
     slot_dim: int | None = None
+    policy: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def state_shape(self) -> tuple[int, int]:
@@ -90,6 +93,27 @@ class ModelSpec:
                 "dense weights"
             )
 
+    def with_policies(self, policies: Mapping[str, Mapping[str, float]]) -> ModelSpec:
+        """Returns the same model whose tables have these policies.
+
+        Args:
+            policies: As of `TableSpec`, by table; other tables have none.
+
+        Raises:
+            ConfigError: The model has no such table.
+        """
+        unknown = sorted(set(policies) - set(self.tables))
+        if unknown:
+            raise ConfigError(
+                f"Policies are those of tables of the model. Received: {unknown}, and the tables "
+                f"{sorted(self.tables)}"
+            )
+        tables = {
+            name: dataclasses.replace(table, policy=policies.get(name, {}))
+            for name, table in self.tables.items()
+        }
+        return dataclasses.replace(self, tables=tables)
+
     @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Of all dense weights: those of `dense`, then those of `statistics`."""
@@ -106,6 +130,16 @@ class ModelSpec:
         if self.statistics:
             tables[STATISTICS_TABLE] = TableSpec(DENSE_DIM)
         return tables
+
+    @property
+    def stored_tables(self) -> dict[str, TableSpec]:
+        """All tables, and those of the keys that wait for admission to them."""
+        waiting = {
+            name + WAITING_SUFFIX: TableSpec(1, policy=table.policy)
+            for name, table in self.tables.items()
+            if table.policy.get("admission", 0) > 1
+        }
+        return self.all_tables | waiting
 
     def rows_of(self, weights: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Returns the keys and rows that stand for dense weights, by table.

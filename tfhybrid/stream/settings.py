@@ -14,6 +14,7 @@ import yaml
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes.cluster_file import read_role
 from tfhybrid.nodes.node_options import read_token
+from tfhybrid.row_policy import Admission, Eviction, native_policy
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_length import LeaseLength
 from tfhybrid.stream.numbered_writer import NumberedWriter
@@ -49,6 +50,8 @@ class StreamSettings:
         fsync: Of journals, and of queues that are directories.
         save_seconds: How often the sync unit writes a base of each model that has changed, and
             cuts its journal.
+        policies: Which keys get a row and keep it, by model and table: `admission` and `eviction`,
+            with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`, but by event time.
         trainers: What `tfhybrid stream run` starts, by a name: fields of
             `tfhybrid.nodes.cluster_file.Role`.
     """
@@ -70,6 +73,7 @@ class StreamSettings:
     memory: str = "/dev/shm"
     fsync: str = "always"
     save_seconds: float = 600.0
+    policies: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     trainers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -87,6 +91,7 @@ class StreamSettings:
             assert settings.schema
             if settings.save_seconds <= 0:
                 raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
+            assert settings.native_policies is not None
             for name, said in settings.trainers.items():
                 read_role(Path(path), name, said)
         except (yaml.YAMLError, TypeError, ValueError) as error:
@@ -112,6 +117,21 @@ class StreamSettings:
         """
         return f"stream1.{read_token(Path(self.token_file))}"
 
+    @property
+    def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Policies as of `SyncUnit`.
+
+        Raises:
+            ConfigError: A rule cannot be, or a model is unknown.
+        """
+        unknown = sorted(set(self.policies) - set(self.routes["models"]))
+        if unknown:
+            raise ConfigError(f"Policies are those of models of `routes`. Received: {unknown}")
+        return {
+            model: {table: _policy(said) for table, said in tables.items()}
+            for model, tables in self.policies.items()
+        }
+
     def queue_address(self, name: str) -> str:
         """Returns where a queue is: a directory, or `kafka://...`."""
         return self.queues.get(name, str(Path(self.folder) / "queues" / name))
@@ -125,6 +145,7 @@ class StreamSettings:
             Path(self.memory),
             fsync=self.fsync,
             save_seconds=self.save_seconds,
+            policies=self.native_policies,
         )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:
@@ -160,3 +181,17 @@ def _type(text: str) -> pa.DataType:
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(_type(text[5:-1]))
     return pa.type_for_alias(text)
+
+
+def _policy(said: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(said) - {"admission", "eviction"})
+    if unknown or not said:
+        raise ConfigError(f"A policy is admission, eviction, or both. Received: {dict(said)}")
+    admission = Admission(**said["admission"]) if "admission" in said else None
+    eviction = Eviction(**said["eviction"]) if "eviction" in said else None
+    if eviction is not None and eviction.unseen_time is not None:
+        raise ConfigError(
+            "The sync unit knows no event time: it evicts by unseen_steps, frequency, norm or "
+            f"max_rows. Received: unseen_time={eviction.unseen_time}"
+        )
+    return native_policy(admission, eviction)

@@ -42,6 +42,7 @@ class SyncUnit:
         memory: Directory of the stores, in shared memory.
         fsync: As of `LogQueue`, for the journals.
         save_seconds: How often a base of each model is written; never by default.
+        policies: Of the tables of each model, as of `ModelSpec.with_policies`.
     """
 
     def __init__(
@@ -52,9 +53,14 @@ class SyncUnit:
         *,
         fsync: str = "always",
         save_seconds: float | None = None,
+        policies: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     ) -> None:
+        of_models = policies or {}
         self.models = {
-            name: TargetModel(name, folder / name, memory, fsync=fsync) for name in models
+            name: TargetModel(
+                name, folder / name, memory, fsync=fsync, policies=of_models.get(name)
+            )
+            for name in models
         }
         self._saver = None if save_seconds is None else Saver(self.models, save_seconds)
         self.calls: dict[str, Called] = {

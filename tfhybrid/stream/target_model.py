@@ -40,9 +40,19 @@ class TargetModel:
         folder: Of its journal and bases; of no other process.
         memory: Directory of its store, in shared memory.
         fsync: As of `LogQueue`, for the journal.
+        policies: Of its tables, as of `ModelSpec.with_policies`.
     """
 
-    def __init__(self, name: str, folder: Path, memory: Path, *, fsync: str = "always") -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        memory: Path,
+        *,
+        fsync: str = "always",
+        policies: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
+        self._policies = policies or {}
         self.name = name
         self._folder = folder
         self._memory = memory
@@ -87,6 +97,7 @@ class TargetModel:
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
             raise ConfigError(f"Dense weights are {spec.shapes}. Received: {shapes}")
+        spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
                 if self._store.spec.to_json() != spec.to_json():

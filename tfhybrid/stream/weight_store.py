@@ -37,13 +37,16 @@ class WeightStore:
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
         self.spec = spec
         self._tables = spec.all_tables
+        self._stored = spec.stored_tables
         self._engine = Engine()
         token = secrets.randbits(63) | 1
         Path(directory).mkdir(parents=True, exist_ok=True)
         job = f"sync-{name}-{os.getpid()}"
         self._engine.open_store(str(directory), job, 0, f"sync unit of {name}", token)
         for table, each in self._tables.items():
-            self._engine.open_table(table, each.dim, each.initializer, seed=spec.seed)
+            self._engine.open_table(
+                table, each.dim, each.initializer, seed=spec.seed, policy=dict(each.policy)
+            )
             self._engine.set_optimizer(table, **each.settings)
         self._dims = {table: each.dim for table, each in self._tables.items()}
         self._update = self._engine.open_update("sync", self._dims, UpdateChoices(reduction="sum"))
@@ -99,7 +102,8 @@ class WeightStore:
         Raises:
             OutOfSpaceError: Shared memory is full. Nothing was changed.
         """
-        for name, more in rows.items():
+        for name in self._stored:
+            more = rows.get(name.removesuffix(native.WAITING_SUFFIX), 0)
             self._writer(name).reserve(self._rows(name) + more)
 
     def apply(
@@ -129,7 +133,7 @@ class WeightStore:
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states."""
-        return {name: self._engine.digest(name) for name in self._tables}
+        return {name: self._engine.digest(name) for name in self._stored}
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[dict[str, int]]:
@@ -139,7 +143,7 @@ class WeightStore:
         """
         parts: dict[str, int] = {}
         try:
-            for name in self._tables:
+            for name in self._stored:
                 parts[name] = self._writer(name).freeze().parts
             yield parts
         finally:
@@ -159,9 +163,14 @@ class WeightStore:
     def load(self, files: list[tuple[str, Path]], base: Base) -> None:
         """Reads the rows of a base into tables that are empty, and goes on from its version."""
         for name, path in files:
-            spec = self._tables[name]
-            rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=False)
-            self._writer(name).write_rows(RowBlock(rows.keys, rows.embeddings, rows.states))
+            spec = self._stored[name]
+            keeps = bool(spec.policy)
+            rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=keeps)
+            history = None
+            if keeps:
+                history = np.ascontiguousarray(rows.history).view(native.HISTORY)[:, 0]
+            block = RowBlock(rows.keys, rows.embeddings, rows.states, history)
+            self._writer(name).write_rows(block)
         self._go_on(base.version, base.optimizer_starts)
 
     def begin_with(self, first: FirstWeights) -> None:
@@ -178,7 +187,7 @@ class WeightStore:
         self._go_on(first.version, {**dense, **starts})
 
     def _go_on(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
-        for name in self._tables:
+        for name in self._stored:
             self._engine.set_version(name, version, optimizer_starts.get(name, 0))
         self.version = version
         self.optimizer_starts = dict(optimizer_starts)
@@ -193,5 +202,5 @@ class WeightStore:
         return int(struct.rows)
 
     def _writer(self, name: str) -> TableWriter:
-        spec = self._tables[name]
+        spec = self._stored[name]
         return TableWriter(self._engine, name, spec.dim, spec.state_shape, None)
