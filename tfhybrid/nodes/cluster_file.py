@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
 
 ENGINES = ("local",)
@@ -73,11 +72,7 @@ class Cluster:
         Raises:
             ConfigError: It is not there, or a field cannot be.
         """
-        try:
-            said = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"The cluster file cannot be read: {error}") from error
-        fields = _checked(said, _FIELDS, path)
+        fields = _checked(read_yaml(path), _FIELDS, path)
         engine = fields.get("engine", "local")
         if engine not in ENGINES:
             raise ConfigError(f"{path}: engine is one of {ENGINES}. Received: {engine!r}")

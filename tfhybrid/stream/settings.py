@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
-
+from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes.cluster_file import read_role
 from tfhybrid.nodes.node_options import read_token
@@ -81,11 +80,11 @@ class StreamSettings:
         """Reads the file.
 
         Raises:
-            ConfigError: It is not YAML, or lacks a field, or has one that is unknown.
-            OSError: It cannot be read.
+            ConfigError: It cannot be read, is not YAML, lacks a field, or has one that is unknown.
         """
+        said = read_yaml(path)
         try:
-            settings = cls(**yaml.safe_load(Path(path).read_text()))
+            settings = cls(**said)
             Routes(**settings.routes)
             LeaseLength(**settings.lease)
             assert settings.schema
@@ -94,7 +93,7 @@ class StreamSettings:
             assert settings.native_policies is not None
             for name, said in settings.trainers.items():
                 read_role(Path(path), name, said)
-        except (yaml.YAMLError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ConfigError(f"{path} does not describe a stream: {error}") from error
         return settings
 
