@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
 from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes.cluster_file import read_role
