@@ -11,6 +11,7 @@ Environment variables, all optional:
                            encrypts its connections; none by default, and all or none
     TFHYBRID_NODES         HOST:PORT of a metadata node, whose embedding nodes own the tables
     TFHYBRID_NODES_TOKEN   file that holds the token of these nodes
+    TFHYBRID_STREAM_TRAINER    name of this trainer of a stream (default host and process id)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import dataclasses
 import math
 import numbers
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +55,11 @@ def metrics_port() -> int | None:
     if not (text.isascii() and text.isdigit() and int(text) < 2**16):
         raise ConfigError(f"TFHYBRID_METRICS_PORT is a port from 0 to 65535. Received: {text!r}")
     return int(text)
+
+
+def stream_trainer() -> str:
+    """Returns what this process is called as a trainer of a stream."""
+    return os.environ.get("TFHYBRID_STREAM_TRAINER") or f"{socket.gethostname()}-{os.getpid()}"
 
 
 def silence_seconds() -> float:

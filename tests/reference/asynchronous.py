@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import numpy as np
+import safetensors.numpy
 
 from tfhybrid.core import native
+from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_rows
 from tfhybrid.stream.weight_update import WeightUpdate
 
@@ -53,3 +56,31 @@ class Replay:
         squares = self.squares[table].get(key, start) + gradient * gradient
         self.squares[table][key] = squares
         return -(rate * gradient / np.sqrt(squares + np.float32(settings["epsilon"])))
+
+
+def read_journal(folder: Path) -> tuple[ModelSpec, list[np.ndarray], list[WeightUpdate]]:
+    """Returns what a target model consists of, its first dense weights, and all its updates.
+
+    Args:
+        folder: Of the journal, which nothing has been cut from.
+    """
+    journal = LogQueue(folder)
+    records = []
+    while piece := journal.read(len(records)).records:
+        records += [record for _, record in piece]
+    (begun,) = [each for each in records if each.attributes["kind"] == "model"]
+    arrays = safetensors.numpy.load(begun.payload) if begun.payload else {}
+    updates = [
+        WeightUpdate.from_record(each) for each in records if each.attributes["kind"] == "update"
+    ]
+    dense = [arrays[str(number)] for number in range(len(arrays))]
+    return ModelSpec.from_json(begun.attributes["spec"]), dense, updates
+
+
+def replayed(folder: Path) -> tuple[Replay, list[WeightUpdate]]:
+    """Returns the weights to which the updates of a journal lead, and the updates."""
+    spec, dense, updates = read_journal(folder)
+    replay = Replay(spec, dense)
+    for update in updates:
+        replay.apply(update)
+    return replay, updates

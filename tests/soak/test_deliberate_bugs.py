@@ -16,7 +16,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LEFT_OUT = (".git", ".venv", "build", "dist", "demo-output", "*.egg-info", "__pycache__")
+LEFT_OUT = (
+    ".git",
+    ".venv",
+    "build",
+    "dist",
+    "demo-output",
+    "online-output",
+    "*.egg-info",
+    "__pycache__",
+)
 PATCHES = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
 
 

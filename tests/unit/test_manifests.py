@@ -19,6 +19,8 @@ import yaml
 from typer.testing import CliRunner
 
 from tfhybrid.cli.main import app
+from tfhybrid.stream.kafka_queue import settings_of
+from tfhybrid.stream.settings import StreamSettings
 
 DOCKER = Path(__file__).parents[2] / "docker"
 KUBERNETES = DOCKER / "kubernetes"
@@ -201,3 +203,29 @@ def test_compose_starts_the_job_on_hosts_that_are_healthy() -> None:
     dockerfile = (DOCKER / "cpu" / "Dockerfile").read_text()
     assert "HEALTHCHECK" in dockerfile
     assert all(service["image"] in dockerfile for service in services.values())
+
+
+def test_compose_runs_the_roles_of_the_stream_that_it_mounts() -> None:
+    folder = DOCKER / "stream"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    settings = StreamSettings.read(folder / "stream.yaml")
+    home = Path("/home/tfhybrid")
+    addresses = {settings.provider: "provider", settings.sync: "sync"}
+    assert {address.split(":")[0]: role for address, role in addresses.items()} == {
+        services[role]["hostname"]: role for role in addresses.values()
+    }
+    (queue,) = map(settings.queue_address, set(settings.routes["queues"].values()))
+    servers, _, _ = settings_of(queue)
+    assert servers in services["broker"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    for name, service in services.items():
+        if name == "broker":
+            continue
+        mounted = [volume.split(":")[:2] for volume in service["volumes"]]
+        targets = {Path(target) for _, target in mounted}
+        assert targets == {home / "stream.yaml", Path(settings.token_file), Path(settings.folder)}
+        program, *arguments = shlex.split(service["command"])
+        if program == "tfhybrid":
+            assert CliRunner().invoke(app, [*arguments[:2], "--help"]).exit_code == 0
+        else:
+            assert (DOCKER.parent / arguments[0]).is_file()
+    assert "/home/tfhybrid/stream\n" in (DOCKER / "account").read_text()

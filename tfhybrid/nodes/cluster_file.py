@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tfhybrid.core.yaml_file import read_yaml
 from tfhybrid.errors import ConfigError
 
 ENGINES = ("local", "ray")
@@ -73,17 +72,15 @@ class Cluster:
         Raises:
             ConfigError: It is not there, or a field cannot be.
         """
-        try:
-            said = yaml.safe_load(path.read_text())
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"The cluster file cannot be read: {error}") from error
-        fields = _checked(said, _FIELDS, path)
+        fields = _checked(read_yaml(path), _FIELDS, path)
         engine = fields.get("engine", "local")
         if engine not in ENGINES:
             raise ConfigError(f"{path}: engine is one of {ENGINES}. Received: {engine!r}")
         if not isinstance(fields.get("roles"), dict):
             raise ConfigError(f"{path}: roles say what to start. Received: {fields.get('roles')!r}")
-        roles = {str(name): _role(path, str(name), its) for name, its in fields["roles"].items()}
+        roles = {
+            str(name): read_role(path, str(name), its) for name, its in fields["roles"].items()
+        }
         if OWNERS not in roles:
             raise ConfigError(f"{path}: the role '{OWNERS}' owns the tables. Received: {[*roles]}")
         return cls(
@@ -105,7 +102,17 @@ class Cluster:
         return self.directory / "token"
 
 
-def _role(path: Path, name: str, said: object) -> Role:
+def read_role(path: Path, name: str, said: object) -> Role:
+    """Returns a role as a file describes it.
+
+    Args:
+        path: Of the file, for errors.
+        name: Of the role.
+        said: Its fields.
+
+    Raises:
+        ConfigError: A field is unknown or cannot be.
+    """
     its = _checked(said, _ROLE_FIELDS, path)
     count, cpus, numa = its.get("count", 1), its.get("cpus", 0), its.get("numa")
     command = its.get("command", [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,9 +11,8 @@ from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import local_engine, ray_engine
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.node_options import read_token
+from tfhybrid.nodes.node_options import make_token, read_token
 from tfhybrid.nodes.registration import call_metadata, look_up
-from tfhybrid.nodes.row_service import new_token
 from tfhybrid.nodes.tls import Tls
 
 _START_SECONDS = 30.0
@@ -31,10 +29,7 @@ def up(cluster: Cluster) -> None:
         StoreError: They run already, or do not get ready; what was started is ended then.
     """
     cluster.directory.mkdir(parents=True, exist_ok=True)
-    if not cluster.token_file.exists():
-        descriptor = os.open(cluster.token_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with open(descriptor, "w") as file:
-            file.write(new_token())
+    make_token(cluster.token_file)
     _ENGINES[cluster.engine].start(cluster)
     deadline = time.monotonic() + _START_SECONDS
     token = read_token(cluster.token_file)

@@ -16,8 +16,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.errors import StoreError
@@ -33,14 +34,21 @@ _END_SECONDS = 10.0
 
 
 class Supervisor:
-    """Keeps processes running until it is stopped.
+    """Keeps processes running until it is stopped, or all that may end are done.
 
     Args:
         directory: Of logs and `processes.json`.
         processes: What to run.
+        tell: Called with what `processes.json` says, when that has changed.
     """
 
-    def __init__(self, directory: Path, processes: Sequence[PlacedProcess]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        processes: Sequence[PlacedProcess],
+        tell: Callable[[dict[str, Any]], object] = lambda _: None,
+    ) -> None:
+        self._told_to = tell
         self._file = directory / "processes.json"
         shares = processors_of(processes)
         self._watched = [
@@ -54,8 +62,8 @@ class Supervisor:
         self._stopping = True
 
     def run(self) -> None:
-        """Runs them until `stop`, and ends them."""
-        while not self._stopping:
+        """Runs them until `stop`, or all that may end are done, and ends them."""
+        while not self._stopping and not self._done():
             changes = [each.look() for each in self._watched]
             if any(changes):
                 self._tell()
@@ -72,6 +80,11 @@ class Supervisor:
             each.process.name: {"pid": each.pid, "starts": each.starts} for each in self._watched
         }
         write_whole(self._file, json.dumps(told).encode())
+        self._told_to(told)
+
+    def _done(self) -> bool:
+        may_end = [each.done for each in self._watched if each.process.may_end]
+        return bool(may_end) and all(may_end)
 
 
 def start(cluster: Cluster) -> None:
@@ -129,20 +142,41 @@ def stop(cluster: Cluster) -> None:
         time.sleep(_LOOK_SECONDS)
 
 
-def main() -> None:
-    """Supervises what `plan.json` says until SIGTERM."""
-    directory = Path(sys.argv[1])
-    set_up_logging()
+def run(
+    directory: Path,
+    processes: Sequence[PlacedProcess],
+    tell: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> None:
+    """Runs processes until SIGTERM or SIGINT comes, or all that may end are done.
+
+    Args:
+        directory: Of logs and `processes.json`; no other supervisor runs there.
+        processes: What to run.
+        tell: As of `Supervisor`.
+
+    Raises:
+        StoreError: Another one runs there.
+    """
     with (directory / "lock").open("a+") as lock:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreError(f"Another supervisor runs in {directory}") from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        supervisor = Supervisor(directory, placed_processes.read(directory / "plan.json"))
+        supervisor = Supervisor(directory, processes, tell)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, supervisor.stop)
         with contextlib.suppress(KeyboardInterrupt):
             supervisor.run()
+
+
+def main() -> None:
+    """Supervises what `plan.json` says until SIGTERM."""
+    directory = Path(sys.argv[1])
+    set_up_logging()
+    run(directory, placed_processes.read(directory / "plan.json"))
 
 
 if __name__ == "__main__":

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import logging
+import os
 from pathlib import Path
 
 from tfhybrid.config import log_level
 from tfhybrid.errors import ConfigError
+from tfhybrid.nodes.row_service import new_token
 from tfhybrid.nodes.tls import Tls
 
 
@@ -33,10 +35,18 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text().strip()
     except OSError as error:
-        raise ConfigError(f"The token of the cluster cannot be read: {error}") from error
+        raise ConfigError(f"The token cannot be read: {error}") from error
     if not token:
-        raise ConfigError(f"A file holds the token of the cluster. Received: {path}, empty")
+        raise ConfigError(f"A file holds the token. Received: {path}, empty")
     return token
+
+
+def make_token(path: Path) -> None:
+    """Writes a new token to a file that only its owner can read, unless it is there."""
+    if not path.exists():
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(descriptor, "w") as file:
+            file.write(new_token())
 
 
 @dataclasses.dataclass(frozen=True)

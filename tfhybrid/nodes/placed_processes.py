@@ -23,6 +23,7 @@ class PlacedProcess:
         environment: Beside what the engine has.
         cpus: How many processors it may use; 0 for all.
         numa: The NUMA node on which it runs; `None` for any.
+        may_end: Whether it is done when it ends with status 0; otherwise it is started again.
     """
 
     name: str
@@ -30,6 +31,7 @@ class PlacedProcess:
     environment: dict[str, str] = dataclasses.field(default_factory=dict)
     cpus: int = 0
     numa: int | None = None
+    may_end: bool = False
 
 
 def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:

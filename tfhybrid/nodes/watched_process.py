@@ -29,11 +29,13 @@ class WatchedProcess:
     Attributes:
         process: What to run.
         starts: How often it was started.
+        done: Whether it has ended as it may; it is not started again then.
     """
 
     def __init__(self, process: PlacedProcess, log: Path, processors: Iterable[int]) -> None:
         self.process = process
         self.starts = 0
+        self.done = False
         self._log = log
         self._processors = ",".join(map(str, sorted(processors)))
         self._running: subprocess.Popen[bytes] | None = None
@@ -46,11 +48,15 @@ class WatchedProcess:
 
     def look(self) -> bool:
         """Starts it, or again once it has died; returns whether anything changed."""
+        if self.done:
+            return False
         if self._running is not None:
             status = self._running.poll()
             if status is None:
                 return False
-            _log.warning("%s has ended with %d", self.process.name, status)
+            self.done = self.process.may_end and status == 0
+            level = logging.INFO if self.done else logging.WARNING
+            _log.log(level, "%s has ended with %d", self.process.name, status)
             self._running, self._died_at = None, time.monotonic()
             return True
         if self._died_at and time.monotonic() < self._died_at + _AGAIN_SECONDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -58,6 +58,21 @@ class Trained:
         return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
 
 
+class GradientSink(Protocol):
+    """Takes the gradients of a job of one rank, instead of its own weights."""
+
+    def take(
+        self, trained: Trained, contribution: Contribution, dense: Sequence[tf.Tensor]
+    ) -> None:
+        """Takes those of a step, in its graph.
+
+        Args:
+            trained: What has gradients.
+            contribution: Gradients of the tables, and what is wrong with any gradient.
+            dense: One per dense variable.
+        """
+
+
 class DistributedStep:
     """What an optimizer does together with all ranks.
 
@@ -91,6 +106,7 @@ class DistributedStep:
         # Whether this rank wants training to stop, and how many did in the last step.
         self.wants_to_stop = tf.Variable(0.0, trainable=False)
         self.ranks_to_stop = tf.Variable(0.0, trainable=False)
+        self._sink: GradientSink | None = None
         self._raises = on_nonfinite == "raise"
         self._trained: Trained | None = None
         self._reduce_without_samples: Any = None
@@ -105,6 +121,16 @@ class DistributedStep:
         """Takes what the optimizer was built for: what ranks exchange if nothing else is known."""
         self.micro_batches.build(trained.variables)
         self._remember(trained)
+
+    def send_to(self, sink: GradientSink | None) -> None:
+        """Has the gradients of later steps taken by somebody else; `None` applies them again.
+
+        A graph that was traced before goes on as it was: trace it again.
+        """
+        self._sink = sink
+        if self._trained is not None:
+            trained, self._trained = self._trained, None
+            self._remember(trained)
 
     def run(
         self,
@@ -313,6 +339,10 @@ class DistributedStep:
         Where a restart from memory is wanted, the dense half comes first, and what it led to is
         kept before the post: wherever a table has the update, the state that goes with it is kept.
         """
+        if self._sink is not None:
+            self._sink.take(trained, contribution, reduce().gradients)
+            trained.count()
+            return
         keeper = self.sparse_update.keeper
         if self.sparse_update.clipping.kind == "global_norm":
             step = self._apply_clipped(trained, contribution, reduce())

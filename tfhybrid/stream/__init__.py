@@ -6,6 +6,7 @@ from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.stream.dead_letters import DeadLetters
+    from tfhybrid.stream.fetching import fetch
     from tfhybrid.stream.joining import Join, JoinColumns
     from tfhybrid.stream.leased_dataset import dataset
     from tfhybrid.stream.leases import Leases
@@ -27,6 +28,7 @@ __all__ = [
     "Record",
     "StreamSettings",
     "dataset",
+    "fetch",
     "open_queue",
 ]
 
@@ -43,6 +45,7 @@ _SOURCES = {
     "Record": "queue",
     "StreamSettings": "settings",
     "dataset": "leased_dataset",
+    "fetch": "fetching",
     "open_queue": "opening",
 }
 

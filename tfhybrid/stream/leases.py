@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
-import socket
 import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from tfhybrid.config import stream_trainer
 from tfhybrid.errors import ConfigError, LeaseRefusedError
 from tfhybrid.stream.lease_length import Load
-from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_rows, dense_weights
+from tfhybrid.stream.leased_rows import LeasedRows
+from tfhybrid.stream.model_spec import ModelSpec
 from tfhybrid.stream.provider import Request, Work
 from tfhybrid.stream.provider_calls import RemoteProvider
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.settings import StreamSettings
 
+PUSHES = ("deltas", "gradients")
 _WAIT_SECONDS = 1.0
 
 
@@ -29,11 +31,16 @@ class Leases:
         model: The target model that is trained.
         batch_size: Rows of a step.
         queue: Of which the trainer wants rows; as of `Request`.
-        trainer: Its name. Defaults to host and process id.
+        trainer: Its name. Defaults to `TFHYBRID_STREAM_TRAINER`, or host and process id.
         wait: Whether to wait for rows when there are none. If not, the data end there.
+        push: What is sent of a lease: `"deltas"`, how the trainer's own optimizer has changed the
+            weights; or `"gradients"`, to which the sync unit applies the optimizers. Then a lease
+            is one step.
+        direct: Whether to read the rows of leases from the queues, which this process must reach at
+            the addresses of `config`, instead of having the provider send them.
 
     Raises:
-        ConfigError: The batch size is not positive.
+        ConfigError: The batch size is not positive, or `push` is something else.
 
     Example:
 
@@ -55,15 +62,22 @@ class Leases:
         queue: str = "any",
         trainer: str | None = None,
         wait: bool = True,
+        push: str = "deltas",
+        direct: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"A batch has at least one row. Received: {batch_size}")
+        if push not in PUSHES:
+            raise ConfigError(f"push is one of {PUSHES}. Received: {push!r}")
         settings = StreamSettings.read(config)
         self.schema = settings.schema
         self.model = model
-        self.trainer = trainer or f"{socket.gethostname()}-{os.getpid()}"
+        self.trainer = trainer or stream_trainer()
         remote = Remote(settings.provider, settings.token, self.trainer, "provider")
-        self._provider = RemoteProvider(remote)
+        rows = LeasedRows(settings.queue_address, self.schema)
+        self._provider = RemoteProvider(remote, rows.read)
+        self.push = push
+        self._direct = direct
         self._unit = settings.remote_model(model, self.trainer)
         self._batch_size = batch_size
         self._queue = queue
@@ -75,7 +89,7 @@ class Leases:
         self._next_row = 0
         self._begun = 0.0
         self._rows_per_second = 0.0
-        self._version = 0
+        self.version = 0  # of the weights that were read last
         self.refused = 0
 
     @property
@@ -83,13 +97,24 @@ class Leases:
         """The lease whose batches are being trained."""
         return self._work
 
-    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+    ) -> None:
         """Says what the model consists of; the first trainer's dense weights begin it.
+
+        Args:
+            spec: What it consists of.
+            dense: Its dense weights.
+            checkpoint: Directory and step from which the sync unit takes rows, if it begins now.
 
         Raises:
             ConfigError: Another trainer has said something else.
+            CheckpointError: The sync unit cannot read the checkpoint.
         """
-        self._unit.open(spec, dense)
+        self._unit.open(spec, dense, checkpoint)
         self._spec = spec
 
     def batch(self) -> pa.RecordBatch | None:
@@ -103,13 +128,8 @@ class Leases:
             StreamError: The provider has been away for too long.
         """
         while self._work is None:
-            load = Load(rows_per_second=self._rows_per_second)
-            request = Request(
-                self.trainer, self._number, self.model, self._queue, self._batch_size, load
-            )
-            self._number += 1
             self._work = self._provider.lease(
-                request, wait_seconds=_WAIT_SECONDS if self._wait else 0.0
+                self._request(), wait_seconds=_WAIT_SECONDS if self._wait else 0.0
             )
             self._next_row = 0
             self._begun = time.monotonic()
@@ -135,18 +155,14 @@ class Leases:
             keys: int64 `[n]` of each table.
         """
         spec = self._opened()
-        wanted = dict(keys)
-        if spec.dense:
-            wanted[DENSE_TABLE] = dense_keys(spec.dense)
-        rows, self._version = self._unit.read(wanted)
-        dense = dense_weights(rows.pop(DENSE_TABLE), spec.dense) if spec.dense else []
-        return rows, dense
+        rows, self.version = self._unit.read({**keys, **spec.keys_of_weights()})
+        return {name: rows[name] for name in keys}, spec.weights_of(rows)
 
     def send(
         self,
         keys: Mapping[str, np.ndarray],
         values: Mapping[str, np.ndarray],
-        dense: Sequence[np.ndarray],
+        dense: Sequence[np.ndarray] | None,
         rates: Mapping[str, float] | None = None,
     ) -> bool:
         """Sends the update of the lease and ends it.
@@ -154,7 +170,8 @@ class Leases:
         Args:
             keys: Of each table, each key once.
             values: Deltas or gradients of the rows.
-            dense: Of the dense weights.
+            dense: Of the dense weights, as many as `ModelSpec.shapes`; `None` leaves them as they
+                are.
             rates: Learning rates of tables that have an optimizer in the sync unit.
 
         Returns:
@@ -165,9 +182,11 @@ class Leases:
         assert work is not None
         self._work = None
         all_keys, all_values = dict(keys), dict(values)
-        if self._opened().dense:
-            all_keys[DENSE_TABLE], all_values[DENSE_TABLE] = dense_rows(dense)
-        update = work.update(self.model, self.trainer, self._version, all_keys, all_values, rates)
+        spec = self._opened()
+        for name, (of_weights, rows) in spec.rows_of(dense or _zeros(spec.shapes)).items():
+            count = 0 if dense is None else len(of_weights)
+            all_keys[name], all_values[name] = of_weights[:count], rows[:count]
+        update = work.update(self.model, self.trainer, self.version, all_keys, all_values, rates)
         try:
             self._unit.apply(update)
         except LeaseRefusedError:
@@ -182,6 +201,19 @@ class Leases:
         self._work = None
         self._provider.leave(self.trainer, self.model)
 
+    def _request(self) -> Request:
+        number, self._number = self._number, self._number + 1
+        return Request(
+            self.trainer,
+            number,
+            self.model,
+            self._queue,
+            self._batch_size,
+            Load(rows_per_second=self._rows_per_second),
+            steps=1 if self.push == "gradients" else None,
+            direct=self._direct,
+        )
+
     def _renew(self) -> None:
         work = self._work
         assert work is not None
@@ -194,3 +226,7 @@ class Leases:
         if self._spec is None:
             raise ConfigError("Leases.open says what the model consists of. Received: no call yet")
         return self._spec
+
+
+def _zeros(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    return [np.zeros(shape, np.float32) for shape in shapes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,28 +10,38 @@ import numpy as np
 import pyarrow as pa
 from tensorflow import keras
 
+from tfhybrid import distributed
+from tfhybrid.checkpoint import restoring, stored
 from tfhybrid.checkpoint.dense import tables_of
-from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.errors import CheckpointError, ConfigError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.store import RowBlock, Table
 from tfhybrid.stream.leases import Leases
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.pushed_deltas import PushedDeltas
+from tfhybrid.stream.pushed_gradients import PushedGradients
+from tfhybrid.stream.pushing import Push
 
 
 class Online(keras.callbacks.Callback):
     """Trains the sync unit's weights instead of this process's own.
 
-    Before the first step of a lease the weights that it needs come from the sync unit; after its
-    last step, how they have changed goes there. The optimizer's state stays in this process, with
-    the rows that it has trained.
+    Before the first step of a lease the weights that it needs come from the sync unit. After its
+    last step, how they have changed goes there; the optimizer's state stays in this process, with
+    the rows that it has trained. With `Leases(push="gradients")` a lease is one step, its gradients
+    go to the sync unit, and the optimizer's state is there.
 
     Args:
         leases: Of the dataset that `fit` is given.
         tables: By the name of a table, the column that has its keys; all tables of the model.
+        checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest,
+            and the first trainer of all has the sync unit begin with it, which must see the
+            directory too.
 
     Raises:
-        ConfigError: At the beginning of training, if the model's tables are others.
-        UnsupportedError: Likewise, if a table has admission or eviction, which are the sync unit's.
+        ConfigError: At the beginning of training, if the model's tables are others, or this process
+            is one of several ranks.
+        UnsupportedError: Likewise, if a table has admission or eviction, which are the sync unit's;
+            or the optimizer does something that the sync unit does not.
 
     Example:
 
@@ -40,35 +51,52 @@ class Online(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self, leases: Leases, *, tables: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        leases: Leases,
+        *,
+        tables: Mapping[str, str],
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
         super().__init__()
+        self._checkpoint = checkpoint
         self._leases = leases
         self._columns = dict(tables)
         self._tables: dict[str, Table] = {}
         self._dense: list[Any] = []
-        self._opened = False
-        self._keys: dict[str, np.ndarray] = {}
-        self._before: dict[str, np.ndarray] = {}
-        self._dense_before: list[np.ndarray] | None = None  # none between two leases
+        self._push: Push | None = None
+        self._in_lease = False
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Tells the sync unit what the model consists of."""
+        if self._push is None:
+            self._open()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Reads the weights, if a lease begins."""
-        if not self._opened:
-            self._open()
-        if self._dense_before is None and self._leases.batch() is not None:
+        if not self._in_lease and self._leases.batch() is not None:
             self._read()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sends the deltas, if a lease ends."""
+        """Sends what the lease has given, if it ends."""
         if self._leases.trained():
-            self._send()
+            self._in_lease = False
+            pushed = self._opened().collect()
+            self._leases.send(pushed.keys, pushed.values, pushed.dense, pushed.rates)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Gives back what has not been trained."""
-        self._dense_before = None
+        self._in_lease = False
         self._leases.leave()
+        self._opened().close()
+        self._push = None
 
     def _open(self) -> None:
+        if distributed.size() > 1:
+            raise ConfigError(
+                "A trainer of a stream is a job of one rank: start more of them. "
+                f"Received: {distributed.size()} ranks"
+            )
         self._tables = tables_of(self.model)
         if set(self._tables) != set(self._columns):
             raise ConfigError(
@@ -81,46 +109,52 @@ class Online(keras.callbacks.Callback):
                     f"Table '{name}' has admission or eviction. The sync unit decides both: "
                     "leave them out of the trainers' TableConfig"
                 )
-        # What batch normalisation counts is added up over the trainers as weights are.
-        weights = [*self.model.trainable_variables, *self.model.non_trainable_variables]
-        self._dense = [each for each in weights if not isinstance(each, TableProxy)]
-        spec = ModelSpec(
-            {
-                name: TableSpec(table.dim, table.config.initializer.native)
-                for name, table in sorted(self._tables.items())
-            },
-            [tuple(each.shape) for each in self._dense],
-            seed=next((table.seed for table in self._tables.values()), 0),
-        )
-        self._leases.open(spec, self._dense_values())
-        self._opened = True
+        restored = None if self._checkpoint is None else self._restore(self._checkpoint)
+        trained, others = dense_variables(self.model)
+        self._dense = [*trained, *others]
+        if self._leases.push == "gradients":
+            self._push = PushedGradients(self.model, self._tables, others)
+        else:
+            self._push = PushedDeltas(self._tables, self._dense)
+        first = [np.asarray(each, np.float32) for each in self._dense]
+        self._leases.open(self._push.spec(), first, restored)
+
+    def _restore(self, directory: str | os.PathLike[str]) -> tuple[str, int]:
+        known = stored.steps(directory)
+        if not known:
+            raise CheckpointError(
+                f"Online begins with the newest checkpoint. Received: {os.fspath(directory)}, "
+                "which has none"
+            )
+        restoring.restore(self.model, directory, step=known[-1])
+        return os.path.abspath(directory), known[-1]
+
+    def _opened(self) -> Push:
+        assert self._push is not None
+        return self._push
 
     def _read(self) -> None:
         work = self._leases.work
         assert work is not None
-        self._keys = {name: _keys(work.batch[self._columns[name]]) for name in self._tables}
-        self._before, dense = self._leases.read(self._keys)
+        keys = {name: _keys(work.batch[self._columns[name]]) for name in self._tables}
+        rows, dense = self._leases.read(keys)
         for name, table in self._tables.items():
-            _write(table, self._keys[name], self._before[name])
+            _write(table, keys[name], rows[name])
         for variable, value in zip(self._dense, dense, strict=True):
             variable.assign(value)
-        self._dense_before = dense
+        self._opened().begin(keys, rows, dense, self._leases.version)
+        self._in_lease = True
 
-    def _send(self) -> None:
-        assert self._dense_before is not None
-        deltas = {
-            name: table.lookup(self._keys[name]) - self._before[name]
-            for name, table in self._tables.items()
-        }
-        dense = [
-            now - before
-            for now, before in zip(self._dense_values(), self._dense_before, strict=True)
-        ]
-        self._dense_before = None
-        self._leases.send(self._keys, deltas, dense)
 
-    def _dense_values(self) -> list[np.ndarray]:
-        return [np.asarray(each, np.float32) for each in self._dense]
+def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
+    """Returns the dense weights that the sync unit has: trained ones, and those without gradients.
+
+    Neither the states of random generators nor those of metrics, which are the trainer's own.
+    """
+    return (
+        [each for each in model.trainable_variables if not isinstance(each, TableProxy)],
+        [each for each in model.non_trainable_weights if not isinstance(each, TableProxy)],
+    )
 
 
 def _keys(column: pa.Array) -> np.ndarray:

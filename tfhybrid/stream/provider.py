@@ -39,6 +39,8 @@ class Request:
             that is furthest behind, `"next"` takes turns.
         batch: Rows of a step.
         load: How fast it is, and what it has to do.
+        steps: Of the lease, whatever the load; by default the provider decides.
+        direct: Whether it reads the rows of its leases from the queue itself.
     """
 
     trainer: str
@@ -47,6 +49,8 @@ class Request:
     queue: str = "any"
     batch: int = 1
     load: Load = dataclasses.field(default_factory=Load)
+    steps: int | None = None
+    direct: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +176,10 @@ class Provider:
         again = self._answered(request)
         if again is not None:
             return again
-        count = self._length.rows_for(request.load, request.batch)
+        if request.steps is None:
+            count = self._length.rows_for(request.load, request.batch)
+        else:
+            count = request.steps * request.batch
         until = time.monotonic() + wait_seconds
         while True:
             work = self._work(names, request, count)

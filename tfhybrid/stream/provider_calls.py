@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tfhybrid.nodes.calls import Answer, Called
 from tfhybrid.nodes.messages import Arrays
 from tfhybrid.stream import rows
+from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.provider import Provider, Request, Work
 from tfhybrid.stream.queue import Record
@@ -26,8 +29,10 @@ def provider_calls(provider: Provider) -> dict[str, Called]:
         work = provider.lease(request, wait_seconds=arguments["wait_seconds"])
         if work is None:
             return None, {}
-        payload = np.frombuffer(rows.encode(work.batch).payload, np.uint8)
-        return {"queue": work.queue, "lease": lease_fields(work.lease)}, {"rows": payload}
+        told = {"queue": work.queue, "lease": lease_fields(work.lease)}
+        if request.direct:
+            return told, {}
+        return told, {"rows": np.frombuffer(rows.encode(work.batch).payload, np.uint8)}
 
     def put(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
         record = Record(arrays["record"].tobytes())
@@ -48,10 +53,14 @@ class RemoteProvider:
 
     Args:
         remote: To it.
+        read: Reads the rows of a lease of a queue, for requests that are direct.
     """
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(
+        self, remote: Remote, read: Callable[[str, Lease], pa.RecordBatch] | None = None
+    ) -> None:
         self._remote = remote
+        self._read = read
 
     def put(self, producer: str, number: int, record: Record) -> int:
         """Puts the rows of a record into their queues; see `Provider.put`."""
@@ -64,8 +73,10 @@ class RemoteProvider:
         found, arrays = self._ask("lease", request=asked, wait_seconds=wait_seconds)
         if found is None:
             return None
-        batch = rows.batch_of(arrays["rows"].tobytes())
-        return Work(found["queue"], lease_from(found["lease"]), batch)
+        queue, lease = found["queue"], lease_from(found["lease"])
+        if request.direct and self._read is not None:
+            return Work(queue, lease, self._read(queue, lease))
+        return Work(queue, lease, rows.batch_of(arrays["rows"].tobytes()))
 
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
         """Lets a lease expire later; see `Provider.renew`."""

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import yaml
 
-from tfhybrid.errors import ConfigError, StreamError
+from tfhybrid.core.yaml_file import read_yaml
+from tfhybrid.errors import ConfigError
+from tfhybrid.nodes.cluster_file import read_role
+from tfhybrid.nodes.node_options import read_token
+from tfhybrid.row_policy import Admission, Eviction, native_policy
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_length import LeaseLength
 from tfhybrid.stream.numbered_writer import NumberedWriter
@@ -47,6 +50,10 @@ class StreamSettings:
         fsync: Of journals, and of queues that are directories.
         save_seconds: How often the sync unit writes a base of each model that has changed, and
             cuts its journal.
+        policies: Which keys get a row and keep it, by model and table: `admission` and `eviction`,
+            with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`, but by event time.
+        trainers: What `tfhybrid stream run` starts, by a name: fields of
+            `tfhybrid.nodes.cluster_file.Role`.
     """
 
     folder: str
@@ -66,23 +73,28 @@ class StreamSettings:
     memory: str = "/dev/shm"
     fsync: str = "always"
     save_seconds: float = 600.0
+    policies: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    trainers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
         """Reads the file.
 
         Raises:
-            ConfigError: It is not YAML, or lacks a field, or has one that is unknown.
-            OSError: It cannot be read.
+            ConfigError: It cannot be read, is not YAML, lacks a field, or has one that is unknown.
         """
+        said = read_yaml(path)
         try:
-            settings = cls(**yaml.safe_load(Path(path).read_text()))
+            settings = cls(**said)
             Routes(**settings.routes)
             LeaseLength(**settings.lease)
             assert settings.schema
             if settings.save_seconds <= 0:
                 raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
-        except (yaml.YAMLError, TypeError, ValueError) as error:
+            assert settings.native_policies is not None
+            for name, said in settings.trainers.items():
+                read_role(Path(path), name, said)
+        except (TypeError, ValueError) as error:
             raise ConfigError(f"{path} does not describe a stream: {error}") from error
         return settings
 
@@ -101,12 +113,28 @@ class StreamSettings:
         """The secret.
 
         Raises:
-            StreamError: There is none.
+            ConfigError: There is none.
         """
-        found = Path(self.token_file).read_text().strip()
-        if not found:
-            raise StreamError(f"{self.token_file} has no token")
-        return f"stream1.{found}"
+        return f"stream1.{read_token(Path(self.token_file))}"
+
+    @property
+    def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Policies as of `SyncUnit`.
+
+        Raises:
+            ConfigError: A rule cannot be, or a model is unknown.
+        """
+        unknown = sorted(set(self.policies) - set(self.routes["models"]))
+        if unknown:
+            raise ConfigError(f"Policies are those of models of `routes`. Received: {unknown}")
+        return {
+            model: {table: _policy(said) for table, said in tables.items()}
+            for model, tables in self.policies.items()
+        }
+
+    def queue_address(self, name: str) -> str:
+        """Returns where a queue is: a directory, or `kafka://...`."""
+        return self.queues.get(name, str(Path(self.folder) / "queues" / name))
 
     def sync_unit(self) -> SyncUnit:
         """Opens the sync unit in this process."""
@@ -117,6 +145,7 @@ class StreamSettings:
             Path(self.memory),
             fsync=self.fsync,
             save_seconds=self.save_seconds,
+            policies=self.native_policies,
         )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:
@@ -131,7 +160,7 @@ class StreamSettings:
         weights = {name: self.remote_model(name, "provider") for name in routes.models}
         queues = {}
         for name in dict.fromkeys(routes.queues.values()):
-            address = self.queues.get(name, str(folder / "queues" / name))
+            address = self.queue_address(name)
             choices = {} if address.startswith("kafka://") else {"fsync": self.fsync}
             queue = open_queue(address, write=True, **choices)
             queues[name] = ServedQueue(
@@ -152,3 +181,17 @@ def _type(text: str) -> pa.DataType:
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(_type(text[5:-1]))
     return pa.type_for_alias(text)
+
+
+def _policy(said: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(said) - {"admission", "eviction"})
+    if unknown or not said:
+        raise ConfigError(f"A policy is admission, eviction, or both. Received: {dict(said)}")
+    admission = Admission(**said["admission"]) if "admission" in said else None
+    eviction = Eviction(**said["eviction"]) if "eviction" in said else None
+    if eviction is not None and eviction.unseen_time is not None:
+        raise ConfigError(
+            "The sync unit knows no event time: it evicts by unseen_steps, frequency, norm or "
+            f"max_rows. Received: unseen_time={eviction.unseen_time}"
+        )
+    return native_policy(admission, eviction)

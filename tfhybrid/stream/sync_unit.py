@@ -42,6 +42,7 @@ class SyncUnit:
         memory: Directory of the stores, in shared memory.
         fsync: As of `LogQueue`, for the journals.
         save_seconds: How often a base of each model is written; never by default.
+        policies: Of the tables of each model, as of `ModelSpec.with_policies`.
     """
 
     def __init__(
@@ -52,9 +53,14 @@ class SyncUnit:
         *,
         fsync: str = "always",
         save_seconds: float | None = None,
+        policies: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
     ) -> None:
+        of_models = policies or {}
         self.models = {
-            name: TargetModel(name, folder / name, memory, fsync=fsync) for name in models
+            name: TargetModel(
+                name, folder / name, memory, fsync=fsync, policies=of_models.get(name)
+            )
+            for name in models
         }
         self._saver = None if save_seconds is None else Saver(self.models, save_seconds)
         self.calls: dict[str, Called] = {
@@ -98,7 +104,8 @@ class SyncUnit:
 
     def _open(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
         dense = [arrays[str(i)] for i in range(len(arrays))]
-        self._model(arguments).open(ModelSpec.from_json(arguments["spec"]), dense)
+        spec, checkpoint = ModelSpec.from_json(arguments["spec"]), arguments["checkpoint"]
+        self._model(arguments).open(spec, dense, tuple(checkpoint) if checkpoint else None)
         return None, {}
 
     def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
@@ -122,10 +129,15 @@ class RemoteModel:
         self._remote = remote
         self.name = name
 
-    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+    ) -> None:
         """Begins the model, unless it has been; see `TargetModel.open`."""
         arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
-        self._ask("open", arrays, spec=spec.to_json())
+        self._ask("open", arrays, spec=spec.to_json(), checkpoint=checkpoint)
 
     def begin(self, queue: str, first: Position) -> Standing:
         """Ends the leases of earlier providers; see `Weights`."""
@@ -156,6 +168,11 @@ class RemoteModel:
     def save(self) -> str:
         """Writes a base; returns its folder, on the sync unit's host."""
         return str(self._ask("save")[0])
+
+    def standing(self) -> dict[str, tuple[Position, int]]:
+        """Returns the frontier of each queue, and how many ranges lie behind it."""
+        found: dict[str, Any] = self._ask("standing")[0]
+        return {queue: (Position(*frontier), ranges) for queue, (frontier, ranges) in found.items()}
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table."""

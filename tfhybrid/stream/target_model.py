@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import threading
@@ -11,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
+from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError, TfhybridError
 from tfhybrid.stream import weight_base
 from tfhybrid.stream.applied_ranges import AppliedRanges
+from tfhybrid.stream.first_weights import FirstWeights, read_checkpoint
+from tfhybrid.stream.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import ModelSpec
@@ -27,7 +30,8 @@ from tfhybrid.stream.weight_update import WeightUpdate
 class TargetModel:
     """Applies each lease's update once. Thread-safe.
 
-    An update is in the journal, with its lease, before it is applied and acknowledged. After
+    An update is in the journal, with its lease, before it is applied and acknowledged. Updates that
+    come while others are being written go to the disk together (`GroupCommit`). After
     `kill -9` the weights come from the last base and the journal behind it, to the bit: the journal
     has the order in which updates were applied. So rows and weights cannot part.
 
@@ -36,9 +40,19 @@ class TargetModel:
         folder: Of its journal and bases; of no other process.
         memory: Directory of its store, in shared memory.
         fsync: As of `LogQueue`, for the journal.
+        policies: Of its tables, as of `ModelSpec.with_policies`.
     """
 
-    def __init__(self, name: str, folder: Path, memory: Path, *, fsync: str = "always") -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        memory: Path,
+        *,
+        fsync: str = "always",
+        policies: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> None:
+        self._policies = policies or {}
         self.name = name
         self._folder = folder
         self._memory = memory
@@ -49,6 +63,7 @@ class TargetModel:
         self._done: dict[str, AppliedRanges] = {}
         self._epochs: dict[str, int] = {}
         self._revoked: dict[str, set[int]] = {}
+        self._updates = GroupCommit(self._lock, self._commit)
         self.refused = 0
         try:
             self._recover()
@@ -61,19 +76,28 @@ class TargetModel:
         """Updates that were applied."""
         return 0 if self._store is None else self._store.version
 
-    def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+    ) -> None:
         """Begins the model, unless it has been.
 
         Args:
             spec: What it consists of.
             dense: Initial dense weights; those of the first trainer that comes.
+            checkpoint: Of a synchronous job, from which the rows of the tables come: directory and
+                step. By default tables are empty.
 
         Raises:
             ConfigError: It was begun with another one, or the weights do not fit.
+            CheckpointError: The checkpoint cannot be read, or has other tables.
         """
         shapes = [tuple(each.shape) for each in dense]
-        if shapes != [tuple(shape) for shape in spec.dense]:
-            raise ConfigError(f"Dense weights are {list(spec.dense)}. Received: {shapes}")
+        if shapes != spec.shapes:
+            raise ConfigError(f"Dense weights are {spec.shapes}. Received: {shapes}")
+        spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
                 if self._store.spec.to_json() != spec.to_json():
@@ -81,6 +105,9 @@ class TargetModel:
                         f"Model '{self.name}' is {self._store.spec.to_json()}. Received: a trainer "
                         f"with {spec.to_json()}"
                     )
+                return
+            if checkpoint is not None:
+                self._begin_from(spec, dense, read_checkpoint(*checkpoint, spec))
                 return
             arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
             record = Record(
@@ -130,21 +157,8 @@ class TargetModel:
             ConfigError: It has other tables, or a value that is not finite.
             OutOfSpaceError: There is no room for its rows; nothing was changed.
         """
-        with self._lock:
-            store = self._opened()
-            if update.model != self.name:
-                raise self._refusal(update, f"model '{update.model}'")
-            done = self._ranges(update.queue)
-            if done.covers(update.range):
-                return self.version, False
-            if update.fence // FENCES_OF_AN_EPOCH < self._epochs[update.queue]:
-                raise self._refusal(update, "a lease of an earlier provider")
-            if update.fence in self._revoked[update.queue] or done.overlaps(update.range):
-                raise self._refusal(update, "a lease that has expired")
-            store.check(update.keys, update.values)
-            store.reserve(update.keys)
-            self._append_and_replay(update.to_record())
-            return self.version, True
+        version, new = self._updates.submit(update)
+        return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
         """Returns rows of some tables as they all are after one update, and its number."""
@@ -159,19 +173,40 @@ class TargetModel:
         store = self._opened()
         with contextlib.ExitStack() as stack:
             with self._lock:
-                base = Base(
-                    store.spec.to_json(),
-                    store.version,
-                    self._journal.end(),
-                    dict(self._epochs),
-                    {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
-                )
+                base = self._base_of(store)
                 parts = stack.enter_context(store.frozen())
             folder = weight_base.write(self._folder, base, lambda at: store.write(parts, at))
         with self._lock:
             self._journal.forget_before(base.journal)
         weight_base.remove_older(self._folder, folder)
         return folder
+
+    def _base_of(self, store: WeightStore) -> Base:
+        return Base(
+            store.spec.to_json(),
+            store.version,
+            self._journal.end(),
+            dict(self._epochs),
+            {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
+            dict(store.optimizer_starts),
+        )
+
+    def _begin_from(
+        self, spec: ModelSpec, dense: Sequence[np.ndarray], first: FirstWeights
+    ) -> None:
+        """Begins with a base, which appears whole: the journal need not know where it came from."""
+        store = WeightStore(spec, self._memory, self.name)
+        try:
+            store.set_dense([np.asarray(each, np.float32) for each in dense])
+            store.begin_with(first)
+            with store.frozen() as parts:
+                weight_base.write(
+                    self._folder, self._base_of(store), lambda at: store.write(parts, at)
+                )
+        except BaseException:
+            store.close()
+            raise
+        self._store = store
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states."""
@@ -195,7 +230,7 @@ class TargetModel:
         if found is not None:
             base, files = found
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
-            self._store.load(files, base.version)
+            self._store.load(files, base)
             self._epochs = dict(base.epochs)
             for queue, (frontier, ranges) in base.done.items():
                 self._done[queue] = AppliedRanges(frontier, ranges)
@@ -209,6 +244,54 @@ class TargetModel:
                 return
             offset = piece.next_offset
 
+    def _commit(self, tickets: Sequence[Ticket[WeightUpdate]]) -> None:
+        """Applies updates, as many as can be with one write to the journal."""
+        rest = list(tickets)
+        while rest:
+            group: list[Ticket[WeightUpdate]] = []
+            rows: collections.Counter[str] = collections.Counter()
+            while rest and not any(_overlap(rest[0].item, each.item) for each in group):
+                ticket = rest.pop(0)
+                try:
+                    new = self._admit(ticket.item, rows)
+                except TfhybridError as error:
+                    ticket.fail(error)
+                    continue
+                if new:
+                    group.append(ticket)
+                else:
+                    ticket.succeed((self.version, False))
+            if not group:
+                continue
+            records = [ticket.item.to_record() for ticket in group]
+            self._journal.append(records)
+            for ticket, record in zip(group, records, strict=True):
+                self._replay(record)
+                ticket.succeed((self.version, True))
+
+    def _admit(self, update: WeightUpdate, rows: collections.Counter[str]) -> bool:
+        """Checks an update and makes room for it; returns whether its rows are not applied yet.
+
+        Args:
+            update: What came.
+            rows: Of the updates before it that are in no table yet, by table; its own are added.
+        """
+        store = self._opened()
+        if update.model != self.name:
+            raise self._refusal(update, f"model '{update.model}'")
+        done = self._ranges(update.queue)
+        if done.covers(update.range):
+            return False
+        if update.fence // FENCES_OF_AN_EPOCH < self._epochs[update.queue]:
+            raise self._refusal(update, "a lease of an earlier provider")
+        if update.fence in self._revoked[update.queue] or done.overlaps(update.range):
+            raise self._refusal(update, "a lease that has expired")
+        store.check(update.keys, update.values, update.rates)
+        counts = {name: len(keys) for name, keys in update.keys.items()}
+        store.reserve({name: rows[name] + count for name, count in counts.items()})
+        rows.update(counts)
+        return True
+
     def _append_and_replay(self, record: Record) -> None:
         self._journal.append([record])
         self._replay(record)
@@ -219,9 +302,9 @@ class TargetModel:
         if kind == "model":
             spec = ModelSpec.from_json(record.attributes["spec"])
             self._store = WeightStore(spec, self._memory, self.name)
-            if spec.dense:
+            if spec.shapes:
                 arrays = safetensors.numpy.load(record.payload)
-                self._store.set_dense([arrays[str(i)] for i in range(len(spec.dense))])
+                self._store.set_dense([arrays[str(i)] for i in range(len(spec.shapes))])
         elif kind == "epoch":
             queue, epoch, *frontier = json.loads(record.attributes["epoch"])
             self._epochs[queue] = epoch
@@ -254,3 +337,8 @@ class TargetModel:
         if self._store is None:
             raise StreamError(f"No trainer has said what model '{self.name}' consists of")
         return self._store
+
+
+def _overlap(one: WeightUpdate, other: WeightUpdate) -> bool:
+    """Returns whether two updates have rows in common."""
+    return one.queue == other.queue and one.begin < other.end and other.begin < one.end

@@ -32,6 +32,7 @@ class Base:
         journal: Offset of the first record of the journal that is not.
         epochs: Of the provider of each queue.
         done: Rows of each queue that are in the weights: frontier, and ranges behind it.
+        optimizer_starts: The version at which each table's optimizer began; 0 if it is not here.
     """
 
     spec: str
@@ -39,6 +40,7 @@ class Base:
     journal: int
     epochs: Mapping[str, int]
     done: Mapping[str, tuple[Position, Sequence[Range]]]
+    optimizer_starts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 def write(
@@ -71,9 +73,19 @@ def newest(folder: Path) -> tuple[Base, list[tuple[str, Path]]] | None:
         CorruptFileError: It is damaged.
     """
     places = sorted(folder.glob("base-*"))
-    if not places:
-        return None
-    place = places[-1]
+    return read(places[-1]) if places else None
+
+
+def read(place: Path) -> tuple[Base, list[tuple[str, Path]]]:
+    """Returns a base, and table and path of each of its files.
+
+    Args:
+        place: What `write` returned.
+
+    Raises:
+        CorruptFileError: It is damaged.
+        OSError: A file cannot be read.
+    """
     crc, _, content = (place / _MANIFEST).read_text().partition("\n")
     if crc != f"{native.crc32c(content.encode()):08x}":
         raise CorruptFileError(f"{place / _MANIFEST} is damaged: its checksum is not {crc[:8]}")

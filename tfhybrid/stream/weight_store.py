@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,9 @@ from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
 from tfhybrid.store import RowBlock, TableWriter
-from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_rows
+from tfhybrid.stream.first_weights import FirstWeights
+from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.weight_base import Base
 
 
 class WeightStore:
@@ -34,29 +37,49 @@ class WeightStore:
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
         self.spec = spec
         self._tables = spec.all_tables
+        self._stored = spec.stored_tables
         self._engine = Engine()
         token = secrets.randbits(63) | 1
         Path(directory).mkdir(parents=True, exist_ok=True)
         job = f"sync-{name}-{os.getpid()}"
         self._engine.open_store(str(directory), job, 0, f"sync unit of {name}", token)
         for table, each in self._tables.items():
-            self._engine.open_table(table, each.dim, each.initializer, seed=spec.seed)
+            self._engine.open_table(
+                table, each.dim, each.initializer, seed=spec.seed, policy=dict(each.policy)
+            )
             self._engine.set_optimizer(table, **each.settings)
         self._dims = {table: each.dim for table, each in self._tables.items()}
         self._update = self._engine.open_update("sync", self._dims, UpdateChoices(reduction="sum"))
         self.version = 0
+        self.optimizer_starts: dict[str, int] = {}
 
     def set_dense(self, weights: list[np.ndarray]) -> None:
         """Writes the initial dense weights."""
-        keys, rows = dense_rows(weights)
-        self._writer(DENSE_TABLE).write_rows(RowBlock(keys, rows, None))
+        for table, (keys, rows) in self.spec.rows_of(weights).items():
+            self._writer(table).write_rows(RowBlock(keys, rows, None))
 
-    def check(self, keys: Mapping[str, np.ndarray], values: Mapping[str, np.ndarray]) -> None:
-        """Checks the arrays of an update.
+    def check(
+        self,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        rates: Mapping[str, float],
+    ) -> None:
+        """Checks an update.
 
         Raises:
-            ConfigError: They are not those of this model's tables, or a value is not finite.
+            ConfigError: Its arrays are not those of this model's tables, a value is not finite, or
+                a table with an optimizer has no learning rate.
         """
+        missing = [
+            name
+            for name, spec in self._tables.items()
+            if not spec.adds and not math.isfinite(rates.get(name, math.nan))
+        ]
+        if missing:
+            raise ConfigError(
+                f"An update has the learning rate of each table with an optimizer, here of "
+                f"{missing}. Received: {dict(rates)}"
+            )
         found = {name: (keys[name].dtype, keys[name].shape[0]) for name in keys}
         for name, spec in self._tables.items():
             wanted = (found.get(name, (None, 0))[1], spec.dim)
@@ -73,14 +96,15 @@ class WeightStore:
                     f"table '{name}' has {value[row]}"
                 )
 
-    def reserve(self, keys: Mapping[str, np.ndarray]) -> None:
-        """Makes room for an update, so that applying it cannot fail.
+    def reserve(self, rows: Mapping[str, int]) -> None:
+        """Makes room for so many more rows of tables, so that applying updates cannot fail.
 
         Raises:
             OutOfSpaceError: Shared memory is full. Nothing was changed.
         """
-        for name, of_table in keys.items():
-            self._writer(name).reserve(self._rows(name) + len(of_table))
+        for name in self._stored:
+            more = rows.get(name.removesuffix(native.WAITING_SUFFIX), 0)
+            self._writer(name).reserve(self._rows(name) + more)
 
     def apply(
         self,
@@ -109,7 +133,7 @@ class WeightStore:
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states."""
-        return {name: self._engine.digest(name) for name in self._tables}
+        return {name: self._engine.digest(name) for name in self._stored}
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[dict[str, int]]:
@@ -119,7 +143,7 @@ class WeightStore:
         """
         parts: dict[str, int] = {}
         try:
-            for name in self._tables:
+            for name in self._stored:
                 parts[name] = self._writer(name).freeze().parts
             yield parts
         finally:
@@ -136,16 +160,37 @@ class WeightStore:
                 written.append((name, file, of_part.crc32c))
         return written
 
-    def load(self, files: list[tuple[str, Path]], version: int) -> None:
+    def load(self, files: list[tuple[str, Path]], base: Base) -> None:
         """Reads the rows of a base into tables that are empty, and goes on from its version."""
         for name, path in files:
-            spec = self._tables[name]
-            rows = table_file.read_rows(path, spec.dim, (spec.slots, spec.dim), history=False)
-            self._writer(name).write_rows(RowBlock(rows.keys, rows.embeddings, rows.states))
-        for name in self._tables:
-            number = ctypes.c_uint64(version)
-            self._engine.call("table_set_version", name.encode(), number, ctypes.c_uint64(0))
+            spec = self._stored[name]
+            keeps = bool(spec.policy)
+            rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=keeps)
+            history = None
+            if keeps:
+                history = np.ascontiguousarray(rows.history).view(native.HISTORY)[:, 0]
+            block = RowBlock(rows.keys, rows.embeddings, rows.states, history)
+            self._writer(name).write_rows(block)
+        self._go_on(base.version, base.optimizer_starts)
+
+    def begin_with(self, first: FirstWeights) -> None:
+        """Gives tables that are empty the rows of a checkpoint, and goes on from its step.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full.
+        """
+        for name, table in first.tables.items():
+            for block in table.blocks:
+                self._writer(name).write_rows(block)
+        dense = dict.fromkeys(self.spec.keys_of_weights(), first.version)
+        starts = {name: table.optimizer_start for name, table in first.tables.items()}
+        self._go_on(first.version, {**dense, **starts})
+
+    def _go_on(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
+        for name in self._stored:
+            self._engine.set_version(name, version, optimizer_starts.get(name, 0))
         self.version = version
+        self.optimizer_starts = dict(optimizer_starts)
 
     def close(self) -> None:
         """Frees the memory."""
@@ -157,5 +202,5 @@ class WeightStore:
         return int(struct.rows)
 
     def _writer(self, name: str) -> TableWriter:
-        spec = self._tables[name]
-        return TableWriter(self._engine, name, spec.dim, (spec.slots, spec.dim), None)
+        spec = self._stored[name]
+        return TableWriter(self._engine, name, spec.dim, spec.state_shape, None)

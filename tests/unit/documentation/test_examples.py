@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from rich.console import Console
+
+from tfhybrid.data import ClickLog, IdSpace
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -28,3 +34,14 @@ def test_the_job_that_may_be_killed_goes_on(tmp_path, python):
         epoch, auc = re.search(r"from epoch (\d): test AUC ([\d.]+)", run.stdout).groups()
         assert int(epoch) == begun_at
         assert float(auc) > 0.74
+
+
+@pytest.mark.timeout(180)
+def test_online_training_learns_as_rows_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    online = importlib.import_module("online")
+    log = ClickLog({"user": IdSpace(100), "item": IdSpace(50)}, seed=1)
+    choices = argparse.Namespace(trainers=2, push="deltas", rate=20_000.0)
+    curve = online.replay(log.clicks(0, 12_000), tmp_path, choices, Console(quiet=True))
+    assert len(curve) == online.WINDOWS
+    assert np.mean([auc for _, auc in curve[-4:]]) > np.mean([auc for _, auc in curve[:4]]) + 0.03

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +22,12 @@ from tfhybrid.errors import (
 from tfhybrid.stream import rows
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_length import LeaseLength, Load
+from tfhybrid.stream.leased_rows import LeasedRows
 from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.numbered_writer import NumberedWriter
 from tfhybrid.stream.provider import Provider, Request, Work
-from tfhybrid.stream.queue import Record
+from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.queue_reader import QueueReader
 from tfhybrid.stream.routes import Routes
 from tfhybrid.stream.served_queue import ServedQueue
@@ -322,3 +324,20 @@ def test_every_row_is_in_the_weights_once_whoever_dies_when(site: Site, seed: in
     for model in ("video-model", "all"):
         np.testing.assert_array_equal(site.counts(model, items), np.ones(items))
         assert site.models[model].standing()["video"][1] == 0
+
+
+def test_a_trainer_that_reads_its_leases_itself(site: Site):
+    """It gets the provider's rows, bad ones left out; from another queue, an error."""
+    provider = site.start_provider(length=LeaseLength(rows=4))
+    queue = LogQueue(site.folder / "video")
+    provider.put("web", 0, _record(range(3)))
+    provider.put("web", 1, _record(range(3, 9)))
+    leased = LeasedRows(lambda name: str(site.folder / name), SCHEMA)
+    for number in range(3):
+        work = provider.lease(_request(number))
+        assert leased.read(work.queue, work.lease).equals(work.batch)
+    assert queue.end() == 2
+    provider.put("web", 2, _record(range(2), "news"))
+    elsewhere = LeasedRows(lambda _: str(site.folder / "news"), SCHEMA)
+    with pytest.raises(LeaseRefusedError, match=r"has 4 rows. Received: 2 in .*news"):
+        elsewhere.read("video", dataclasses.replace(work.lease, rows=4, begin=Position(0, 0)))

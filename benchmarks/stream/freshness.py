@@ -1,0 +1,131 @@
+"""What fresh weights are worth: the AUC of models that are served newer or older weights.
+
+A click log drifts: users and items go, and new ones come. A trainer pushes gradients to a sync unit
+in this process, batch by batch. Each batch is predicted, before it is trained, by the weights that
+each interval of publication would have served at its event time. A published model is what the sync
+unit reads out at that moment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tfhybrid.core.native import OptimizerKind
+from tfhybrid.data import ClickLog, IdSpace
+from tfhybrid.initializers import Uniform
+from tfhybrid.metrics import auc
+from tfhybrid.stream.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.queue import Position
+from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.target_model import TargetModel
+from tfhybrid.stream.weight_update import WeightUpdate
+
+INTERVALS = {"5 h": 300, "1 h": 60, "10 min": 10, "1 min": 1}  # minutes
+_ADAGRAD = {"kind": OptimizerKind.ADAGRAD, "initial_accumulator_value": 0.1, "epsilon": 1e-7}
+_RATE = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Drift:
+    """The log.
+
+    Args:
+        rows: Of it.
+        hours: Of event time in which they come.
+        users: Alive at a time.
+        items: Likewise.
+        drift: Part of the ids that is replaced with each row.
+        batch: Rows of a step.
+        dim: Of an embedding; the last column is a bias.
+    """
+
+    rows: int = 400_000
+    hours: int = 24
+    users: int = 2_000
+    items: int = 1_000
+    drift: float = 1e-5
+    batch: int = 64
+    dim: int = 9
+
+
+def run(choices: Drift, seed: int) -> dict[str, float]:
+    """Returns the AUC of each interval, over the rows of the last three quarters."""
+    log = ClickLog(
+        {
+            "user": IdSpace(choices.users, drift=choices.drift),
+            "item": IdSpace(choices.items, drift=choices.drift),
+        },
+        seed=seed,
+    )
+    clicks = log.clicks(0, choices.rows)
+    table = TableSpec(choices.dim, Uniform().native, _ADAGRAD, slots=1)
+    spec = ModelSpec({"user": table, "item": table}, seed=seed)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-benchmark-") as memory,
+    ):
+        model = TargetModel("ads", Path(folder), Path(memory), fsync="never")
+        model.open(spec, [])
+        model.begin("clicks", Position(0, 0))
+        scores = _progress(model, clicks.features, clicks.label, choices)
+        model.close()
+    judged = slice(choices.rows // 4, len(next(iter(scores.values()))))
+    return {name: auc(clicks.label[judged], found[judged]) for name, found in scores.items()}
+
+
+def _progress(
+    model: TargetModel, features: dict[str, np.ndarray], labels: np.ndarray, choices: Drift
+) -> dict[str, np.ndarray]:
+    """Trains the rows in order; returns what each interval's model said of each before."""
+    known = {name: np.unique(ids) for name, ids in features.items()}
+    places = {name: np.searchsorted(known[name], ids) for name, ids in features.items()}
+    served: dict[str, dict[str, np.ndarray]] = {}
+    number = dict.fromkeys(INTERVALS, -1)
+    scores: dict[str, list[np.ndarray]] = {name: [] for name in INTERVALS}
+    for step, first in enumerate(range(0, choices.rows, choices.batch)):
+        part = slice(first, first + choices.batch)
+        minute = first / choices.rows * choices.hours * 60
+        for name, minutes in INTERVALS.items():
+            if int(minute // minutes) != number[name]:
+                number[name] = int(minute // minutes)
+                served[name], _ = model.read(known)
+            user, item = (served[name][each][places[each][part]] for each in ("user", "item"))
+            scores[name].append(_logits(user, item))
+        _train(model, {name: ids[part] for name, ids in features.items()}, labels[part], step)
+    return {name: np.concatenate(parts) for name, parts in scores.items()}
+
+
+def _logits(user: np.ndarray, item: np.ndarray) -> np.ndarray:
+    return (user[:, :-1] * item[:, :-1]).sum(axis=1) + user[:, -1] + item[:, -1]
+
+
+def _train(model: TargetModel, ids: dict[str, np.ndarray], labels: np.ndarray, step: int) -> None:
+    distinct = {name: np.unique(each, return_inverse=True) for name, each in ids.items()}
+    keys = {name: found[0] for name, found in distinct.items()}
+    rows, version = model.read(keys)
+    user, item = (rows[name][distinct[name][1]] for name in ("user", "item"))
+    errors = ((1 / (1 + np.exp(-_logits(user, item))) - labels) / len(labels))[:, None]
+    gradients = {}
+    for name, other in (("user", item), ("item", user)):
+        of_samples = np.concatenate([errors * other[:, :-1], errors], axis=1)
+        gradients[name] = np.zeros_like(rows[name])
+        np.add.at(gradients[name], distinct[name][1], of_samples)
+    model.apply(
+        WeightUpdate(
+            model="ads",
+            queue="clicks",
+            fence=FENCES_OF_AN_EPOCH + step,
+            begin=Position(step, 0),
+            end=Position(step + 1, 0),
+            rows=len(labels),
+            trainer="benchmark",
+            version=version,
+            keys=keys,
+            values=gradients,
+            rates=dict.fromkeys(keys, _RATE),
+        )
+    )

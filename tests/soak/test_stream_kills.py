@@ -1,0 +1,17 @@
+"""200 random kills over all processes of a stream and its broker (TFHYBRID_STREAM_KILLS)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.stream.conftest import Broker, broker
+from tests.stream.killed_site import check_kills
+
+__all__ = ["broker"]  # the fixture
+
+KILLS = int(os.environ.get("TFHYBRID_STREAM_KILLS", "200"))
+
+
+def test_each_row_is_in_the_weights_once(broker: Broker, tmp_path: Path, shm_directory: Path):
+    check_kills(KILLS, broker, tmp_path, shm_directory)

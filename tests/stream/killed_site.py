@@ -1,0 +1,151 @@
+"""The processes of a stream, killed at random while rows come."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.stream.conftest import ROOT, Broker, two_free_ports
+from tests.stream.counting_trainer import SPEC
+from tfhybrid.stream.settings import StreamSettings
+
+ITEMS_A_KILL = 300
+_SEED = 7
+
+
+class Site:
+    """The processes of a stream, by role; a role that was killed starts again."""
+
+    def __init__(self, folder: Path, config: Path) -> None:
+        self._folder = folder
+        self.config = config
+        command = [sys.executable, "-m", "tfhybrid.cli", "stream"]
+        trainer = [sys.executable, "-m", "tests.stream.counting_trainer"]
+        self._commands = {
+            "sync": [*command, "sync"],
+            "provider": [*command, "provide"],
+            "trainer 1": trainer,
+            "trainer 2": trainer,
+        }
+        self._processes: dict[str, subprocess.Popen] = {}
+        for role in self._commands:
+            self.start(role)
+
+    @property
+    def roles(self) -> list[str]:
+        return list(self._commands)
+
+    def start(self, role: str) -> None:
+        with (self._folder / f"{role}.log").open("ab") as log:
+            self._processes[role] = subprocess.Popen(
+                [*self._commands[role], self.config], stdout=log, stderr=log, cwd=ROOT
+            )
+
+    def kill(self, role: str) -> None:
+        self._processes[role].kill()
+        self._processes[role].wait()
+
+    def check(self) -> None:
+        for role, process in self._processes.items():
+            if process.poll() is not None:
+                pytest.fail(f"{role} ended: {(self._folder / f'{role}.log').read_text()[-2000:]}")
+
+    def end(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+
+def start(folder: Path, memory: Path, queues: dict[str, str]) -> Site:
+    """Starts a stream whose rows are those of `queues`, or of directories."""
+    port = two_free_ports()
+    (folder / "token").write_text("secret")
+    config = {
+        "folder": str(folder / "stream"),
+        "memory": str(memory),
+        "provider": f"127.0.0.1:{port}",
+        "sync": f"127.0.0.1:{port + 1}",
+        "token_file": str(folder / "token"),
+        "columns": {"item": "int64", "medium": "string"},
+        "routes": {
+            "columns": ["medium"],
+            "queues": {"video": "video", "news": "news"},
+            "models": {"ads": ["video", "news"]},
+        },
+        "queues": queues,
+        "lease": {"seconds": 1.0, "first_rows": 16},
+        "expires_seconds": 1.5,
+        "save_seconds": 0.5,  # kills meet bases that are being written
+    }
+    (folder / "stream").mkdir()
+    (folder / "stream.yaml").write_text(yaml.safe_dump(config))
+    return Site(folder, folder / "stream.yaml")
+
+
+def check_kills(kills: int, broker: Broker | None, folder: Path, memory: Path) -> None:
+    """Kills a process, or the broker, so many times; each row is in the weights once.
+
+    Args:
+        kills: How many.
+        broker: Whose queues are used; those of directories without one.
+        folder: Of all that the stream keeps.
+        memory: Of its stores.
+    """
+    dice = random.Random(_SEED)
+    queues = (
+        {name: f"kafka://{broker.servers}/{name}-{kills}" for name in ("video", "news")}
+        if broker
+        else {}
+    )
+    site = start(folder, memory, queues)
+    try:
+        _kill(site, kills, broker, folder, dice)
+    finally:
+        site.end()
+
+
+def _kill(site: Site, kills: int, broker: Broker | None, folder: Path, dice: random.Random) -> None:
+    items = 0
+    for _ in range(kills):
+        new = range(items, items + ITEMS_A_KILL)
+        items += ITEMS_A_KILL
+        file = folder / f"{new.start}.jsonl"
+        rows = [{"item": item, "medium": dice.choice(["video", "news"])} for item in new]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        feed = [sys.executable, "-m", "tfhybrid.cli", "stream", "feed", "--rows", "50"]
+        feeding = subprocess.Popen([*feed, site.config, file], cwd=ROOT, stdout=subprocess.DEVNULL)
+        time.sleep(dice.random())
+        victim = dice.choice([*site.roles, "broker"] if broker else site.roles)
+        if victim == "broker":
+            broker.kill()
+            broker.start()
+        else:
+            site.kill(victim)
+            site.start(victim)
+        if dice.random() < 0.3:  # the producer dies too, and sends everything again
+            feeding.kill()
+            feeding.wait()
+            feeding = subprocess.Popen(
+                [*feed, site.config, file], cwd=ROOT, stdout=subprocess.DEVNULL
+            )
+        assert feeding.wait() == 0
+        site.check()
+    settings = StreamSettings.read(site.config)
+    model = settings.remote_model("ads", "test")
+    model.open(SPEC, [])
+    counts = np.zeros(items)
+    while counts.sum() < items:
+        site.check()
+        time.sleep(0.2)
+        counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
+    time.sleep(2.0)  # whatever expires meanwhile must not come twice
+    counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
+    np.testing.assert_array_equal(counts, np.ones(items))

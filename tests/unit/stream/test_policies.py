@@ -1,0 +1,114 @@
+"""Admission and eviction in the sync unit: those of a plain reference, also after a restart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfhybrid
+from tests.reference import forgetting, training
+from tests.unit.stream.test_running import _config
+from tfhybrid.errors import ConfigError
+from tfhybrid.initializers import Uniform
+from tfhybrid.row_policy import native_policy
+from tfhybrid.stream.lease_book import Lease
+from tfhybrid.stream.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.queue import Position
+from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.target_model import TargetModel
+from tfhybrid.stream.weight_update import WeightUpdate
+
+CONFIG = tfhybrid.TableConfig(
+    dim=3,
+    initializer=Uniform(),
+    admission=tfhybrid.Admission(2, forget_after=9),
+    eviction=tfhybrid.Eviction(unseen_steps=6, every=2),
+)
+POLICIES = {"item": native_policy(CONFIG.admission, CONFIG.eviction)}
+SPEC = ModelSpec({"item": TableSpec(3, Uniform().native)})
+KEYS = np.arange(-30, 30)
+Open = Callable[[], TargetModel]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, shm_directory: Path) -> Iterator[Open]:
+    models: list[TargetModel] = []
+
+    def opened() -> TargetModel:
+        """The model, as a new process finds it."""
+        while models:
+            models.pop().close()
+        models.append(TargetModel("ads", tmp_path, shm_directory, policies=POLICIES))
+        return models[-1]
+
+    yield opened
+    while models:
+        models.pop().close()
+
+
+def _update(number: int) -> WeightUpdate:
+    random = np.random.default_rng(number)
+    keys = np.unique(random.integers(-30, 30, 8))
+    # Whole numbers, which float32 adds up as exactly as the reference does.
+    values = random.integers(-9, 9, (len(keys), 3)).astype(np.float32)
+    begin, end = Position(number, 0), Position(number + 1, 0)
+    lease = Lease(FENCES_OF_AN_EPOCH + number, "t", begin, end, 8)
+    fields = {each.name: getattr(lease, each.name) for each in dataclasses.fields(lease)}
+    del fields["holder"]
+    return WeightUpdate(
+        "ads",
+        "video",
+        **fields,
+        trainer="t",
+        version=0,
+        keys={"item": keys},
+        values={"item": values},
+    )
+
+
+@pytest.mark.parametrize("saved_after", [None, 11])
+def test_rows_come_and_go_as_in_the_reference(opened: Open, saved_after: int | None):
+    model = opened()
+    model.open(SPEC, [])
+    model.begin("video", Position(0, 0))
+    reference = forgetting.Table("item", CONFIG, training.SGD(1.0), 0)
+    for number in range(40):
+        update = _update(number)
+        model.apply(update)
+        pairs = zip(update.keys["item"].tolist(), -update.values["item"], strict=True)
+        reference.update(dict(pairs))
+        if number == saved_after:
+            model.save()
+        if number % 10 == 5:
+            digests = model.digests()
+            model = opened()
+            assert model.digests() == digests
+        found = model.read({"item": KEYS})[0]["item"]
+        wanted = reference.lookup(KEYS)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5, err_msg=str(number))
+    assert reference.waiting
+    assert 0 < len(reference.rows) < len(KEYS)
+
+
+def test_policies_are_the_settings_and_fixed(opened: Open, tmp_path: Path, shm_directory: Path):
+    opened().open(SPEC, [])
+    other = ModelSpec({"other": TableSpec(3)})
+    with pytest.raises(ConfigError, match=r"Policies are those of tables.*\['item'\].*\['other'\]"):
+        opened().open(other, [])
+    settings = StreamSettings.read(_config(tmp_path, shm_directory))
+    rules = {"admission": {"updates": 2, "forget_after": 9}}
+    given = dataclasses.replace(settings, policies={"ads": {"item": rules}})
+    assert given.native_policies["ads"]["item"] == native_policy(CONFIG.admission, None)
+    refused = [
+        ({"news": {}}, r"Policies are those of models.*\['news'\]"),
+        ({"ads": {"item": {}}}, "admission, eviction, or both"),
+        ({"ads": {"item": {"eviction": {"unseen_time": 5}}}}, "knows no event time"),
+    ]
+    for policies, message in refused:
+        with pytest.raises(ConfigError, match=message):
+            assert dataclasses.replace(settings, policies=policies).native_policies

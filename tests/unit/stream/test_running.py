@@ -1,0 +1,170 @@
+"""`tfhybrid stream run`: all processes of a stream, stopped, started again, and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.reference.clusters import until
+from tests.stream.conftest import ROOT, two_free_ports
+from tests.stream.counting_trainer import SPEC
+from tfhybrid.errors import ConfigError
+from tfhybrid.stream import running
+from tfhybrid.stream.settings import StreamSettings
+
+CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
+COUNTING = [sys.executable, "-m", "tests.stream.counting_trainer"]
+
+
+def _config(folder: Path, memory: Path, **trainers: object) -> Path:
+    port = two_free_ports()
+    settings = {
+        "folder": str(folder / "stream"),
+        "memory": str(memory),
+        "provider": f"127.0.0.1:{port}",
+        "sync": f"127.0.0.1:{port + 1}",
+        "token_file": str(folder / "token"),
+        "columns": {"item": "int64", "medium": "string"},
+        "routes": {
+            "columns": ["medium"],
+            "queues": {"video": "video"},
+            "models": {"ads": ["video"]},
+        },
+        "lease": {"rows": 16},
+        "expires_seconds": 1.0,
+        "trainers": trainers,
+    }
+    path = folder / "stream.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
+
+
+class Running:
+    """A `tfhybrid stream run` of a configuration."""
+
+    def __init__(self, config: Path) -> None:
+        self._config = config
+        self.settings = StreamSettings.read(config)
+        self._process = subprocess.Popen(
+            [*CLI, "run", "--json", str(config)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+
+    def processes(self) -> dict[str, dict[str, int]]:
+        found = json.loads((Path(self.settings.folder) / "processes/processes.json").read_text())
+        return dict(found)
+
+    def feed(self, items: range) -> None:
+        file = self._config.parent / f"{items.start}.jsonl"
+        rows = [{"item": item, "medium": "video"} for item in items]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        until(Path(self.settings.token_file).exists)
+        subprocess.run([*CLI, "feed", str(self._config), str(file)], cwd=ROOT, check=True)
+
+    def counts(self, items: int) -> np.ndarray:
+        model = self.settings.remote_model("ads", "test")
+        model.open(SPEC, [])
+        return model.read({"item": np.arange(items)})[0]["item"][:, 0]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> list[dict[str, dict[str, int]]]:
+        """Stops it, and returns what it has said."""
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> list[dict[str, dict[str, int]]]:
+        output, _ = self._process.communicate(timeout=60)
+        assert self._process.returncode == 0
+        return [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.fixture
+def started() -> Iterator[list[Running]]:
+    started: list[Running] = []
+    yield started
+    for each in started:
+        each.kill()
+
+
+def _gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_it_stops_starts_again_and_bears_kills(
+    started: list[Running], tmp_path: Path, shm_directory: Path
+):
+    config = _config(
+        tmp_path,
+        shm_directory,
+        counting={"count": 2, "command": [*COUNTING, str(tmp_path / "stream.yaml")]},
+    )
+    started.append(Running(config))
+    started[0].feed(range(100))
+    until(lambda: bool(started[0].counts(100).sum() == 100))
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    again = subprocess.run(
+        [*CLI, "run", str(config)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, "Another supervisor runs in" in again.stderr) == (1, True)
+    told = started[0].stop()
+    assert [*told[-1]] == ["sync", "provider", "counting-0", "counting-1"]
+    assert all(_gone(its["pid"]) for its in told[-1].values())
+    bases = list((tmp_path / "stream/models/ads").glob("base-*"))
+    assert len(bases) == 1
+
+    started.append(Running(config))
+    started[1].feed(range(100, 200))
+    until(lambda: bool(started[1].counts(200).sum() == 200))
+    for name in ("sync", "counting-0"):
+        os.kill(started[1].processes()[name]["pid"], signal.SIGKILL)
+    started[1].feed(range(200, 300))
+    until(lambda: bool(started[1].counts(300).sum() == 300), seconds=40)
+    np.testing.assert_array_equal(started[1].counts(300), np.ones(300))
+    starts = {name: its["starts"] for name, its in started[1].processes().items()}
+    assert starts == {"sync": 2, "provider": 1, "counting-0": 2, "counting-1": 1}
+
+    pids = [its["pid"] for its in started[1].processes().values()]
+    started[1].kill()  # its processes end with it
+    until(lambda: all(map(_gone, pids)))
+
+
+def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_directory: Path):
+    done = [sys.executable, "-c", "import os; print(os.environ['TFHYBRID_STREAM_TRAINER'])"]
+    config = _config(tmp_path, shm_directory, ending={"count": 2, "command": done})
+    started.append(Running(config))
+    told = started[0].wait()
+    assert [told[-1][name]["pid"] for name in ("ending-0", "ending-1")] == [None, None]
+    logs = tmp_path / "stream/processes"
+    assert (logs / "ending-1.log").read_text() == "ending-1\n"
+
+
+def test_what_cannot_be_run(tmp_path: Path, shm_directory: Path):
+    with pytest.raises(ConfigError, match=r"says which trainers to start.*Received: none"):
+        running.processes_of(_config(tmp_path, shm_directory))
+    config = _config(tmp_path, shm_directory, ads={"count": 0, "command": COUNTING})
+    with pytest.raises(ConfigError, match="count is at least 1"):
+        running.processes_of(config)
+    config = _config(tmp_path, shm_directory, ads={"count": 2, "command": COUNTING, "cpus": 1})
+    processes = running.processes_of(config)
+    assert [(each.name, each.cpus, each.may_end) for each in processes] == [
+        ("sync", 0, False),
+        ("provider", 0, False),
+        ("ads-0", 1, True),
+        ("ads-1", 1, True),
+    ]
+    assert processes[2].environment["TFHYBRID_STREAM"] == str(config)

@@ -1,0 +1,28 @@
+"""Files of settings in YAML 1.2."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from tfhybrid.errors import ConfigError
+
+
+def read_yaml(path: str | os.PathLike[str]) -> Any:
+    """Returns what a file says: mappings, lists, texts, numbers, true, false and null.
+
+    Raises:
+        ConfigError: It cannot be read, or is no YAML; with the line.
+    """
+    try:
+        return YAML(typ="safe", pure=True).load(Path(path).read_text())
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = 1 if mark is None else mark.line + 1
+        raise ConfigError(f"{path}:{line}: {error.problem or error.context}") from error
+    except (OSError, UnicodeDecodeError, YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
