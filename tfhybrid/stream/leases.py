@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pyarrow as pa
 from tfhybrid.errors import ConfigError, LeaseRefusedError
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_rows, dense_weights
+from tfhybrid.stream.observed import Observed
 from tfhybrid.stream.provider import Request, Work
 from tfhybrid.stream.provider_calls import RemoteProvider
 from tfhybrid.stream.remote import Remote
@@ -76,6 +79,8 @@ class Leases:
         self._begun = 0.0
         self._rows_per_second = 0.0
         self._version = 0
+        self._event_time = settings.event_time
+        self._observed = Observed()
         self.refused = 0
 
     @property
@@ -142,6 +147,10 @@ class Leases:
         dense = dense_weights(rows.pop(DENSE_TABLE), spec.dense) if spec.dense else []
         return rows, dense
 
+    def observe(self, observed: Observed) -> None:
+        """Adds what was seen of the rows of the lease; it goes with the update."""
+        self._observed += observed
+
     def send(
         self,
         keys: Mapping[str, np.ndarray],
@@ -168,6 +177,7 @@ class Leases:
         if self._opened().dense:
             all_keys[DENSE_TABLE], all_values[DENSE_TABLE] = dense_rows(dense)
         update = work.update(self.model, self.trainer, self._version, all_keys, all_values, rates)
+        update = dataclasses.replace(update, observed=self._observations(work))
         try:
             self._unit.apply(update)
         except LeaseRefusedError:
@@ -180,7 +190,15 @@ class Leases:
     def leave(self) -> None:
         """Gives the rows back that have not been trained; at the end of training."""
         self._work = None
+        self._observed = Observed()
         self._provider.leave(self.trainer, self.model)
+
+    def _observations(self, work: Work) -> dict[str, Any]:
+        found, self._observed = self._observed, Observed()
+        if self._event_time is not None:
+            times = work.batch[self._event_time].cast(pa.float64())
+            found += Observed.of_times(times.to_numpy(zero_copy_only=False))
+        return found.to_json()
 
     def _renew(self) -> None:
         work = self._work

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tfhybrid.stream.lease_length import LeaseLength
 from tfhybrid.stream.numbered_writer import NumberedWriter
 from tfhybrid.stream.opening import open_queue
 from tfhybrid.stream.provider import Provider
+from tfhybrid.stream.publisher import PublishRules
 from tfhybrid.stream.queue_reader import QueueReader
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.routes import Routes
@@ -47,6 +48,8 @@ class StreamSettings:
         fsync: Of journals, and of queues that are directories.
         save_seconds: How often the sync unit writes a base of each model that has changed, and
             cuts its journal.
+        publish: Fields of `PublishRules`, by model.
+        event_time: The column that says when a row happened, in seconds since 1970.
     """
 
     folder: str
@@ -66,6 +69,8 @@ class StreamSettings:
     memory: str = "/dev/shm"
     fsync: str = "always"
     save_seconds: float = 600.0
+    publish: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    event_time: str | None = None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
@@ -77,14 +82,29 @@ class StreamSettings:
         """
         try:
             settings = cls(**yaml.safe_load(Path(path).read_text()))
-            Routes(**settings.routes)
+            models = Routes(**settings.routes).models
             LeaseLength(**settings.lease)
+            settings._check_publish(models)
             assert settings.schema
             if settings.save_seconds <= 0:
                 raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
         except (yaml.YAMLError, TypeError, ValueError) as error:
             raise ConfigError(f"{path} does not describe a stream: {error}") from error
         return settings
+
+    def _check_publish(self, models: Collection[str]) -> None:
+        unknown = sorted(set(self.publish_rules) - set(models))
+        if unknown:
+            raise ValueError(f"publish has models of {sorted(models)}. Received: {unknown}")
+        if self.event_time is not None and self.event_time not in self.columns:
+            raise ValueError(
+                f"event_time is one of {sorted(self.columns)}. Received: {self.event_time}"
+            )
+
+    @property
+    def publish_rules(self) -> dict[str, PublishRules]:
+        """What is published, by model."""
+        return {model: PublishRules(**fields) for model, fields in self.publish.items()}
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,6 +137,7 @@ class StreamSettings:
             Path(self.memory),
             fsync=self.fsync,
             save_seconds=self.save_seconds,
+            publish=self.publish_rules,
         )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:

@@ -3,25 +3,53 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.numpy
 
+from tfhybrid.core import native
+from tfhybrid.core.frozen_table import FrozenTable
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
 from tfhybrid.stream import weight_base
 from tfhybrid.stream.applied_ranges import AppliedRanges
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.observed import Observed
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH, Standing
 from tfhybrid.stream.weight_base import Base
 from tfhybrid.stream.weight_store import WeightStore
 from tfhybrid.stream.weight_update import WeightUpdate
+
+_CURSOR = "publisher"  # of the changed rows
+_STALENESS_OF = 1000  # updates
+
+
+class Snapshot(NamedTuple):
+    """The weights of a target model at one version.
+
+    Attributes:
+        store: That has them.
+        frozen: As of `WeightStore.frozen`.
+        version: Updates that are in them.
+        history: By which two histories of weights of one version are told apart.
+        observed: Of the rows that were trained since the last publication.
+    """
+
+    store: WeightStore
+    frozen: Mapping[str, FrozenTable]
+    version: int
+    history: str
+    observed: Observed
 
 
 class TargetModel:
@@ -36,9 +64,24 @@ class TargetModel:
         folder: Of its journal and bases; of no other process.
         memory: Directory of its store, in shared memory.
         fsync: As of `LogQueue`, for the journal.
+        published: Version and history of the weights that were published last, if any were.
+
+    Attributes:
+        continues: Whether what has changed since they were published is known.
+        refused: Updates that were refused.
+        staleness: Of the last updates: how many came between the weights that each is based on and
+            those that it was added to.
     """
 
-    def __init__(self, name: str, folder: Path, memory: Path, *, fsync: str = "always") -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        memory: Path,
+        *,
+        fsync: str = "always",
+        published: tuple[int, str] | None = None,
+    ) -> None:
         self.name = name
         self._folder = folder
         self._memory = memory
@@ -49,7 +92,12 @@ class TargetModel:
         self._done: dict[str, AppliedRanges] = {}
         self._epochs: dict[str, int] = {}
         self._revoked: dict[str, set[int]] = {}
+        self._history = ""
+        self._observed = Observed()
+        self._published = published
+        self.continues = False
         self.refused = 0
+        self.staleness: deque[int] = deque(maxlen=_STALENESS_OF)
         try:
             self._recover()
         except BaseException:
@@ -60,6 +108,16 @@ class TargetModel:
     def version(self) -> int:
         """Updates that were applied."""
         return 0 if self._store is None else self._store.version
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a trainer has said what the model consists of."""
+        return self._store is not None
+
+    @property
+    def unpublished_rows(self) -> int:
+        """Rows of data that were trained since the last publication."""
+        return self._observed.rows
 
     def open(self, spec: ModelSpec, dense: Sequence[np.ndarray]) -> None:
         """Begins the model, unless it has been.
@@ -143,6 +201,7 @@ class TargetModel:
                 raise self._refusal(update, "a lease that has expired")
             store.check(update.keys, update.values)
             store.reserve(update.keys)
+            self.staleness.append(self.version - update.version)
             self._append_and_replay(update.to_record())
             return self.version, True
 
@@ -165,13 +224,47 @@ class TargetModel:
                     self._journal.end(),
                     dict(self._epochs),
                     {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
+                    self._history,
                 )
-                parts = stack.enter_context(store.frozen())
-            folder = weight_base.write(self._folder, base, lambda at: store.write(parts, at))
+                frozen = stack.enter_context(store.frozen())
+            folder = weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
         with self._lock:
             self._journal.forget_before(base.journal)
         weight_base.remove_older(self._folder, folder)
         return folder
+
+    @contextlib.contextmanager
+    def publishing(self, *, only_changed: bool) -> Iterator[Snapshot]:
+        """Keeps the weights as they are meanwhile, to be written; updates may come.
+
+        What has changed since the last publication is taken with them. If the block raises, the
+        next publication has that, too.
+
+        Args:
+            only_changed: Whether to keep the rows that have changed alone.
+        """
+        with self._saving, contextlib.ExitStack() as stack:
+            with self._lock:
+                store = self._opened()
+                frozen = stack.enter_context(
+                    store.frozen(_CURSOR, only_changed=only_changed and self.continues)
+                )
+                if not self.continues:
+                    store.track_changes(_CURSOR)
+                observed, self._observed = self._observed, Observed()
+                snapshot = Snapshot(store, frozen, store.version, self._history, observed)
+            try:
+                yield snapshot
+            except BaseException:
+                with self._lock:
+                    self._observed = observed + self._observed
+                raise
+            self.continues = True
+
+    def forget_scores(self) -> None:
+        """Forgets how the model did on the rows that are not published yet."""
+        with self._lock:
+            self._observed = dataclasses.replace(self._observed, scores={})
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states."""
@@ -196,6 +289,8 @@ class TargetModel:
             base, files = found
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
             self._store.load(files, base.version)
+            self._history = base.history
+            self._meet_published()
             self._epochs = dict(base.epochs)
             for queue, (frontier, ranges) in base.done.items():
                 self._done[queue] = AppliedRanges(frontier, ranges)
@@ -222,6 +317,8 @@ class TargetModel:
             if spec.dense:
                 arrays = safetensors.numpy.load(record.payload)
                 self._store.set_dense([arrays[str(i)] for i in range(len(spec.dense))])
+            self._history = _continued("", record)
+            self._meet_published()
         elif kind == "epoch":
             queue, epoch, *frontier = json.loads(record.attributes["epoch"])
             self._epochs[queue] = epoch
@@ -234,6 +331,16 @@ class TargetModel:
             update = WeightUpdate.from_record(record)
             self._opened().apply(update.keys, update.values, update.rates, update.rows)
             self._done[update.queue].add(update.range)
+            self._history = _continued(self._history, record)
+            self._observed += Observed.from_json(update.observed, update.rows)
+            self._meet_published()
+
+    def _meet_published(self) -> None:
+        """Begins to note what changes, where the weights are those that were published last."""
+        if self._published == (self.version, self._history):
+            self._opened().track_changes(_CURSOR)
+            self._observed = Observed()
+            self.continues = True
 
     def _ranges(self, queue: str) -> AppliedRanges:
         if queue not in self._done:
@@ -254,3 +361,12 @@ class TargetModel:
         if self._store is None:
             raise StreamError(f"No trainer has said what model '{self.name}' consists of")
         return self._store
+
+
+def _continued(history: str, record: Record) -> str:
+    """Returns the history of weights into which one more record went."""
+    digest = hashlib.blake2b(history.encode(), digest_size=8)
+    digest.update(native.crc32c(record.payload).to_bytes(4, "little"))
+    for name in sorted(record.attributes):
+        digest.update(f"{name}={record.attributes[name]};".encode())
+    return digest.hexdigest()
