@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from tfhybrid.cli import publications
 from tfhybrid.errors import StreamError
 from tfhybrid.stream.provider_calls import RemoteProvider, provider_calls
 from tfhybrid.stream.queue import Record
@@ -22,6 +23,11 @@ _log = logging.getLogger("tfhybrid.stream")
 _PAUSE_SECONDS = 1.0
 
 app = typer.Typer(no_args_is_help=True, help="Online training: provider, sync unit, feeding.")
+
+app.command()(publications.publish)
+app.command()(publications.rollback)
+app.command()(publications.serve)
+app.command()(publications.export)
 
 Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
 

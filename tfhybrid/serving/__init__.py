@@ -5,12 +5,20 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
+    from tfhybrid.serving.node import RemoteReader
     from tfhybrid.serving.reader import Reader
+    from tfhybrid.serving.served_model import ServedModel
+    from tfhybrid.serving.stock_export import StockExport
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "RemoteReader", "ServedModel", "StockExport"]
 
-# Imported when first used: a reader needs no TensorFlow.
-_SOURCES = {"Reader": "reader"}
+# Imported when first used: readers need no TensorFlow.
+_SOURCES = {
+    "Reader": "reader",
+    "RemoteReader": "node",
+    "ServedModel": "served_model",
+    "StockExport": "stock_export",
+}
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
     __getattr__, __dir__ = lazy(__name__, _SOURCES)

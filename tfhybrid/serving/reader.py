@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +160,18 @@ class Reader:
                 raise ConfigError(f"Tables are {sorted(self._spec.tables)}. Received: {unknown}")
             rows = {table: self._rows.read(table, wanted) for table, wanted in keys.items()}
             return Weights(self._has[1].number, rows, self._dense() if dense else ())
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[tuple[ServedRows, ModelSpec, Sequence[np.ndarray]]]:
+        """Yields rows, what the model consists of, and dense weights; they stay as they are.
+
+        Raises:
+            PublicationError: Nothing has been read yet.
+        """
+        with self._lock.shared():
+            if self._rows is None or self._spec is None:
+                raise PublicationError(f"{self._place} has no publication that was read")
+            yield self._rows, self._spec, self._dense()
 
     def close(self) -> None:
         """Ends following, and frees the memory."""

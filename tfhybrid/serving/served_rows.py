@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.stream.model_spec import ModelSpec
+
+_BLOCK_ROWS = 65536
 
 _numbers = itertools.count(1)  # of the stores of this process
 
@@ -68,6 +72,21 @@ class ServedRows:
     def read(self, table: str, keys: np.ndarray) -> np.ndarray:
         """Returns the embeddings of keys, float32 `keys.shape + (dim,)`."""
         return self._engine.lookup(table, self._dims[table], keys)
+
+    def blocks(self, table: str) -> Iterator[RowBlock]:
+        """Yields all rows of a table, a block at a time; nothing may write meanwhile."""
+        total, dim = self.rows(table), self._dims[table]
+        for first in range(0, total, _BLOCK_ROWS):
+            count = min(_BLOCK_ROWS, total - first)
+            block = RowBlock(np.empty(count, np.int64), np.empty((count, dim), np.float32), None)
+            self._engine.call(
+                "table_read_rows",
+                table.encode(),
+                ctypes.c_int64(first),
+                ctypes.c_int64(count),
+                *map(native.pointer, (block.keys, block.embeddings, None, None)),
+            )
+            yield block
 
     def close(self) -> None:
         """Frees the memory."""

@@ -136,21 +136,28 @@ def read_manifest(place: Location, number: int, crc: int | None = None) -> Publi
         PublicationError: It is not there, or another one.
         CorruptFileError: It is damaged.
     """
+    publication, found = read_with_crc(place, number)
+    if crc is not None and found != crc:
+        raise PublicationError(
+            f"{folder_of(place, number)} has the checksum {crc:08x}. Received: {found:08x}"
+        )
+    return publication
+
+
+def read_with_crc(place: Location, number: int) -> tuple[Publication, int]:
+    """Reads what a publication says, and returns its checksum too; see `read_manifest`."""
     path = folder_of(place, number) / MANIFEST
     try:
-        found = _checked(path)
+        crc, fields = _checked(path)
     except FileNotFoundError as error:
         raise PublicationError(
             f"{path.parent} is not there: it was pruned, or never complete"
         ) from error
-    if crc is not None and found[0] != crc:
-        raise PublicationError(f"{path} is of checksum {crc:08x}. Received: {found[0]:08x}")
-    fields = found[1]
     try:
         fields["chain"] = tuple(Member(*each) for each in fields["chain"])
         fields["files"] = tuple(PublishedFile(*each) for each in fields["files"])
         fields["times"] = {int(second): int(count) for second, count in fields["times"]}
-        return Publication(**fields)
+        return Publication(**fields), crc
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptFileError(f"{path} describes no publication: {error!r}") from error
 

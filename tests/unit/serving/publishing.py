@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from tests.reference.asynchronous import Replay
+from tests.stream.conftest import two_free_ports
 from tests.unit.stream.test_target_model import DELTAS, DENSE, _begun, _update
 from tfhybrid.serving import Reader
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_weights
@@ -90,3 +92,27 @@ class Site:
     def dense(self) -> list[np.ndarray]:
         rows = self.replay.lookup(DENSE_TABLE, dense_keys(self._spec.dense))
         return dense_weights(rows, self._spec.dense)
+
+
+def settings_of(folder: Path, place: Path, **changes) -> Path:
+    """Writes a `stream.yaml` that publishes the model "ads"; returns its path."""
+    port = two_free_ports()
+    (folder / "token").write_text("secret")
+    settings = {
+        "folder": str(folder / "stream"),
+        "provider": f"127.0.0.1:{port}",
+        "sync": f"127.0.0.1:{port + 1}",
+        "token_file": str(folder / "token"),
+        "columns": {"item": "int64", "time": "int64", "medium": "string"},
+        "routes": {
+            "columns": ["medium"],
+            "queues": {"video": "video"},
+            "models": {"ads": ["video"]},
+        },
+        "event_time": "time",
+        "publish": {"ads": {"folder": str(place)}},
+        **changes,
+    }
+    path = folder / "stream.yaml"
+    path.write_text(yaml.safe_dump(settings))
+    return path
