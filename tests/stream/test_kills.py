@@ -17,6 +17,7 @@ import yaml
 
 from tests.stream.conftest import ROOT, Broker, two_free_ports
 from tests.stream.counting_trainer import SPEC
+from tfhybrid.serving import Reader
 from tfhybrid.stream.settings import StreamSettings
 
 KILLS = int(os.environ.get("TFHYBRID_STREAM_KILLS", "10"))
@@ -32,11 +33,13 @@ class Site:
         self.config = config
         command = [sys.executable, "-m", "tfhybrid.cli", "stream"]
         trainer = [sys.executable, "-m", "tests.stream.counting_trainer"]
+        serve = ["serve", config, "ads", "--listen", "127.0.0.1:0", "--interval", "0.05"]
         self._commands = {
-            "sync": [*command, "sync"],
-            "provider": [*command, "provide"],
-            "trainer 1": trainer,
-            "trainer 2": trainer,
+            "sync": [*command, "sync", config],
+            "provider": [*command, "provide", config],
+            "trainer 1": [*trainer, config],
+            "trainer 2": [*trainer, config],
+            "reader": [*command, *serve],
         }
         self._processes: dict[str, subprocess.Popen] = {}
         for role in self._commands:
@@ -49,7 +52,7 @@ class Site:
     def start(self, role: str) -> None:
         with (self._folder / f"{role}.log").open("ab") as log:
             self._processes[role] = subprocess.Popen(
-                [*self._commands[role], self.config], stdout=log, stderr=log, cwd=ROOT
+                self._commands[role], stdout=log, stderr=log, cwd=ROOT
             )
 
     def kill(self, role: str) -> None:
@@ -90,6 +93,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Site]]:
             "lease": {"seconds": 1.0, "first_rows": 16},
             "expires_seconds": 1.5,
             "save_seconds": 0.5,  # kills meet bases that are being written
+            "publish": {"ads": {"folder": str(tmp_path / "published"), "seconds": 0.2}},
         }
         (tmp_path / "stream").mkdir()
         (tmp_path / "stream.yaml").write_text(yaml.safe_dump(config))
@@ -112,6 +116,8 @@ def test_each_row_is_in_the_weights_once(
         {name: f"kafka://{broker.servers}/{name}" for name in ("video", "news")} if broker else {}
     )
     site = start(shm_directory, queues)
+    reader = Reader(tmp_path / "published", name="test", memory=shm_directory)
+    reader.follow(0.05)
     items = 0
     for _ in range(KILLS):
         new = range(items, items + ITEMS_A_KILL)
@@ -137,6 +143,8 @@ def test_each_row_is_in_the_weights_once(
             )
         assert feeding.wait() == 0
         site.check()
+        if reader.publication is not None:  # never a row twice, whatever publisher wrote it
+            assert reader.read({"item": np.arange(items)}).rows["item"].max() <= 1
     settings = StreamSettings.read(site.config)
     model = settings.remote_model("ads", "test")
     model.open(SPEC, [])
@@ -148,3 +156,15 @@ def test_each_row_is_in_the_weights_once(
     time.sleep(2.0)  # whatever expires meanwhile must not come twice
     counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
     np.testing.assert_array_equal(counts, np.ones(items))
+    _assert_published(reader, items)
+
+
+def _assert_published(reader: Reader, items: int) -> None:
+    """What is published at last has each row once."""
+    until = time.monotonic() + 60
+    counts = np.zeros(items)
+    while counts.sum() < items and time.monotonic() < until:
+        time.sleep(0.1)
+        counts = reader.read({"item": np.arange(items)}).rows["item"][:, 0]
+    np.testing.assert_array_equal(counts, np.ones(items))
+    reader.close()

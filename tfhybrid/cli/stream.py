@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from tfhybrid.cli import publications
+from tfhybrid.cli.stream_top import top
 from tfhybrid.errors import StreamError
 from tfhybrid.stream.provider_calls import RemoteProvider, provider_calls
 from tfhybrid.stream.queue import Record
@@ -28,6 +29,7 @@ app.command()(publications.publish)
 app.command()(publications.rollback)
 app.command()(publications.serve)
 app.command()(publications.export)
+app.command()(top)
 
 Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
 
@@ -44,7 +46,7 @@ def sync(config: Config) -> None:
 def provide(config: Config) -> None:
     """Run the data provider, which hands out rows, until SIGTERM."""
     settings = StreamSettings.read(config)
-    with closing(settings.open_provider()) as provider:
+    with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
         serve_calls(settings.provider, settings.token, provider_calls(provider))
 
 

@@ -128,16 +128,17 @@ class Reader:
         return True
 
     def follow(self, seconds: float = 1.0) -> None:
-        """Looks for a new publication every so many seconds, on a thread of its own.
+        """Takes what is published now, and looks for more every so many seconds.
 
-        What fails is logged, and tried again.
+        It does so on a thread of its own. What fails is logged, and tried again.
         """
         if seconds <= 0 or self._thread is not None:
             raise ConfigError(
                 f"A reader follows once, every so many seconds above 0. Received: {seconds}"
             )
+        told = self._tried("")
         self._thread = threading.Thread(
-            target=self._follow, args=(seconds,), name="tfhybrid-reader", daemon=True
+            target=self._follow, args=(seconds, told), name="tfhybrid-reader", daemon=True
         )
         self._thread.start()
 
@@ -295,18 +296,19 @@ class Reader:
             metrics.note(metrics.FRESHNESS_P50, quantile(times, now, 0.5), self.name)
             metrics.note(metrics.FRESHNESS_P99, quantile(times, now, 0.99), self.name)
 
-    def _follow(self, seconds: float) -> None:
-        told = ""
-        while True:
-            try:
-                self.refresh()
-                told = ""
-            except (TfhybridError, OSError) as error:
-                if str(error) != told:
-                    _log.error("%s stays at what it has: %s", self.name, error)
-                told = str(error)
-            if self._ends.wait(seconds):
-                return
+    def _follow(self, seconds: float, told: str) -> None:
+        while not self._ends.wait(seconds):
+            told = self._tried(told)
+
+    def _tried(self, told: str) -> str:
+        """Refreshes; returns what failed, which is logged if it is not what was told last."""
+        try:
+            self.refresh()
+        except (TfhybridError, OSError) as error:
+            if str(error) != told:
+                _log.error("%s stays at what it has: %s", self.name, error)
+            return str(error)
+        return ""
 
 
 def _write(rows: ServedRows, loaded: Loaded) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tfhybrid.stream.opening import open_queue
     from tfhybrid.stream.queue import Position, Queue, Record
     from tfhybrid.stream.settings import StreamSettings
+    from tfhybrid.stream.validate import Validate
 
 __all__ = [
     "DeadLetters",
@@ -26,6 +27,7 @@ __all__ = [
     "Queue",
     "Record",
     "StreamSettings",
+    "Validate",
     "dataset",
     "open_queue",
 ]
@@ -42,6 +44,7 @@ _SOURCES = {
     "Queue": "queue",
     "Record": "queue",
     "StreamSettings": "settings",
+    "Validate": "validate",
     "dataset": "leased_dataset",
     "open_queue": "opening",
 }

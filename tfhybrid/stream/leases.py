@@ -6,13 +6,14 @@ import dataclasses
 import os
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.store.metrics import STREAM_LAG, Metric
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_rows, dense_weights
 from tfhybrid.stream.observed import Observed
@@ -20,6 +21,7 @@ from tfhybrid.stream.provider import Request, Work
 from tfhybrid.stream.provider_calls import RemoteProvider
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.stats import from_dict
 
 _WAIT_SECONDS = 1.0
 
@@ -186,6 +188,12 @@ class Leases:
         self._provider.finish(self.model, work.queue, work.lease.fence)
         self._rows_per_second = work.lease.rows / max(time.monotonic() - self._begun, 1e-6)
         return True
+
+    def stats(self) -> Iterator[tuple[Metric, dict[str, float]]]:
+        """Yields what sync unit and provider tell of the model, as metrics."""
+        yield from from_dict(self._unit.stats())
+        lag = self._provider.lag(self.model)
+        yield STREAM_LAG, {f"{self.model}/{queue}": float(count) for queue, count in lag.items()}
 
     def leave(self) -> None:
         """Gives the rows back that have not been trained; at the end of training."""

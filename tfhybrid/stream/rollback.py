@@ -44,8 +44,9 @@ def roll_back(place: Location, number: int | None = None) -> Pointer:
 
 def release(place: Location) -> Pointer | None:
     """Lets readers have what the publisher has published last; returns that."""
-    with contextlib.suppress(FileNotFoundError):
-        (place / files.HELD).unlink()
+    path = place / files.HELD
+    if path.exists():
+        path.unlink()
     return files.current(place)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import yaml
@@ -15,6 +15,7 @@ from tfhybrid.errors import ConfigError, StreamError
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_length import LeaseLength
 from tfhybrid.stream.numbered_writer import NumberedWriter
+from tfhybrid.stream.offset_committer import CommitsOffsets, OffsetCommitter
 from tfhybrid.stream.opening import open_queue
 from tfhybrid.stream.provider import Provider
 from tfhybrid.stream.publisher import PublishRules
@@ -166,6 +167,19 @@ class StreamSettings:
             )
         return Provider(
             queues, self.schema, routes, letters, length=LeaseLength(**self.lease), own=self.own
+        )
+
+    def offset_committer(self) -> OffsetCommitter:
+        """Opens what commits offsets of a broker's queues after bases; behind `open_provider`."""
+        models = Routes(**self.routes).models
+        return OffsetCommitter(
+            {
+                name: cast("CommitsOffsets", open_queue(address))
+                for name, address in self.queues.items()
+                if address.startswith("kafka://")  # a directory has no monitors
+            },
+            {name: self.remote_model(name, "offsets").saved for name in models},
+            self.save_seconds / 10,
         )
 
 

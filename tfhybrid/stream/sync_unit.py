@@ -89,6 +89,7 @@ class SyncUnit:
             "save": self._of_lease(lambda model, _: str(model.save())),
             "digests": self._of_lease(lambda model, _: model.digests()),
             "standing": self._of_lease(lambda model, _: model.standing()),
+            "saved": self._of_lease(lambda model, _: model.saved()),
             "publish": self._publish,
             "stats": lambda _, __: (stream_stats(self.models, self.publishers), {}),
         }
@@ -191,6 +192,16 @@ class RemoteModel:
     def publish(self, *, anyway: bool = False) -> dict[str, Any]:
         """Publishes what has changed; see `Publisher.publish`. Returns `Publisher.status`."""
         found: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
+        return found
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Returns what the sync unit tells of its models; see `stream_stats`."""
+        found: dict[str, dict[str, float]] = self._ask("stats")[0]
+        return found
+
+    def saved(self) -> dict[str, int]:
+        """Returns where each queue goes on behind the newest base; see `TargetModel.saved`."""
+        found: dict[str, int] = self._ask("saved")[0]
         return found
 
     def digests(self) -> dict[str, int]:

@@ -92,6 +92,7 @@ class TargetModel:
         self._done: dict[str, AppliedRanges] = {}
         self._epochs: dict[str, int] = {}
         self._revoked: dict[str, set[int]] = {}
+        self._saved: dict[str, int] = {}
         self._history = ""
         self._observed = Observed()
         self._published = published
@@ -230,6 +231,7 @@ class TargetModel:
             folder = weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
         with self._lock:
             self._journal.forget_before(base.journal)
+            self._saved = _offsets(base)
         weight_base.remove_older(self._folder, folder)
         return folder
 
@@ -271,6 +273,11 @@ class TargetModel:
         with self._lock:
             return self._opened().digests()
 
+    def saved(self) -> dict[str, int]:
+        """Returns the offset of each queue before which all rows are in the newest base."""
+        with self._lock:
+            return dict(self._saved)
+
     def standing(self) -> dict[str, tuple[Position, int]]:
         """Returns the frontier of each queue, and how many ranges lie behind it."""
         with self._lock:
@@ -290,6 +297,7 @@ class TargetModel:
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
             self._store.load(files, base.version)
             self._history = base.history
+            self._saved = _offsets(base)
             self._meet_published()
             self._epochs = dict(base.epochs)
             for queue, (frontier, ranges) in base.done.items():
@@ -361,6 +369,10 @@ class TargetModel:
         if self._store is None:
             raise StreamError(f"No trainer has said what model '{self.name}' consists of")
         return self._store
+
+
+def _offsets(base: Base) -> dict[str, int]:
+    return {queue: frontier.offset for queue, (frontier, _) in base.done.items()}
 
 
 def _continued(history: str, record: Record) -> str:

@@ -11,6 +11,8 @@ import yaml
 from tests.reference.asynchronous import Replay
 from tests.stream.conftest import two_free_ports
 from tests.unit.stream.test_target_model import DELTAS, DENSE, _begun, _update
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.storage import Location
 from tfhybrid.serving import Reader
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_weights
 from tfhybrid.stream.publisher import Publisher, PublishRules
@@ -35,7 +37,7 @@ class Site:
 
     def __init__(self, folder: Path, memory: Path, *, spec: ModelSpec = DELTAS, **rules) -> None:
         self.folder, self._memory, self._spec = folder, memory, spec
-        self.place = folder / "publications"
+        self.place = storage.location(rules.pop("folder", folder / "publications"))
         self._rules = PublishRules(str(self.place), **{"seconds": 1e6, **rules})
         self.replay = Replay(spec, DENSE)
         self.start()
@@ -50,7 +52,7 @@ class Site:
     def publisher(self) -> Publisher:
         return self.unit.publishers["ads"]
 
-    def start(self, place: Path | None = None) -> None:
+    def start(self, place: Location | None = None) -> None:
         """Starts the process, on publications in another folder if one is given."""
         if place is not None:
             self.place = place

@@ -12,9 +12,12 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
+from tests.unit.serving.publishing import Site as PublishedSite
 from tests.unit.stream.test_online import TABLES, Site, _model
 from tfhybrid.errors import ConfigError, ExportError, PublicationError
 from tfhybrid.serving import Reader, ServedModel, StockExport
+from tfhybrid.stream import publication as files
+from tfhybrid.stream.rollback import release, roll_back
 
 
 @pytest.fixture
@@ -69,6 +72,26 @@ def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: P
     with pytest.raises(ExportError, match="There is no serving graph"):
         ServedModel(tmp_path / "nowhere", reader)
     reader.close()
+
+
+def test_publications_in_a_remote_store(tmp_path: Path, shm_directory: Path):
+    """`ram://` stands for any store that TensorFlow reaches by URL: it cannot rename."""
+    site = PublishedSite(tmp_path, shm_directory, folder="ram://publications/ads", deltas=1, keep=1)
+    reader = site.reader()
+    for number in range(4):
+        site.train(number)
+        site.publish()
+        assert reader.refresh()
+        site.assert_served(reader)
+    assert files.numbers(site.place) == [3, 4]
+    assert roll_back(site.place).number == 3
+    assert reader.refresh()
+    for _ in range(2):
+        assert release(site.place).number == 4
+    assert reader.refresh()
+    site.assert_served(reader)
+    reader.close()
+    site.unit.close()
 
 
 def _fit(site: Site, model) -> None:
