@@ -37,7 +37,7 @@ class Site:
 
     def __init__(self, folder: Path, memory: Path, *, spec: ModelSpec = DELTAS, **rules) -> None:
         self.folder, self._memory, self._spec = folder, memory, spec
-        self.place = storage.location(rules.pop("folder", folder / "publications"))
+        self.place = storage.location(rules.pop("place", folder / "publications"))
         self._rules = PublishRules(str(self.place), **{"seconds": 1e6, **rules})
         self.replay = Replay(spec, DENSE)
         self.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import tfhybrid
+from tests.unit.callbacks.test_tensor_board import read
 from tests.unit.stream.test_online import TABLES, Site, _model
 from tfhybrid.cli.stream import app
+from tfhybrid.cli.stream_top import Processes
 from tfhybrid.errors import ConfigError
 from tfhybrid.serving import Reader
 from tfhybrid.store import metrics
+from tfhybrid.store.prometheus import Endpoint
 from tfhybrid.stream.queue import Record
 
 AGES = (5.0, 50.0)
@@ -58,7 +62,8 @@ def _train(site: Site, model) -> None:
     data = tfhybrid.stream.dataset(leases, features=features, label="label")
     online = tfhybrid.stream.Online(leases, tables=TABLES)
     validate = tfhybrid.stream.Validate(leases, features=features, label="label", rows=32)
-    model.fit(data, callbacks=[online, validate], verbose=0)
+    board = tfhybrid.callbacks.TensorBoard(Path(site.settings.folder) / "logs", run="run", every=1)
+    model.fit(data, callbacks=[online, validate, board], verbose=0)
 
 
 def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
@@ -76,6 +81,9 @@ def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
     assert AGES[0] - 1 < noted[metrics.FRESHNESS_P50]["ads"] < youngest + 2
     assert AGES[1] - 1 < noted[metrics.FRESHNESS_P99]["ads"] < youngest + AGES[1]
     assert noted[metrics.STREAM_LAG] == {"ads/video": 0.0}
+    written = read(Path(site.settings.folder) / "logs")
+    assert set(written["stream/ads/stream_updates"].values()) >= {0.0, 3.0, 7.0}
+    assert written["stream/ads/video/stream_lag_records"]
     shown = CliRunner().invoke(app, ["top", str(site.config), "--count", "1", "--json"])
     told = json.loads(shown.stdout)
     assert told["publications"] == {"ads": 2.0}
@@ -85,6 +93,10 @@ def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
     assert told["stream_staleness_p99"] == {"ads": 0.0}
     shown = CliRunner().invoke(app, ["top", str(site.config), "--count", "1"])
     assert "freshness_p99_seconds" in shown.stdout
+    endpoint = Endpoint("stream", Processes(site.settings, []).look, 0, "127.0.0.1")
+    with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/metrics") as answer:
+        assert b'tfhybrid_publications_total{model="ads"} 2.0' in answer.read()
+    endpoint.close()
     reader.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -209,6 +210,32 @@ def test_a_publication_that_fails_loses_no_change(sites, monkeypatch):
     site.assert_served(reader)
     assert site.publisher.status()["failed"] == len(steps)
     reader.close()
+
+
+def test_publications_come_by_the_clock_and_at_the_end(sites):
+    site = sites(seconds=0.05)
+    until = time.monotonic() + 30
+    while site.publisher.last is None and time.monotonic() < until:
+        time.sleep(0.01)
+    assert site.publisher.last.version == 1
+    site.train(0)
+    site.unit.close()
+    site.start()
+    reader = site.reader()
+    reader.refresh()
+    site.assert_served(reader)
+    reader.close()
+
+
+def test_enough_rows_come_before_the_clock(sites):
+    site = sites(rows=25)
+    site.publish()
+    for number, due in enumerate([False, False, True]):
+        site.train(number)  # ten rows
+        assert site.publisher.due(0.0) is due
+    site.publish()
+    assert site.publisher.due(0.0) is False
+    assert site.publisher.due(1e6) is True
 
 
 def _no_space(*_, **__):

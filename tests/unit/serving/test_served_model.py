@@ -76,7 +76,7 @@ def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: P
 
 def test_publications_in_a_remote_store(tmp_path: Path, shm_directory: Path):
     """`ram://` stands for any store that TensorFlow reaches by URL: it cannot rename."""
-    site = PublishedSite(tmp_path, shm_directory, folder="ram://publications/ads", deltas=1, keep=1)
+    site = PublishedSite(tmp_path, shm_directory, place="ram://publications/ads", deltas=1, keep=1)
     reader = site.reader()
     for number in range(4):
         site.train(number)
