@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         metrics,
         models,
         optimizers,
+        serving,
         stream,
     )
     from tfhybrid.announcing import announce, pass_stats
@@ -64,6 +65,7 @@ __all__ = [
     "optimizers",
     "pass_stats",
     "rank",
+    "serving",
     "shutdown",
     "size",
     "stream",
@@ -94,7 +96,7 @@ _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
     *("file_tier", "initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers"),
     *("placement", "row_policy"),
-    *("store", "stream"),
+    *("serving", "store", "stream"),
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists

@@ -9,7 +9,8 @@ TfhybridError
 ├── ExportError (RuntimeError)           a model cannot be served, or could not be written
 ├── StreamError (RuntimeError)           online training: a queue, a lease or an update
 │   ├── PositionLostError                the queue does not have what comes next
-│   └── LeaseRefusedError                a lease is not this trainer's, or is over
+│   ├── LeaseRefusedError                a lease is not this trainer's, or is over
+│   └── PublicationError                 a publication is withheld, missing or of an old chain
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
@@ -62,6 +63,10 @@ class PositionLostError(StreamError):
 
 class LeaseRefusedError(StreamError):
     """A lease that was asked for, or an update under it, is refused; the message says why."""
+
+
+class PublicationError(StreamError):
+    """A publication of weights is withheld, missing, or of a chain that has ended."""
 
 
 class StoreError(TfhybridError, RuntimeError):

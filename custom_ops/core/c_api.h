@@ -384,10 +384,14 @@ TFHYBRID_EXPORT int tfhybrid_standing_get(int64_t engine, tfhybrid_standing* sta
 
 /* Saving while training goes on; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads while updates go on; it is thawed in the end. With
-   `only_changed`, and where changes are tracked, only rows that changed since are frozen. */
-TFHYBRID_EXPORT int tfhybrid_table_track_changes(int64_t engine, const char* table);
-TFHYBRID_EXPORT int tfhybrid_table_freeze(int64_t engine, const char* table, int only_changed,
-                                          tfhybrid_frozen_table* frozen);
+   `only_changed`, and where a cursor of that name is tracked, only rows that changed since it began
+   are frozen. Freezing begins the cursor anew; what it took from it can be returned until the table
+   is thawed. A cursor of no name is never tracked. */
+TFHYBRID_EXPORT int tfhybrid_table_track_changes(int64_t engine, const char* table,
+                                                 const char* cursor);
+TFHYBRID_EXPORT int tfhybrid_table_freeze(int64_t engine, const char* table, const char* cursor,
+                                          int only_changed, tfhybrid_frozen_table* frozen);
+TFHYBRID_EXPORT int tfhybrid_table_return_changes(int64_t engine, const char* table);
 /* Each part once; without a path it is only described. */
 TFHYBRID_EXPORT int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part,
                                               const char* path, tfhybrid_table_file* file);

@@ -300,22 +300,29 @@ int tfhybrid_table_set_event_time(int64_t engine, const char* table, int64_t tim
   });
 }
 
-int tfhybrid_table_track_changes(int64_t engine, const char* table) {
-  return tfhybrid::WithWriter(engine, table, [](tfhybrid::TableWriter* writer) {
-    writer->TrackChanges();
+int tfhybrid_table_track_changes(int64_t engine, const char* table, const char* cursor) {
+  return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
+    writer->TrackChanges(cursor);
     return Status::Ok();
   });
 }
 
-int tfhybrid_table_freeze(int64_t engine, const char* table, int only_changed,
+int tfhybrid_table_freeze(int64_t engine, const char* table, const char* cursor, int only_changed,
                           tfhybrid_frozen_table* frozen) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::FrozenTable> made,
-                              writer->Freeze(only_changed != 0));
+                              writer->Freeze(cursor, only_changed != 0));
     *frozen = {
         made->table_rows(),    static_cast<int64_t>(made->version()),        made->parts(),
         made->whole() ? 1 : 0, static_cast<int64_t>(made->removed().size()), made->event_time(),
         made->decay()};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_return_changes(int64_t engine, const char* table) {
+  return tfhybrid::WithWriter(engine, table, [](tfhybrid::TableWriter* writer) {
+    writer->ReturnChanges();
     return Status::Ok();
   });
 }

@@ -15,6 +15,7 @@ import yaml
 
 from tests.stream.conftest import ROOT, Broker, two_free_ports
 from tests.stream.counting_trainer import SPEC
+from tfhybrid.serving import Reader
 from tfhybrid.stream.settings import StreamSettings
 
 ITEMS_A_KILL = 300
@@ -29,11 +30,13 @@ class Site:
         self.config = config
         command = [sys.executable, "-m", "tfhybrid.cli", "stream"]
         trainer = [sys.executable, "-m", "tests.stream.counting_trainer"]
+        serve = ["serve", config, "ads", "--listen", "127.0.0.1:0", "--interval", "0.05"]
         self._commands = {
-            "sync": [*command, "sync"],
-            "provider": [*command, "provide"],
-            "trainer 1": trainer,
-            "trainer 2": trainer,
+            "sync": [*command, "sync", config],
+            "provider": [*command, "provide", config],
+            "trainer 1": [*trainer, config],
+            "trainer 2": [*trainer, config],
+            "reader": [*command, *serve],
         }
         self._processes: dict[str, subprocess.Popen] = {}
         for role in self._commands:
@@ -46,7 +49,7 @@ class Site:
     def start(self, role: str) -> None:
         with (self._folder / f"{role}.log").open("ab") as log:
             self._processes[role] = subprocess.Popen(
-                [*self._commands[role], self.config], stdout=log, stderr=log, cwd=ROOT
+                self._commands[role], stdout=log, stderr=log, cwd=ROOT
             )
 
     def kill(self, role: str) -> None:
@@ -84,6 +87,7 @@ def start(folder: Path, memory: Path, queues: dict[str, str]) -> Site:
         "lease": {"seconds": 1.0, "first_rows": 16},
         "expires_seconds": 1.5,
         "save_seconds": 0.5,  # kills meet bases that are being written
+        "publish": {"ads": {"folder": str(folder / "published"), "seconds": 0.2}},
     }
     (folder / "stream").mkdir()
     (folder / "stream.yaml").write_text(yaml.safe_dump(config))
@@ -106,13 +110,26 @@ def check_kills(kills: int, broker: Broker | None, folder: Path, memory: Path) -
         else {}
     )
     site = start(folder, memory, queues)
+    reader = Reader(folder / "published", name="test", memory=memory)
+    reader.follow(0.05)
     try:
-        _kill(site, kills, broker, folder, dice)
+        items = _kill(site, kills, broker, folder, dice, reader)
+        _assert_trained(site, items)
+        _assert_published(reader, items)
     finally:
         site.end()
+        reader.close()
 
 
-def _kill(site: Site, kills: int, broker: Broker | None, folder: Path, dice: random.Random) -> None:
+def _kill(
+    site: Site,
+    kills: int,
+    broker: Broker | None,
+    folder: Path,
+    dice: random.Random,
+    reader: Reader,
+) -> int:
+    """Feeds rows and kills; returns how many rows there are."""
     items = 0
     for _ in range(kills):
         new = range(items, items + ITEMS_A_KILL)
@@ -138,6 +155,12 @@ def _kill(site: Site, kills: int, broker: Broker | None, folder: Path, dice: ran
             )
         assert feeding.wait() == 0
         site.check()
+        if reader.publication is not None:  # never a row twice, whatever publisher wrote it
+            assert reader.read({"item": np.arange(items)}).rows["item"].max() <= 1
+    return items
+
+
+def _assert_trained(site: Site, items: int) -> None:
     settings = StreamSettings.read(site.config)
     model = settings.remote_model("ads", "test")
     model.open(SPEC, [])
@@ -148,4 +171,14 @@ def _kill(site: Site, kills: int, broker: Broker | None, folder: Path, dice: ran
         counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
     time.sleep(2.0)  # whatever expires meanwhile must not come twice
     counts = model.read({"item": np.arange(items)})[0]["item"][:, 0]
+    np.testing.assert_array_equal(counts, np.ones(items))
+
+
+def _assert_published(reader: Reader, items: int) -> None:
+    """What is published at last has each row once."""
+    until = time.monotonic() + 60
+    counts = np.zeros(items)
+    while counts.sum() < items and time.monotonic() < until:
+        time.sleep(0.1)
+        counts = reader.read({"item": np.arange(items)}).rows["item"][:, 0]
     np.testing.assert_array_equal(counts, np.ones(items))

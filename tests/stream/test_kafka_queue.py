@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.reference import queue_contract
 from tests.stream.conftest import Broker
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError
 from tfhybrid.stream.kafka_queue import KafkaQueue, settings_of
+from tfhybrid.stream.offset_committer import OffsetCommitter, group_of
 from tfhybrid.stream.opening import open_queue
 from tfhybrid.stream.queue import Record
 
@@ -38,6 +40,28 @@ def test_a_new_writer_fences_the_old_one(broker: Broker):
     assert [r.payload for r in queue_contract.read_all(new)] == [b"old", b"new"]
 
 
+def test_offsets_are_committed_for_monitors_alone(broker: Broker):
+    queue = KafkaQueue(broker.servers, "committed", write=True)
+    queue.append([Record(b"%d" % i) for i in range(10)])
+    saved = {"committed": 4}
+    committer = OffsetCommitter({"committed": queue}, {"ads": lambda: saved}, 0.01)
+    group = Consumer({"bootstrap.servers": broker.servers, "group.id": group_of("ads")})
+    for offset in (4, 7):
+        saved["committed"] = offset
+        until = time.monotonic() + 60
+        while _committed(group) != offset:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    group.close()
+    assert len(queue_contract.read_all(queue)) == 10
+    committer.close()
+
+
+def _committed(group: Consumer) -> int:
+    (found,) = group.committed([TopicPartition("committed", 0)], 30)
+    return int(found.offset)
+
+
 def test_a_killed_broker_loses_nothing(broker: Broker):
     queue = KafkaQueue(broker.servers, "killed", write=True, timeout_seconds=60)
     for i in range(20):
@@ -61,13 +85,6 @@ def test_retention_passed_the_position(broker: Broker):
     ):
         queue.read(0, wait_seconds=5)
     assert [r.payload for r in queue_contract.read_all(queue, 5)] == [b"5", b"6", b"7", b"8", b"9"]
-
-
-def test_offsets_are_committed_for_monitors_alone(broker: Broker):
-    queue = KafkaQueue(broker.servers, "monitored", write=True)
-    queue.append([Record(b"one"), Record(b"two")])
-    queue.commit(1)
-    assert [r.payload for r in queue_contract.read_all(queue)] == [b"one", b"two"]
 
 
 def test_addresses():

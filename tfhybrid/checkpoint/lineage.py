@@ -18,6 +18,8 @@ from tfhybrid.errors import CheckpointError
 from tfhybrid.job import current_job
 from tfhybrid.job.job import Job
 
+CURSOR = "checkpoint"  # of the changed rows, of which each delta takes those since the one before
+
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 # The steps that a job knows, by directory.

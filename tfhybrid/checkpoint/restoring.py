@@ -298,7 +298,7 @@ class _Restoring:
             else:
                 table.writer.clear()
             if track:
-                table.writer.track_changes()
+                table.writer.track_changes(lineage.CURSOR)
 
     def _reserve(self, manifest: Manifest) -> None:
         """Makes room for all tables before any of them is changed."""

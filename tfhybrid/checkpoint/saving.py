@@ -205,9 +205,10 @@ class Snapshot:
             return
         try:
             for name, table in self._tables.items():
-                self._frozen[name] = table.writer.freeze(only_changed=self._base is not None)
+                only_changed = self._base is not None
+                self._frozen[name] = table.writer.freeze(lineage.CURSOR, only_changed=only_changed)
                 if track and self._frozen[name].whole:
-                    table.writer.track_changes()
+                    table.writer.track_changes(lineage.CURSOR)
         except BaseException:
             self._thaw()
             raise

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tfhybrid.cli import publications
 from tfhybrid.cli.console import show
+from tfhybrid.cli.stream_top import top
 from tfhybrid.errors import StreamError
 from tfhybrid.nodes.node_options import set_up_logging
 from tfhybrid.stream import running
@@ -30,6 +32,12 @@ app = typer.Typer(
     no_args_is_help=True, help="Online training: all its processes, or one, and feeding."
 )
 
+app.command()(publications.publish)
+app.command()(publications.rollback)
+app.command()(publications.serve)
+app.command()(publications.export)
+app.command()(top)
+
 Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
 
 
@@ -45,7 +53,7 @@ def sync(config: Config) -> None:
 def provide(config: Config) -> None:
     """Run the data provider, which hands out rows, until SIGTERM."""
     settings = StreamSettings.read(config)
-    with closing(settings.open_provider()) as provider:
+    with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
         serve_calls(settings.provider, settings.token, provider_calls(provider))
 
 

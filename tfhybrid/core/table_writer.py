@@ -110,25 +110,29 @@ class TableWriter:
         """Continues with the event time of a table that was saved."""
         self._call("set_event_time", ctypes.c_int64(time))
 
-    def track_changes(self) -> None:
+    def track_changes(self, cursor: str) -> None:
         """Notes from now on which rows change, for `freeze`.
 
         It ends when rows are loaded or cleared. A bit per row, in this process's memory.
-        """
-        self._call("track_changes")
 
-    def freeze(self, *, only_changed: bool = False) -> FrozenTable:
+        Args:
+            cursor: Who wants to know it. Each cursor has marks of its own.
+        """
+        self._call("track_changes", cursor.encode())
+
+    def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
         """Keeps the rows as they are now, to be written while training goes on.
 
         `thaw` ends it. Rows are copied aside just before they change. Until then nothing can be
         loaded or cleared.
 
         Args:
-            only_changed: Keep those that changed since the last `freeze` or `track_changes`. All
-                are kept where changes are not tracked, and where weights decay.
+            cursor: As of `track_changes`: whose marks are taken. By default nobody's.
+            only_changed: Keep those that changed since the cursor's last `freeze` or
+                `track_changes`. All are kept where it is not tracked, and where weights decay.
         """
         struct = native.FrozenTableStruct()
-        self._call("freeze", ctypes.c_int(only_changed), ctypes.byref(struct))
+        self._call("freeze", cursor.encode(), ctypes.c_int(only_changed), ctypes.byref(struct))
         return FrozenTable(
             struct.rows,
             struct.version,
@@ -138,6 +142,13 @@ class TableWriter:
             struct.event_time,
             struct.decay,
         )
+
+    def return_changes(self) -> None:
+        """Gives the cursor back the marks that `freeze` took, so that the next one has them too.
+
+        For what could not be written; before `thaw`.
+        """
+        self._call("return_changes")
 
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
         """Returns the keys, int64, whose rows were removed since what is frozen began to change.

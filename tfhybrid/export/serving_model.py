@@ -111,7 +111,7 @@ class ServingModel(tf.Module):
         self.tables = dict(tables)
 
         def serve(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            return _named_outputs(model(signature.pack(inputs), training=False))
+            return named_outputs(model(signature.pack(inputs), training=False))
 
         def lookup(table: Table, keys: tf.Tensor) -> tf.Tensor:
             return tables[table.name].lookup(keys)
@@ -119,11 +119,11 @@ class ServingModel(tf.Module):
         with table_lookup.replaced_by(lookup):
             # The traced graph is kept, not the function: saving would trace that once more.
             self.prediction = tf.function(serve).get_concrete_function(signature.specs)
-        _refuse_foreign(model, self.prediction)
+        refuse_foreign(model, self.prediction)
         of_tables = {id(variable) for variable in self.variables}
         captured = sorted(self.prediction.graph.variables, key=lambda variable: variable.name)
         self.dense = [variable for variable in captured if id(variable) not in of_tables]
-        self.vocabularies = list(_vocabularies(model))
+        self.vocabularies = list(vocabularies(model))
 
 
 def _inputs_of(model: keras.Model) -> Any:
@@ -136,7 +136,7 @@ def _inputs_of(model: keras.Model) -> Any:
         ) from None
 
 
-def _named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
+def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
     """Names outputs as `keras.Model.export` does, and widens floats that JSON does not have."""
     if isinstance(outputs, Mapping):
         named = dict(outputs)
@@ -148,14 +148,15 @@ def _named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
     }
 
 
-def _vocabularies(layer: keras.layers.Layer) -> Iterator[tf.lookup.StaticHashTable]:
+def vocabularies(layer: keras.layers.Layer) -> Iterator[tf.lookup.StaticHashTable]:
     """Yields what layers like `keras.layers.StringLookup` hold beside variables."""
     yield from (x for x in vars(layer).values() if isinstance(x, tf.lookup.StaticHashTable))
     for inner in getattr(layer, "layers", ()):
-        yield from _vocabularies(inner)
+        yield from vocabularies(inner)
 
 
-def _refuse_foreign(model: keras.Model, graph: Any) -> None:
+def refuse_foreign(model: keras.Model, graph: Any) -> None:
+    """Raises `ExportError` if a graph has operations that stock TensorFlow does not have."""
     definition = graph.graph.as_graph_def()
     nodes = [*definition.node]
     for function in definition.library.function:

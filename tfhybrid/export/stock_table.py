@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, Protocol
+
 import numpy as np
 import tensorflow as tf
 
+from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import ExportError
-from tfhybrid.job import current_job
 from tfhybrid.ops.initial_values import initial_values, table_seed
-from tfhybrid.store import Table
 
 # The names of InitializerKind of the core, by number.
 _KINDS = ("zeros", "constant", "uniform", "normal", "truncated_normal")
@@ -18,6 +20,40 @@ _BLOCK_BYTES = 64 << 20
 
 # `tf.searchsorted` counts in 32 bits on the CPU, whatever it is told to return.
 _MOST_ROWS = 2**31 - 1
+
+
+class CopiedTable(Protocol):
+    """What is copied: a `Table`, or the rows that a reader of publications has."""
+
+    @property
+    def name(self) -> str:
+        """As of `Table`."""
+
+    @property
+    def dim(self) -> int:
+        """As of `Table`."""
+
+    @property
+    def config(self) -> Any:
+        """As of `Table`; of it the initializer alone."""
+
+    @property
+    def seed(self) -> int:
+        """As of `Table`."""
+
+    @property
+    def decay(self) -> float:
+        """As of `Table`."""
+
+    @property
+    def all_rows(self) -> int:
+        """As of `Table`."""
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """As of `Table`."""
+
+    def lookup(self, keys: np.ndarray) -> np.ndarray:
+        """As of `Table`."""
 
 
 class StockTable(tf.Module):
@@ -35,13 +71,15 @@ class StockTable(tf.Module):
         ExportError: The table has more rows than `tf.searchsorted` can count.
     """
 
-    def __init__(self, table: Table, *, unseen: str = "initial", min_norm: float = 0.0) -> None:
+    def __init__(
+        self, table: CopiedTable, *, unseen: str = "initial", min_norm: float = 0.0
+    ) -> None:
         super().__init__()
         self.dim = table.dim
         self._unseen = unseen
         kind, self._a, self._b = table.config.initializer.native
         self._kind = _KINDS[kind]
-        self._seed = table_seed(current_job().seed, table.name)
+        self._seed = table_seed(table.seed, table.name)
         self._decay = table.decay
         keys = _sorted_keys(table, min_norm)
         self.rows = len(keys)
@@ -67,7 +105,7 @@ class StockTable(tf.Module):
         embeddings.set_shape(keys.shape.concatenate([self.dim]))
         return embeddings
 
-    def _copy_vectors(self, table: Table, keys: np.ndarray) -> None:
+    def _copy_vectors(self, table: CopiedTable, keys: np.ndarray) -> None:
         """Reads the vectors in the order of the keys, straight into the variable."""
         block_rows = max(1, _BLOCK_BYTES // (4 * self.dim))
         for first in range(0, self.rows, block_rows):
@@ -106,7 +144,7 @@ class StockTable(tf.Module):
         return values if self._decay == 1.0 else values * self._decay
 
 
-def _sorted_keys(table: Table, min_norm: float) -> np.ndarray:
+def _sorted_keys(table: CopiedTable, min_norm: float) -> np.ndarray:
     """Returns the keys of all rows that stay, int64 `[n]`."""
     keys = np.empty(table.all_rows, np.int64)
     count = 0

@@ -88,6 +88,7 @@ class OwnedStore:
             "set_event_time": self._set_event_time,
             "track_changes": self._track_changes,
             "freeze": self._freeze,
+            "return_changes": self._return_changes,
             "removed_keys": self._removed_keys,
             "write_part": self._write_part,
             "thaw": self._thaw,
@@ -233,12 +234,16 @@ class OwnedStore:
         return None, {}
 
     def _track_changes(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).track_changes()
+        self._writer(its).track_changes(its["cursor"])
         return None, {}
 
     def _freeze(self, its: Arguments, _: Found) -> Answer:
         self._wait(its, {})
-        return self._writer(its).freeze(only_changed=its["only_changed"]), {}
+        return self._writer(its).freeze(its["cursor"], only_changed=its["only_changed"]), {}
+
+    def _return_changes(self, its: Arguments, _: Found) -> Answer:
+        self._writer(its).return_changes()
+        return None, {}
 
     def _removed_keys(self, its: Arguments, _: Found) -> Answer:
         keys = self._writer(its).removed_keys(FrozenTable(*its["frozen"]))

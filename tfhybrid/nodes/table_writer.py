@@ -89,13 +89,14 @@ class NodesTableWriter(TableWriter):
         super().set_event_time(time)
         self._ask("set_event_time", time=time)
 
-    def track_changes(self) -> None:
+    def track_changes(self, cursor: str) -> None:
         """As of `TableWriter`."""
-        self._ask("track_changes")
+        self._ask("track_changes", cursor=cursor)
 
-    def freeze(self, *, only_changed: bool = False) -> FrozenTable:
+    def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
         """As of `TableWriter`; of all nodes together."""
-        results = self._nodes.results("freeze", self._named | {"only_changed": only_changed})
+        its = self._named | {"cursor": cursor, "only_changed": only_changed}
+        results = self._nodes.results("freeze", its)
         of_nodes = [FrozenTable(*each) for each in results]
         self._frozen[self._name] = of_nodes
         return of_nodes[0]._replace(
@@ -105,6 +106,10 @@ class NodesTableWriter(TableWriter):
             removed=sum(each.removed for each in of_nodes),
             event_time=max(each.event_time for each in of_nodes),
         )
+
+    def return_changes(self) -> None:
+        """As of `TableWriter`."""
+        self._ask("return_changes")
 
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
         """As of `TableWriter`."""

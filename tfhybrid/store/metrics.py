@@ -99,6 +99,54 @@ OF_JOB = (
     *(STEPS, SAMPLES, PHASES, EXCHANGE, ROWS_READ, ROWS_READ_BYTES, UPTIME, RESUMED_STEP),
     *(CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
 )
+
+
+def _of_model(name: str, kind: str, meaning: str) -> Metric:
+    return Metric(name, kind, meaning, "model")
+
+
+STREAM_UPDATES = _of_model("stream_updates", "counter", "Updates applied by the sync unit.")
+STREAM_REFUSED = _of_model("stream_refused_updates", "counter", "Updates of leases that were over.")
+STREAM_STALENESS_P50 = _of_model(
+    "stream_staleness_p50", "gauge", "Updates applied since its trainer read the weights; median."
+)
+STREAM_STALENESS_P99 = _of_model(
+    "stream_staleness_p99", "gauge", "The same, of the last updates 99% are not above."
+)
+STREAM_LAG = Metric(
+    "stream_lag_records", "gauge", "Records that no trainer has had, MODEL/QUEUE.", "queue"
+)
+UNPUBLISHED_ROWS = _of_model(
+    "unpublished_rows", "gauge", "Rows trained since the last publication."
+)
+PUBLICATIONS = _of_model("publications", "counter", "Publications that were written.")
+PUBLICATIONS_WITHHELD = _of_model("publications_withheld", "counter", "Publications withheld.")
+PUBLICATIONS_FAILED = _of_model(
+    "publications_failed", "counter", "Publications that could not be written."
+)
+PUBLISHED_BYTES = _of_model("published_bytes", "counter", "Bytes of publications.")
+LAST_PUBLICATION_BYTES = _of_model(
+    "last_publication_bytes", "gauge", "Bytes of the last publication."
+)
+PUBLICATION_NUMBER = _of_model("publication_number", "gauge", "Number of the last publication.")
+PUBLICATION_AUC = _of_model(
+    "publication_auc", "gauge", "AUC of the last publication, on rows before they were trained."
+)
+READER_NUMBER = _of_model("reader_publication", "gauge", "Number of the publication that is read.")
+READER_GAPS = _of_model("reader_gaps", "counter", "Bases taken because a delta was missed.")
+READER_FAILURES = _of_model("reader_failures", "counter", "Publications that could not be taken.")
+FRESHNESS_P50 = _of_model(
+    "freshness_p50_seconds", "gauge", "From an event until it can be read; median."
+)
+FRESHNESS_P99 = _of_model(
+    "freshness_p99_seconds", "gauge", "From an event until it can be read; 99% are not above."
+)
+OF_STREAM = (
+    *(STREAM_UPDATES, STREAM_REFUSED, STREAM_STALENESS_P50, STREAM_STALENESS_P99, STREAM_LAG),
+    *(UNPUBLISHED_ROWS, PUBLICATIONS, PUBLICATIONS_WITHHELD, PUBLICATIONS_FAILED),
+    *(PUBLISHED_BYTES, LAST_PUBLICATION_BYTES, PUBLICATION_NUMBER, PUBLICATION_AUC),
+    *(READER_NUMBER, READER_GAPS, READER_FAILURES, FRESHNESS_P50, FRESHNESS_P99),
+)
 OF_HOST = (*(each.metric for each in OF_TABLES), WAITING_KEYS, RANKS)
 
 _noted: dict[tuple[str, str], float] = {}
@@ -117,6 +165,16 @@ def count(metric: Metric) -> None:
     """Adds one to a counter that nobody else holds."""
     with _lock:
         _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
+
+
+def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields what this process has noted of online training and of publications."""
+    with _lock:
+        noted = dict(_noted)
+    for metric in OF_STREAM:
+        values = {label: value for (name, label), value in noted.items() if name == metric.name}
+        if values:
+            yield metric, values
 
 
 def note_checkpoint(seconds: float, size: int) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tfhybrid.stream.opening import open_queue
     from tfhybrid.stream.queue import Position, Queue, Record
     from tfhybrid.stream.settings import StreamSettings
+    from tfhybrid.stream.validate import Validate
 
 __all__ = [
     "DeadLetters",
@@ -27,6 +28,7 @@ __all__ = [
     "Queue",
     "Record",
     "StreamSettings",
+    "Validate",
     "dataset",
     "fetch",
     "open_queue",
@@ -44,6 +46,7 @@ _SOURCES = {
     "Queue": "queue",
     "Record": "queue",
     "StreamSettings": "settings",
+    "Validate": "validate",
     "dataset": "leased_dataset",
     "fetch": "fetching",
     "open_queue": "opening",

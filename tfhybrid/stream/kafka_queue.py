@@ -56,6 +56,7 @@ class KafkaQueue:
         self._timeout = timeout_seconds
         self._write = write
         self._producer: confluent_kafka.Producer | None = None
+        self._committers: dict[str, confluent_kafka.Consumer] = {}
         self._appended_to = 0
         self._next: int | None = None  # where the consumer is
         if write:
@@ -135,22 +136,32 @@ class KafkaQueue:
         # A transaction is safe a little before readers see it.
         return max(self._offset_of(confluent_kafka.OFFSET_END), self._appended_to)
 
-    def commit(self, offset: int) -> None:
-        """Tells the broker how far we are, for monitors of lag; nothing of ours reads it.
+    def commit(self, group: str, offset: int) -> None:
+        """Tells the broker how far a group is, for monitors of lag; nobody reads from there.
 
         Args:
-            offset: Behind the last record that has been used.
+            group: Name of the consumer group.
+            offset: Of the next record.
+
+        Raises:
+            StreamError: The broker cannot be reached.
         """
-        position = confluent_kafka.TopicPartition(
+        if group not in self._committers:
+            self._committers[group] = confluent_kafka.Consumer(
+                {"group.id": group, "enable.auto.commit": False, **self._settings}
+            )
+        place = confluent_kafka.TopicPartition(
             self._partition.topic, self._partition.partition, offset
         )
         try:
-            self._consumer.commit(offsets=[position], asynchronous=False)
+            self._committers[group].commit(offsets=[place], asynchronous=False)
         except confluent_kafka.KafkaException as error:
             raise self._failed("commit to", error) from error
 
     def close(self) -> None:
         """Closes the connections."""
+        for committer in self._committers.values():
+            committer.close()
         self._producer = None
         self._consumer.close()
 

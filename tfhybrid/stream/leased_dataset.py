@@ -40,7 +40,7 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
 
     def batches() -> Iterator[tuple[dict[str, Any], Any]]:
         while (batch := leases.batch()) is not None:
-            yield {name: _tensor(batch[name]) for name in features}, _tensor(batch[label])
+            yield {name: tensor_of(batch[name]) for name in features}, tensor_of(batch[label])
 
     signature = (
         {name: _signature(leases.schema.field(name).type) for name in features},
@@ -65,7 +65,8 @@ def _tf_type(dtype: pa.DataType) -> tf.DType:
     return tf.as_dtype(pa.array([], dtype).to_numpy(zero_copy_only=False).dtype)
 
 
-def _tensor(column: pa.Array) -> Any:
+def tensor_of(column: pa.Array) -> Any:
+    """Returns a column as a tensor; lists become a ragged one."""
     if pa.types.is_list(column.type):
         return tf.RaggedTensor.from_row_lengths(
             column.flatten().to_numpy(zero_copy_only=False),

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tfhybrid.config import stream_trainer
 from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.store.metrics import STREAM_LAG, Metric
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.leased_rows import LeasedRows
 from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.observed import Observed
 from tfhybrid.stream.provider import Request, Work
 from tfhybrid.stream.provider_calls import RemoteProvider
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.stats import from_dict
 
 PUSHES = ("deltas", "gradients")
 _WAIT_SECONDS = 1.0
@@ -90,6 +95,8 @@ class Leases:
         self._begun = 0.0
         self._rows_per_second = 0.0
         self.version = 0  # of the weights that were read last
+        self._event_time = settings.event_time
+        self._observed = Observed()
         self.refused = 0
 
     @property
@@ -158,6 +165,10 @@ class Leases:
         rows, self.version = self._unit.read({**keys, **spec.keys_of_weights()})
         return {name: rows[name] for name in keys}, spec.weights_of(rows)
 
+    def observe(self, observed: Observed) -> None:
+        """Adds what was seen of the rows of the lease; it goes with the update."""
+        self._observed += observed
+
     def send(
         self,
         keys: Mapping[str, np.ndarray],
@@ -187,6 +198,7 @@ class Leases:
             count = 0 if dense is None else len(of_weights)
             all_keys[name], all_values[name] = of_weights[:count], rows[:count]
         update = work.update(self.model, self.trainer, self.version, all_keys, all_values, rates)
+        update = dataclasses.replace(update, observed=self._observations(work))
         try:
             self._unit.apply(update)
         except LeaseRefusedError:
@@ -196,9 +208,16 @@ class Leases:
         self._rows_per_second = work.lease.rows / max(time.monotonic() - self._begun, 1e-6)
         return True
 
+    def stats(self) -> Iterator[tuple[Metric, dict[str, float]]]:
+        """Yields what sync unit and provider tell of the model, as metrics."""
+        yield from from_dict(self._unit.stats())
+        lag = self._provider.lag(self.model)
+        yield STREAM_LAG, {f"{self.model}/{queue}": float(count) for queue, count in lag.items()}
+
     def leave(self) -> None:
         """Gives the rows back that have not been trained; at the end of training."""
         self._work = None
+        self._observed = Observed()
         self._provider.leave(self.trainer, self.model)
 
     def _request(self) -> Request:
@@ -213,6 +232,13 @@ class Leases:
             steps=1 if self.push == "gradients" else None,
             direct=self._direct,
         )
+
+    def _observations(self, work: Work) -> dict[str, Any]:
+        found, self._observed = self._observed, Observed()
+        if self._event_time is not None:
+            times = work.batch[self._event_time].cast(pa.float64())
+            found += Observed.of_times(times.to_numpy(zero_copy_only=False))
+        return found.to_json()
 
     def _renew(self) -> None:
         work = self._work

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -18,8 +18,10 @@ from tfhybrid.row_policy import Admission, Eviction, native_policy
 from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.lease_length import LeaseLength
 from tfhybrid.stream.numbered_writer import NumberedWriter
+from tfhybrid.stream.offset_committer import CommitsOffsets, OffsetCommitter
 from tfhybrid.stream.opening import open_queue
 from tfhybrid.stream.provider import Provider
+from tfhybrid.stream.publisher import PublishRules
 from tfhybrid.stream.queue_reader import QueueReader
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.routes import Routes
@@ -54,6 +56,8 @@ class StreamSettings:
             with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`, but by event time.
         trainers: What `tfhybrid stream run` starts, by a name: fields of
             `tfhybrid.nodes.cluster_file.Role`.
+        publish: Fields of `PublishRules`, by model.
+        event_time: The column that says when a row happened, in seconds since 1970.
     """
 
     folder: str
@@ -75,6 +79,8 @@ class StreamSettings:
     save_seconds: float = 600.0
     policies: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     trainers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    publish: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    event_time: str | None = None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
@@ -86,8 +92,9 @@ class StreamSettings:
         said = read_yaml(path)
         try:
             settings = cls(**said)
-            Routes(**settings.routes)
+            models = Routes(**settings.routes).models
             LeaseLength(**settings.lease)
+            settings._check_publish(models)
             assert settings.schema
             if settings.save_seconds <= 0:
                 raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
@@ -97,6 +104,20 @@ class StreamSettings:
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{path} does not describe a stream: {error}") from error
         return settings
+
+    def _check_publish(self, models: Collection[str]) -> None:
+        unknown = sorted(set(self.publish_rules) - set(models))
+        if unknown:
+            raise ValueError(f"publish has models of {sorted(models)}. Received: {unknown}")
+        if self.event_time is not None and self.event_time not in self.columns:
+            raise ValueError(
+                f"event_time is one of {sorted(self.columns)}. Received: {self.event_time}"
+            )
+
+    @property
+    def publish_rules(self) -> dict[str, PublishRules]:
+        """What is published, by model."""
+        return {model: PublishRules(**fields) for model, fields in self.publish.items()}
 
     @property
     def schema(self) -> pa.Schema:
@@ -146,6 +167,7 @@ class StreamSettings:
             fsync=self.fsync,
             save_seconds=self.save_seconds,
             policies=self.native_policies,
+            publish=self.publish_rules,
         )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:
@@ -174,6 +196,19 @@ class StreamSettings:
             )
         return Provider(
             queues, self.schema, routes, letters, length=LeaseLength(**self.lease), own=self.own
+        )
+
+    def offset_committer(self) -> OffsetCommitter:
+        """Opens what commits offsets of a broker's queues after bases; behind `open_provider`."""
+        models = Routes(**self.routes).models
+        return OffsetCommitter(
+            {
+                name: cast("CommitsOffsets", open_queue(address))
+                for name, address in self.queues.items()
+                if address.startswith("kafka://")  # a directory has no monitors
+            },
+            {name: self.remote_model(name, "offsets").saved for name in models},
+            self.save_seconds / 10,
         )
 
 

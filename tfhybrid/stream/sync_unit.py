@@ -9,15 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.errors import LeaseRefusedError
+from tfhybrid.errors import LeaseRefusedError, PublicationError
 from tfhybrid.nodes.calls import Answer, Called
 from tfhybrid.nodes.messages import Arrays
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.publisher import Published, Publisher, PublishRules
+from tfhybrid.stream.publisher_clock import PublisherClock
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.saver import Saver
 from tfhybrid.stream.served_queue import Standing
+from tfhybrid.stream.stats import stream_stats
 from tfhybrid.stream.target_model import TargetModel
 from tfhybrid.stream.weight_update import WeightUpdate
 
@@ -43,6 +46,7 @@ class SyncUnit:
         fsync: As of `LogQueue`, for the journals.
         save_seconds: How often a base of each model is written; never by default.
         policies: Of the tables of each model, as of `ModelSpec.with_policies`.
+        publish: What is published of models, by name; nothing of the others.
     """
 
     def __init__(
@@ -54,14 +58,26 @@ class SyncUnit:
         fsync: str = "always",
         save_seconds: float | None = None,
         policies: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+        publish: Mapping[str, PublishRules] | None = None,
     ) -> None:
         of_models = policies or {}
+        found = {name: Published(rules) for name, rules in (publish or {}).items()}
         self.models = {
             name: TargetModel(
-                name, folder / name, memory, fsync=fsync, policies=of_models.get(name)
+                name,
+                folder / name,
+                memory,
+                fsync=fsync,
+                policies=of_models.get(name),
+                published=found[name].weights if name in found else None,
             )
             for name in models
         }
+        self.publishers = {
+            name: Publisher(self.models[name], rules, found[name])
+            for name, rules in (publish or {}).items()
+        }
+        self._clock = PublisherClock(self.publishers)
         self._saver = None if save_seconds is None else Saver(self.models, save_seconds)
         self.calls: dict[str, Called] = {
             "open": self._open,
@@ -77,10 +93,15 @@ class SyncUnit:
             "save": self._of_lease(lambda model, _: str(model.save())),
             "digests": self._of_lease(lambda model, _: model.digests()),
             "standing": self._of_lease(lambda model, _: model.standing()),
+            "saved": self._of_lease(lambda model, _: model.saved()),
+            "publish": self._publish,
+            "stats": lambda _, __: (stream_stats(self.models, self.publishers), {}),
         }
 
     def close(self) -> None:
-        """Writes the last bases, where any are written, and frees memory and files."""
+        """Publishes, writes the last bases, where that is done, and frees memory and files."""
+        # In this order: the next process goes on with the chain from a base of what is published.
+        self._clock.close()
         if self._saver is not None:
             self._saver.close()
         for model in self.models.values():
@@ -111,6 +132,15 @@ class SyncUnit:
     def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
         record = Record(arrays["payload"].tobytes(), arguments["attributes"])
         return self._model(arguments).apply(WeightUpdate.from_record(record)), {}
+
+    def _publish(self, arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+        name = self._model(arguments).name
+        if name not in self.publishers:
+            raise PublicationError(
+                f"stream.yaml has publications of {sorted(self.publishers)}. Received: '{name}'"
+            )
+        self.publishers[name].publish(anyway=arguments["anyway"])
+        return self.publishers[name].status(), {}
 
     def _read(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
         rows, version = self._model(arguments).read(arrays)
@@ -173,6 +203,21 @@ class RemoteModel:
         """Returns the frontier of each queue, and how many ranges lie behind it."""
         found: dict[str, Any] = self._ask("standing")[0]
         return {queue: (Position(*frontier), ranges) for queue, (frontier, ranges) in found.items()}
+
+    def publish(self, *, anyway: bool = False) -> dict[str, Any]:
+        """Publishes what has changed; see `Publisher.publish`. Returns `Publisher.status`."""
+        found: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
+        return found
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Returns what the sync unit tells of its models; see `stream_stats`."""
+        found: dict[str, dict[str, float]] = self._ask("stats")[0]
+        return found
+
+    def saved(self) -> dict[str, int]:
+        """Returns where each queue goes on behind the newest base; see `TargetModel.saved`."""
+        found: dict[str, int] = self._ask("saved")[0]
+        return found
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table."""

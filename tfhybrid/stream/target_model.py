@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
+import dataclasses
+import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.numpy
 
+from tfhybrid.core import native
+from tfhybrid.core.frozen_table import FrozenTable
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError, TfhybridError
 from tfhybrid.stream import weight_base
 from tfhybrid.stream.applied_ranges import AppliedRanges
@@ -20,11 +25,33 @@ from tfhybrid.stream.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.observed import Observed
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH, Standing
 from tfhybrid.stream.weight_base import Base
 from tfhybrid.stream.weight_store import WeightStore
 from tfhybrid.stream.weight_update import WeightUpdate
+
+_CURSOR = "publisher"  # of the changed rows
+_STALENESS_OF = 1000  # updates
+
+
+class Snapshot(NamedTuple):
+    """The weights of a target model at one version.
+
+    Attributes:
+        store: That has them.
+        frozen: As of `WeightStore.frozen`.
+        version: Updates that are in them.
+        history: By which two histories of weights of one version are told apart.
+        observed: Of the rows that were trained since the last publication.
+    """
+
+    store: WeightStore
+    frozen: Mapping[str, FrozenTable]
+    version: int
+    history: str
+    observed: Observed
 
 
 class TargetModel:
@@ -41,6 +68,13 @@ class TargetModel:
         memory: Directory of its store, in shared memory.
         fsync: As of `LogQueue`, for the journal.
         policies: Of its tables, as of `ModelSpec.with_policies`.
+        published: Version and history of the weights that were published last, if any were.
+
+    Attributes:
+        continues: Whether what has changed since they were published is known.
+        refused: Updates that were refused.
+        staleness: Of the last updates: how many came between the weights that each is based on and
+            those that it was added to.
     """
 
     def __init__(
@@ -51,6 +85,7 @@ class TargetModel:
         *,
         fsync: str = "always",
         policies: Mapping[str, Mapping[str, float]] | None = None,
+        published: tuple[int, str] | None = None,
     ) -> None:
         self._policies = policies or {}
         self.name = name
@@ -64,7 +99,13 @@ class TargetModel:
         self._epochs: dict[str, int] = {}
         self._revoked: dict[str, set[int]] = {}
         self._updates = GroupCommit(self._lock, self._commit)
+        self._saved: dict[str, int] = {}
+        self._history = ""
+        self._observed = Observed()
+        self._published = published
+        self.continues = False
         self.refused = 0
+        self.staleness: deque[int] = deque(maxlen=_STALENESS_OF)
         try:
             self._recover()
         except BaseException:
@@ -75,6 +116,16 @@ class TargetModel:
     def version(self) -> int:
         """Updates that were applied."""
         return 0 if self._store is None else self._store.version
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a trainer has said what the model consists of."""
+        return self._store is not None
+
+    @property
+    def unpublished_rows(self) -> int:
+        """Rows of data that were trained since the last publication."""
+        return self._observed.rows
 
     def open(
         self,
@@ -174,10 +225,11 @@ class TargetModel:
         with contextlib.ExitStack() as stack:
             with self._lock:
                 base = self._base_of(store)
-                parts = stack.enter_context(store.frozen())
-            folder = weight_base.write(self._folder, base, lambda at: store.write(parts, at))
+                frozen = stack.enter_context(store.frozen())
+            folder = weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
         with self._lock:
             self._journal.forget_before(base.journal)
+            self._saved = _offsets(base)
         weight_base.remove_older(self._folder, folder)
         return folder
 
@@ -189,6 +241,7 @@ class TargetModel:
             dict(self._epochs),
             {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
             dict(store.optimizer_starts),
+            self._history,
         )
 
     def _begin_from(
@@ -199,19 +252,60 @@ class TargetModel:
         try:
             store.set_dense([np.asarray(each, np.float32) for each in dense])
             store.begin_with(first)
-            with store.frozen() as parts:
+            told = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
+            self._history = _continued("", Record(b"", told))
+            with store.frozen() as frozen:
                 weight_base.write(
-                    self._folder, self._base_of(store), lambda at: store.write(parts, at)
+                    self._folder, self._base_of(store), lambda at: store.write(frozen, at)
                 )
         except BaseException:
             store.close()
             raise
         self._store = store
+        self._meet_published()
+
+    @contextlib.contextmanager
+    def publishing(self, *, only_changed: bool) -> Iterator[Snapshot]:
+        """Keeps the weights as they are meanwhile, to be written; updates may come.
+
+        What has changed since the last publication is taken with them. If the block raises, the
+        next publication has that, too.
+
+        Args:
+            only_changed: Whether to keep the rows that have changed alone.
+        """
+        with self._saving, contextlib.ExitStack() as stack:
+            with self._lock:
+                store = self._opened()
+                frozen = stack.enter_context(
+                    store.frozen(_CURSOR, only_changed=only_changed and self.continues)
+                )
+                if not self.continues:
+                    store.track_changes(_CURSOR)
+                observed, self._observed = self._observed, Observed()
+                snapshot = Snapshot(store, frozen, store.version, self._history, observed)
+            try:
+                yield snapshot
+            except BaseException:
+                with self._lock:
+                    self._observed = observed + self._observed
+                raise
+            self.continues = True
+
+    def forget_scores(self) -> None:
+        """Forgets how the model did on the rows that are not published yet."""
+        with self._lock:
+            self._observed = dataclasses.replace(self._observed, scores={})
 
     def digests(self) -> dict[str, int]:
         """Returns a hash of each table's rows and optimizer states."""
         with self._lock:
             return self._opened().digests()
+
+    def saved(self) -> dict[str, int]:
+        """Returns the offset of each queue before which all rows are in the newest base."""
+        with self._lock:
+            return dict(self._saved)
 
     def standing(self) -> dict[str, tuple[Position, int]]:
         """Returns the frontier of each queue, and how many ranges lie behind it."""
@@ -231,6 +325,9 @@ class TargetModel:
             base, files = found
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
             self._store.load(files, base)
+            self._history = base.history
+            self._saved = _offsets(base)
+            self._meet_published()
             self._epochs = dict(base.epochs)
             for queue, (frontier, ranges) in base.done.items():
                 self._done[queue] = AppliedRanges(frontier, ranges)
@@ -249,7 +346,7 @@ class TargetModel:
         rest = list(tickets)
         while rest:
             group: list[Ticket[WeightUpdate]] = []
-            rows: collections.Counter[str] = collections.Counter()
+            rows: Counter[str] = Counter()
             while rest and not any(_overlap(rest[0].item, each.item) for each in group):
                 ticket = rest.pop(0)
                 try:
@@ -266,10 +363,11 @@ class TargetModel:
             records = [ticket.item.to_record() for ticket in group]
             self._journal.append(records)
             for ticket, record in zip(group, records, strict=True):
+                self.staleness.append(self.version - ticket.item.version)
                 self._replay(record)
                 ticket.succeed((self.version, True))
 
-    def _admit(self, update: WeightUpdate, rows: collections.Counter[str]) -> bool:
+    def _admit(self, update: WeightUpdate, rows: Counter[str]) -> bool:
         """Checks an update and makes room for it; returns whether its rows are not applied yet.
 
         Args:
@@ -305,6 +403,8 @@ class TargetModel:
             if spec.shapes:
                 arrays = safetensors.numpy.load(record.payload)
                 self._store.set_dense([arrays[str(i)] for i in range(len(spec.shapes))])
+            self._history = _continued("", record)
+            self._meet_published()
         elif kind == "epoch":
             queue, epoch, *frontier = json.loads(record.attributes["epoch"])
             self._epochs[queue] = epoch
@@ -317,6 +417,16 @@ class TargetModel:
             update = WeightUpdate.from_record(record)
             self._opened().apply(update.keys, update.values, update.rates, update.rows)
             self._done[update.queue].add(update.range)
+            self._history = _continued(self._history, record)
+            self._observed += Observed.from_json(update.observed, update.rows)
+            self._meet_published()
+
+    def _meet_published(self) -> None:
+        """Begins to note what changes, where the weights are those that were published last."""
+        if self._published == (self.version, self._history):
+            self._opened().track_changes(_CURSOR)
+            self._observed = Observed()
+            self.continues = True
 
     def _ranges(self, queue: str) -> AppliedRanges:
         if queue not in self._done:
@@ -342,3 +452,16 @@ class TargetModel:
 def _overlap(one: WeightUpdate, other: WeightUpdate) -> bool:
     """Returns whether two updates have rows in common."""
     return one.queue == other.queue and one.begin < other.end and other.begin < one.end
+
+
+def _offsets(base: Base) -> dict[str, int]:
+    return {queue: frontier.offset for queue, (frontier, _) in base.done.items()}
+
+
+def _continued(history: str, record: Record) -> str:
+    """Returns the history of weights into which one more record went."""
+    digest = hashlib.blake2b(history.encode(), digest_size=8)
+    digest.update(native.crc32c(record.payload).to_bytes(4, "little"))
+    for name in sorted(record.attributes):
+        digest.update(f"{name}={record.attributes[name]};".encode())
+    return digest.hexdigest()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.core import native
+from tfhybrid.core.frozen_table import TableFile
 from tfhybrid.errors import CorruptFileError
 from tfhybrid.stream.applied_ranges import Range
 from tfhybrid.stream.queue import Position
@@ -33,6 +34,7 @@ class Base:
         epochs: Of the provider of each queue.
         done: Rows of each queue that are in the weights: frontier, and ranges behind it.
         optimizer_starts: The version at which each table's optimizer began; 0 if it is not here.
+        history: By which two histories of weights of one version are told apart.
     """
 
     spec: str
@@ -41,17 +43,18 @@ class Base:
     epochs: Mapping[str, int]
     done: Mapping[str, tuple[Position, Sequence[Range]]]
     optimizer_starts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    history: str = ""
 
 
 def write(
-    folder: Path, base: Base, write_tables: Callable[[Path], list[tuple[str, str, int]]]
+    folder: Path, base: Base, write_tables: Callable[[Path], list[tuple[str, str, TableFile]]]
 ) -> Path:
     """Writes a base; it appears whole or not at all.
 
     Args:
         folder: Of the target model.
         base: What it says.
-        write_tables: Writes the tables into a folder; returns table, file and checksum of each.
+        write_tables: Writes the tables into a folder; as of `WeightStore.write`.
 
     Returns:
         Its folder.
@@ -59,7 +62,7 @@ def write(
     place = folder / f"base-{base.journal:020d}"
     if not place.exists():
         with storage.appearing(place) as unfinished:
-            files = write_tables(unfinished)
+            files = [(table, file, its.crc32c) for table, file, its in write_tables(unfinished)]
             content = json.dumps({**dataclasses.asdict(base), "files": files})
             crc = native.crc32c(content.encode())
             (unfinished / _MANIFEST).write_text(f"{crc:08x}\n{content}")

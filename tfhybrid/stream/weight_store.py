@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tfhybrid.checkpoint import table_file
+from tfhybrid.checkpoint import storage, table_file
+from tfhybrid.checkpoint.storage import Location
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
-from tfhybrid.store import RowBlock, TableWriter
+from tfhybrid.store import FrozenTable, RowBlock, TableFile, TableWriter
 from tfhybrid.stream.first_weights import FirstWeights
 from tfhybrid.stream.model_spec import ModelSpec
 from tfhybrid.stream.weight_base import Base
@@ -135,30 +136,53 @@ class WeightStore:
         """Returns a hash of each table's rows and optimizer states."""
         return {name: self._engine.digest(name) for name in self._stored}
 
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[dict[str, int]]:
-        """Keeps all tables as they are meanwhile, for `write`; yields the parts of each.
+    def track_changes(self, cursor: str) -> None:
+        """Notes from now on which rows change; see `TableWriter.track_changes`."""
+        for name in self._tables:
+            self._writer(name).track_changes(cursor)
 
-        Beginning must not be beside an update; the block may.
+    @contextlib.contextmanager
+    def frozen(
+        self, cursor: str = "", *, only_changed: bool = False
+    ) -> Iterator[dict[str, FrozenTable]]:
+        """Keeps all tables as they are meanwhile, for `write`; see `TableWriter.freeze`.
+
+        Beginning must not be beside an update; the block may. If it raises, the cursor has again
+        what was taken from it.
         """
-        parts: dict[str, int] = {}
+        frozen: dict[str, FrozenTable] = {}
         try:
-            for name in self._stored:
-                parts[name] = self._writer(name).freeze().parts
-            yield parts
+            # Publications have no keys that wait for admission.
+            for name in self._tables if cursor else self._stored:
+                frozen[name] = self._writer(name).freeze(cursor, only_changed=only_changed)
+            yield frozen
+        except BaseException:
+            for name in frozen:
+                self._writer(name).return_changes()
+            raise
         finally:
-            for name in parts:
+            for name in frozen:
                 self._writer(name).thaw()
 
-    def write(self, parts: Mapping[str, int], folder: Path) -> list[tuple[str, str, int]]:
-        """Writes frozen tables; returns table, file and checksum of each part."""
+    def write(
+        self, frozen: Mapping[str, FrozenTable], folder: Location
+    ) -> list[tuple[str, str, TableFile]]:
+        """Writes frozen tables; returns table, file, and what is known of it, of each part."""
         written = []
-        for name, count in parts.items():
-            for part in range(count):
+        for name, of_table in frozen.items():
+            for part in range(of_table.parts):
                 file = table_file.file_name(name, part)
-                of_part = self._writer(name).write_part(part, folder / file)
-                written.append((name, file, of_part.crc32c))
+                with storage.local_file(folder / file) as path:
+                    written.append((name, file, self._writer(name).write_part(part, path)))
         return written
+
+    def write_part(self, name: str, part: int, path: Path) -> TableFile:
+        """Writes a part of a frozen table; see `TableWriter.write_part`."""
+        return self._writer(name).write_part(part, path)
+
+    def removed_keys(self, name: str, frozen: FrozenTable) -> np.ndarray:
+        """Returns the keys of a frozen table whose rows were removed, before the rows came."""
+        return self._writer(name).removed_keys(frozen)
 
     def load(self, files: list[tuple[str, Path]], base: Base) -> None:
         """Reads the rows of a base into tables that are empty, and goes on from its version."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -31,6 +32,7 @@ class WeightUpdate:
         keys: int64 `[n]` of each table, each key once.
         values: Of each key, float32 `[n, dim]`: a delta, or a gradient.
         rates: Learning rate of each table that has an optimizer.
+        observed: `Observed.to_json` of the rows; it changes no weight.
     """
 
     model: str
@@ -44,6 +46,7 @@ class WeightUpdate:
     keys: Mapping[str, np.ndarray]
     values: Mapping[str, np.ndarray]
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    observed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def range(self) -> Range:

@@ -51,7 +51,7 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
 void TableWriter::ForgetOptimizer() {
   if (optimizer_.kind == OptimizerKind::kNone) return;
   DropAhead();         // has room for state
-  changed_ = nullptr;  // the state of every row changes
+  cursors_.Forget();  // the state of every row changes
   // First: state without an optimizer is damage, unless the table says this.
   StoreRelease(&table()->optimizer_start, kReplaced);
   TFHYBRID_FAULT_POINT();

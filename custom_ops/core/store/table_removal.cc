@@ -85,7 +85,7 @@ void TableWriter::Remove(std::vector<int64_t> rows) {
 
 Status TableWriter::RemoveKeys(Span<const int64_t> keys) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  changed_ = nullptr;
+  cursors_.Forget();
   const LoadingMark mark(table());
   DropAhead();
   RowSet set;
@@ -114,7 +114,7 @@ void TableWriter::RemoveRow(int64_t row) {
   } else {
     BeforeChange(row, Row(row));
   }
-  if (changed_ != nullptr) removed_keys_.push_back(KeyOf(row));
+  cursors_.MarkRemoved(KeyOf(row));
   removed_by_update_.push_back(KeyOf(row));
   Removal& removal = table()->counters.removal;
   removal.key = KeyOf(row);

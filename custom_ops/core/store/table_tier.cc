@@ -142,7 +142,7 @@ Status TableWriter::CheckRecords() const {
 // What a checkpoint still wants of two rows before their places change. It reads the disk, which
 // may fail: then the checkpoint fails, and the update does not.
 void TableWriter::KeepFileRows(int64_t row, int64_t last) const {
-  if (changed_ != nullptr) changed_->Mark(row);
+  cursors_.Mark(row);
   if (frozen_ == nullptr) return;
   frozen_->KeepFileRow(row, KeyOf(row), HistoryOf(row));
   frozen_->KeepFileRow(last, KeyOf(last), HistoryOf(last));

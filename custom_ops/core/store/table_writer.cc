@@ -281,7 +281,7 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
                               const float* states, const RowHistory* histories,
                               const ParallelFor& parallel_for) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  changed_ = nullptr;
+  cursors_.Forget();
   const LoadingMark mark(table());
   // No more at a time than the cache holds.
   const int64_t most = in_files() ? std::max<int64_t>(1, CacheRows()) : keys.size();
@@ -329,7 +329,7 @@ Status TableWriter::WriteBlock(Span<const int64_t> keys, const float* embeddings
 
 Status TableWriter::Clear() {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  changed_ = nullptr;
+  cursors_.Forget();
   const LoadingMark mark(table());
   DropAhead();
   const uint64_t rows_before = table()->counters.rows;
@@ -347,21 +347,29 @@ Status TableWriter::Clear() {
   return Status::Ok();
 }
 
-Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(bool only_changed) {
+Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(const std::string& cursor,
+                                                         bool only_changed) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   std::vector<FrozenTable::Source> sources;
   for (const Chunk& chunk : chunks_) {
     sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.places});
   }
   // Decay changes all rows at every step.
-  const bool partly = only_changed && optimizer_.weight_decay == 0.0;
+  const Changes* const changes = cursors_.Find(cursor);
+  const bool partly = changes != nullptr && only_changed && optimizer_.weight_decay == 0.0;
   const FrozenTable::Snapshot snapshot = {rows(), version(), decay(), initial_decay(),
                                           event_time()};
   frozen_ = std::make_shared<FrozenTable>(snapshot, locator_, dim_, state_floats_, sources,
-                                          row_tier_, partly ? changed_.get() : nullptr,
-                                          partly ? removed_keys_ : std::vector<int64_t>());
-  if (changed_ != nullptr) TrackChanges();
+                                          row_tier_, partly ? changes->rows.get() : nullptr,
+                                          partly ? changes->removed : std::vector<int64_t>());
+  taken_from_ = cursor;
+  taken_ = cursors_.Take(cursor, rows());
   return frozen_;
+}
+
+void TableWriter::ReturnChanges() {
+  cursors_.Return(taken_from_, std::move(taken_));
+  taken_ = {};
 }
 
 Status TableWriter::CheckNotFrozen() const {

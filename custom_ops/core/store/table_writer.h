@@ -35,7 +35,7 @@
 #include "core/compute/optimizer.h"
 #include "core/compute/row_policy.h"
 #include "core/compute/unique_keys.h"
-#include "core/store/changed_rows.h"
+#include "core/store/change_cursors.h"
 #include "core/store/frozen_table.h"
 #include "core/store/key_index.h"
 #include "core/store/layout.h"
@@ -212,19 +212,22 @@ class TableWriter {
   // Continues with a clock. For loading.
   void SetEventTime(int64_t time);
   // The rows as they are now, to be read while updates go on; until Thaw(). Between two updates.
-  // Where changes are tracked and `only_changed` is asked for, those that changed since; tracking
-  // begins anew. Fails while the table is frozen already.
-  Result<std::shared_ptr<FrozenTable>> Freeze(bool only_changed);
-  void Thaw() { frozen_ = nullptr; }
-  const std::shared_ptr<FrozenTable>& frozen() const { return frozen_; }
-  // Notes from now on which rows change, for the next Freeze(); until rows are loaded or cleared.
-  void TrackChanges() {
-    changed_ = std::make_unique<ChangedRows>(rows());
-    removed_keys_.clear();
+  // Where there is a cursor of that name and `only_changed` is asked for, those that changed since
+  // it began. The cursor begins anew; other ones go on. Fails while the table is frozen already.
+  Result<std::shared_ptr<FrozenTable>> Freeze(const std::string& cursor, bool only_changed);
+  // Gives the cursor back what Freeze() took from it, if the table is frozen: the reader could not
+  // use it.
+  void ReturnChanges();
+  void Thaw() {
+    frozen_ = nullptr;
+    taken_ = {};
   }
+  const std::shared_ptr<FrozenTable>& frozen() const { return frozen_; }
+  // Begins a cursor: notes from now on which rows change, until rows are loaded or cleared.
+  void TrackChanges(const std::string& cursor) { cursors_.Track(cursor, rows()); }
   // Before an update changes `row`, which lies at `now`. On any threads, a row on one.
   void BeforeChange(int64_t row, const TableRow& now) const {
-    if (changed_ != nullptr) changed_->Mark(row);
+    cursors_.Mark(row);
     if (frozen_ != nullptr) frozen_->Keep(row, KeyOf(row), now);
   }
   // Copies what the rows of those keys that have one hold, each to the key's place; what is null is
@@ -356,9 +359,10 @@ class TableWriter {
   std::shared_ptr<const RowTier> row_tier_;  // likewise
   int64_t normalized_ = 0;                   // rows of a NormalizeDecay() that failed
   TableWriter* waiting_ = nullptr;
-  std::shared_ptr<FrozenTable> frozen_;   // null while nobody saves
-  std::unique_ptr<ChangedRows> changed_;  // null while changes are not tracked
-  std::vector<int64_t> removed_keys_;     // since they are tracked
+  std::shared_ptr<FrozenTable> frozen_;  // null while nobody saves
+  ChangeCursors cursors_;
+  std::string taken_from_;  // the cursor that Freeze() took changes from
+  Changes taken_;           // those
   std::vector<int64_t> removed_by_update_;
   // Keys that were removed, moved or came while an index was being made that may have missed it.
   std::vector<int64_t> index_ahead_notes_;

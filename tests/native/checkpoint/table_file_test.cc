@@ -47,7 +47,7 @@ class TableFileTest : public TableFixture {
 
 TEST_F(TableFileTest, FilesHoldAllRowsOnce) {
   const auto table = Filled(kRows);
-  const auto frozen = table->writer->Freeze(false);
+  const auto frozen = table->writer->Freeze("test", false);
   ASSERT_OK(frozen);
   ASSERT_EQ(2, frozen.value()->parts());
   uint64_t digest = 0;
@@ -76,12 +76,12 @@ TEST_F(TableFileTest, FilesHoldAllRowsOnce) {
 
 TEST_F(TableFileTest, DescribedIsWhatWouldBeWritten) {
   const auto table = Filled(kRows);
-  const auto described = table->writer->Freeze(false);
+  const auto described = table->writer->Freeze("test", false);
   ASSERT_OK(described);
   const auto wanted = DescribeTableFile(described.value().get(), 1);
   ASSERT_OK(wanted);
   table->writer->Thaw();
-  const auto frozen = table->writer->Freeze(false);
+  const auto frozen = table->writer->Freeze("test", false);
   const auto written = WriteTableFile(frozen.value().get(), 1, Path(1));
   ASSERT_OK(written);
   EXPECT_EQ(wanted.value().rows, written.value().rows);
@@ -92,7 +92,7 @@ TEST_F(TableFileTest, DescribedIsWhatWouldBeWritten) {
 
 TEST_F(TableFileTest, EmptyTableHasNone) {
   const auto table = Filled(0);
-  const auto frozen = table->writer->Freeze(false);
+  const auto frozen = table->writer->Freeze("test", false);
   ASSERT_OK(frozen);
   EXPECT_EQ(0, frozen.value()->parts());
   ExpectError(WriteTableFile(frozen.value().get(), 0, Path(0)).status(),
@@ -101,7 +101,7 @@ TEST_F(TableFileTest, EmptyTableHasNone) {
 
 TEST_F(TableFileTest, WhatCannotBeWrittenIsNamed) {
   const auto table = Filled(3);
-  const auto frozen = table->writer->Freeze(false);
+  const auto frozen = table->writer->Freeze("test", false);
   ASSERT_OK(frozen);
   const std::string nowhere = directory_.File("none/file");
   ExpectError(WriteTableFile(frozen.value().get(), 0, nowhere).status(), StatusCode::kSystem,
@@ -111,7 +111,7 @@ TEST_F(TableFileTest, WhatCannotBeWrittenIsNamed) {
 TEST_F(TableFileTest, FileThatIsNotCompleteIsRemoved) {
   RunInChild([&] {
     const auto table = Filled(3);
-    const auto frozen = table->writer->Freeze(false);
+    const auto frozen = table->writer->Freeze("test", false);
     ASSERT_OK(frozen);
     signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {10000, 10000};

@@ -61,7 +61,7 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
   ASSERT_OK(reader_->LookupBags(keys, {Combiner::kSum, splits}, 0, 200,
                                 RowCursor<float>(bags.data(), RowLayout::Array(5), 0)));
   EXPECT_EQ(rows, bags);
-  const auto freezing = writer_->Freeze(false);
+  const auto freezing = writer_->Freeze("test", false);
   ASSERT_OK(freezing);
   EXPECT_EQ(0.7, freezing.value()->decay());
   Decay(0.1);
@@ -77,9 +77,9 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
 
 TEST_F(DecayTest, NothingIsLeftOutOfADeltaBecauseAllRowsChange) {
   ASSERT_OK(CreateRows(writer_.get(), {1, 2, 3}));
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   Decay(0.9);
-  const auto frozen = writer_->Freeze(true);
+  const auto frozen = writer_->Freeze("test", true);
   ASSERT_OK(frozen);
   EXPECT_TRUE(frozen.value()->whole());
 }
@@ -109,7 +109,7 @@ TEST_F(DecayTest, NormalizingChangesNoBitThatIsRead) {
   }
   Decay(0x1.23456p-33);
   const std::vector<float> before = Lookup(reader_.get(), KeysBetween(0, 2000));
-  const auto frozen = writer_->Freeze(false);
+  const auto frozen = writer_->Freeze("test", false);
   ASSERT_OK(frozen);
   ASSERT_OK(writer_->NormalizeDecay(RunInline));  // not while a checkpoint reads the rows
   EXPECT_EQ(0x1.23456p-33, writer_->decay());

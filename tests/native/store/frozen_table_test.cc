@@ -40,7 +40,7 @@ class FrozenTableTest : public TableFixture {
     std::fill_n(at.state, at.state_floats, -stamp);
   }
   std::shared_ptr<FrozenTable> Freeze(bool only_changed = false) {
-    auto frozen = writer_->Freeze(only_changed);
+    auto frozen = writer_->Freeze("test", only_changed);
     EXPECT_OK(frozen);
     return frozen.Take();
   }
@@ -108,7 +108,7 @@ TEST_F(FrozenTableTest, UpdatesGoOnWhileItIsRead) {
 }
 
 TEST_F(FrozenTableTest, OnlyWhatChangedIsReadIfAskedFor) {
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   for (const int64_t row : {63, 64, 2047, 2048, 4165}) Change(row, 2);
   ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, kRows + 2)));
   for (const int64_t row : {kRows, kRows + 1}) Stamp(row, 2);
@@ -121,7 +121,7 @@ TEST_F(FrozenTableTest, OnlyWhatChangedIsReadIfAskedFor) {
 }
 
 TEST_F(FrozenTableTest, FreezingBeginsToTrackAnew) {
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   Change(1, 2);
   Freeze();
   Change(2, 2);
@@ -131,8 +131,43 @@ TEST_F(FrozenTableTest, FreezingBeginsToTrackAnew) {
   EXPECT_EQ(0, Freeze(true)->parts());
 }
 
+TEST_F(FrozenTableTest, CursorsDoNotTakeEachOthersMarks) {
+  writer_->TrackChanges("test");
+  writer_->TrackChanges("other");
+  Change(1, 2);
+  ExpectPart(Freeze(true).get(), 0, {1}, 2);
+  writer_->Thaw();
+  Change(2, 2);
+  const auto other = writer_->Freeze("other", true);
+  ExpectPart(other.value().get(), 0, {1, 2}, 2);
+  writer_->Thaw();
+  const auto nobody = writer_->Freeze("", false);
+  EXPECT_TRUE(nobody.value()->whole());
+  writer_->Thaw();
+  ExpectPart(Freeze(true).get(), 0, {2}, 2);
+}
+
+TEST_F(FrozenTableTest, WhatIsReturnedIsReadAgain) {
+  writer_->TrackChanges("test");
+  Change(1, 2);
+  Change(64, 2);
+  Freeze(true);
+  ASSERT_OK(CreateRows(writer_.get(), KeysBetween(kRows, kRows + 70)));
+  for (int64_t row = kRows; row < kRows + 70; ++row) Stamp(row, 2);
+  Change(2, 2);
+  writer_->ReturnChanges();
+  writer_->ReturnChanges();  // there is nothing left
+  writer_->Thaw();
+  std::vector<int64_t> wanted = {1, 2, 64};
+  for (int64_t key = kRows; key < kRows + 70; ++key) wanted.push_back(key);
+  ExpectPart(Freeze(true).get(), 0, wanted, 2);
+  writer_->Thaw();
+  EXPECT_EQ(0, Freeze(true)->parts());
+  writer_->ReturnChanges();
+}
+
 TEST_F(FrozenTableTest, ManyChangedRowsAreInPartsThatShareNoChunk) {
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   for (int64_t row = 1; row < kRows; ++row) Change(row, 2);
   const auto frozen = Freeze(true);
   ASSERT_EQ(3, frozen->parts());
@@ -146,11 +181,11 @@ TEST_F(FrozenTableTest, AllRowsAreReadWhereChangesAreNotTracked) {
   writer_->Thaw();
   const std::vector<int64_t> keys = {5};
   const std::vector<float> row(kDim);
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   ASSERT_OK(WriteRows(writer_.get(), keys, row));
   EXPECT_TRUE(Freeze(true)->whole());
   writer_->Thaw();
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   ASSERT_OK(writer_->Clear());
   EXPECT_TRUE(Freeze(true)->whole());
 }
@@ -213,14 +248,14 @@ class FrozenForgettingTest : public TableFixture {
 };
 
 TEST_F(FrozenForgettingTest, RemovedRowsAndThoseInTheirPlaceAreReadAsTheyWere) {
-  const auto frozen = writer_->Freeze(false);
+  const auto frozen = writer_->Freeze("test", false);
   ASSERT_OK(frozen);
   RemoveKeys(KeysBetween(0, 250));
   AddRows(1000, 1280);
   RemoveKeys({1000, 1001, 299});
   EXPECT_EQ(SetOf(KeysBetween(0, kCount)), KeysIn(frozen.value().get()));
   writer_->Thaw();
-  const auto now = writer_->Freeze(false);
+  const auto now = writer_->Freeze("test", false);
   ASSERT_OK(now);
   std::set<int64_t> wanted = SetOf(KeysBetween(250, 299));
   for (int64_t key = 1002; key < 1280; ++key) wanted.insert(key);
@@ -228,17 +263,17 @@ TEST_F(FrozenForgettingTest, RemovedRowsAndThoseInTheirPlaceAreReadAsTheyWere) {
 }
 
 TEST_F(FrozenForgettingTest, WhatWasRemovedSinceIsTold) {
-  writer_->TrackChanges();
+  writer_->TrackChanges("test");
   RemoveKeys({5, 298, 299});
   AddRows(5, 6);
   AddRows(700, 702);
-  const auto frozen = writer_->Freeze(true);
+  const auto frozen = writer_->Freeze("test", true);
   ASSERT_OK(frozen);
   EXPECT_EQ(SetOf({5, 298, 299}), SetOf(frozen.value()->removed()));
   // The row that took the place of key 5 has moved, which counts as a change.
   EXPECT_EQ(SetOf({5, 297, 700, 701}), KeysIn(frozen.value().get()));
   writer_->Thaw();
-  const auto again = writer_->Freeze(true);
+  const auto again = writer_->Freeze("test", true);
   ASSERT_OK(again);
   EXPECT_TRUE(again.value()->removed().empty());
   EXPECT_EQ(0, again.value()->parts());
@@ -251,7 +286,7 @@ TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
   ExpectError(WriteRows(writer_.get(), keys, row), StatusCode::kFailedPrecondition,
               {"Table 't' is being saved"});
   ExpectError(writer_->Clear(), StatusCode::kFailedPrecondition, {"is being saved"});
-  ExpectError(writer_->Freeze(false).status(), StatusCode::kFailedPrecondition, {"is being saved"});
+  ExpectError(writer_->Freeze("test", false).status(), StatusCode::kFailedPrecondition, {"is being saved"});
   ExpectAllAsFrozen(frozen.get());
   writer_->Thaw();
   EXPECT_OK(WriteRows(writer_.get(), keys, row));
@@ -261,8 +296,8 @@ TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
 TEST_F(FrozenTableTest, EmptyTableIsFrozenToo) {
   const auto empty = Create(ConfigOf("empty", 2));
   for (const bool only_changed : {false, true}) {
-    empty->TrackChanges();
-    const auto frozen = empty->Freeze(only_changed);
+    empty->TrackChanges("test");
+    const auto frozen = empty->Freeze("test", only_changed);
     ASSERT_OK(frozen);
     EXPECT_EQ(0, frozen.value()->table_rows());
     EXPECT_EQ(0, frozen.value()->parts());

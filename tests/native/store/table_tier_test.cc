@@ -180,7 +180,7 @@ TEST_F(TableTierTest, WhatIsFrozenIsReadAsItWas) {
   std::vector<float> embeddings(wanted.size()), states(wanted.size());
   ASSERT_OK(Open("t")->ReadRows(0, rows, wanted_keys.data(), wanted.data()));
   ASSERT_OK(writer->ReadState(0, rows, wanted_states.data()));
-  const auto frozen = writer->Freeze(false);
+  const auto frozen = writer->Freeze("test", false);
   ASSERT_OK(frozen);
   for (int64_t step = 10; step < 40; ++step) ASSERT_OK(Change(writer.get(), BatchOf(step), 1));
   ASSERT_EQ(1, frozen.value()->parts());
@@ -278,7 +278,7 @@ TEST_F(TableTierTest, RowsThatAreRemovedLeaveTheirRecordsToOthers) {
     for (int which = 0; which < 2; ++which) {
       TableWriter* const its = writers[which];
       ASSERT_OK(Change(its, BatchOf(step), 1));
-      const auto made = its->Freeze(false);
+      const auto made = its->Freeze("test", false);
       ASSERT_OK(made);
       frozen[which] = made.value();
       std::vector<int64_t> going;
@@ -309,7 +309,7 @@ TEST_F(TableTierTest, ABadRecordOfARowThatGoesFailsTheCheckpointAlone) {
   ASSERT_OK(Change(writer.get(), KeysBetween(0, 10), 1));
   ASSERT_OK(Change(writer.get(), KeysBetween(10, 20), 1));
   SpoilRecord("t", 3);
-  const auto frozen = writer->Freeze(false);
+  const auto frozen = writer->Freeze("test", false);
   ASSERT_OK(frozen);
   writer->Remove({3});
   std::vector<int64_t> keys(20);

@@ -83,6 +83,34 @@ subprocess.run([*command, "feed", "stream.yaml", "rows.jsonl"], check=True)
 for name in ("impressions", "clicks"):
     tfhybrid.stream.open_queue(name, write=True).close()
 """
+# Weights of the model, published as a sync unit does it.
+PUBLISHED = """
+import atexit
+import pathlib
+import numpy
+from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.config import shm_directory
+from tfhybrid.layers import TableProxy
+from tfhybrid.stream.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.publisher import PublishRules
+from tfhybrid.stream.sync_unit import SyncUnit
+
+variables = [*model.trainable_variables, *model.non_trainable_variables]
+dense = [numpy.asarray(each) for each in variables if not isinstance(each, TableProxy)]
+tables = {
+    name: TableSpec(table.dim, table.config.initializer.native)
+    for name, table in tables_of(model).items()
+}
+unit = SyncUnit(
+    ["ads"],
+    pathlib.Path("kept"),
+    pathlib.Path(shm_directory()),
+    publish={"ads": PublishRules("publications/ads")},
+)
+atexit.register(unit.close)
+unit.models["ads"].open(ModelSpec(tables, [each.shape for each in dense]), dense)
+unit.publishers["ads"].publish()
+"""
 READY = IMPORTS + JOB + DATA + MODEL + 'model = compiled("user", "item")\n'
 BEFORE = {
     "README": "",
@@ -92,6 +120,7 @@ BEFORE = {
     "hot_restart": IMPORTS + DATA + MODEL,
     "data": READY + FILES,
     "online_training": READY + STREAM,
+    "serving": READY + PUBLISHED,
     # Its own layers take the names.
     "how_to": IMPORTS
     + JOB

@@ -1,0 +1,24 @@
+"""Published weights in a process that serves: without Horovod, and without a job."""
+
+from typing import TYPE_CHECKING
+
+from tfhybrid._lazy import lazy
+
+if TYPE_CHECKING:
+    from tfhybrid.serving.node import RemoteReader
+    from tfhybrid.serving.reader import Reader
+    from tfhybrid.serving.served_model import ServedModel
+    from tfhybrid.serving.stock_export import StockExport
+
+__all__ = ["Reader", "RemoteReader", "ServedModel", "StockExport"]
+
+# Imported when first used: readers need no TensorFlow.
+_SOURCES = {
+    "Reader": "reader",
+    "RemoteReader": "node",
+    "ServedModel": "served_model",
+    "StockExport": "stock_export",
+}
+
+if not TYPE_CHECKING:  # a type checker would believe that every name exists
+    __getattr__, __dir__ = lazy(__name__, _SOURCES)

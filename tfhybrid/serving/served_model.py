@@ -1,0 +1,102 @@
+"""Predictions of a model with the newest published weights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from tfhybrid.errors import ConfigError
+from tfhybrid.export.loaded_graph import load_graph
+from tfhybrid.serving.reader import Weights
+from tfhybrid.serving.shared_lock import SharedLock
+
+
+class ReadsWeights(Protocol):
+    """A `Reader` or a `RemoteReader`."""
+
+    def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> Weights:
+        """Returns weights of one publication."""
+
+
+class ServedModel:
+    """A model in a process that serves it: rows come from a reader, the graph from a file.
+
+    Neither Horovod nor the code of the model is needed. Thread-safe. A prediction has the weights
+    of one publication, dense ones and rows alike.
+
+    Args:
+        graph: The folder that `tfhybrid.export.serving_graph` wrote.
+        reader: Of the model's publications.
+
+    Raises:
+        ExportError: There is no such graph.
+
+    Example:
+
+    ```python
+    reader = tfhybrid.serving.Reader("/srv/publications/ads")
+    reader.follow()
+    model = tfhybrid.serving.ServedModel("/srv/graphs/ads/1", reader)
+    scores = model.predict({"item": [[3], [7]], "user": [[1], [1]]})["output_0"]
+    ```
+    """
+
+    def __init__(self, graph: str | os.PathLike[str], reader: ReadsWeights) -> None:
+        self._graph = load_graph(graph)
+        self._reader = reader
+        self._specs = self._graph.inputs
+        self._lock = SharedLock()
+        self._dense_of = -1  # number of the publication of the dense weights; guarded by _lock
+
+    def predict(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Returns the outputs by name, as the signature of an exported model does.
+
+        Args:
+            inputs: By name; arrays or lists.
+
+        Raises:
+            ConfigError: The inputs are others.
+            PublicationError: Nothing has been published yet.
+        """
+        if set(inputs) != set(self._specs):
+            raise ConfigError(f"Inputs are {sorted(self._specs)}. Received: {sorted(inputs)}")
+        named = {
+            name: tf.convert_to_tensor(value, self._specs[name].dtype)
+            for name, value in inputs.items()
+        }
+        found = self._graph.keys(**named)
+        keys = [found[f"keys_{i}"].numpy() for i in range(len(self._graph.tables))]
+        while True:
+            number, embeddings = self._embeddings(keys)
+            with self._lock.shared():
+                if self._dense_of == number:
+                    outputs = self._graph.predict(**named, **embeddings)
+                    return {name: np.asarray(output) for name, output in outputs.items()}
+            self._read_dense()
+
+    def _embeddings(self, keys: list[np.ndarray]) -> tuple[int, dict[str, tf.Tensor]]:
+        """Reads the rows of all lookups together: one table's keys in one request."""
+        of_tables: dict[str, list[np.ndarray]] = {}
+        for table, some in zip(self._graph.tables, keys, strict=True):
+            of_tables.setdefault(table, []).append(some.ravel())
+        weights = self._reader.read({name: np.concatenate(k) for name, k in of_tables.items()})
+        rows = {
+            name: iter(np.split(weights.rows[name], np.cumsum([len(k) for k in some])[:-1]))
+            for name, some in of_tables.items()
+        }
+        return weights.number, {
+            f"embeddings_{i}": tf.constant(next(rows[table]).reshape(*keys[i].shape, -1))
+            for i, table in enumerate(self._graph.tables)
+        }
+
+    def _read_dense(self) -> None:
+        with self._lock.alone():
+            weights = self._reader.read({}, dense=True)
+            if weights.number != self._dense_of:
+                self._dense_of = -1
+                self._graph.assign(weights.dense)
+                self._dense_of = weights.number

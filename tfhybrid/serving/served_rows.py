@@ -1,0 +1,96 @@
+"""Rows of published tables in shared memory of this process: written by few, read by many."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tfhybrid.core import native
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.row_block import RowBlock
+from tfhybrid.core.table_writer import TableWriter
+from tfhybrid.stream.model_spec import ModelSpec
+
+_BLOCK_ROWS = 65536
+
+_numbers = itertools.count(1)  # of the stores of this process
+
+
+class ServedRows:
+    """Tables of a target model. A key without a row reads its initial value, as in training.
+
+    `read` is thread-safe beside itself; nothing reads beside `write` or `remove`.
+
+    Args:
+        spec: What the model consists of.
+        memory: Directory of the store, in shared memory.
+        name: Of the model.
+    """
+
+    def __init__(self, spec: ModelSpec, memory: str, name: str) -> None:
+        self._dims = {table: each.dim for table, each in spec.all_tables.items()}
+        self._engine = Engine()
+        Path(memory).mkdir(parents=True, exist_ok=True)
+        job = f"serving-{name}-{os.getpid()}-{next(_numbers)}"
+        described = f"reader of {name}, pid {os.getpid()}"
+        self._engine.open_store(memory, job, 0, described, secrets.randbits(63) | 1)
+        for table, each in spec.all_tables.items():
+            self._engine.open_table(table, each.dim, each.initializer, seed=spec.seed)
+
+    @property
+    def tables(self) -> dict[str, int]:
+        """Name and dim of each table."""
+        return dict(self._dims)
+
+    def rows(self, table: str) -> int:
+        """Returns how many rows a table has."""
+        return int(self._engine.table_stats(table).rows)
+
+    def reserve(self, more: Mapping[str, int]) -> None:
+        """Makes room for so many more rows of tables.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full. Nothing was changed.
+        """
+        for table, count in more.items():
+            self._writer(table).reserve(self.rows(table) + count)
+
+    def write(self, table: str, keys: np.ndarray, embeddings: np.ndarray) -> None:
+        """Makes or overwrites rows."""
+        self._writer(table).write_rows(RowBlock(keys, embeddings, None))
+
+    def remove(self, table: str, keys: np.ndarray) -> None:
+        """Removes the rows of keys that have one."""
+        self._writer(table).remove_keys(keys)
+
+    def read(self, table: str, keys: np.ndarray) -> np.ndarray:
+        """Returns the embeddings of keys, float32 `keys.shape + (dim,)`."""
+        return self._engine.lookup(table, self._dims[table], keys)
+
+    def blocks(self, table: str) -> Iterator[RowBlock]:
+        """Yields all rows of a table, a block at a time; nothing may write meanwhile."""
+        total, dim = self.rows(table), self._dims[table]
+        for first in range(0, total, _BLOCK_ROWS):
+            count = min(_BLOCK_ROWS, total - first)
+            block = RowBlock(np.empty(count, np.int64), np.empty((count, dim), np.float32), None)
+            self._engine.call(
+                "table_read_rows",
+                table.encode(),
+                ctypes.c_int64(first),
+                ctypes.c_int64(count),
+                *map(native.pointer, (block.keys, block.embeddings, None, None)),
+            )
+            yield block
+
+    def close(self) -> None:
+        """Frees the memory."""
+        self._engine.close_store()
+
+    def _writer(self, table: str) -> TableWriter:
+        return TableWriter(self._engine, table, self._dims[table], (0, self._dims[table]), None)
