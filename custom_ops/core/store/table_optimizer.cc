@@ -50,7 +50,7 @@ Status TableWriter::SetOptimizer(const OptimizerConfig& config) {
 
 void TableWriter::ForgetOptimizer() {
   if (optimizer_.kind == OptimizerKind::kNone) return;
-  DropAhead();         // has room for state
+  DropAhead();        // has room for state
   cursors_.Forget();  // the state of every row changes
   // First: state without an optimizer is damage, unless the table says this.
   StoreRelease(&table()->optimizer_start, kReplaced);

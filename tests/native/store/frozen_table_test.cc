@@ -286,7 +286,8 @@ TEST_F(FrozenTableTest, NothingIsLoadedOrForgottenMeanwhile) {
   ExpectError(WriteRows(writer_.get(), keys, row), StatusCode::kFailedPrecondition,
               {"Table 't' is being saved"});
   ExpectError(writer_->Clear(), StatusCode::kFailedPrecondition, {"is being saved"});
-  ExpectError(writer_->Freeze("test", false).status(), StatusCode::kFailedPrecondition, {"is being saved"});
+  ExpectError(writer_->Freeze("test", false).status(), StatusCode::kFailedPrecondition,
+              {"is being saved"});
   ExpectAllAsFrozen(frozen.get());
   writer_->Thaw();
   EXPECT_OK(WriteRows(writer_.get(), keys, row));

@@ -1,0 +1,43 @@
+"""Publishes to a bucket, and reads: base, deltas, pruning, a rollback and its end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.unit.serving.publishing import Site
+from tfhybrid.config import shm_directory
+from tfhybrid.stream import publication as files
+from tfhybrid.stream.rollback import release, roll_back
+
+
+def main(place: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        site = Site(Path(folder), Path(shm_directory()), place=place, deltas=1, keep=1)
+        reader = site.reader()
+        for number in range(4):
+            site.train(number)
+            site.publish()
+            assert reader.refresh()
+            site.assert_served(reader)
+        assert files.numbers(site.place) == [3, 4]
+        assert roll_back(site.place).number == 3
+        assert reader.refresh()
+        for _ in range(2):
+            found = release(site.place)
+            assert found is not None
+            assert found.number == 4
+        assert reader.refresh()
+        site.assert_served(reader)
+        reader.close()
+        site.unit.close()
+    sys.stdout.write("read from the bucket\n")
+    sys.stdout.flush()
+    # tensorflow-io 0.37 aborts when a process that used s3 exits.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
