@@ -9,6 +9,7 @@ python -m benchmarks.stream freshness [--seeds 3] [--figure build/freshness.png]
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import subprocess
@@ -100,6 +101,7 @@ def step_rate(config: StepConfig, trainers: int, push: str, told: list[str], sam
 
 
 def _step_rows(config: StepConfig, schema: pa.Schema, samples: int) -> Iterator[pa.RecordBatch]:
+    config = dataclasses.replace(config, batch=site.RECORD_ROWS)
     for ids, labels in Batches(config, 0, 1).measured(-(-samples // config.batch)):
         model = pa.array(["step"] * ids.shape[1])
         arrays = [*map(pa.array, ids), pa.array(labels[:, 0]), model]
