@@ -92,7 +92,7 @@ def step_rate(config: StepConfig, trainers: int, push: str, told: list[str], sam
             folder,
             ["step"],
             columns,
-            lease={"seconds": 2.0, "first_rows": config.batch},
+            lease={"seconds": 0.5, "first_rows": config.batch},
             trainers={"trainer": {"count": trainers, "command": command}},
         )
         settings = StreamSettings.read(path)
@@ -131,7 +131,11 @@ def measure_adding(options: argparse.Namespace) -> dict[str, Any]:
             for name in names
         }
         path = site.write_config(
-            folder, names, {"item": "int64"}, lease={"seconds": 1.0}, trainers=trainers
+            folder,
+            names,
+            {"item": "int64"},
+            lease={"seconds": 0.5, "most_rows": 65536},
+            trainers=trainers,
         )
         settings = StreamSettings.read(path)
         each = options.samples // len(names) // site.RECORD_ROWS * site.RECORD_ROWS
