@@ -9,6 +9,7 @@ python -m benchmarks.stream freshness [--seeds 3] [--figure build/freshness.png]
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import statistics
 import subprocess
@@ -91,7 +92,7 @@ def step_rate(config: StepConfig, trainers: int, push: str, told: list[str], sam
             folder,
             ["step"],
             columns,
-            lease={"seconds": 2.0, "first_rows": config.batch},
+            lease={"seconds": 0.5, "first_rows": config.batch},
             trainers={"trainer": {"count": trainers, "command": command}},
         )
         settings = StreamSettings.read(path)
@@ -100,6 +101,7 @@ def step_rate(config: StepConfig, trainers: int, push: str, told: list[str], sam
 
 
 def _step_rows(config: StepConfig, schema: pa.Schema, samples: int) -> Iterator[pa.RecordBatch]:
+    config = dataclasses.replace(config, batch=site.RECORD_ROWS)
     for ids, labels in Batches(config, 0, 1).measured(-(-samples // config.batch)):
         model = pa.array(["step"] * ids.shape[1])
         arrays = [*map(pa.array, ids), pa.array(labels[:, 0]), model]
@@ -129,7 +131,11 @@ def measure_adding(options: argparse.Namespace) -> dict[str, Any]:
             for name in names
         }
         path = site.write_config(
-            folder, names, {"item": "int64"}, lease={"seconds": 1.0}, trainers=trainers
+            folder,
+            names,
+            {"item": "int64"},
+            lease={"seconds": 0.5, "most_rows": 65536},
+            trainers=trainers,
         )
         settings = StreamSettings.read(path)
         each = options.samples // len(names) // site.RECORD_ROWS * site.RECORD_ROWS

@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -121,18 +120,10 @@ def _rows(table: tf.Variable, ids: tf.Tensor) -> tf.Tensor:
 
 
 def _dataset(config: StepConfig) -> tf.data.Dataset:
-    """Returns prepared batches, over and over."""
-    batches = list(Batches(config, 0, 1).measured(config.steps))
-
-    def produce() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        while True:
-            yield from batches
-
-    signature = (
-        tf.TensorSpec([config.features, config.batch], tf.int64),
-        tf.TensorSpec([config.batch, 1], tf.float32),
-    )
-    return tf.data.Dataset.from_generator(produce, output_signature=signature).prefetch(4)
+    """Returns prepared batches, over and over; workers cannot call Python."""
+    ids, labels = zip(*Batches(config, 0, 1).measured(config.steps), strict=True)
+    tensors = np.stack(ids), np.stack(labels)
+    return tf.data.Dataset.from_tensor_slices(tensors).repeat().prefetch(4)
 
 
 if __name__ == "__main__":

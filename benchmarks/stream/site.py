@@ -108,6 +108,8 @@ def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> f
             now = time.perf_counter()
             if started is None and done >= first * every:
                 started, at = now, done
+            if started == now and done == every:
+                raise RuntimeError("All rows were trained between two looks: take more --samples")
             if started is not None and done == every:
                 return (done - at) * RECORD_ROWS / (now - started)
             if process.poll() is not None:

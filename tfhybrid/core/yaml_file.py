@@ -23,6 +23,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
-        raise ConfigError(f"{path}:{line}: {error.problem or error.context}") from error
+        why = error.problem or error.context
+        raise ConfigError(f"{path}:{line} cannot be read: {why}") from error
     except (OSError, UnicodeDecodeError, YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error

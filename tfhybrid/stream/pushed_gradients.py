@@ -166,6 +166,8 @@ def _settings(optimizer: Sequence[float]) -> dict[str, float]:
 
 
 def _table_spec(table: Table) -> TableSpec:
+    if not table.optimizer:  # frozen: no gradient ever comes
+        return TableSpec(table.dim, table.config.initializer.native)
     slots, slot_dim = table.state_shape
     return TableSpec(
         table.dim, table.config.initializer.native, _settings(table.optimizer), slots, slot_dim
