@@ -12,6 +12,7 @@ TfhybridError
 │   └── LeaseRefusedError                a lease is not this trainer's, or is over
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name
+    ├── StaleEpochError                  slots of embedding nodes have other owners meanwhile
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
     ├── CorruptFileError                 a segment or binary file is damaged
     ├── PeerDiedError                    a process that this one waits for is gone
@@ -70,6 +71,10 @@ class StoreError(TfhybridError, RuntimeError):
 
 class NameTakenError(StoreError):
     """A living job or an open table already has that name."""
+
+
+class StaleEpochError(StoreError):
+    """The slots of embedding nodes have other owners than the caller knew of; ask again."""
 
 
 class OutOfSpaceError(StoreError):

@@ -73,6 +73,8 @@ def look_up(
             missing = view.missing()
             if not missing:
                 return view
+            if any(view.nodes[name].draining for name in missing if name in view.nodes):
+                caller.ask("balance")  # the job during which it began to drain is over
             if time.monotonic() > deadline:
                 states = {name: its.state.value for name, its in view.nodes.items()}
                 raise StoreError(

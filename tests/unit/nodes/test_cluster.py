@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tests.reference.clusters import (
     found,
@@ -28,6 +30,7 @@ from tests.reference.clusters import (
 )
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
+from tfhybrid.cli import app
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
@@ -232,6 +235,25 @@ def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
     for address in (page, f"{page}/?token=wrong", f"{page}/status.json?token="):
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(address)
+
+
+def test_top_shows_the_nodes_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    file = str(cluster.directory.parent / "cluster.yaml")
+    with joined(cluster, tmp_path, 1) as engines:
+        train(engines)
+        rows_of(engines[0])
+        for name in cluster.names("embedding"):  # they tell it twice a second
+            until(lambda name=name: node(cluster, name)["numbers"].get("served_bytes", 0) > 0)
+        until(lambda: "updates_per_second" in node(cluster, "embedding-0")["numbers"])
+        rows = sum(engines[0].table_stats(name).rows for name in TABLES)
+        look = ["top", "job", "--shm-dir", str(tmp_path / "job-0"), "--nodes", file]
+        look += ["--count", "1", "--interval", "0.1"]
+        told = json.loads(CliRunner().invoke(app, [*look, "--json"]).stdout)
+        numbers = [each["numbers"] for each in told["cluster"]["nodes"]]
+        assert sum(each["rows"] for each in numbers) == rows
+        drawn = CliRunner().invoke(app, look).stdout
+    assert "embedding-2" in drawn
+    assert "updates/s" in drawn
 
 
 def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> None:
