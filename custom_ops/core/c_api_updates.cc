@@ -78,15 +78,14 @@ int tfhybrid_update_open(int64_t engine, const tfhybrid_update_config* config, i
 }
 
 int tfhybrid_update_steps(int64_t engine, int64_t update, int64_t* steps) {
-  return tfhybrid::WithUpdate(
-      engine, update, [&](Engine*, const UpdateInUse& opened) -> Status {
-        if (opened->sharded == nullptr) {
-          return Status::Error(StatusCode::kFailedPrecondition, "The update '", opened->name,
-                               "' has no sharded tables, or this process leads no host");
-        }
-        *steps = opened->sharded->steps;
-        return Status::Ok();
-      });
+  return tfhybrid::WithUpdate(engine, update, [&](Engine*, const UpdateInUse& opened) -> Status {
+    if (opened->sharded == nullptr) {
+      return Status::Error(StatusCode::kFailedPrecondition, "The update '", opened->name,
+                           "' has no sharded tables, or this process leads no host");
+    }
+    *steps = opened->sharded->steps;
+    return Status::Ok();
+  });
 }
 
 int tfhybrid_update_post(int64_t engine, int64_t update, const tfhybrid_contribution* contribution,

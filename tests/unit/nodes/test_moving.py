@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.clusters import found, node, own_memory, pid_of, until, write_cluster
+from tests.reference.clusters import found, killed, node, own_memory, pid_of, until, write_cluster
 from tests.unit.core.test_passes import UNSEEN
 from tests.unit.core.test_sharded import ADAGRAD, TABLES, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
@@ -92,6 +92,17 @@ class Trainers:
         for links in self._links:
             links.follow(moved)
 
+    def follow(self) -> list[Move]:
+        """Does what trainers do between two steps; returns what has moved."""
+        address = self._cluster.listen, self._cluster.port
+        told = (address, self._token, "trainer 0", SILENCE, self._job)
+        mover = Mover(self.engines[0], *told, resumes=False)
+        planned = mover.planned()
+        moved = mover.move(self._links[0].nodes, planned)
+        for links in self._links:
+            links.follow(moved)
+        return planned
+
 
 @contextlib.contextmanager
 def trainers(
@@ -141,6 +152,39 @@ def test_rows_move_between_steps(cluster: Cluster, tmp_path: Path, count: int) -
         assert digests(run.engines[0]) == wanted
         assert node(cluster, "embedding-0")["numbers"]["shares"] == 2
     assert owners(cluster) != before
+
+
+def test_nodes_are_added_and_drained_under_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    wanted = whole_run(cluster, tmp_path, 2)
+    write_cluster(tmp_path, 1)
+    file = tmp_path / "cluster.yaml"
+    file.write_text(file.read_text().replace("count: 1", "count: 1, shares: 3"))
+    small = Cluster.read(file)
+    launching.up(small)
+    try:
+        with trainers(small, tmp_path, 2) as run:
+            train(run.engines, steps=4)
+            assert run.follow() == []
+            file.write_text(file.read_text().replace("count: 1", "count: 2"))
+            assert launching.add(Cluster.read(file)) == 1
+            assert run.follow() == [Move(2, "embedding-0", "embedding-1")]
+            train(run.engines, first=4, steps=4)
+            assert launching.drain(small, "embedding-0") == 2
+            assert run.follow() == [
+                Move(0, "embedding-0", "embedding-1"),
+                Move(1, "embedding-0", "embedding-1"),
+            ]
+            train(run.engines, first=8, steps=STEPS - 8)
+            assert digests(run.engines[0]) == wanted
+        with trainers(small, tmp_path, 1, "next") as run:  # without the node that drained
+            train(run.engines, steps=1)
+        until(lambda: all(not each["numbers"]["jobs"] for each in launching.status(small)["nodes"]))
+        killed(small, "embedding-0")
+        until(lambda: node(small, "embedding-0")["state"] == "ready")
+        assert launching.add(Cluster.read(file)) == 0  # at once: no job runs
+        assert owners(small) == ["embedding-1", "embedding-1", "embedding-0"]
+    finally:
+        launching.down(small)
 
 
 def test_a_job_begins_where_the_last_one_left_the_shares(cluster: Cluster, tmp_path: Path) -> None:
