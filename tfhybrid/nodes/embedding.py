@@ -129,7 +129,8 @@ class EmbeddingNode:
             _log.info(
                 "%s begins share %d of job '%s' for %s", self._name, share, store.job, greeting.name
             )
-            return store
+        self._registration.tell()  # no share may change its owner from now on, but by the job
+        return store
 
     def _end(self, store: OwnedStore, greeting: Greeting) -> None:
         _log.info("%s ends a share of job '%s' for %s", self._name, store.job, greeting.name)

@@ -13,16 +13,16 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfhybrid.config import tls_files
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes import door
-from tfhybrid.nodes.balance import moves
+from tfhybrid.nodes.balance import Move, moves
 from tfhybrid.nodes.calls import Answer, answer_calls
 from tfhybrid.nodes.greetings import Greeting
-from tfhybrid.nodes.membership import Membership, NodeState
+from tfhybrid.nodes.membership import OWNING_ROLE, Membership, NodeState
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_options import read_token, set_up_logging
 from tfhybrid.nodes.owned_store import Arguments, Found
@@ -64,17 +64,25 @@ class MetadataNode:
             return status_of(self._membership, dict(self._numbers))
 
     def _balance(self) -> list[list[object]]:
-        """Moves shares while no job has rows in them; else returns what the job is to move."""
-        view = self._membership.view
-        planned = moves(view)
-        living = {name for name, node in view.nodes.items() if node.state != NodeState.LOST}
-        with self._lock:
-            if any(its.get("jobs") for name, its in self._numbers.items() if name in living):
-                return [list(dataclasses.astuple(each)) for each in planned]
+        """Moves shares while no job has rows in them; else returns what the job is to move.
+
+        A node that has told nothing since this process began may have a job.
+        """
+        planned = moves(self._membership.view)
+        if self._may_have_job():
+            return _as_json(planned)
         for each in planned:
             epoch = self._membership.view.epoch
             self._membership.move(each.share, each.origin, each.to, epoch)
         return []
+
+    def _may_have_job(self) -> bool:
+        nodes = self._membership.view.nodes.values()
+        living = [
+            node.name for node in nodes if node.role == OWNING_ROLE and node.state != NodeState.LOST
+        ]
+        with self._lock:
+            return any(self._numbers.get(name, {}).get("jobs", 1.0) > 0 for name in living)
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
         joined: dict[str, str] = {}
@@ -113,6 +121,9 @@ class MetadataNode:
             share, epoch = int(its["share"]), int(its["epoch"])
             return self._membership.move(share, str(its["origin"]), str(its["to"]), epoch), {}
 
+        def plan(_: Arguments, __: Found) -> Answer:
+            return _as_json(moves(self._membership.view)), {}
+
         def balance(_: Arguments, __: Found) -> Answer:
             return self._balance(), {}
 
@@ -130,6 +141,7 @@ class MetadataNode:
                     "beat": beat,
                     "drain": drain,
                     "move": move,
+                    "plan": plan,
                     "balance": balance,
                     "view": view,
                     "status": status,
@@ -139,6 +151,10 @@ class MetadataNode:
             if joined:
                 _log.warning("%s is lost", joined["name"])
                 self._membership.set_state(joined["name"], joined["incarnation"], NodeState.LOST)
+
+
+def _as_json(planned: Sequence[Move]) -> list[list[object]]:
+    return [list(dataclasses.astuple(each)) for each in planned]
 
 
 def main() -> None:

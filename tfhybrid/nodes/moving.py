@@ -72,7 +72,7 @@ class Mover:
         """Returns which shares are to move; none while the metadata node cannot be asked."""
         try:
             with contextlib.closing(self._call()) as metadata:
-                return [Move(*each) for each in metadata.ask("balance")[0]]
+                return [Move(*each) for each in metadata.ask("plan")[0]]
         except TfhybridError as error:
             _log.warning("No share can move: %s", error)
             return []

@@ -33,8 +33,8 @@ class UpdateInbox {
   // A frame of an update that `host` has sent. kInvalidArgument where it has sent more than any
   // that follows the protocol would.
   Status Put(int64_t host, Frame frame);
-  // Another connection to that host: it is not gone, or not any longer. Rows may have moved from one
-  // node to another, whose connection may come before the end of the old one.
+  // Another connection to that host: it is not gone, or not any longer. Rows may have moved from
+  // one node to another, whose connection may come before the end of the old one.
   void HostIsThere(int64_t host);
   // One has ended, because of `why`; after the last one the host sends no more.
   void HostIsGone(int64_t host, const Status& why);
