@@ -13,6 +13,7 @@ TfhybridError
 │   └── PublicationError                 a publication is withheld, missing or of an old chain
 └── StoreError (RuntimeError)            the shared-memory store
     ├── NameTakenError                   a living job or table has that name
+    ├── StaleEpochError                  slots of embedding nodes have other owners meanwhile
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
     ├── CorruptFileError                 a segment or binary file is damaged
     ├── PeerDiedError                    a process that this one waits for is gone
@@ -75,6 +76,10 @@ class StoreError(TfhybridError, RuntimeError):
 
 class NameTakenError(StoreError):
     """A living job or an open table already has that name."""
+
+
+class StaleEpochError(StoreError):
+    """The slots of embedding nodes have other owners than the caller knew of; ask again."""
 
 
 class OutOfSpaceError(StoreError):

@@ -310,6 +310,7 @@ typedef struct tfhybrid_update_config {
   const char* wire_dtype;
   const char* clipping;
   float clip_limit;
+  int64_t steps; /* that the job has done of it, for who takes over rows of an embedding node */
 } tfhybrid_update_config;
 
 /* What a rank brings to a step: counts[t] keys of table t, in any order, as often as they occur,
@@ -327,6 +328,8 @@ typedef struct tfhybrid_contribution {
 /* `*update` is its number, for the calls below. */
 TFHYBRID_EXPORT int tfhybrid_update_open(int64_t engine, const tfhybrid_update_config* config,
                                          int64_t* update);
+/* How many steps of an update with sharded tables this leader has begun. */
+TFHYBRID_EXPORT int tfhybrid_update_steps(int64_t engine, int64_t update, int64_t* steps);
 /* Posts, once the tables have what was posted before; where no other host takes part, the leader
    then applies the posts of all its ranks. Nobody waits for that: see tfhybrid_table_wait(). */
 TFHYBRID_EXPORT int tfhybrid_update_post(int64_t engine, int64_t update,

@@ -71,7 +71,19 @@ int tfhybrid_update_open(int64_t engine, const tfhybrid_update_config* config, i
         *update,
         its->OpenUpdate(config->name, {config->table_names, config->table_names + config->tables},
                         {config->exchange, config->reduction, config->wire_dtype, config->clipping,
-                         config->clip_limit}));
+                         config->clip_limit},
+                        config->steps));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_update_steps(int64_t engine, int64_t update, int64_t* steps) {
+  return tfhybrid::WithUpdate(engine, update, [&](Engine*, const UpdateInUse& opened) -> Status {
+    if (opened->sharded == nullptr) {
+      return Status::Error(StatusCode::kFailedPrecondition, "The update '", opened->name,
+                           "' has no sharded tables, or this process leads no host");
+    }
+    *steps = opened->sharded->steps;
     return Status::Ok();
   });
 }

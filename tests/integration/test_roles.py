@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.integration.forked_job import forked_jobs
 from tests.integration.restarts import Restarts, begun_at
 from tests.reference.clusters import (
     certified,
+    killed,
     node,
     own_memory,
     pid_of,
@@ -81,7 +83,7 @@ def test_bits_and_checkpoints_are_those_of_a_run_without_nodes(
 def test_a_killed_job_goes_on_from_the_memory_of_nodes(
     cluster: Cluster, folder: Path, shm_directory: Path
 ) -> None:
-    """All trainers are killed, then one node: at the end all is as if nobody had been."""
+    """All trainers are killed, then one node, another drains: all is as if nothing had been."""
     slots = {"localhost": 2}
     (folder / "ranks").mkdir()
     with forked_jobs(folder / "ranks") as jobs:
@@ -103,6 +105,16 @@ def test_a_killed_job_goes_on_from_the_memory_of_nodes(
         assert begun_at(output) >= begun_at(job.output)
         assert "Resumed from memory" in output
         assert found_digests == wanted
+        moved = Restarts(jobs, slots, folder / "moved", shm_directory, steps=60)
+        moved.env |= environment(cluster)
+        job = moved.start(seconds=0.05, follow=5)
+        job.wait_for("trained rank", 2)
+        assert launching.drain(cluster, "embedding-1") == 1
+        assert re.findall(r"digests (rank=.*)", job.succeed()) == wanted
+    assert {each["node"] for each in launching.status(cluster)["allocation"]} == {"embedding-0"}
+    killed(cluster, "embedding-1")  # ready when it is back
+    assert launching.add(cluster) == 0
+    assert len({each["node"] for each in launching.status(cluster)["allocation"]}) == 2
 
 
 def test_jobs_end_and_nodes_stay(

@@ -4,6 +4,7 @@ from tfhybrid.callbacks.broadcast_variables import BroadcastVariables
 from tfhybrid.callbacks.checkpoint import Checkpoint
 from tfhybrid.callbacks.compare_replicas import CompareReplicas
 from tfhybrid.callbacks.evaluate import Evaluate
+from tfhybrid.callbacks.follow_nodes import FollowNodes
 from tfhybrid.callbacks.hot_restart import HotRestart
 from tfhybrid.callbacks.learning_rate_warmup import LearningRateWarmup
 from tfhybrid.callbacks.metric_average import MetricAverage
@@ -14,6 +15,7 @@ __all__ = [
     "Checkpoint",
     "CompareReplicas",
     "Evaluate",
+    "FollowNodes",
     "HotRestart",
     "LearningRateWarmup",
     "MetricAverage",

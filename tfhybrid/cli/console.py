@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -55,7 +55,7 @@ def show_error(message: str) -> None:
 
 
 @contextmanager
-def live() -> Iterator[Callable[[Table], None]]:
+def live() -> Iterator[Callable[[RenderableType], None]]:
     """Shows a table that changes: in place on a terminal, elsewhere one after the other.
 
     Yields:

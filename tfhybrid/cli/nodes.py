@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tfhybrid.cli.console import show, show_json, show_table
+from tfhybrid.cli.console import live, show, show_json
+from tfhybrid.cli.node_table import nodes_table
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 
@@ -34,19 +35,25 @@ def status(
     if as_json:
         show_json(found)
         return
-    show(f"epoch {found['epoch']}")
-    rows = [
-        [node["name"], node["role"], node["state"], f"{node['seconds']:.0f} s", node["address"]]
-        for node in found["nodes"]
-    ]
-    columns = ("node", "role", "state", "since", "address")
-    show_table(columns, rows, text=("node", "role", "state", "address"))
+    with live() as screen:
+        screen(nodes_table(found))
 
 
 @app.command()
 def drain(file: _File, name: Annotated[str, typer.Argument(help="Of the node.")]) -> None:
-    """Have a node finish its job and begin no other; it is ready when it is started again."""
-    launching.drain(Cluster.read(file), name)
+    """Have a node give its rows to the others and begin no job until it is started again."""
+    _tell_rest(launching.drain(Cluster.read(file), name))
+
+
+@app.command()
+def add(file: _File) -> None:
+    """Start the nodes that the cluster file has more than run, and move rows to them."""
+    _tell_rest(launching.add(Cluster.read(file)))
+
+
+def _tell_rest(shares: int) -> None:
+    if shares:
+        show(f"The running job moves {shares} share(s), if it has callbacks.FollowNodes()")
 
 
 @app.command()

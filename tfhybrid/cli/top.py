@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group
 from rich.filesize import decimal
 from rich.table import Table
 
 from tfhybrid.cli.console import live, plain, show, show_json
+from tfhybrid.cli.node_table import nodes_table
 from tfhybrid.cli.store import Job, Json, ShmDirectory, as_dict, find, state_text
+from tfhybrid.nodes import launching
+from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.store import metrics
 from tfhybrid.store.report import StoreReport
 
@@ -31,10 +36,15 @@ def top(
         int | None,
         typer.Option(min=0, max=65535, help="Answer Prometheus on this port, and show nothing."),
     ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(help="The cluster file of the nodes that own the tables: shows them too."),
+    ] = None,
 ) -> None:
     """Watch a job's tables: rows, updates a second, keys that come and go.
 
     Reads counters in shared memory and disturbs nobody. Ends when the job does, or at Ctrl-C.
+    Tables on embedding nodes have no rows on this host: name the cluster file with --nodes.
 
     With --prometheus the tables and ranks of this host are told at http://HOST:PORT/metrics; what
     only the job itself knows (samples, phases, checkpoints), tfhybrid.metrics.serve() tells.
@@ -43,16 +53,20 @@ def top(
         _answer(job, shm_dir, prometheus, interval, count)
         return
     before, at = find(job, shm_dir), time.monotonic()
+    cluster = None if nodes is None else Cluster.read(nodes)
     looks = itertools.count() if count is None else range(count)
     with live() as screen:
         for _ in looks:
             time.sleep(interval)
             now, then = find(job, shm_dir), at
             at = time.monotonic()
+            status = None if cluster is None else launching.status(cluster)
             if as_json:
-                show_json(as_dict(now) | {"rates": metrics.rates(before, now, at - then)})
+                told = as_dict(now) | {"rates": metrics.rates(before, now, at - then)}
+                show_json(told if status is None else told | {"cluster": status})
             else:
-                screen(drawn(before, now, at - then))
+                tables = drawn(before, now, at - then)
+                screen(tables if status is None else Group(tables, nodes_table(status)))
             if not now.living:
                 return
             before = now

@@ -383,7 +383,11 @@ class Engine:
         return rows, list(versions)
 
     def open_update(
-        self, name: str, tables: dict[str, int], choices: UpdateChoices | None = None
+        self,
+        name: str,
+        tables: dict[str, int],
+        choices: UpdateChoices | None = None,
+        steps: int = 0,
     ) -> Update:
         """Opens an update of some tables, or returns the one that is open.
 
@@ -391,6 +395,7 @@ class Engine:
             name: Tells it from other updates; equal on all ranks.
             tables: Name and dim of each, which are open.
             choices: How it is done; later the same.
+            steps: That the job has done of it, where rows of an embedding node are taken over.
 
         Raises:
             ConfigError: A choice cannot be, or the update is open with others.
@@ -398,7 +403,7 @@ class Engine:
         """
         choices = choices or UpdateChoices()
         messages = len(set(self.hosts)) if choices.exchange == "owner" else 1
-        return Update(self.handle, name, tables, messages, choices)
+        return Update(self.handle, name, tables, messages, choices, steps)
 
     def _by_file(self, function: str) -> dict[str, int]:
         lines = native.text(function, self.handle).split("\n")[:-1]

@@ -45,6 +45,7 @@ class UpdateConfigStruct(ctypes.Structure):
         ("table_names", ctypes.POINTER(ctypes.c_char_p)),
         *((name, ctypes.c_char_p) for name in ("exchange", "reduction", "wire_dtype", "clipping")),
         ("clip_limit", ctypes.c_float),
+        ("steps", ctypes.c_int64),
     ]
 
 
@@ -78,6 +79,7 @@ class Update:
         tables: Name and dim of its tables, which are open in the engine.
         messages: How many messages a merge makes.
         choices: How it is done.
+        steps: That the job has done of it before this process.
 
     Attributes:
         number: Of the update, in its engine.
@@ -94,6 +96,7 @@ class Update:
         tables: dict[str, int],
         messages: int,
         choices: UpdateChoices,
+        steps: int = 0,
     ) -> None:
         self._engine = engine
         self._dims = list(tables.values())
@@ -107,11 +110,19 @@ class Update:
             choices.wire_dtype.encode(),
             choices.clipping.encode(),
             choices.clip_limit,
+            steps,
         )
         number = ctypes.c_int64()
         native.call("update_open", self._engine, ctypes.byref(config), ctypes.byref(number))
         self._handle = number
         self.number = number.value
+
+    @property
+    def steps(self) -> int:
+        """How many steps this leader has begun; of an update with sharded tables."""
+        steps = ctypes.c_int64()
+        self._call("steps", ctypes.byref(steps))
+        return steps.value
 
     def post(
         self,

@@ -30,6 +30,7 @@ from tfhybrid.job import (
     row_links,
     watch,
 )
+from tfhybrid.job.joining_nodes import OnNodes
 from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
@@ -55,13 +56,22 @@ class Job:
     rows: RowService | None = None  # of other hosts, where there are any
     room: int = 0  # bytes for tables on the host that has least, when the job began
     planned_bytes: list[int] = dataclasses.field(default_factory=list)  # by `placement="auto"`
-    nodes: NodeLinks | None = None  # that own the tables, where there are any
+    on_nodes: OnNodes | None = None  # where nodes own the tables
     whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
 
     @property
     def hosts(self) -> tuple[int, ...]:
         """The host of each rank."""
         return self.engine.hosts
+
+    @property
+    def nodes(self) -> NodeLinks | None:
+        """What this rank connects to the nodes by that own the tables, where there are any."""
+        return None if self.on_nodes is None else self.on_nodes.links
+
+    def follow_nodes(self) -> int:
+        """Moves rows from and to nodes that drain or have come; see `joining_nodes.follow`."""
+        return 0 if self.on_nodes is None else joining_nodes.follow(self.on_nodes)
 
     @property
     def several_hosts(self) -> bool:
@@ -251,8 +261,7 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
         raise
     room = min(distributed.allgather_object(_room(name)))
     leads = distributed.local_rank() == 0
-    links = None if joined is None else joined.links
-    return Job(name, seed, engine, leads, resumption, watching, rows, room, nodes=links)
+    return Job(name, seed, engine, leads, resumption, watching, rows, room, on_nodes=joined)
 
 
 def _room(job: str) -> int:

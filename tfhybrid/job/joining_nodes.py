@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tfhybrid import config, distributed
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import NodeLinks, begin, find_nodes
+from tfhybrid.nodes.joining import Joined, NodeLinks, find_and_begin
+from tfhybrid.nodes.moving import Mover
 from tfhybrid.nodes.node_calls import NodeCalls
 from tfhybrid.nodes.node_options import parsed_address, read_token
 from tfhybrid.nodes.tls import Tls
@@ -21,10 +22,12 @@ class OnNodes:
     Args:
         engine: Of this rank.
         links: What it connects to the nodes by.
+        mover: What moves rows from node to node; `None` on ranks other than 0.
     """
 
     engine: NodesEngine
     links: NodeLinks
+    mover: Mover | None
 
 
 def named() -> tuple[str, Path] | None:
@@ -60,17 +63,46 @@ def join(
     name = distributed.process()
     silence = config.silence_seconds()
     asks = distributed.rank() == 0
-    found = distributed.together(lambda: find_nodes(address, token, name, tls) if asks else None)
-    nodes = distributed.broadcast_object(found)
 
-    def first() -> NodeCalls | None:
+    def first() -> tuple[Joined, NodeCalls] | None:
         if not asks:
             return None
-        return begin(nodes, token, name, silence, job, hosts, resumes=resumes, tls=tls)
+        return find_and_begin(address, token, name, silence, job, hosts, resumes=resumes, tls=tls)
 
-    calls = distributed.together(first)
+    begun = distributed.together(first)
+    nodes = distributed.broadcast_object(None if begun is None else begun[0])
+    calls = None if begun is None else begun[1]
     host = hosts[distributed.rank()]
     engine = NodesEngine(hosts, host, len(nodes.names), calls)
     leads = distributed.local_rank() == 0
     links = NodeLinks(engine, nodes, token, name, silence, leads=leads, tls=tls)
-    return OnNodes(engine, links)
+    mover = None
+    if asks:
+        mover = Mover(engine, address, token, name, silence, job, resumes=resumes, tls=tls)
+    return OnNodes(engine, links, mover)
+
+
+def follow(joined: OnNodes) -> int:
+    """Moves rows from nodes that drain, and to nodes that have come; every rank must call it.
+
+    Between two steps. The ranks wait until all updates are applied and the rows are copied.
+
+    Args:
+        joined: Of this rank.
+
+    Returns:
+        How many shares have moved.
+
+    Raises:
+        TfhybridError: On all ranks: an update has failed, or a new node cannot be reached.
+    """
+    mover, links = joined.mover, joined.links
+    planned = distributed.broadcast_object([] if mover is None else mover.planned())
+    if not planned:
+        return 0
+    distributed.together(joined.engine.wait_for_all)
+    before = links.nodes
+    moved = distributed.together(lambda: None if mover is None else mover.move(before, planned))
+    nodes = distributed.broadcast_object(moved)
+    distributed.together(lambda: links.follow(nodes))
+    return sum(one != other for one, other in zip(before.names, nodes.names, strict=True))

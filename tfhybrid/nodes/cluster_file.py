@@ -25,7 +25,7 @@ from tfhybrid.errors import ConfigError
 ENGINES = ("local", "ray")
 OWNERS = "embedding"
 _FIELDS = ("engine", "directory", "listen", "port", "status_port", "roles")
-_ROLE_FIELDS = ("count", "command", "cpus", "numa")
+_ROLE_FIELDS = ("count", "command", "cpus", "numa", "shares")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +37,15 @@ class Role:
         command: What they run; empty for the role's own.
         cpus: How many processors each may use; 0 for all.
         numa: The NUMA node on whose processors and memory they run; `None` for any.
+        shares: Into how many shares the slots are split, the most nodes that can own some; of the
+            role that owns tables.
     """
 
     count: int
     command: tuple[str, ...] = ()
     cpus: int = 0
     numa: int | None = None
+    shares: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +95,11 @@ class Cluster:
             roles,
         )
 
+    def owners(self) -> list[str]:
+        """Returns of each share of the slots the node that owns it at first."""
+        names, shares = self.names(OWNERS), self.roles[OWNERS].shares
+        return [names[share * len(names) // shares] for share in range(shares)]
+
     def names(self, role: str) -> list[str]:
         """Returns the names of the processes of a role."""
         return [f"{role}-{number}" for number in range(self.roles[role].count)]
@@ -128,7 +136,13 @@ def read_role(path: Path, name: str, said: object) -> Role:
             f"{path}: role '{OWNERS}' has a command of its own, every other one names its command, "
             f"a list. Received: role '{name}' with {command!r}"
         )
-    return Role(count, tuple(map(str, command)), cpus, numa)
+    shares = its.get("shares", count if name == OWNERS else 0)
+    if not _is_whole(shares, count if name == OWNERS else 0) or (name != OWNERS and shares):
+        raise ConfigError(
+            f"{path}: shares, at least as many as nodes, belong to role '{OWNERS}'. "
+            f"Received: shares={shares!r} of role '{name}' with count={count!r}"
+        )
+    return Role(count, tuple(map(str, command)), cpus, numa, shares)
 
 
 def _checked(said: object, known: tuple[str, ...], path: Path) -> dict[str, Any]:

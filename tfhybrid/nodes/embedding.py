@@ -16,18 +16,25 @@ import threading
 from collections.abc import Mapping
 
 from tfhybrid.config import shm_directory
+from tfhybrid.core import native
 from tfhybrid.core.native import LinkPurpose
-from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
+from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Answer, answer_calls
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_options import NodeOptions
 from tfhybrid.nodes.owned_store import Arguments, Found, OwnedStore
+from tfhybrid.nodes.rates import COUNTED
 from tfhybrid.nodes.registration import Registration
 from tfhybrid.nodes.server import NodeServer
+from tfhybrid.nodes.store_copy import receive_store, send_store
+from tfhybrid.nodes.tls import dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
+
+_CONNECT_SECONDS = 30.0
+_SILENCE_SECONDS = 60.0
 
 ACCEPTED = b"+"  # says that a connection for rows has reached the store
 
@@ -45,7 +52,8 @@ class EmbeddingNode:
         host, port = listener.getsockname()[:2]
         self._described = f"{self._name}, pid {os.getpid()} on {socket.gethostname()}"
         self._lock = threading.Lock()
-        self._store: OwnedStore | None = None  # guarded by _lock
+        self._token, self._tls = options.token, options.tls
+        self._stores: dict[int, OwnedStore] = {}  # of one job, by share; guarded by _lock
         self._session = ""  # likewise
         self.server = NodeServer(listener, options.token, self._visit, self._take, options.tls)
         self._registration = Registration(
@@ -65,16 +73,24 @@ class EmbeddingNode:
         finally:
             self._registration.stop()
             with self._lock:
-                store, self._store = self._store, None
-            if store is not None:
+                stores, self._stores = list(self._stores.values()), {}
+            for store in stores:
                 store.close()
 
     def _numbers(self) -> Mapping[str, float]:
         with self._lock:
-            store = self._store
-        if store is None:
-            return {"jobs": 0.0}
-        return {"jobs": 1.0} | store.numbers()
+            stores = list(self._stores.values())
+        counters = native.counters()
+        counted = {name: float(counters[name]) for name in COUNTED if name in counters}
+        if not stores:
+            return counted | {"jobs": 0.0, "shares": 0.0}
+        of_shares = [store.numbers() for store in stores]
+        found = counted | {"jobs": 1.0, "shares": float(len(stores))}
+        for name in ("rows", "bytes"):
+            if any(name in each for each in of_shares):
+                found[name] = sum(each.get(name, 0.0) for each in of_shares)
+        updates = [each["updates"] for each in of_shares if "updates" in each]
+        return found | ({"updates": max(updates)} if updates else {})
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
         """Serves the rank 0 of a job until it is gone."""
@@ -84,6 +100,7 @@ class EmbeddingNode:
             store = self._begin(greeting, its)
             calls["store"] = store
             served.update(store.calls())
+            served["take_over"] = lambda its, _: (self._take_over(store, its), {})
             return self._described, {}
 
         served = {"begin": begin}
@@ -96,34 +113,70 @@ class EmbeddingNode:
     def _begin(self, greeting: Greeting, its: Arguments) -> OwnedStore:
         epoch = self._registration.epoch(at_least=int(its["epoch"]))
         if its["epoch"] != epoch:
-            raise StoreError(f"The allocation is of epoch {epoch}. Received: {its['epoch']}")
+            raise StaleEpochError(f"The allocation is of epoch {epoch}. Received: {its['epoch']}")
         if self._registration.draining:
             raise StoreError("This node is draining: it begins no job until it is started again")
+        session, share = str(its["session"]), int(its["number"])
         with self._lock:
-            if self._store is not None:
-                raise NameTakenError(
-                    f"Job '{self._store.job}' uses this node. Received: job '{its['job']}'"
-                )
-            self._store = OwnedStore(shm_directory(), self._name, self._described, its)
-            self._session = str(its["session"])
-            _log.info("%s begins job '%s' for %s", self._name, self._store.job, greeting.name)
-            return self._store
+            for other in self._stores.values():
+                if session != self._session or share in self._stores:
+                    raise NameTakenError(
+                        f"Job '{other.job}' uses this node. Received: job '{its['job']}'"
+                    )
+            store = OwnedStore(shm_directory(), self._name, self._described, its)
+            self._stores[share] = store
+            self._session = session
+            _log.info(
+                "%s begins share %d of job '%s' for %s", self._name, share, store.job, greeting.name
+            )
+        self._registration.tell()  # no share may change its owner from now on, but by the job
+        return store
 
     def _end(self, store: OwnedStore, greeting: Greeting) -> None:
-        _log.info("%s ends job '%s': %s is gone", self._name, store.job, greeting.name)
+        _log.info("%s ends a share of job '%s' for %s", self._name, store.job, greeting.name)
         store.close()
         with self._lock:
-            if self._store is store:
-                self._store, self._session = None, ""
+            self._stores = {share: its for share, its in self._stores.items() if its is not store}
+
+    def _take_over(self, store: OwnedStore, its: Arguments) -> int:
+        """Copies a share from the node that has it, and returns its bytes."""
+        host, port = its["address"]
+        greeting = Greeting(Link.STORE, self._name, str(its["session"]), 0, int(its["share"]))
+        try:
+            link = door.dial(
+                (str(host), int(port)),
+                self._token,
+                greeting.text(),
+                _CONNECT_SECONDS,
+                _SILENCE_SECONDS,
+                dialled(self._tls, str(its["node"])),
+            )
+        except OSError as error:
+            raise StoreError(f"Cannot connect to {its['node']}: {error}") from error
+        with contextlib.closing(MessageLink(link, str(its["node"]))) as source:
+            received = receive_store(source, store.directory)
+        _log.info("%s has copied share %d from %s", self._name, int(its["share"]), its["node"])
+        return received
+
+    def _give(self, store: OwnedStore, greeting: Greeting, link: socket.socket) -> None:
+        with contextlib.closing(MessageLink(link, greeting.name)) as target:
+            try:
+                send_store(target, store.directory)
+            except (StoreError, OSError) as error:
+                _log.warning("The copy of a share to %s failed: %s", greeting.name, error)
 
     def _take(self, greeting: Greeting, link: socket.socket) -> None:
         with self._lock:
-            store, session = self._store, self._session
+            store, session = self._stores.get(greeting.share), self._session
         if store is None or greeting.session != session:
             raise StoreError(
                 f"{greeting.name} belongs to session '{greeting.session}'. This node is in "
                 f"'{session}'"
             )
+        if greeting.to == Link.STORE:
+            arguments = (store, greeting, link)
+            threading.Thread(target=self._give, args=arguments, daemon=True).start()
+            return
         try:
             link.setblocking(True)
             link.sendall(ACCEPTED)

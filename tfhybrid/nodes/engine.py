@@ -8,7 +8,7 @@ saved.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -45,6 +45,8 @@ class NodesEngine(Engine):
         self._first_node = max(self.hosts) + 1
         self._tables: dict[str, int] = {}  # open ones, and their dims
         self.frozen: dict[str, list[FrozenTable]] = {}  # tables being saved, by node
+        self._updates: dict[tuple[str, tuple[str, ...]], Update] = {}
+        self._moved: set[str] = set()
 
     @property
     def calls(self) -> NodeCalls:
@@ -172,14 +174,48 @@ class NodesEngine(Engine):
             self._calls.ask_all("set_version", asked)
 
     def open_update(
-        self, name: str, tables: dict[str, int], choices: UpdateChoices | None = None
+        self,
+        name: str,
+        tables: dict[str, int],
+        choices: UpdateChoices | None = None,
+        steps: int = 0,
     ) -> Update:
         """As of `Engine`."""
-        opened = super().open_update(name, tables, choices)
+        opened = super().open_update(name, tables, choices, steps)
+        self._updates[name, tuple(tables)] = opened
         if self._calls is not None:
             chosen = vars(choices or UpdateChoices())
-            self._calls.ask_all("open_update", {"name": name, "tables": tables, "choices": chosen})
+            asked = {"name": name, "tables": tables, "choices": chosen, "steps": steps}
+            self._calls.ask_all("open_update", asked)
         return opened
+
+    @property
+    def tables(self) -> list[str]:
+        """The open tables."""
+        return list(self._tables)
+
+    def steps_of(self, name: str, tables: Iterable[str]) -> int:
+        """Returns how many steps the job has done of an update."""
+        return self._updates[name, tuple(tables)].steps
+
+    def wait_for_all(self) -> None:
+        """Waits until all updates that this rank has posted are applied.
+
+        Raises:
+            TfhybridError: One has failed.
+        """
+        for name in self._tables:
+            self.wait(name)
+
+    def rows_have_moved(self) -> None:
+        """Notes that a node has rows of which it does not know what changed before."""
+        self._moved = set(self._tables)
+
+    def changes_are_lost(self, name: str) -> bool:
+        """Returns whether all rows of a table must be saved next; once."""
+        lost = name in self._moved
+        self._moved.discard(name)
+        return lost
 
     def named(self, name: str) -> dict[str, object]:
         """Returns how a table is told to nodes, and which version of it this rank has."""

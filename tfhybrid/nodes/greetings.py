@@ -16,6 +16,7 @@ class Link(enum.StrEnum):
     READS = "reads"
     UPDATES = "updates"
     STAGED = "staged"  # on which an embedding node tells host 0 what it has staged
+    STORE = "store"  # on which a node sends its store of a share to the node that takes it over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +28,14 @@ class Greeting:
         name: What the process calls itself.
         session: Of the job, for rows and updates.
         host: Of the process, likewise.
+        share: Of the slots, whose rows these are, likewise.
     """
 
     to: Link
     name: str
     session: str = ""
     host: int = 0
+    share: int = 0
 
     def text(self) -> str:
         """Returns it as it is said."""
@@ -49,7 +52,11 @@ class Greeting:
             said = json.loads(text)
             link = Link(said["to"])
             return cls(
-                link, str(said["name"]), str(said.get("session", "")), int(said.get("host", 0))
+                link,
+                str(said["name"]),
+                str(said.get("session", "")),
+                int(said.get("host", 0)),
+                int(said.get("share", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"A process greeted with {text[:200]!r}: {error!r}") from error

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
-from tfhybrid.errors import NameTakenError, StoreError
+from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.embedding import ACCEPTED
@@ -28,6 +28,7 @@ from tfhybrid.nodes.tls import Tls, dialled
 
 _CONNECT_SECONDS = 30.0
 _READY_SECONDS = 60.0
+_TRIES = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Joined:
 
     Args:
         session: Of the job.
-        names: Of the nodes, in the order of the allocation.
-        addresses: Of the nodes.
+        names: Of the node of each share of the slots.
+        addresses: Of those nodes.
         epoch: Of the allocation.
     """
 
@@ -62,6 +63,43 @@ def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None
     view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
     return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch)
+
+
+def find_and_begin(
+    metadata: tuple[str, int],
+    token: str,
+    name: str,
+    silence: float,
+    job: str,
+    hosts: Sequence[int],
+    *,
+    resumes: bool,
+    tls: Tls | None = None,
+) -> tuple[Joined, NodeCalls]:
+    """Finds the nodes and has them work for the job; once more where slots moved between.
+
+    Args:
+        metadata: Address of the metadata node.
+        token: As of `begin`, and so are the rest.
+        name: What this process calls itself.
+        silence: Seconds after which a silent node counts as gone.
+        job: Its name.
+        hosts: The host of each rank.
+        resumes: Whether the nodes leave their stores to the job's next run, if this one dies.
+        tls: What encrypts the connections; `None` for none.
+
+    Raises:
+        StoreError: As of `find_nodes` and `begin`.
+    """
+    tries = 0
+    while True:
+        nodes = find_nodes(metadata, token, name, tls)
+        try:
+            return nodes, begin(nodes, token, name, silence, job, hosts, resumes=resumes, tls=tls)
+        except StaleEpochError:
+            tries += 1
+            if tries == _TRIES:
+                raise
 
 
 def begin(
@@ -95,25 +133,72 @@ def begin(
     """
     callers: list[Caller] = []
     try:
-        for number, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+        for share, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
             greeting = Greeting(Link.CALLS, name)
             link = _dial(node, address, token, greeting, silence, tls)
             callers.append(Caller(link, node))
-            asked = {
-                "job": job,
-                "hosts": list(hosts),
-                "nodes": len(nodes.names),
-                "number": number,
-                "session": nodes.session,
-                "epoch": nodes.epoch,
-                "resumes": resumes,
-            }
-            _ask_to_begin(callers[-1], asked, patience)
+            _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, share, resumes), patience)
     except BaseException:
         for caller in callers:
             caller.close()
         raise
     return NodeCalls(callers)
+
+
+def begin_share(
+    nodes: Joined,
+    share: int,
+    node: str,
+    address: tuple[str, int],
+    token: str,
+    name: str,
+    silence: float,
+    job: str,
+    hosts: Sequence[int],
+    *,
+    resumes: bool,
+    tls: Tls | None = None,
+) -> Caller:
+    """Has another node get ready for a share that it is to take over; on rank 0.
+
+    Args:
+        nodes: Of the job, as they are.
+        share: What moves.
+        node: The name of the new node.
+        address: Of it.
+        token: As of `begin`, and so are the rest.
+        name: What this process calls itself.
+        silence: Seconds after which a silent node counts as gone.
+        job: Its name.
+        hosts: The host of each rank.
+        resumes: Whether the next run of the job shall find its tables.
+        tls: What encrypts the connection; `None` for none.
+
+    Raises:
+        NameTakenError: Another job uses the node.
+        StoreError: It cannot be reached, or knows another epoch.
+    """
+    caller = Caller(_dial(node, address, token, Greeting(Link.CALLS, name), silence, tls), node)
+    try:
+        caller.ask("begin", _beginning(nodes, job, hosts, share, resumes))
+    except BaseException:
+        caller.close()
+        raise
+    return caller
+
+
+def _beginning(
+    nodes: Joined, job: str, hosts: Sequence[int], share: int, resumes: bool
+) -> dict[str, object]:
+    return {
+        "job": job,
+        "hosts": list(hosts),
+        "nodes": len(nodes.names),
+        "number": share,
+        "session": nodes.session,
+        "epoch": nodes.epoch,
+        "resumes": resumes,
+    }
 
 
 class NodeLinks:
@@ -159,10 +244,29 @@ class NodeLinks:
         with self._lock:
             if self._connected:
                 return
-            first = max(self._engine.hosts) + 1
-            for number, node in enumerate(self._nodes.names):
-                self._connect(first + number, node, self._nodes.addresses[number])
+            for share in range(len(self._nodes.names)):
+                self._connect(share)
             self._connected = True
+
+    @property
+    def nodes(self) -> Joined:
+        """The nodes to which it connects."""
+        return self._nodes
+
+    def follow(self, nodes: Joined) -> None:
+        """Connects this rank to the new nodes of shares that have moved; between two steps.
+
+        Args:
+            nodes: Of the job, as they are now.
+
+        Raises:
+            StoreError: One cannot be reached, or refuses this rank.
+        """
+        with self._lock:
+            before, self._nodes = self._nodes, nodes
+            for share, place in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+                if self._connected and place != (before.names[share], before.addresses[share]):
+                    self._connect(share)
 
     def stop(self) -> None:
         """Connects no more; what is connected ends with the engine."""
@@ -174,20 +278,20 @@ class NodeLinks:
         if self._tls is not None:
             self._tls.abandon()
 
-    def _connect(self, host: int, node: str, address: tuple[str, int]) -> None:
-        self._engine.connect_owner(
-            host, LinkPurpose.READS, self._dialled(node, address, Link.READS), node
-        )
+    def _connect(self, share: int) -> None:
+        host, node = max(self._engine.hosts) + 1 + share, self._nodes.names[share]
+        self._engine.connect_owner(host, LinkPurpose.READS, self._dialled(share, Link.READS), node)
         if not self._leads:
             return
         if self._engine.host == 0:  # before updates: then the node can answer the first
-            link = self._dialled(node, address, Link.STAGED)
+            link = self._dialled(share, Link.STAGED)
             self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
-        link = self._dialled(node, address, Link.UPDATES)
+        link = self._dialled(share, Link.UPDATES)
         self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
 
-    def _dialled(self, node: str, address: tuple[str, int], to: Link) -> socket.socket:
-        greeting = Greeting(to, self._name, self._nodes.session, self._engine.host)
+    def _dialled(self, share: int, to: Link) -> socket.socket:
+        node, address = self._nodes.names[share], self._nodes.addresses[share]
+        greeting = Greeting(to, self._name, self._nodes.session, self._engine.host, share)
         link = _dial(node, address, self._token, greeting, self._silence, self._tls)
         try:
             accepted = link.recv(1)

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tfhybrid.errors import StoreError, TfhybridError
+from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.nodes import local_engine, ray_engine
 from tfhybrid.nodes.calls import Caller
-from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.cluster_file import OWNERS, Cluster
+from tfhybrid.nodes.membership import NodeState, View
 from tfhybrid.nodes.node_options import make_token, read_token
 from tfhybrid.nodes.registration import call_metadata, look_up
 from tfhybrid.nodes.tls import Tls
@@ -60,14 +61,57 @@ def status(cluster: Cluster) -> dict[str, Any]:
         return found
 
 
-def drain(cluster: Cluster, name: str) -> None:
-    """Has a node begin no other job.
+def drain(cluster: Cluster, name: str) -> int:
+    """Has a node begin no other job, and give its shares of the tables to the others.
+
+    Args:
+        cluster: Of the node.
+        name: Of the node.
+
+    Returns:
+        How many shares a running job is still to move. Without a job all have moved at once.
 
     Raises:
         StoreError: There is no such node, or the metadata node cannot be reached.
     """
     with _asking(cluster) as caller:
         caller.ask("drain", {"name": name})
+        return len(caller.ask("balance")[0])
+
+
+def add(cluster: Cluster) -> int:
+    """Starts the nodes of a cluster file that do not run, and evens out the shares.
+
+    Args:
+        cluster: With more nodes than run. The number of shares must be the same.
+
+    Returns:
+        As of `drain`.
+
+    Raises:
+        ConfigError: The engine starts no nodes later.
+        StoreError: The nodes do not run, or the new ones do not get ready.
+    """
+    if cluster.engine != "local":
+        raise ConfigError(f"engine: local adds nodes. Received: {cluster.engine!r}")
+    local_engine.add(cluster)
+    deadline = time.monotonic() + _START_SECONDS
+    with _asking(cluster) as caller:
+        while True:
+            nodes = View.from_json(caller.ask("view")[0]).nodes
+            waited = [
+                name
+                for name in cluster.names(OWNERS)
+                if name not in nodes or nodes[name].state in (NodeState.JOINING, NodeState.LOST)
+            ]
+            if not waited:
+                return len(caller.ask("balance")[0])
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"{waited} did not get ready in {_START_SECONDS:.0f} s; their logs are in "
+                    f"{cluster.directory}"
+                )
+            time.sleep(0.1)
 
 
 def down(cluster: Cluster) -> None:

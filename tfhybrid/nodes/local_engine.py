@@ -49,21 +49,27 @@ class Supervisor:
         tell: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
         self._told_to = tell
+        self._directory = directory
         self._file = directory / "processes.json"
-        shares = processors_of(processes)
-        self._watched = [
-            WatchedProcess(process, directory / f"{process.name}.log", shares[process.name])
-            for process in processes
-        ]
+        self._watched: list[WatchedProcess] = []
+        self._add(processes)
         self._stopping = False
+        self._adding = False
 
     def stop(self, *_: object) -> None:
         """Makes `run` end; may be a handler of signals."""
         self._stopping = True
 
+    def add(self, *_: object) -> None:
+        """Makes `run` start what `plan.json` has and it does not; may be a handler of signals."""
+        self._adding = True
+
     def run(self) -> None:
         """Runs them until `stop`, or all that may end are done, and ends them."""
         while not self._stopping and not self._done():
+            if self._adding:
+                self._adding = False
+                self._add(placed_processes.read(self._directory / "plan.json"))
             changes = [each.look() for each in self._watched]
             if any(changes):
                 self._tell()
@@ -74,6 +80,14 @@ class Supervisor:
         for each in self._watched:
             each.wait(deadline - time.monotonic())
         self._file.unlink(missing_ok=True)
+
+    def _add(self, processes: Sequence[PlacedProcess]) -> None:
+        shares = processors_of(processes)
+        known = {each.process.name for each in self._watched}
+        for process in processes:
+            if process.name not in known:
+                log = self._directory / f"{process.name}.log"
+                self._watched.append(WatchedProcess(process, log, shares[process.name]))
 
     def _tell(self) -> None:
         told = {
@@ -108,6 +122,22 @@ def start(cluster: Cluster) -> None:
             stderr=log,
             start_new_session=True,
         )
+
+
+def add(cluster: Cluster) -> None:
+    """Starts the processes that the cluster file has and the supervisor does not.
+
+    Args:
+        cluster: Of a supervisor that runs.
+
+    Raises:
+        StoreError: None runs.
+    """
+    pid = supervisor_of(cluster.directory)
+    if pid is None:
+        raise StoreError(f"No nodes run in {cluster.directory}: `tfhybrid nodes up` starts them")
+    placed_processes.write(cluster.directory / "plan.json", processes_of(cluster, cluster.listen))
+    os.kill(pid, signal.SIGHUP)
 
 
 def supervisor_of(directory: Path) -> int | None:
@@ -168,6 +198,7 @@ def run(
         supervisor = Supervisor(directory, processes, tell)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, supervisor.stop)
+        signal.signal(signal.SIGHUP, supervisor.add)
         with contextlib.suppress(KeyboardInterrupt):
             supervisor.run()
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from tfhybrid.core.whole_file import write_whole
-from tfhybrid.errors import CorruptFileError, NameTakenError, StoreError
+from tfhybrid.errors import CorruptFileError, NameTakenError, StaleEpochError, StoreError
 
 SLOTS = 4096  # `Allocation::kSlots`
+OWNING_ROLE = "embedding"
 FORMAT = 1
 
 
@@ -58,7 +59,7 @@ class View:
 
     Args:
         epoch: Of the allocation.
-        owners: Names of the nodes that own slots, in the order of the allocation.
+        owners: Of each share of the slots, the name of the node that owns it.
         nodes: All that have ever joined, by name.
     """
 
@@ -69,10 +70,10 @@ class View:
     def missing(self) -> list[str]:
         """Returns the owners that are not ready."""
         ready = {name for name, node in self.nodes.items() if node.state == NodeState.READY}
-        return [name for name in self.owners if name not in ready]
+        return [name for name in dict.fromkeys(self.owners) if name not in ready]
 
     def slots(self) -> list[tuple[str, int, int]]:
-        """Returns the owner of each run of slots: its name, the first one, and how many."""
+        """Returns the owner of each share of the slots: its name, the first one, and how many."""
         count = len(self.owners)
         # As of `Allocation::Even`: slot s belongs to owner s * count / SLOTS.
         firsts = [-(-number * SLOTS // count) for number in range(count)] + [SLOTS]
@@ -118,11 +119,11 @@ class Membership:
 
     Args:
         path: Of the file; taken over where there is one.
-        owners: Names of the nodes that own slots, in order.
+        owners: Of each share of the slots, the node that owns it at first; later the file says.
 
     Raises:
         CorruptFileError: The file is damaged.
-        StoreError: It is of a cluster with other owners.
+        StoreError: It is of a cluster with another number of shares.
     """
 
     def __init__(self, path: Path, owners: Sequence[str]) -> None:
@@ -186,6 +187,37 @@ class Membership:
             draining = dataclasses.replace(known, state=NodeState.DRAINING, draining=True)
             self._set(draining, self._view.epoch)
 
+    def move(self, share: int, origin: str, to: str, epoch: int) -> int:
+        """Gives a share to another node; returns the new epoch.
+
+        Args:
+            share: Its place in `View.owners`.
+            origin: The node that has it.
+            to: A node that is ready; `origin` itself to have moves of this epoch refused.
+            epoch: Under which this was planned.
+
+        Raises:
+            StaleEpochError: The allocation has changed since.
+            StoreError: The nodes are not as was thought.
+        """
+        with self._lock:
+            view = self._view
+            if epoch != view.epoch:
+                raise StaleEpochError(f"The allocation is of epoch {view.epoch}. Received: {epoch}")
+            node = view.nodes.get(to)
+            if not 0 <= share < len(view.owners) or view.owners[share] != origin:
+                raise StoreError(f"The shares belong to {view.owners}. Received: {share}, {origin}")
+            ready = node is not None and (node.role, node.state) == (OWNING_ROLE, NodeState.READY)
+            if not ready and to != origin:
+                raise StoreError(
+                    f"A share moves to an embedding node that is ready. Received: {node}"
+                )
+            owners = (*view.owners[:share], to, *view.owners[share + 1 :])
+            moved = View(epoch + 1, owners, view.nodes)
+            self._write(moved)
+            self._view = moved
+            return moved.epoch
+
     def set_state(self, name: str, incarnation: str, state: NodeState) -> None:
         """Notes what a node does now, if that process is still the one of its name."""
         with self._lock:
@@ -214,14 +246,14 @@ class Membership:
             raise CorruptFileError(
                 f"{self._path} is no state of a metadata node: {error!r}"
             ) from error
-        if view.owners != owners:
+        if len(view.owners) != len(owners):
             raise StoreError(
-                f"{self._path} is of a cluster whose slots belong to {list(view.owners)}. "
-                f"Received: {list(owners)}"
+                f"{self._path} is of a cluster whose slots are {len(view.owners)} shares, of "
+                f"{list(view.owners)}. Received: {list(owners)}"
             )
         # Who is still there comes back by itself.
         lost = {
             name: dataclasses.replace(node, state=NodeState.LOST)
             for name, node in view.nodes.items()
         }
-        return View(view.epoch, owners, lost)
+        return View(view.epoch, view.owners, lost)

@@ -56,6 +56,11 @@ class NodeCalls:
         """Asks all nodes; returns their results alone."""
         return [result for result, _ in self.ask_all(call, arguments, arrays)]
 
+    def replace(self, node: int, caller: Caller) -> Caller:
+        """Asks another process for a node from now on; returns the connection to the one before."""
+        before, self._callers[node] = self._callers[node], caller
+        return before
+
     def close(self) -> None:
         """Ends the connections; the nodes are free for another job then."""
         for caller in self._callers:

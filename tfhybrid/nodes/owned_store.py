@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import os
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,16 +57,26 @@ class OwnedStore:
         self.engine = Engine(hosts, max(hosts) + 1 + self._number, self._nodes)
         self._directory = directory
         self._described = described
-        self._name = f"{self.job[: _LONGEST_NAME - 1 - len(node)]}.{node}"
+        place = f".{node}.{self._number}"
+        self._name = f"{self.job[: _LONGEST_NAME - len(place)]}{place}"
         self._resumes = bool(arguments["resumes"])
         self._placements: dict[str, tuple[native.PlacementKind, int]] = {}
         self._closing = threading.Lock()
         self._is_open = False
+        self._opening: list[tuple[str, Arguments]] = []  # the calls that made what is open
+        self._frozen: set[str] = set()
+
+    @property
+    def directory(self) -> Path:
+        """Where the files of the store lie."""
+        return Path(self._directory) / f"tfhybrid-{os.geteuid()}-{self._name}"
 
     def calls(self) -> dict[str, Called]:
         """Returns what may be asked."""
         return {
             "open_store": self._open_store,
+            "opening": self._tell_opening,
+            "versions": self._versions,
             "recover_store": self._recover_store,
             "last_updates": self._last_updates,
             "roll_forward": self._roll_forward,
@@ -160,20 +172,49 @@ class OwnedStore:
             files=(path, cache_bytes),
         )
         self._placements[its["table"]] = placement
+        self._opening.append(("open_table", its))
         return None, {}
 
     def _set_optimizer(self, its: Arguments, _: Found) -> Answer:
         self.engine.set_optimizer(its["table"], **its["settings"])
+        self._opening.append(("set_optimizer", its))
         return None, {}
 
     def _forget_optimizer(self, its: Arguments, _: Found) -> Answer:
         self._wait(its, {})
         self.engine.forget_optimizer(its["table"])
+        table = its["table"]
+        self._opening = [
+            (call, its)
+            for call, its in self._opening
+            if (call, its.get("table")) != ("set_optimizer", table)
+            and not (call == "open_update" and table in its["tables"])
+        ]
         return None, {}
 
     def _open_update(self, its: Arguments, _: Found) -> Answer:
-        self.engine.open_update(its["name"], its["tables"], UpdateChoices(**its["choices"]))
+        choices = UpdateChoices(**its["choices"])
+        self.engine.open_update(its["name"], its["tables"], choices, its["steps"])
+        if ("open_update", its) not in self._opening:
+            self._opening.append(("open_update", its))
         return None, {}
+
+    def _tell_opening(self, _: Arguments, __: Found) -> Answer:
+        """What another node is to call, which takes over a copy of this store."""
+        in_files = [
+            its["table"] for call, its in self._opening if call == "open_table" and its["files"][0]
+        ]
+        if in_files or self._frozen:
+            raise StoreError(
+                f"Rows move once no table is being saved, and where none lies in files. "
+                f"Received: in files {in_files}, being saved {sorted(self._frozen)}"
+            )
+        return self._opening, {}
+
+    def _versions(self, _: Arguments, __: Found) -> Answer:
+        """What the tables are at."""
+        tables = list(self._placements)
+        return {name: int(self.engine.table_stats(name).version) for name in tables}, {}
 
     def _wait(self, its: Arguments, _: Found) -> Answer:
         """Until the table has the updates that the job knows of."""
@@ -239,7 +280,9 @@ class OwnedStore:
 
     def _freeze(self, its: Arguments, _: Found) -> Answer:
         self._wait(its, {})
-        return self._writer(its).freeze(its["cursor"], only_changed=its["only_changed"]), {}
+        frozen = self._writer(its).freeze(its["cursor"], only_changed=its["only_changed"])
+        self._frozen.add(its["table"])
+        return frozen, {}
 
     def _return_changes(self, its: Arguments, _: Found) -> Answer:
         self._writer(its).return_changes()
@@ -259,6 +302,7 @@ class OwnedStore:
 
     def _thaw(self, its: Arguments, _: Found) -> Answer:
         self._writer(its).thaw()
+        self._frozen.discard(its["table"])
         return None, {}
 
     def _writer(self, its: Arguments) -> TableWriter:

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfhybrid.nodes.cluster_file import OWNERS, Cluster
+from tfhybrid.core.whole_file import write_whole
+from tfhybrid.nodes.cluster_file import Cluster
 
 METADATA = "metadata"  # the name of that process
 
@@ -49,7 +50,7 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
             (
                 *(sys.executable, "-m", "tfhybrid.nodes.metadata"),
                 *("--state", str(cluster.directory / "state.json"), "--token-file", token),
-                *("--owners", ",".join(cluster.names(OWNERS)), "--listen", cluster.listen),
+                *("--owners", ",".join(cluster.owners()), "--listen", cluster.listen),
                 *("--port", str(cluster.port), "--status-port", str(cluster.status_port)),
             ),
         )
@@ -67,7 +68,8 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
 
 def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
     """Writes what `read` returns."""
-    path.write_text(json.dumps([dataclasses.asdict(each) for each in processes], indent=1))
+    content = json.dumps([dataclasses.asdict(each) for each in processes], indent=1)
+    write_whole(path, content.encode())
 
 
 def read(path: Path) -> list[PlacedProcess]:

@@ -73,6 +73,8 @@ def look_up(
             missing = view.missing()
             if not missing:
                 return view
+            if any(view.nodes[name].draining for name in missing if name in view.nodes):
+                caller.ask("balance")  # the job during which it began to drain is over
             if time.monotonic() > deadline:
                 states = {name: its.state.value for name, its in view.nodes.items()}
                 raise StoreError(
@@ -121,6 +123,8 @@ class Registration:
         self._epoch = 0
         self._draining = False
         self._told = threading.Condition()
+        self._wake = threading.Event()
+        self._begun = self._acknowledged = 0  # beats; guarded by _told
         self._thread = threading.Thread(target=self._run, name="tfhybrid-registration", daemon=True)
         self._thread.start()
 
@@ -134,6 +138,16 @@ class Registration:
             self._told.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
             return self._epoch
 
+    def tell(self) -> None:
+        """Has the metadata node know what this node does now; waits for a moment.
+
+        Where it cannot be reached it knows nothing, and moves no rows.
+        """
+        with self._told:
+            wanted = self._begun + 1
+            self._wake.set()
+            self._told.wait_for(lambda: self._acknowledged >= wanted, _TOLD_SECONDS)
+
     @property
     def draining(self) -> bool:
         """Whether the node shall begin no other job."""
@@ -142,6 +156,7 @@ class Registration:
     def stop(self) -> None:
         """Ends it: the node is lost to the metadata node."""
         self._stopping.set()
+        self._wake.set()
         self._thread.join()
 
     def _run(self) -> None:
@@ -162,6 +177,15 @@ class Registration:
             self._draining = bool(said["draining"])
             self._told.notify_all()
 
+    def _beat(self, caller: Caller) -> None:
+        with self._told:
+            self._begun += 1
+            number = self._begun
+        self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
+        with self._told:
+            self._acknowledged = number
+            self._told.notify_all()
+
     def _stay_known(self) -> None:
         caller = call_metadata(self._metadata, self._token, self._name, self._tls)
         try:
@@ -173,7 +197,8 @@ class Registration:
             }
             self._hear(caller.ask("join", me)[0])
             while not self._stopping.is_set():
-                self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
-                self._stopping.wait(_BEAT_SECONDS)
+                self._beat(caller)
+                self._wake.wait(_BEAT_SECONDS)
+                self._wake.clear()
         finally:
             caller.close()

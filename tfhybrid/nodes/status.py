@@ -25,12 +25,16 @@ from tfhybrid.nodes.membership import Membership
 _log = logging.getLogger("tfhybrid.nodes")
 
 _STYLE = (
-    "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:1em 0}"
-    "td,th{padding:.3em .8em;border-bottom:1px solid #ccc;text-align:left}"
-    "td.number{text-align:right}.lost{color:#b00}.ready{color:#070}"
+    ":root{color-scheme:light;--good:#070;--bad:#b00}"
+    "@media(prefers-color-scheme:dark){:root{color-scheme:dark;--good:#7d7;--bad:#f88}}"
+    "body{font:14px sans-serif;margin:2em}div{overflow-x:auto}"
+    "table{border-collapse:collapse;margin:1em 0}"
+    "td,th{padding:.3em .8em;border-bottom:1px solid #8888;text-align:left;white-space:nowrap}"
+    "td.number{text-align:right}.lost{color:var(--bad)}.ready{color:var(--good)}"
 )
 _PAGE = (
     "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>"
+    "<meta name=viewport content='width=device-width'>"
     "<title>tfhybrid nodes</title><style>{style}</style><h1>Nodes</h1>"
     "<p>Epoch <b id=epoch>{epoch}</b></p>{nodes}<h2>Allocation</h2>{slots}</html>"
 )
@@ -77,7 +81,13 @@ def page_of(status: Mapping[str, Any]) -> str:
     return _PAGE.format(
         style=_STYLE,
         epoch=status["epoch"],
-        nodes=_table(["node", "role", "state", "since", "address", *columns], rows),
+        nodes=_table(
+            [
+                *("node", "role", "state", "since", "address"),
+                *(name.replace("_per_second", "/s").replace("_", " ") for name in columns),
+            ],
+            rows,
+        ),
         slots=_table(["node", "first slot", "slots"], slots),
     )
 
@@ -191,7 +201,7 @@ class StatusServer:
 def _table(head: list[str], rows: list[list[str]]) -> str:
     cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    return f"<table><tr>{cells}</tr>{body}</table>"
+    return f"<div><table><tr>{cells}</tr>{body}</table></div>"
 
 
 def _cell(text: str) -> str:

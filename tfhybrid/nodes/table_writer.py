@@ -42,6 +42,7 @@ class NodesTableWriter(TableWriter):
     ) -> None:
         super().__init__(engine, name, dim, state_shape, waiting, owned_as)
         self._nodes = engine.calls
+        self._engine_of_nodes = engine
         self._frozen = engine.frozen  # another writer of this table may write what this one freezes
         self._named = engine.named(name) | {
             "dim": dim,
@@ -95,6 +96,7 @@ class NodesTableWriter(TableWriter):
 
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
         """As of `TableWriter`; of all nodes together."""
+        only_changed = only_changed and not self._engine_of_nodes.changes_are_lost(self._name)
         its = self._named | {"cursor": cursor, "only_changed": only_changed}
         results = self._nodes.results("freeze", its)
         of_nodes = [FrozenTable(*each) for each in results]

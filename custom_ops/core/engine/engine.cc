@@ -132,7 +132,7 @@ Result<std::shared_ptr<OpenTable>> Engine::Table(const std::string& name) const 
 }
 
 Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
-                                   const UpdateChoices& choices) {
+                                   const UpdateChoices& choices, int64_t steps) {
   auto opened = std::make_shared<OpenedUpdate>();
   MessageSchema schema;
   Allocations allocations;
@@ -158,7 +158,10 @@ Result<int64_t> Engine::OpenUpdate(const std::string& name, const std::vector<st
   TFHYBRID_ASSIGN_OR_RETURN(opened->host_update, HostUpdate::Open(store_, opened->name, settings));
   if (settings.BetweenLeaders() && store_->is_leader()) {
     opened->exchange = std::make_unique<HostExchange>(opened->host_update.get());
-    if (settings.sharded) opened->sharded = std::make_unique<ShardedUpdate>();
+    if (settings.sharded) {
+      opened->sharded = std::make_unique<ShardedUpdate>();
+      opened->sharded->steps = steps;
+    }
   }
   if (opened->sharded != nullptr && topology_.IsNode()) {
     opened->sharded->thread.Submit([this, update = UpdateInUse(opened)] { ServeSteps(update); });

@@ -26,6 +26,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -68,7 +69,7 @@ struct Wanted {
 // others, and how many steps they have done.
 struct ShardedUpdate {
   SerialThread thread;
-  int64_t steps = 0;  // the thread's
+  std::atomic<int64_t> steps = 0;  // written by the thread
 };
 
 // An update that an engine has open. Held by shared_ptr, as long as it runs.
@@ -111,9 +112,10 @@ class Engine {
   // The open table of that name, or an error that says what the user forgot.
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
   // The number of the update of that name and those open tables, each named once; it is opened
-  // when first asked for, later with the same choices only.
+  // when first asked for, later with the same choices only. `steps`: that the hosts of the job have
+  // done of it, where this process takes over rows of another one.
   Result<int64_t> OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
-                             const UpdateChoices& choices);
+                             const UpdateChoices& choices, int64_t steps = 0);
   Result<UpdateInUse> Update(int64_t number) const;
   // Ends the updates that were opened for a table: it shall have another optimizer. The leader
   // drops the one that it has, once all updates that were posted are applied.

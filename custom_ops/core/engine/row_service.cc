@@ -35,6 +35,7 @@ void RowService::Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connec
   }
   served_.emplace_back();
   Served* const served = &served_.back();
+  if (purpose == LinkPurpose::kUpdates) inbox_.HostIsThere(host);
   served->connection = std::move(connection);
   served->thread = std::thread([this, host, purpose, served] { Run(host, purpose, served); });
 }

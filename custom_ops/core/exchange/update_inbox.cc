@@ -35,9 +35,16 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
   return Status::Ok();
 }
 
+void UpdateInbox::HostIsThere(int64_t host) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  ++there_[host];
+  gone_.erase(host);
+}
+
 void UpdateInbox::HostIsGone(int64_t host, const Status& why) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
+    if (--there_[host] > 0) return;
     gone_.emplace(host, why);
   }
   changed_.notify_all();

@@ -33,7 +33,10 @@ class UpdateInbox {
   // A frame of an update that `host` has sent. kInvalidArgument where it has sent more than any
   // that follows the protocol would.
   Status Put(int64_t host, Frame frame);
-  // That host sends no more, because of `why`.
+  // Another connection to that host: it is not gone, or not any longer. Rows may have moved from
+  // one node to another, whose connection may come before the end of the old one.
+  void HostIsThere(int64_t host);
+  // One has ended, because of `why`; after the last one the host sends no more.
   void HostIsGone(int64_t host, const Status& why);
   // Waits for a frame and returns its payload behind UpdateStep. Between slices of waiting, what
   // `check_alive` returns ends the wait.
@@ -53,6 +56,7 @@ class UpdateInbox {
   std::map<Place, WordBuffer> frames_;  // guarded by mutex_
   std::map<int64_t, int64_t> waiting_;  // frames by host; likewise
   std::map<int64_t, Status> gone_;      // hosts; likewise
+  std::map<int64_t, int64_t> there_;    // connections by host; likewise
 };
 
 }  // namespace tfhybrid

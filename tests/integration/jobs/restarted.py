@@ -5,7 +5,7 @@
 OPTIONS, in JSON: `seconds` that each step takes at least, `save` every how many steps, `fail` (the
 step at which to raise), `die` (the step at which to be killed), `lag` (the step after which all are
 killed, the second host before it has applied the update), `sharded` (1: each host has a part of the
-tables).
+tables), `follow` (every how many steps rows may move to other nodes).
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ for step in range(position.step, steps):
     if "save" in options and (step + 1) % options["save"] == 0:
         checkpoint.save(model, directory, Position(0, step + 1))
         say(f"saved rank={tfhybrid.rank()}")
+    if "follow" in options and (step + 1) % options["follow"] == 0:
+        tfhybrid.callbacks.FollowNodes().on_epoch_begin(step)
     if step == options.get("lag"):
         die_apart()
     if step == position.step:

@@ -176,6 +176,24 @@ TEST(UpdateInboxTest, WhatAHostSentBeforeItsEndCounts) {
               {"rank 4 is gone"});
 }
 
+TEST(UpdateInboxTest, AHostWhoseRowsMovedIsThereWhileOneConnectionIs) {
+  UpdateInbox inbox;
+  const auto take = [&](int64_t id) {
+    return inbox.Take(FrameKind::kUpdate, {9, id}, 1, Alive).status();
+  };
+  const Status gone = Status::Error(StatusCode::kPeerDied, "the old node is gone");
+  inbox.HostIsThere(1);
+  inbox.HostIsThere(1);  // the new one comes before the old one ends
+  inbox.HostIsGone(1, gone);
+  ASSERT_OK(inbox.Put(1, UpdateFrame(9, 1, 11)));
+  EXPECT_OK(take(1));
+  inbox.HostIsGone(1, gone);
+  ExpectError(take(2), StatusCode::kPeerDied, {"the old node is gone"});
+  inbox.HostIsThere(1);  // or after
+  ASSERT_OK(inbox.Put(1, UpdateFrame(9, 2, 22)));
+  EXPECT_OK(take(2));
+}
+
 TEST(UpdateInboxTest, WhoDoesNotFollowTheProtocolIsRefused) {
   UpdateInbox inbox;
   EXPECT_FALSE(inbox.Put(1, {FrameKind::kUpdate, WordBuffer::OfSize(1)}).ok());

@@ -30,11 +30,14 @@ def joined(
     resumes: bool = False,
     recovers: bool = False,
     tls: Tls | None = None,
+    policy: dict[str, float] | None = None,
+    optimizer: dict[str, float] = ADAGRAD,
+    links: list[NodeLinks] | None = None,
 ) -> Iterator[list[NodesEngine]]:
     """Trainers of a host each that have joined the nodes, with open tables; the first asks.
 
-    With `resumes` they leave all stores behind as if they had died, with `recovers` they go on from
-    such.
+    `links` receives what each is connected by. With `resumes` they leave all stores behind as if
+    they had died, with `recovers` they go on from such.
     """
     token = read_token(cluster.token_file)
     nodes = found(cluster, tls)
@@ -59,11 +62,16 @@ def joined(
                     link(reader, owner, LinkPurpose.UPDATES, "trainer")
         for engine in engines:
             name = f"trainer {engine.host}"
-            NodeLinks(engine, nodes, token, name, SILENCE, leads=True, tls=tls).connect()
+            made = NodeLinks(engine, nodes, token, name, SILENCE, leads=True, tls=tls)
+            made.connect()
+            if links is not None:
+                links.append(made)
             for table, dim in TABLES.items():
                 placement = (PlacementKind.BY_KEY, 0)
-                engine.open_table(table, dim, INITIALIZER.native, placement=placement)
-                engine.set_optimizer(table, **ADAGRAD)
+                engine.open_table(
+                    table, dim, INITIALIZER.native, policy=policy, placement=placement
+                )
+                engine.set_optimizer(table, **optimizer)
         yield engines
     finally:
         for engine in engines:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from tests.reference.clusters import (
     found,
@@ -28,6 +32,7 @@ from tests.reference.clusters import (
 )
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
+from tfhybrid.cli import app
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
@@ -234,6 +239,24 @@ def test_the_page_is_for_those_who_have_the_token(cluster: Cluster) -> None:
             urllib.request.urlopen(address)
 
 
+def test_top_shows_the_nodes_of_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    file = str(cluster.directory.parent / "cluster.yaml")
+    with joined(cluster, tmp_path, 1) as engines:
+        train(engines)
+        rows_of(engines[0])
+        for name in cluster.names("embedding"):  # they tell it twice a second
+            until(lambda name=name: node(cluster, name)["numbers"].get("served_bytes", 0) > 0)
+        until(lambda: "updates_per_second" in node(cluster, "embedding-0")["numbers"])
+        rows = sum(engines[0].table_stats(name).rows for name in TABLES)
+        look = ["top", "job", "--shm-dir", str(tmp_path / "job-0"), "--nodes", file]
+        look += ["--count", "1", "--interval", "0.1"]
+        told = json.loads(CliRunner().invoke(app, [*look, "--json"]).stdout)
+        numbers = [each["numbers"] for each in told["cluster"]["nodes"]]
+        assert sum(each["rows"] for each in numbers) == rows
+        drawn = CliRunner().invoke(app, look).stdout
+    assert "Nodes, epoch" in drawn  # names are folded on a narrow terminal
+
+
 def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> None:
     token = read_token(cluster.token_file).encode()
     nodes = found(cluster)
@@ -265,3 +288,18 @@ def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> N
     with joined(cluster, tmp_path, 1) as engines:
         train(engines)
         assert_rows(rows_of(engines[0]), 1)
+
+
+def test_a_node_that_stands_still_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    """As on a machine that swaps, or behind a link that is cut for a while."""
+    pid = pid_of(cluster, "embedding-1")
+    assert pid is not None
+    with joined(cluster, tmp_path, 2) as engines:
+        train(engines, steps=2)
+        os.kill(pid, signal.SIGSTOP)
+        goes_on = threading.Timer(SILENCE, os.kill, (pid, signal.SIGCONT))
+        goes_on.start()
+        train(engines, first=2, steps=STEPS - 2)
+        assert_rows(rows_of(engines[0]), 2)
+        goes_on.join()
+    assert node(cluster, "embedding-1")["state"] == "ready"

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tfhybrid.core.whole_file import unfinished_of
-from tfhybrid.errors import CorruptFileError, NameTakenError, StoreError
-from tfhybrid.nodes.membership import SLOTS, Membership, NodeState
+from tfhybrid.errors import CorruptFileError, NameTakenError, StaleEpochError, StoreError
+from tfhybrid.nodes.balance import moves
+from tfhybrid.nodes.membership import SLOTS, Membership, Node, NodeState, View
 
 OWNERS = ("embedding-0", "embedding-1")
 ADDRESS = ("127.0.0.1", 4000)
@@ -88,3 +89,50 @@ def test_a_file_of_other_owners_is_refused(path: Path) -> None:
     joined(path)
     with pytest.raises(StoreError, match=r"Received: \['embedding-0'\]"):
         Membership(path, OWNERS[:1])
+
+
+def test_shares_move_under_the_epoch_at_which_it_was_planned(path: Path) -> None:
+    members = joined(path)
+    epoch = members.view.epoch
+    assert members.move(0, "embedding-0", "embedding-1", epoch) == epoch + 1
+    assert Membership(path, OWNERS).view.owners == ("embedding-1", "embedding-1")
+    with pytest.raises(StaleEpochError, match=f"epoch {epoch + 1}. Received: {epoch}"):
+        members.move(1, "embedding-1", "embedding-0", epoch)
+    with pytest.raises(StoreError, match="The shares belong to"):
+        members.move(0, "embedding-0", "embedding-1", epoch + 1)
+    with pytest.raises(StoreError, match="an embedding node that is ready"):
+        members.move(0, "embedding-1", "nobody", epoch + 1)
+    assert members.move(0, "embedding-1", "embedding-1", epoch + 1) == epoch + 2  # it stays
+
+
+def view_of(owners: list[int], states: dict[int, NodeState]) -> View:
+    nodes = {
+        f"embedding-{number}": Node(f"embedding-{number}", "embedding", ADDRESS, state, "x")
+        for number, state in states.items()
+    }
+    return View(1, tuple(f"embedding-{number}" for number in owners), nodes)
+
+
+READY, DRAINING, LOST = NodeState.READY, NodeState.DRAINING, NodeState.LOST
+
+
+@pytest.mark.parametrize(
+    ("owners", "states", "wanted"),
+    [
+        ([0, 0, 1, 1], {0: READY, 1: READY}, []),
+        ([0, 0, 1, 1], {0: READY, 1: DRAINING}, [(2, 0), (3, 0)]),
+        ([0, 0, 1, 1], {0: READY, 1: LOST}, []),  # its rows are in its memory
+        ([0, 0, 1, 1], {0: DRAINING, 1: DRAINING}, []),
+        ([0, 0, 0, 1, 1, 1], {0: READY, 1: READY, 2: READY}, [(2, 2), (5, 2)]),
+        ([0, 1, 2], {0: DRAINING, 1: READY, 2: READY, 3: READY}, [(0, 3)]),
+        ([0], {0: READY, 1: READY}, []),
+    ],
+)
+def test_draining_nodes_are_emptied_and_ready_ones_evened_out(
+    owners: list[int], states: dict[int, NodeState], wanted: list[tuple[int, int]]
+) -> None:
+    planned = moves(view_of(owners, states))
+    assert [(each.share, each.to) for each in planned] == [
+        (share, f"embedding-{to}") for share, to in wanted
+    ]
+    assert all(each.origin == f"embedding-{owners[each.share]}" for each in planned)

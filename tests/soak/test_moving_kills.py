@@ -1,0 +1,78 @@
+"""Shares move between nodes all the time, and whoever takes part is killed at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.reference.clusters import own_memory, pid_of, until, write_cluster
+from tests.unit.core.test_sharded import train
+from tests.unit.nodes.test_moving import NAMES, Trainers, digests, trainers
+from tfhybrid.errors import TfhybridError
+from tfhybrid.nodes import launching
+from tfhybrid.nodes.cluster_file import Cluster
+
+KILLS = int(os.environ.get("TFHYBRID_SOAK_KILLS", "100"))
+SHARES = 4
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    write_cluster(tmp_path, len(NAMES))
+    path = tmp_path / "cluster.yaml"
+    path.write_text(path.read_text().replace("count: 2", f"count: 2, shares: {SHARES}"))
+    made = Cluster.read(path)
+    with own_memory():
+        launching.up(made)
+        yield made
+        launching.down(made)
+
+
+def killed_after(cluster: Cluster, name: str, seconds: float) -> None:
+    threading.Event().wait(seconds)
+    pid = pid_of(cluster, name)
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def train_and_move(run: Trainers, random: np.random.Generator, step: int) -> int:
+    """Trains and moves shares until somebody is dead, or for some steps; returns the next step."""
+    for _ in range(8):
+        train(run.engines, first=step, steps=1)
+        step += 1
+        run.move(int(random.integers(SHARES)), resumes=True)
+    return step
+
+
+def test_each_step_counts_once_whoever_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    random, step = np.random.default_rng(3), 0
+    for kill in range(KILLS):
+        until(lambda: launching.status(cluster)["missing"] == [], 60)
+        name = str(random.choice([*NAMES, "metadata"]))
+        with contextlib.suppress(TfhybridError):
+            recovers = kill > 0
+            with trainers(cluster, tmp_path, 1, resumes=True, recovers=recovers) as run:
+                step = int(run.engines[0].table_stats("item").version)
+                arguments = (cluster, name, float(random.uniform(0, 0.5)))
+                killer = threading.Thread(target=killed_after, args=arguments)
+                killer.start()
+                try:
+                    step = train_and_move(run, random, step)
+                finally:
+                    killer.join()
+    until(lambda: launching.status(cluster)["missing"] == [], 60)
+    with trainers(cluster, tmp_path, 1, resumes=True, recovers=True) as run:
+        step = int(run.engines[0].table_stats("item").version)
+        found = digests(run.engines[0])
+    assert step >= KILLS
+    with trainers(cluster, tmp_path, 1, "whole") as run:
+        train(run.engines, steps=step)
+        assert digests(run.engines[0]) == found
