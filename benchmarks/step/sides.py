@@ -51,6 +51,7 @@ SIDES = {
     "tfhybrid-horovod": Side("benchmarks.step.tfhybrid_step", ("--dense", "horovod")),
     "tfhybrid-bfloat16": Side("benchmarks.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
     "tfhybrid-sharded": Side("benchmarks.step.tfhybrid_step", ("--sharded",)),
+    "tfhybrid-pass": Side("benchmarks.step.tfhybrid_step", ("--sharded", "--pass-batches", "8")),
 }
 
 
