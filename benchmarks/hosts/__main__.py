@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import launch
+from benchmarks.hosts.formula import bytes_per_step
 from benchmarks.hosts.run import UNLIMITED, run_on_hosts
 from benchmarks.step import sides
+from benchmarks.step.workload import StepConfig, add_options, config_in
 from tests.integration import hosts as several
 
 LOGGER = logging.getLogger("benchmarks.hosts")
@@ -42,13 +44,32 @@ def run_side(name: str, arguments: argparse.Namespace, options: list[str]) -> di
     return launch.result_in(run_on_hosts(command, *where, side.python()))
 
 
-def summarize(results: sides.Runs) -> sides.Summary:
-    """Returns the step's summary of each side, and the MB per step that left a host."""
+def summarize(results: sides.Runs, formula: dict[str, float]) -> sides.Summary:
+    """Returns the step's summary of each side, and the MB per step that left a host.
+
+    Args:
+        results: Of all sides.
+        formula: Of `benchmarks.hosts.formula`; its bytes and those of the bound, which sends dense
+            gradients alone, are what a side of tfhybrid should send.
+    """
     summary = sides.summarize(results)
+    sent = {name: sides.median("sent_bytes_per_step", runs) for name, runs in results.items()}
     for name, row in summary.items():
-        sent = sides.median("sent_bytes_per_step", results[name])
-        row["sent_megabytes_per_step"] = round(sent / 1e6, 2)
+        row["sent_megabytes_per_step"] = round(sent[name] / 1e6, 2)
+        kind = {"tfhybrid": "replicated", "tfhybrid-sharded": "sharded"}.get(name)
+        if kind is not None and "bound" in sent:
+            wanted = formula[kind] + sent["bound"]
+            row["formula_megabytes_per_step"] = round(wanted / 1e6, 2)
+        if name == "tfhybrid-pass":
+            row["hidden_share_of_fetching"] = hidden_share(results[name])
     return summary
+
+
+def hidden_share(runs: list[dict[str, object]]) -> float | None:
+    """Returns the share of the time in which rows were on their way that no lookup waited for."""
+    on_its_way = sides.median("pass_on_its_way_milliseconds", runs)
+    waited = sides.median("fetch_wait_milliseconds", runs)
+    return round(max(0.0, 1.0 - waited / on_its_way), 3) if on_its_way else None
 
 
 def show(summary: sides.Summary, title: str) -> None:
@@ -60,6 +81,8 @@ def show(summary: sides.Summary, title: str) -> None:
         "ms/step",
         "CPU ms/step",
         "MB/step out of a host",
+        "by formula",
+        "fetching hidden",
         "of the bound",
         "to better peer",
     ):
@@ -71,6 +94,8 @@ def show(summary: sides.Summary, title: str) -> None:
             f"{row['milliseconds_per_step']:.1f}",
             f"{row['processor_milliseconds_per_step']:.0f}",
             f"{row['sent_megabytes_per_step']:.2f}",
+            sides.ratio(row.get("formula_megabytes_per_step")),
+            sides.ratio(row.get("hidden_share_of_fetching")),
             sides.ratio(row["to_bound"]),
             sides.ratio(row["to_better_peer"]),
         )
@@ -103,6 +128,13 @@ def parse() -> tuple[argparse.Namespace, list[str]]:
     return arguments, options
 
 
+def workload_of(options: list[str]) -> StepConfig:
+    """Returns the workload that the options of every side ask for."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return config_in(parser.parse_known_args(options)[0])
+
+
 def main() -> None:
     """Parses the command line, runs, prints and writes `benchmarks/results/hosts.json`."""
     arguments, options = parse()
@@ -110,7 +142,13 @@ def main() -> None:
     results = sides.run_rounds(
         arguments.sides, arguments.rounds, lambda name: run_side(name, arguments, options)
     )
-    summary = summarize(results)
+    formula = bytes_per_step(workload_of(options), arguments.hosts, arguments.ranks)
+    LOGGER.info(
+        "by formula, bytes per merged key: %.0f replicated, %.0f sharded",
+        formula["replicated_per_key"],
+        formula["sharded_per_key"],
+    )
+    summary = summarize(results, formula)
     show(
         summary,
         f"{arguments.hosts} hosts x {arguments.ranks} ranks, link {arguments.rate}, "
@@ -119,7 +157,8 @@ def main() -> None:
     setting = {key: vars(arguments)[key] for key in ("hosts", "ranks", "rate", "rounds")}
     setting |= {"options": options, "tfhybrid_options": arguments.tfhybrid_options}
     path = launch.write_result(
-        arguments.name, {"setting": setting, "summary": summary, "runs": results}
+        arguments.name,
+        {"setting": setting, "formula": formula, "summary": summary, "runs": results},
     )
     LOGGER.info("%s", path.relative_to(launch.ROOT))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import horovod.tensorflow as hvd
 import keras
@@ -70,7 +70,17 @@ Step = Callable[..., tf.Tensor]
 Feed = Callable[[np.ndarray], object]
 
 
-def measure(side: str, config: StepConfig, step: Step, feed: Feed) -> None:
+Batch = tuple[object, tf.Tensor]
+
+
+def measure(
+    side: str,
+    config: StepConfig,
+    step: Step,
+    feed: Feed,
+    ahead: Callable[[list[Batch]], Iterable[Batch]] = iter,
+    count: Callable[[], dict[str, float]] = dict,
+) -> None:
     """Fills the tables, then times the windows.
 
     Args:
@@ -78,6 +88,8 @@ def measure(side: str, config: StepConfig, step: Step, feed: Feed) -> None:
         config: the workload.
         step: trains once on (ids as `feed` made them, labels) and returns the loss.
         feed: turns ids `[features, batch]` into the tensors that `step` wants; not timed.
+        ahead: returns the timed batches again, and may look at those to come; this is timed.
+        count: returns numbers that only grow; the result has how much each grew per timed step.
     """
     batches = Batches(config, hvd.rank(), hvd.size())
     for ids, labels in batches.fill():
@@ -91,11 +103,13 @@ def measure(side: str, config: StepConfig, step: Step, feed: Feed) -> None:
     def train(ids: object, labels: tf.Tensor) -> None:
         losses[:] = [step(ids, labels)]
 
+    before = count()
     windows = timing.time_windows(
         config,
-        (functools.partial(train, *batch) for batch in prepared),
+        (functools.partial(train, *batch) for batch in ahead(prepared)),
         wait=lambda: losses[0].numpy(),
     )
+    counted = {name: (value - before[name]) / len(prepared) for name, value in count().items()}
     timing.print_result(
-        side, config, windows, hvd.allgather_object, hvd.rank(), keras=keras.__version__
+        side, config, windows, hvd.allgather_object, hvd.rank(), keras=keras.__version__, **counted
     )

@@ -9,23 +9,25 @@ import tensorflow as tf
 
 import tfhybrid
 from benchmarks.step import model
+from benchmarks.step.fetch_watch import FetchWatch
 
 LEARNING_RATE = 0.05
 
 
-def build_model(config: model.StepConfig, sharded: bool) -> keras.Model:
-    """Returns the model of {feature: ids `[batch, 1]`}: EmbeddingCollection, then the tower."""
+def build_model(
+    config: model.StepConfig, sharded: bool
+) -> tuple[keras.Model, tfhybrid.layers.EmbeddingCollection]:
+    """Returns the model of {feature: ids `[batch, 1]`}, an EmbeddingCollection and the tower."""
     placement = tfhybrid.Sharded() if sharded else tfhybrid.Replicated()
     table = tfhybrid.TableConfig(dim=config.dim, initializer="uniform", placement=placement)
     names = [f"feature_{position}" for position in range(config.features)]
     inputs = {name: keras.Input((1,), dtype="int64", name=name) for name in names}
     collection = tfhybrid.layers.EmbeddingCollection(dict.fromkeys(names, table), concatenate=True)
-    return keras.Model(inputs, model.build_tower(config)(collection(inputs)))
+    return keras.Model(inputs, model.build_tower(config)(collection(inputs))), collection
 
 
-def make_step(config: model.StepConfig, options: argparse.Namespace) -> model.Step:
+def make_step(network: keras.Model, options: argparse.Namespace) -> model.Step:
     """Returns the step of ({feature: ids}, labels)."""
-    network = build_model(config, options.sharded)
     optimizer = tfhybrid.DistributedOptimizer(
         keras.optimizers.Adagrad(LEARNING_RATE),
         exchange=options.exchange,
@@ -54,6 +56,7 @@ def main() -> None:
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
     parser.add_argument("--dense", default="horovod", help="how dense gradients are added up")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
+    parser.add_argument("--pass-batches", type=int, default=0, help="of a pass; 0 announces none")
     arguments = parser.parse_args()
     config = model.config_of(arguments)
     tfhybrid.init()
@@ -61,9 +64,20 @@ def main() -> None:
     def feed(ids):
         return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
 
+    network, collection = build_model(config, arguments.sharded)
+    step = make_step(network, arguments)
+
+    def ahead(batches):
+        if arguments.pass_batches == 0:
+            return batches
+        return tfhybrid.data.announce(batches, batches=arguments.pass_batches, layers=collection)
+
     way = "sharded" if arguments.sharded else arguments.exchange
+    if arguments.pass_batches:
+        way += f", passes of {arguments.pass_batches}"
     name = f"tfhybrid ({way}, {arguments.wire_dtype}, dense {arguments.dense})"
-    model.measure(name, config, make_step(config, arguments), feed)
+    with FetchWatch() as watch:
+        model.measure(name, config, step, feed, ahead, watch.count)
 
 
 if __name__ == "__main__":

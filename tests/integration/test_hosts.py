@@ -136,10 +136,11 @@ def test_no_host_holds_more_than_its_own_rows(hosts, tmp_path) -> None:
     pattern = r"rank=(\d) total=(\d+) own=(\d+) saved=(\d+) restored=(\d+) exported=(\d+)"
     told = re.findall(pattern, output)
     assert len(told) == 2, output
-    for rank, *sizes in told:
+    for _, *sizes in told:
         total, own, saved, restored, exported = map(int, sizes)
         assert saved < own + 0.1 * total, output  # its rows, mapped a second time
         assert restored < own + 0.35 * total, output  # the index that grows, and blocks
         assert own + 0.35 * total < 2 * own  # which it would be with all rows
-        # Rank 0 has all embeddings and keys, and TensorFlow a copy of them; others read their own.
-        assert exported < (1.5 if rank == "0" else 0.5) * total, output
+        # Blocks and pieces of files, whatever the size of the table: all keys and embeddings would
+        # be 0.52 of the total.
+        assert exported < 0.25 * total, output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -15,8 +16,9 @@ from tfhybrid import distributed
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import ConfigError, ExportError, TfhybridError
-from tfhybrid.export import versions
+from tfhybrid.export import streamed, versions
 from tfhybrid.export.serving_model import ServingModel, Signature
+from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.export.stock_table import StockTable
 from tfhybrid.store import Table
 
@@ -37,8 +39,9 @@ def saved_model(
     """Writes a model as a SavedModel of built-in operations; every rank must call it.
 
     It loads where nothing of tfhybrid is installed, and predicts what `model.predict` does. Keys
-    and embeddings are variables in its variables files. Rank 0 writes, and holds a copy of all
-    tables in memory meanwhile. The folder appears at once, complete, and no step may run.
+    and embeddings are variables in its variables files. Rank 0 writes, and reads tables a block at
+    a time, so they may be larger than its memory. The folder appears at once, complete, and no step
+    may run.
 
     Args:
         model: Built; it need not be compiled. A table of 2^31 rows or more is refused.
@@ -77,11 +80,21 @@ def saved_model(
         if distributed.rank() > 0:
             return None
         folder = versions.choose(Path(path), version)
-        copies = {
-            name: StockTable(table, unseen=unseen, min_norm=min_norm)
-            for name, table in tables.items()
-        }
-        _write(folder, ServingModel(model, copies, signature), tables)
+        started = time.monotonic()
+        with storage.appearing(folder) as unfinished, contextlib.ExitStack() as open_files:
+
+            def sorted_keys(table: Table) -> SortedKeys:
+                keys = SortedKeys(table, min_norm=min_norm, directory=unfinished)
+                return open_files.enter_context(keys)
+
+            exported = {
+                name: StockTable(table, sorted_keys(table), mark=mark, unseen=unseen)
+                for mark, (name, table) in enumerate(tables.items())
+            }
+            module = ServingModel(model, exported, signature)
+            signatures = {"serving_default": module.prediction}
+            streamed.save(module, unfinished, signatures, dict(enumerate(exported.values())))
+        _report(folder, exported, tables, time.monotonic() - started)
         return folder
 
     try:
@@ -101,17 +114,16 @@ def _check(version: Any, unseen: Any, min_norm: Any) -> None:
         raise ConfigError(f"min_norm is a number from 0 on. Received: min_norm={min_norm!r}")
 
 
-def _write(folder: Path, module: ServingModel, tables: dict[str, Table]) -> None:
-    started = time.monotonic()
-    with storage.appearing(folder) as unfinished:
-        tf.saved_model.save(module, str(unfinished), {"serving_default": module.prediction})
-        size = sum(file.stat().st_size for file in unfinished.rglob("*") if file.is_file())
+def _report(
+    folder: Path, exported: dict[str, StockTable], tables: dict[str, Table], seconds: float
+) -> None:
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     _log.info(
         "Exported %s: %d tables, %d of %d rows, %.1f MB, written in %.1f s",
         folder,
         len(tables),
-        sum(table.rows for table in module.tables.values()),
+        sum(table.rows for table in exported.values()),
         sum(table.all_rows for table in tables.values()),
         size / 1e6,
-        time.monotonic() - started,
+        seconds,
     )

@@ -3,93 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfhybrid.core.row_block import RowBlock
-from tfhybrid.errors import ExportError
+from tfhybrid.export.copied_table import CopiedTable
+from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.ops.initial_values import initial_values, table_seed
 
 # The names of InitializerKind of the core, by number.
 _KINDS = ("zeros", "constant", "uniform", "normal", "truncated_normal")
 
-# A block of vectors is held in memory while it is copied.
-_BLOCK_BYTES = 64 << 20
-
-# `tf.searchsorted` counts in 32 bits on the CPU, whatever it is told to return.
-_MOST_ROWS = 2**31 - 1
+# The vectors that are read from the table at once.
+_BLOCK_BYTES = 8 << 20
 
 
-class CopiedTable(Protocol):
-    """What is copied: a `Table`, or the rows that a reader of publications has."""
+class RowSlice(NamedTuple):
+    """Some rows of a table: the keys and vectors from row `first` on."""
 
-    @property
-    def name(self) -> str:
-        """As of `Table`."""
-
-    @property
-    def dim(self) -> int:
-        """As of `Table`."""
-
-    @property
-    def config(self) -> Any:
-        """As of `Table`; of it the initializer alone."""
-
-    @property
-    def seed(self) -> int:
-        """As of `Table`."""
-
-    @property
-    def decay(self) -> float:
-        """As of `Table`."""
-
-    @property
-    def all_rows(self) -> int:
-        """As of `Table`."""
-
-    def blocks(self) -> Iterator[RowBlock]:
-        """As of `Table`."""
-
-    def lookup(self, keys: np.ndarray) -> np.ndarray:
-        """As of `Table`."""
+    first: int
+    keys: np.ndarray
+    vectors: np.ndarray
 
 
 class StockTable(tf.Module):
-    """A copy of a table in two variables, and its lookup in built-in operations.
+    """A table in two variables, and its lookup in built-in operations.
+
+    The variables of this object have one row, so that a table of any size can be traced and saved.
+    `slices` yields the rows that belong into them.
 
     Every key is legal, so none marks an empty place: keys are sorted and found by binary search.
 
     Args:
-        table: The table; no step may run while it is copied.
+        table: The table; no step may run while it is exported.
+        sorted_keys: The keys of those rows that are exported.
+        mark: What the variable of keys contains in place of keys, by which it is found in a
+            checkpoint.
         unseen: What a key without a row reads: `"initial"`, its initial value as in training, or
             `"zeros"`.
-        min_norm: Rows whose vector has a smaller Euclidean norm are left out.
-
-    Raises:
-        ExportError: The table has more rows than `tf.searchsorted` can count.
     """
 
     def __init__(
-        self, table: CopiedTable, *, unseen: str = "initial", min_norm: float = 0.0
+        self,
+        table: CopiedTable,
+        sorted_keys: SortedKeys,
+        *,
+        mark: int = 0,
+        unseen: str = "initial",
     ) -> None:
         super().__init__()
         self.dim = table.dim
+        self.rows = sorted_keys.count
+        self._table = table
+        self._sorted_keys = sorted_keys
         self._unseen = unseen
         kind, self._a, self._b = table.config.initializer.native
         self._kind = _KINDS[kind]
         self._seed = table_seed(table.seed, table.name)
         self._decay = table.decay
-        keys = _sorted_keys(table, min_norm)
-        self.rows = len(keys)
         # In host memory, where the table lies too.
         with tf.device("CPU:0"):
-            self.keys = tf.Variable(keys, trainable=False, name="keys")
-            self.vectors = tf.Variable(
-                tf.zeros([self.rows, self.dim]), trainable=False, name="vectors"
+            self.keys = tf.Variable(
+                tf.constant([mark], tf.int64), trainable=False, name="keys", shape=[None]
             )
-            self._copy_vectors(table, keys)
+            self.vectors = tf.Variable(
+                tf.zeros([1, self.dim]), trainable=False, name="vectors", shape=[None, self.dim]
+            )
+
+    @property
+    def bytes(self) -> int:
+        """The size of all keys and vectors."""
+        return self.rows * (8 + 4 * self.dim)
+
+    def slices(self) -> Iterator[RowSlice]:
+        """Yields all rows in the order of their keys; one slice without rows if there are none."""
+        first = 0
+        for keys in self._sorted_keys.blocks(max(1, _BLOCK_BYTES // (4 * self.dim))):
+            yield RowSlice(first, keys, self._table.lookup(keys))
+            first += len(keys)
+        if first == 0:
+            yield RowSlice(0, np.empty(0, np.int64), np.empty((0, self.dim), np.float32))
 
     def lookup(self, keys: tf.Tensor) -> tf.Tensor:
         """Returns the embeddings of keys.
@@ -104,20 +98,6 @@ class StockTable(tf.Module):
         embeddings = tf.reshape(self._lookup(flat), tf.concat([tf.shape(keys), [self.dim]], axis=0))
         embeddings.set_shape(keys.shape.concatenate([self.dim]))
         return embeddings
-
-    def _copy_vectors(self, table: CopiedTable, keys: np.ndarray) -> None:
-        """Reads the vectors in the order of the keys, straight into the variable."""
-        block_rows = max(1, _BLOCK_BYTES // (4 * self.dim))
-        for first in range(0, self.rows, block_rows):
-            block = table.lookup(keys[first : first + block_rows])
-            # `vectors[first:last].assign(block)` would copy the whole variable for each block.
-            tf.raw_ops.ResourceStridedSliceAssign(
-                ref=self.vectors.handle,
-                begin=[first],
-                end=[first + len(block)],
-                strides=[1],
-                value=block,
-            )
 
     def _lookup(self, keys: tf.Tensor) -> tf.Tensor:
         """`[n]` -> `[n, dim]`."""
@@ -142,24 +122,3 @@ class StockTable(tf.Module):
         kind = "zeros" if self._unseen == "zeros" else self._kind
         values = initial_values(kind, self._a, self._b, self._seed, keys, self.dim)
         return values if self._decay == 1.0 else values * self._decay
-
-
-def _sorted_keys(table: CopiedTable, min_norm: float) -> np.ndarray:
-    """Returns the keys of all rows that stay, int64 `[n]`."""
-    keys = np.empty(table.all_rows, np.int64)
-    count = 0
-    for block in table.blocks():
-        kept = block.keys
-        if min_norm > 0:
-            # A row with a NaN is not small: the exported model shows what the trained one has.
-            kept = kept[~(np.linalg.norm(block.embeddings, axis=1) < min_norm)]
-        keys[count : count + len(kept)] = kept
-        count += len(kept)
-    if count > _MOST_ROWS:
-        raise ExportError(
-            f"A table of an exported model has at most {_MOST_ROWS:,} rows. Received: {count:,} in "
-            f"'{table.name}'; a larger min_norm leaves more of them out"
-        )
-    keys = keys[:count]
-    keys.sort()
-    return keys

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,13 @@ import tensorflow as tf
 from tfhybrid.checkpoint import storage
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import ExportError
-from tfhybrid.export import versions
+from tfhybrid.export import streamed, versions
 from tfhybrid.export.loaded_graph import LoadedGraph, load_graph
+from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.export.stock_table import StockTable
 from tfhybrid.serving.reader import Reader
 from tfhybrid.serving.served_rows import ServedRows
+from tfhybrid.stream.model_spec import ModelSpec
 
 _log = logging.getLogger("tfhybrid.serving")
 
@@ -71,9 +74,15 @@ class StockExport:
             return None
         folder = versions.choose(self._path, None)
         try:
-            with storage.appearing(folder) as unfinished:
-                module = _StockModel(self._graph, self._reader)
-                tf.saved_model.save(module, str(unfinished), {"serving_default": module.prediction})
+            with (
+                storage.appearing(folder) as unfinished,
+                contextlib.ExitStack() as files,
+                self._reader.held() as held,
+            ):
+                module = _StockModel(self._graph, *held, unfinished, files)
+                signatures = {"serving_default": module.prediction}
+                tables = dict(enumerate(module.tables.values()))
+                streamed.save(module, unfinished, signatures, tables)
         except (OSError, tf.errors.OpError, AssertionError) as error:
             raise ExportError(f"{folder} could not be written: {error}") from error
         self._number = found.number
@@ -84,17 +93,25 @@ class StockExport:
 
 
 class _StockModel(tf.Module):
-    """The graph with copies of its tables."""
+    """The graph with its tables, whose rows are written as they are read."""
 
-    def __init__(self, graph: LoadedGraph, reader: Reader) -> None:
+    def __init__(
+        self,
+        graph: LoadedGraph,
+        rows: ServedRows,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        folder: Path,
+        files: contextlib.ExitStack,
+    ) -> None:
         super().__init__()
         self.graph = graph.module
-        with reader.held() as (rows, spec, dense):
-            graph.assign(dense)
-            self.tables = {
-                name: StockTable(_PublishedTable(name, rows, spec.seed, spec.tables[name]))
-                for name in sorted(set(graph.tables))
-            }
+        graph.assign(dense)
+        self.tables = {}
+        for mark, name in enumerate(sorted(set(graph.tables))):
+            table = _PublishedTable(name, rows, spec.seed, spec.tables[name])
+            keys = files.enter_context(SortedKeys(table, min_norm=0.0, directory=folder))
+            self.tables[name] = StockTable(table, keys, mark=mark)
         tables, lookups = self.tables, graph.tables
 
         def serve(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -127,10 +144,6 @@ class _PublishedTable:
     @property
     def config(self) -> Any:
         return SimpleNamespace(initializer=SimpleNamespace(native=self.spec.initializer))
-
-    @property
-    def all_rows(self) -> int:
-        return self.rows.rows(self.name)
 
     def blocks(self) -> Iterator[RowBlock]:
         return self.rows.blocks(self.name)

@@ -38,9 +38,11 @@ Status Engine::StartPasses() {
 }
 
 Status Engine::TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys) {
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, Table(keys.table));
-  keys.dim = table->reader->dim();
   const bool announces = kind == FrameKind::kAnnounce;
+  // Another rank may have announced keys of a table that this leader has made and not opened yet.
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table,
+                            announces ? AwaitTable(keys.table) : Table(keys.table));
+  keys.dim = table->reader->dim();
   if (owner == topology_.host) {
     if (announces) {
       feeds_->Announce(owner, table, keys);

@@ -162,6 +162,8 @@ bool Engine::Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agree
     return true;
   }
   Submit([update, why = agreed.status()] { HeldWriters(update->tables).Report(why); });
+  // Where the update was applied, ranks may wait for rows of this owner.
+  if (feeds_ != nullptr) feeds_->RefuseAll(agreed.status());
   return false;
 }
 

@@ -44,6 +44,10 @@ void RowFeeds::Refuse(int64_t host, const Status& why) {
       [this, host, words = FailureWords(why)] { deliver_(host, FrameKind::kFailure, words); });
 }
 
+void RowFeeds::RefuseAll(const Status& why) {
+  for (int64_t host = 0; host < static_cast<int64_t>(threads_.size()); ++host) Refuse(host, why);
+}
+
 void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
   const std::lock_guard<std::mutex> guard(mutex_);
   auto& of_host = wanted_[static_cast<size_t>(host)];

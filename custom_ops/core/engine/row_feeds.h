@@ -40,6 +40,8 @@ class RowFeeds {
                 const AnnouncedKeys& announced);
   // Tells a host that its announcement failed.
   void Refuse(int64_t host, const Status& why);
+  // Tells all hosts that no more rows come.
+  void RefuseAll(const Status& why);
   void Release(int64_t host, const AnnouncedKeys& released);
   // After an update of the table that had gradients of `keys`: sends each host those that it has
   // announced. REQUIRES: the table is the caller's alone.

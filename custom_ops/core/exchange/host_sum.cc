@@ -110,8 +110,11 @@ HostSum::HostSum(std::string path, uint64_t token, const HostSumRanks& ranks,
 
 Status HostSum::Sum(uint64_t signature, const DenseTensors& tensors) {
   TFHYBRID_RETURN_IF_ERROR(failure_);
-  ++sums_;
-  failure_ = TrySum(signature, tensors);
+  failure_ = shares_ < sums_ ? Status::Error(StatusCode::kFailedPrecondition,
+                                             "The leader of this host has not got the sum of dense "
+                                             "gradients of all hosts, in step ",
+                                             sums_)
+                             : TrySum(signature, tensors);
   if (!failure_.ok()) TellFailure();
   return failure_;
 }
@@ -125,6 +128,8 @@ void HostSum::TellFailure() {
 }
 
 Status HostSum::TrySum(uint64_t signature, const DenseTensors& tensors) {
+  ++sums_;
+  if (!is_leader() || !ranks_.other_hosts) ++shares_;
   TFHYBRID_RETURN_IF_ERROR(Bring(signature, tensors));
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<const uint8_t*> brought,
                             AwaitAlike(signature, tensors));
@@ -239,6 +244,7 @@ Status HostSum::Share(const DenseTensors& tensors) {
     });
   });
   shared_->Post();
+  ++shares_;
   return Status::Ok();
 }
 

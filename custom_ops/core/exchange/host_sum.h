@@ -64,7 +64,8 @@ class HostSum {
   Status Sum(uint64_t signature, const DenseTensors& tensors);
 
   // The leader's, where there are other hosts: makes averages of the sums over all hosts, for all
-  // ranks of this one.
+  // ranks of this one. They wait for it as long as the leader lives; if it sums again instead, all
+  // of them fail.
   Status Share(const DenseTensors& tensors);
 
  private:
@@ -96,7 +97,8 @@ class HostSum {
   std::vector<std::unique_ptr<MailboxReader>> brought_by_, stripe_of_;  // by rank
   std::unique_ptr<MailboxReader> shared_by_leader_;
   uint64_t sums_ = 0;
-  Status failure_;  // of an earlier sum
+  uint64_t shares_ = 0;  // sums of which nothing is left to share
+  Status failure_;       // of an earlier sum
 };
 
 }  // namespace tfhybrid

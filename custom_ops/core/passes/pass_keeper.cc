@@ -48,7 +48,7 @@ void PassKeeper::Run() {
       Tidy();
       for (int rank = 0; rank < host_.local_ranks; ++rank) TakeNew(rank);
     } catch (const std::bad_alloc&) {
-      Fail(Status::Error(StatusCode::kResourceExhausted, "Out of memory for a pass"));
+      Fail(out_of_memory_);
     }
     bell_->Await(rung);
   }
@@ -63,24 +63,36 @@ void PassKeeper::TakeNew(int local_rank) {
       if (file.status().code() != StatusCode::kNotFound) Fail(file.status());
       return;
     }
-    KeysByPlace asking;
-    int64_t number = 0;
-    {
-      const std::lock_guard<std::mutex> guard(mutex_);
-      passes_.push_back(std::make_unique<Standing>(file.Take()));
-      number = ++announcements_;
-      Add(passes_.back().get());
-      asking.swap(asking_);
-      if (!failed_.ok()) passes_.back()->file.Fail(failed_);
-    }
-    const Status told = Tell(host_.announce, asking, number);
-    if (!told.ok()) Fail(told);
+    Take(std::make_unique<Standing>(file.Take()));
   }
 }
 
-void PassKeeper::Add(Standing* pass) {
+void PassKeeper::Take(std::unique_ptr<Standing> pass) {
+  KeysByPlace asking;
+  int64_t number = 0;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    passes_.reserve(passes_.size() + 1);
+    pass->tables.resize(static_cast<size_t>(pass->file.tables()));
+    number = ++announcements_;
+    try {
+      Add(pass.get(), &asking);
+    } catch (const std::bad_alloc&) {
+      // It stands without keys until its rank ends it.
+      for (Table& table : pass->tables) table = Table();
+      pass->missing = 0;
+      asking.clear();
+      pass->file.Fail(out_of_memory_);
+    }
+    if (!failed_.ok()) pass->file.Fail(failed_);
+    passes_.push_back(std::move(pass));
+  }
+  const Status told = Tell(host_.announce, asking, number);
+  if (!told.ok()) Fail(told);
+}
+
+void PassKeeper::Add(Standing* pass, KeysByPlace* asking) {
   PassFile& file = pass->file;
-  pass->tables.resize(static_cast<size_t>(file.tables()));
   for (int64_t t = 0; t < file.tables(); ++t) {
     Table& table = pass->tables[static_cast<size_t>(t)];
     table.name = file.name(t);
@@ -92,7 +104,7 @@ void PassKeeper::Add(Standing* pass) {
     const auto allocation = host_.allocation(table.name);
     for (int64_t i = 0; i < keys.size(); ++i) {
       if (!TakeOver(pass, t, i)) {
-        asking_[{table.name, allocation->OwnerOf(keys[i])}].push_back(keys[i]);
+        (*asking)[{table.name, allocation->OwnerOf(keys[i])}].push_back(keys[i]);
         ++counts_.asked;
       }
       if (table.arrived[static_cast<size_t>(i)] == 0) ++pass->missing;
@@ -109,7 +121,6 @@ bool PassKeeper::TakeOver(Standing* pass, int64_t table, int64_t i) {
   Table& to = pass->tables[static_cast<size_t>(table)];
   const int64_t key = pass->file.keys(table)[i];
   for (const auto& other : passes_) {
-    if (other.get() == pass) continue;
     for (size_t t = 0; t < other->tables.size(); ++t) {
       const Table& from = other->tables[t];
       if (from.name != to.name) continue;
@@ -198,6 +209,7 @@ bool PassKeeper::IsWanted(const std::string& table, int64_t key) const {
 void PassKeeper::Release(Standing* pass, KeysByPlace* released) {
   for (int64_t t = 0; t < pass->file.tables(); ++t) {
     Table& table = pass->tables[static_cast<size_t>(t)];
+    if (table.name.empty()) continue;  // memory ran out for it
     const Span<const int64_t> keys = pass->file.keys(t);
     const int32_t* const last = pass->file.last(t);
     const auto done = static_cast<int32_t>(pass->file.done(t));

@@ -89,7 +89,9 @@ class PassKeeper {
 
   void Run();
   void TakeNew(int local_rank);
-  void Add(Standing* pass);
+  void Take(std::unique_ptr<Standing> pass);
+  // `*asking` receives the keys that owners are to be asked for.
+  void Add(Standing* pass, KeysByPlace* asking);
   // Copies the row of a key from a pass that has it; whether one does.
   bool TakeOver(Standing* pass, int64_t table, int64_t key);
   bool IsWanted(const std::string& table, int64_t key) const;
@@ -103,6 +105,9 @@ class PassKeeper {
               const KeysByPlace& keys, int64_t number);
 
   const Host host_;
+  // Made in time.
+  const Status out_of_memory_ =
+      Status::Error(StatusCode::kResourceExhausted, "Out of memory for a pass");
   std::unique_ptr<PassBell> bell_;
   std::atomic<bool> closed_{false};
   std::thread thread_;
@@ -111,7 +116,6 @@ class PassKeeper {
   // All guarded by mutex_.
   std::vector<std::unique_ptr<Standing>> passes_;
   std::map<Place, PassOwner> owners_;  // as of the last frame of each
-  KeysByPlace asking_;                 // of the pass that is being added
   int64_t announcements_ = 0;
   Status failed_;
   KeeperCounts counts_;

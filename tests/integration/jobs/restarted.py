@@ -5,7 +5,8 @@
 OPTIONS, in JSON: `seconds` that each step takes at least, `save` every how many steps, `fail` (the
 step at which to raise), `die` (the step at which to be killed), `lag` (the step after which all are
 killed, the second host before it has applied the update), `sharded` (1: each host has a part of the
-tables), `follow` (every how many steps rows may move to other nodes).
+tables), `follow` (every how many steps rows may move to other nodes), `passes` (how many batches
+each has; for sharded tables), `files` (tables are in files with a cache of so many bytes).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -40,7 +42,10 @@ def say(text: str) -> None:
 def model_with_everything() -> keras.Model:
     """The click model with what else a rank has of its own: statistics and random generators."""
     placement = tfhybrid.Sharded() if options.get("sharded") else tfhybrid.Replicated()
-    model = click_model.keras_model(placements=[placement] * 2)
+    storage = None
+    if "files" in options:
+        storage = tfhybrid.FileTier(tempfile.gettempdir(), cache_bytes=options["files"])
+    model = click_model.keras_model(placements=[placement] * 2, storage=storage)
     x = keras.layers.BatchNormalization()(model.layers[-2].output)
     x = dropout(0.2, seed=3)(x)
     x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(5))(x)
@@ -73,7 +78,12 @@ model.compile(
 position = checkpoint.restore(model, directory)
 say(f"going on rank={tfhybrid.rank()} step={position.step}")
 batches = click_model.batches(steps, tfhybrid.size())
-for step in range(position.step, steps):
+left = [of_ranks[tfhybrid.rank()] for of_ranks in batches[position.step :]]
+if "passes" in options:
+    left = tfhybrid.data.announce(
+        left, batches=options["passes"], layers=click_model.collection(model), on_miss="raise"
+    )
+for step, (keys, labels) in enumerate(left, position.step):
     if step == options.get("fail"):
         raise RuntimeError("an error in the script")
     if step == options.get("die"):
@@ -81,7 +91,6 @@ for step in range(position.step, steps):
     if step == options.get("lag"):
         hold_updates_up()
     started = time.monotonic()
-    keys, labels = batches[step][tfhybrid.rank()]
     model.train_on_batch(keys, labels)
     if "save" in options and (step + 1) % options["save"] == 0:
         checkpoint.save(model, directory, Position(0, step + 1))

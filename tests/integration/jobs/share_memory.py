@@ -3,7 +3,7 @@
     share_memory.py DIRECTORY
 
 Each rank is a host. What it says is bytes at the peak of each phase beyond those before it, shared
-memory included; and those of the whole table.
+memory included except while it exports; and those of the whole table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
@@ -24,16 +25,16 @@ from tfhybrid.data import Position
 ROWS, DIM, BATCH = 2_000_000, 32, 40_000
 
 
-def grown(work: Callable[[], object]) -> int:
+def grown(work: Callable[[], object], kinds: str = "Anon|Shmem") -> int:
     """Returns by how many bytes the process was larger at its peak than before.
 
     Pages of files are not counted: the kernel takes them back when memory is short.
     """
-    sizes, ended = [size()], threading.Event()
+    sizes, ended = [size(kinds)], threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.005):
-            sizes.append(size())
+            sizes.append(size(kinds))
 
     watching = threading.Thread(target=watch)
     watching.start()
@@ -43,12 +44,11 @@ def grown(work: Callable[[], object]) -> int:
     return max(sizes) - sizes[0]
 
 
-def size() -> int:
-    """Returns the bytes of this process's own and shared memory that are in use."""
+def size(kinds: str) -> int:
+    """Returns the bytes of this process's memory of some kinds that are in use."""
     status = Path("/proc/self/status").read_text()
-    return sum(
-        int(kilobytes) << 10 for kilobytes in re.findall(r"Rss(?:Anon|Shmem):\s+(\d+)", status)
-    )
+    found = re.findall(rf"Rss(?:{kinds}):\s+(\d+)", status)
+    return sum(int(kilobytes) << 10 for kilobytes in found)
 
 
 def built() -> tuple[keras.Model, tfhybrid.store.Table]:
@@ -62,6 +62,14 @@ def built() -> tuple[keras.Model, tfhybrid.store.Table]:
     return model, layer.table
 
 
+def check_export(folder: Path, table: tfhybrid.store.Table) -> None:
+    """What stock TensorFlow loads is the rows of all hosts."""
+    stock = tf.saved_model.load(str(folder)).tables["item"]
+    np.testing.assert_array_equal(stock.keys, np.arange(ROWS))
+    some = np.arange(0, ROWS, 997)
+    np.testing.assert_array_equal(stock.vectors.numpy()[some], table.lookup(some))
+
+
 def main(directory: Path) -> None:
     model, table = built()
     keys = np.arange(tfhybrid.rank(), ROWS, tfhybrid.size())[:, None]
@@ -69,7 +77,11 @@ def main(directory: Path) -> None:
     total = sum(share.rows for share in table.owners()) * (8 + 4 * DIM * 2)
     own = table.stats().bytes
     saved = grown(lambda: checkpoint.save(model, directory, Position(1, 0)))
-    exported = grown(lambda: tfhybrid.export.saved_model(model, directory.parent / "exported"))
+    folder = directory.parent / "exported"
+    # Its rows in shared memory, which it reads, are there anyway.
+    exported = grown(lambda: tfhybrid.export.saved_model(model, folder), "Anon")
+    if tfhybrid.rank() == 1:
+        check_export(folder / "1", table)
     distributed.barrier()
     tfhybrid.shutdown()
     keras.backend.clear_session()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -36,8 +37,12 @@ class ShardedTest : public testing::Test {
     for (const auto& engine : engines_) engine->Close();
   }
 
+  // What goes between two engines instead of their connection.
+  using Between = std::function<void(int64_t from, int64_t to, LinkPurpose, int sockets[2])>;
+
   void Open(int64_t hosts,
-            const UpdateChoices& choices = {"leaders", "sum", "float32", "none", 0.0f}) {
+            const UpdateChoices& choices = {"leaders", "sum", "float32", "none", 0.0f},
+            const Between& between = nullptr) {
     Topology topology = {std::vector<int64_t>(static_cast<size_t>(hosts)), 0};
     std::iota(topology.hosts.begin(), topology.hosts.end(), 0);
     for (int64_t host = 0; host < hosts; ++host) {
@@ -59,6 +64,7 @@ class ShardedTest : public testing::Test {
              {LinkPurpose::kReads, LinkPurpose::kUpdates, LinkPurpose::kPasses}) {
           int sockets[2];
           ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+          if (between != nullptr) between(from, to, purpose, sockets);
           At(from)->Connect(to, purpose, sockets[0], "rank " + std::to_string(to));
           At(to)->Serve(from, purpose, sockets[1], "rank " + std::to_string(from));
         }
@@ -209,6 +215,57 @@ TEST_F(ShardedTest, APassDoesNotWaitForAnUpdateThatFailed) {
   // As a caller that is content with what was before the update.
   const auto fetched = At(0)->Fetch({{tables_[0], At(0)->AllocationOf("item"), keys}}, RunInline);
   ExpectError(fetched.status(), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
+}
+
+// Cuts one connection at a frame that would cross it.
+class CutAt {
+ public:
+  CutAt(FrameKind kind, int64_t from, int64_t to) : kind_(kind), from_(from), to_(to) {}
+  ~CutAt() { relay_.join(); }
+
+  void operator()(int64_t from, int64_t to, LinkPurpose purpose, int sockets[2]) {
+    if (from != from_ || to != to_ || purpose != LinkPurpose::kUpdates) return;
+    int beyond[2];
+    ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, beyond));
+    relay_ = std::thread([this, in = sockets[1], out = beyond[0]] {
+      Connection source(in, "the source", Status::Ok), target(out, "the target", Status::Ok);
+      for (Result<Frame> frame = source.Receive(); frame.ok() && frame.value().kind != kind_;
+           frame = source.Receive()) {
+        if (!target.Send(frame.value().kind, {frame.value().payload.words()}).ok()) break;
+      }
+    });
+    sockets[1] = beyond[1];
+  }
+
+ private:
+  const FrameKind kind_;
+  const int64_t from_, to_;
+  std::thread relay_;
+};
+
+TEST_F(ShardedTest, WhatWasDecidedHoldsThoughOneOwnerIsLostMeanwhile) {
+  CutAt cut(FrameKind::kCommit, 0, 1);
+  Open(3, {"leaders", "sum", "float32", "none", 0.0f}, std::ref(cut));
+  const std::vector<int64_t> keys = Keys(60);
+  // Host 2 will use its rows after the update.
+  const std::vector<int32_t> last(keys.size(), 1);
+  const auto asked = At(2)->PlanPass({{"item", keys, last.data()}});
+  ASSERT_OK(asked.status());
+  const auto pass = At(2)->passes().Announce(asked.value().wanted, 2, false);
+  ASSERT_OK(pass.status());
+  ASSERT_OK(At(2)->passes().Begin(pass.value(), 0));
+  ASSERT_OK(Read(2, keys).status());
+  Train(keys);
+  ASSERT_OK(Wait(0));
+  ASSERT_OK(Wait(2));
+  EXPECT_EQ(StatusCode::kPeerDied, Wait(1).code());
+  EXPECT_EQ(1u, tables_[0]->reader->version());
+  EXPECT_EQ(0u, tables_[1]->reader->version());
+  EXPECT_EQ(1u, tables_[2]->reader->version());
+  // A pass that waits for rows of the lost owner, and a read.
+  ASSERT_OK(At(2)->passes().Begin(pass.value(), 1));
+  ExpectError(Read(2, keys).status(), StatusCode::kPeerDied, {"did not come", "rank 0"});
+  EXPECT_FALSE(Read(0, keys).ok());
 }
 
 TEST_F(ShardedTest, WhatARankCannotBringStopsAllHosts) {

@@ -222,6 +222,20 @@ TEST(HostSumTest, ARankThatDiesIsNamedAndEndsAllLaterSums) {
       1);
 }
 
+// As where its exchange with the other hosts has failed, and its script caught the error.
+TEST(HostSumTest, ALeaderThatGoesOnWithoutSharingTellsTheOthers) {
+  Ranks ranks(3, true);
+  ranks.Run([&](int64_t rank) {
+    Step step = RandomStep(1, {3});
+    Status status = ranks[rank].Sum(kSignature, step.Tensors());
+    if (rank == 0) {
+      ASSERT_OK(status);
+      status = ranks[rank].Sum(kSignature, step.Tensors());
+    }
+    ExpectError(status, StatusCode::kFailedPrecondition, {"has not got the sum", "in step 1"});
+  });
+}
+
 TEST(HostSumTest, ARankThatFailsAndLivesTellsTheOthers) {
   Ranks ranks(2, true);
   // Only those who do not lead open it.

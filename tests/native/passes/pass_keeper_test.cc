@@ -12,6 +12,7 @@
 #include "core/passes/rank_passes.h"
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
+#include "util/failing_allocation.h"
 
 namespace tfhybrid::pass_keeper_test {
 namespace {
@@ -201,6 +202,35 @@ TEST_F(PassKeeperTest, APassThatEndsGivesItsFileBack) {
   EXPECT_OK(rank.End(number));
   EXPECT_FALSE(rank.End(number + 1).ok());
 }
+
+// The number of the allocation that fails on the keeper's thread.
+class PassKeeperMemoryTest : public PassKeeperTest, public testing::WithParamInterface<int64_t> {};
+
+TEST_P(PassKeeperMemoryTest, APassForWhichMemoryRunsOutFailsAndIsNotHalfThere) {
+  RankPasses rank = Rank(0);
+  Announce(&rank, {1, 2});
+  Send({1, 2}, 1.0f, 0, Next(&announced_).number);
+  FailAllocation(GetParam(), Allocating::kOnOtherThreads);
+  const int64_t second = Announce(&rank, {2, 3, 4});
+  const PassFile& file = rank.Of("item").back().pass->file;
+  const auto asked = [&] {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return !announced_.empty();
+  };
+  while (file.state() == PassState::kAsked && !asked()) std::this_thread::yield();
+  FailAllocation(0);
+  Send({1, 2, 3, 4}, 5.0f, 1, 2);
+  // Or memory ran out before or after this pass, or where one can do without.
+  EXPECT_TRUE(file.AwaitState(PassState::kReady, 10000));
+  if (file.state() == PassState::kReady) {
+    EXPECT_EQ(Value(&rank, 4, 1), 5.0f);
+  } else {
+    ExpectError(file.failure(), StatusCode::kPeerDied, {"Out of memory for a pass"});
+  }
+  EXPECT_OK(rank.End(second));
+}
+
+INSTANTIATE_TEST_SUITE_P(Allocations, PassKeeperMemoryTest, testing::Range<int64_t>(1, 40));
 
 }  // namespace
 }  // namespace tfhybrid::pass_keeper_test

@@ -302,9 +302,8 @@ def test_rows_below_a_norm_are_left_out(tmp_path) -> None:
     model = trained(BUILDERS["dcnv2"](), keys_of(64))
     folder = export.saved_model(model, tmp_path, min_norm=1e9, unseen="zeros")
     loaded = tf.saved_model.load(str(folder))
-    assert {name: table.keys.shape[0] for name, table in loaded.tables.items()} == dict.fromkeys(
-        FEATURES, 0
-    )
+    rows = {name: len(table.keys.numpy()) for name, table in loaded.tables.items()}
+    assert rows == dict.fromkeys(FEATURES, 0)
 
 
 def test_only_small_constants_and_stock_operations_are_inside(tmp_path) -> None:
@@ -322,9 +321,8 @@ def test_only_small_constants_and_stock_operations_are_inside(tmp_path) -> None:
     assert {"LowerBound"} <= {node.op for node in nodes}
     assert not [node.op for node in nodes if node.op.startswith(("Tfhybrid", "Horovod"))]
     assert max(node.ByteSize() for node in nodes) < 1 << 20
-    assert (
-        folder / "variables" / "variables.data-00000-of-00001"
-    ).stat().st_size > 3 * 100_000 * 28
+    files = (folder / "variables").iterdir()
+    assert sum(file.stat().st_size for file in files) > 3 * 100_000 * 28
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""The keys of a table in ascending order, of any number, with a few of them in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from tfhybrid.errors import ExportError
+from tfhybrid.export.copied_table import CopiedTable
+
+# `tf.searchsorted` counts in 32 bits on the CPU, whatever it is told to return.
+_MOST_ROWS = 2**31 - 1
+
+# Keys that are sorted in memory at once, and that are in memory while sorted runs are merged.
+_RUN_KEYS = 2 << 20
+
+_KEY_BYTES = 8
+
+
+class SortedKeys:
+    """A context with the keys of all rows that are exported, sorted on disk.
+
+    Runs of keys are sorted in memory and written to a file without a name. `blocks` merges them.
+    The file is gone when the context ends.
+
+    Args:
+        table: No step may run while its keys are read.
+        min_norm: Rows whose embedding has a smaller Euclidean norm are left out.
+        directory: On a disk with 8 bytes for each key.
+
+    Attributes:
+        count: The number of keys.
+
+    Raises:
+        ExportError: The table has more rows than `tf.searchsorted` can count.
+        OSError: The disk is full.
+
+    Example:
+
+    ```python
+    with SortedKeys(table, min_norm=0.0, directory=Path("exported")) as sorted_keys:
+        for keys in sorted_keys.blocks(65536):
+            vectors = table.lookup(keys)
+    ```
+    """
+
+    def __init__(self, table: CopiedTable, *, min_norm: float, directory: Path) -> None:
+        # A file without a name is gone with its process, even if that is killed.
+        self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - __exit__ closes it
+        self._lengths: list[int] = []
+        for run in _regrouped(_kept_keys(table, min_norm), _RUN_KEYS):
+            run.sort()
+            self._file.write(run.data)
+            self._lengths.append(len(run))
+        self.count = sum(self._lengths)
+        if self.count > _MOST_ROWS:
+            raise ExportError(
+                f"A table of an exported model has at most {_MOST_ROWS:,} rows. Received: "
+                f"{self.count:,} in '{table.name}'; a larger min_norm leaves more of them out"
+            )
+
+    def __enter__(self) -> SortedKeys:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def blocks(self, block_keys: int) -> Iterator[np.ndarray]:
+        """Yields all keys in order, `block_keys` at a time; the last block may have fewer."""
+        return _regrouped(self._merged(), block_keys)
+
+    def _merged(self) -> Iterator[np.ndarray]:
+        part = max(1, _RUN_KEYS // max(1, len(self._lengths)))
+        starts = np.cumsum([0, *self._lengths])
+        read, ends = starts[:-1].tolist(), starts[1:].tolist()
+        parts = [np.empty(0, np.int64) for _ in read]
+        while True:
+            for run, keys in enumerate(parts):
+                if len(keys) == 0:
+                    count = min(part, ends[run] - read[run])
+                    parts[run] = self._read(read[run], count)
+                    read[run] += count
+            # Up to the smallest last key of the runs that go on, every key is in memory.
+            bounds = [keys[-1] for run, keys in enumerate(parts) if read[run] < ends[run]]
+            counts = [
+                np.searchsorted(keys, min(bounds), side="right") if bounds else len(keys)
+                for keys in parts
+            ]
+            taken = np.concatenate(
+                [keys[:count] for keys, count in zip(parts, counts, strict=True)]
+                or [np.empty(0, np.int64)]
+            )
+            if len(taken) == 0:
+                return
+            taken.sort()
+            yield taken
+            parts = [keys[count:] for keys, count in zip(parts, counts, strict=True)]
+
+    def _read(self, first: int, count: int) -> np.ndarray:
+        self._file.seek(first * _KEY_BYTES)
+        return np.frombuffer(self._file.read(count * _KEY_BYTES), np.int64)
+
+
+def _kept_keys(table: CopiedTable, min_norm: float) -> Iterator[np.ndarray]:
+    for block in table.blocks():
+        if min_norm > 0:
+            # A row with a NaN is not small: the exported model shows what the trained one has.
+            yield block.keys[~(np.linalg.norm(block.embeddings, axis=1) < min_norm)]
+        else:
+            yield block.keys
+
+
+def _regrouped(arrays: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Yields the same keys in arrays of `size`, copied; the last one may be shorter."""
+    group, filled = np.empty(size, np.int64), 0
+    for array in arrays:
+        while len(array):
+            taken = array[: size - filled]
+            group[filled : filled + len(taken)] = taken
+            filled += len(taken)
+            array = array[len(taken) :]
+            if filled == size:
+                yield group
+                group, filled = np.empty(size, np.int64), 0
+    if filled:
+        yield group[:filled]
