@@ -14,7 +14,6 @@ from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
-from tfhybrid.optimizers.pass_boundary import LONGEST_PASS
 
 FETCHES = ("pass", "batch")
 
@@ -148,12 +147,12 @@ def _boundary_of(optimizer: Any, batches: int) -> Boundary:
             "The optimizer whose updates are of passes is a tfhybrid.DistributedOptimizer("
             f'update="pass"). Received: {optimizer!r}'
         )
-    if batches > LONGEST_PASS:
+    boundary: Boundary = step.boundary
+    if batches > boundary.longest:
         raise ConfigError(
-            f"A pass that makes one update has at most {LONGEST_PASS} batches. "
+            f"A pass that makes one update has at most {boundary.longest} batches. "
             f"Received: batches={batches}"
         )
-    boundary: Boundary = step.boundary
     return boundary
 
 

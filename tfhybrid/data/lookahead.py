@@ -17,6 +17,10 @@ class Boundary(Protocol):
     """What an optimizer tells of its updates, each of which is of a pass (`update="pass"`)."""
 
     @property
+    def longest(self) -> int:
+        """Most batches of a pass."""
+
+    @property
     def trained(self) -> int:
         """Batches that were trained."""
 

@@ -31,6 +31,11 @@ class PassBoundary:
         self.total = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     @property
+    def longest(self) -> int:
+        """Most batches of a pass."""
+        return LONGEST_PASS
+
+    @property
     def trained(self) -> int:
         """Batches that this rank has trained; not in a graph."""
         return int(self.total)

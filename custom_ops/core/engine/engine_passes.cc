@@ -102,7 +102,11 @@ void Engine::FeedPasses(const OpenedUpdate& update) {
   if (feeds_ == nullptr) return;
   for (size_t t = 0; t < update.tables.size(); ++t) {
     if (update.settings().allocations[t] == nullptr) continue;
-    feeds_->Changed(update.tables[t], update.host_update->staged().KeysOf(t));
+    const auto changed = update.host_update->staged().KeysOf(t);
+    int64_t rows = 0;
+    for (const auto& keys : changed) rows += static_cast<int64_t>(keys.size());
+    keeper_->CountWritten(rows);
+    feeds_->Changed(update.tables[t], changed);
   }
 }
 
@@ -126,8 +130,8 @@ void Engine::EndPasses() {
   if (keeper_ != nullptr) keeper_->LetAllGo();
 }
 
-KeeperCounts Engine::pass_counts() const {
-  return keeper_ == nullptr ? KeeperCounts{} : keeper_->counts();
+int64_t Engine::CountOfPasses(PassCounter counter) const {
+  return keeper_ == nullptr ? 0 : keeper_->CountOf(counter);
 }
 
 }  // namespace tfhybrid

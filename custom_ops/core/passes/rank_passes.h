@@ -30,6 +30,9 @@ struct PassCounts {
   int64_t passes = 0;
   int64_t hits = 0;
   int64_t misses = 0;  // while a pass of the table was open
+  // What stands now.
+  int64_t standing_rows = 0;
+  int64_t standing_bytes = 0;
 };
 
 class RankPasses {

@@ -77,6 +77,8 @@ class Rank:
         clips: As of `Case`.
     """
 
+    longest = 4096
+
     def __init__(
         self, engine: Engine, rank: int, batches: int, lookahead: Lookahead | None, clips: bool
     ) -> None:
