@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,10 +12,16 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.announcing import MISSES
+from tfhybrid.config import shm_directory
+from tfhybrid.core import passes
 from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
+from tfhybrid.store.report import report_stores
+
+_log = logging.getLogger("tfhybrid.data")
+_GB = 1e9
 
 FETCHES = ("pass", "batch")
 
@@ -125,10 +133,36 @@ class _Announced:
         self._tables = tables
         self._lookahead = lookahead
         self._boundary = boundary
+        self._told = False
 
     def __iter__(self) -> Iterator[Any]:
         engine = current_job().engine
-        return self._lookahead.over(self._dataset, self._keys, engine, self._boundary)
+        batches = self._lookahead.over(self._dataset, self._keys, engine, self._boundary)
+        with contextlib.closing(batches):
+            for element in batches:
+                if not self._told and distributed.rank() == 0:
+                    self._tell()
+                yield element
+
+    def _tell(self) -> None:
+        """Logs once what both tiers take, when the first passes stand."""
+        self._told = True
+        stands = passes.stats(current_job().engine)
+        if not stands.standing_bytes:
+            return
+        stores = report_stores(shm_directory())
+        tables = [t for found in stores if found.job == current_job().name for t in found.tables]
+        most = self._lookahead.most_bytes
+        _log.info(
+            "Passes of at most %d batch(es): %d rows, %.3f GB of fast tier for this rank%s. "
+            "Slow tier of this host: %.3f GB of shared memory, %.3f GB in files.",
+            max(self._lookahead.length, self._lookahead.ahead),
+            stands.standing_rows,
+            stands.standing_bytes / _GB,
+            "" if most is None else f", of {most / _GB:.3f} GB that it may take",
+            sum(table.bytes for table in tables) / _GB,
+            sum(table.file_bytes for table in tables) / _GB,
+        )
 
     def _keys(self, element: Any) -> BatchKeys:
         features = element[0] if isinstance(element, tuple | list) else element

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from tfhybrid.core import passes
@@ -54,7 +54,7 @@ class Lookahead:
         keys_of: Callable[[Any], BatchKeys],
         engine: Engine,
         boundary: Boundary | None = None,
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """Yields elements, whose rows were announced.
 
         Args:

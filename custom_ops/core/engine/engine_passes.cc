@@ -6,9 +6,9 @@
 namespace tfhybrid {
 
 Status Engine::StartPasses() {
-  passes_ = std::make_unique<RankPasses>(
-      RankPasses::Rank{store_->directory(), store_->token(), store_->local_rank(),
-                       topology_.Hosts(), [this] { return store_->CheckLeader(); }});
+  passes_ = std::make_unique<RankPasses>(RankPasses::Rank{
+      store_->directory(), store_->token(), store_->local_rank(), topology_.Hosts(),
+      [this] { return store_->CheckLeader(); }, store_->description()});
   if (!store_->is_leader() || topology_.Hosts() == 1) return Status::Ok();
   feeds_ = std::make_unique<RowFeeds>(
       topology_.Hosts(), [this](int64_t host, FrameKind kind, Span<const int64_t> words) {

@@ -240,7 +240,8 @@ def test_a_key_that_was_not_announced_is_fetched_or_refused(shm_directory: Path)
         with passes.announce(engines[0], [{"item": away[:5]}], refuses=True) as announced:
             announced.begin(0)
             engines[0].lookup("item", 4, away[:5])
-            with pytest.raises(ConfigError, match=rf"announced\. Received: 1 that .*, {away[5]} "):
+            told = rf"table 'item'.* announced\. Received: 1 that .*, {away[5]} .* on rank 0$"
+            with pytest.raises(ConfigError, match=told):
                 engines[0].lookup("item", 4, away[:6])
             with pytest.raises(ConfigError, match=r"has 1 batches\. Received: batch 1"):
                 announced.begin(1)
