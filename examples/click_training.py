@@ -45,6 +45,8 @@ class Recipe:
         patience: Epochs without a better validation AUC after which training ends.
         seed: Seed of the initial values, the order of the samples and dropout.
         wire_dtype: Of sparse gradients between hosts.
+        pass_batches: Batches of a pass, which make one update together. The tables are sharded
+            then. With 0 each batch is an update, and nothing is announced.
     """
 
     dim: int = 16
@@ -58,6 +60,7 @@ class Recipe:
     patience: int = 2
     seed: int = 0
     wire_dtype: str = "float32"
+    pass_batches: int = 0
 
 
 class Point(NamedTuple):
@@ -94,9 +97,14 @@ def train(
     keras.utils.set_random_seed(recipe.seed)
     model = compiled_model(list(splits.train.features), recipe)
     batches = Batches(splits.train, recipe.batch_size // tfhybrid.size(), seed=recipe.seed)
+    data = batches.dataset(epochs=None)
+    if recipe.pass_batches:
+        data = tfhybrid.data.announce(
+            data, recipe.pass_batches, collections_of(model), optimizer=model.optimizer
+        )
     judge = Judge(splits, patience=recipe.patience)
     model.fit(
-        batches.dataset(epochs=None),
+        data,
         epochs=recipe.epochs,
         steps_per_epoch=batches.steps_per_epoch,
         shuffle=False,  # the batches come shuffled
@@ -122,25 +130,37 @@ def compiled_model(features: Sequence[str], recipe: Recipe) -> keras.Model:
     adam = tfhybrid.optimizers.Adam(recipe.table_rate, epsilon=recipe.table_epsilon)
     model = tfhybrid.models.deepfm(
         features,
-        table=tfhybrid.TableConfig(dim=recipe.dim, optimizer=adam),
+        table=tfhybrid.TableConfig(
+            dim=recipe.dim,
+            optimizer=adam,
+            placement=tfhybrid.Sharded() if recipe.pass_batches else tfhybrid.Replicated(),
+        ),
         hidden=recipe.hidden,
         dropout=recipe.dropout,
     )
     model.compile(
         optimizer=tfhybrid.DistributedOptimizer(
-            keras.optimizers.Adam(recipe.dense_rate), wire_dtype=recipe.wire_dtype
+            keras.optimizers.Adam(recipe.dense_rate),
+            wire_dtype=recipe.wire_dtype,
+            update="pass" if recipe.pass_batches else "batch",
         ),
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
     )
     return model
 
 
+def collections_of(model: keras.Model) -> list[tfhybrid.layers.EmbeddingCollection]:
+    """Returns the collections of embeddings of a model."""
+    return [
+        layer for layer in model.layers if isinstance(layer, tfhybrid.layers.EmbeddingCollection)
+    ]
+
+
 def table_stats(model: keras.Model) -> dict[str, Any]:
     """Returns the `TableStats` of every table of a model, by name."""
     return {
         name: table.stats()
-        for layer in model.layers
-        if isinstance(layer, tfhybrid.layers.EmbeddingCollection)
+        for layer in collections_of(model)
         for name, table in layer.tables.items()
     }
 

@@ -27,17 +27,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
+    parser.add_argument(
+        "--pass-batches", type=int, default=0, help="make one update of so many batches"
+    )
     parser.add_argument("--output", type=Path, help="a JSON file")
     arguments = parser.parse_args()
 
     tfhybrid.init(seed=arguments.seed)
-    recipe = dataclasses.replace(RECIPE, seed=arguments.seed, wire_dtype=arguments.wire_dtype)
+    recipe = dataclasses.replace(
+        RECIPE,
+        seed=arguments.seed,
+        wire_dtype=arguments.wire_dtype,
+        pass_batches=arguments.pass_batches,
+    )
     outcome = train(Splits(*open_frappe()), recipe)
     if tfhybrid.rank() == 0:
         result = {
             "ranks": tfhybrid.size(),
             "seed": arguments.seed,
             "wire_dtype": arguments.wire_dtype,
+            "pass_batches": arguments.pass_batches,
             "auc": outcome.auc,
             "log_loss": outcome.log_loss,
             "epochs": len(outcome.curve),

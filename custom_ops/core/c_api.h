@@ -248,10 +248,22 @@ typedef struct {
   int64_t asked;  /* rows that owners were asked for */
   int64_t copied; /* that another pass of the host had */
   int64_t fetched;
-  int64_t refreshed; /* that came because an update had changed them */
-  int64_t bytes;     /* of the rows that came */
+  int64_t refreshed;      /* that came because an update had changed them */
+  int64_t bytes;          /* of the rows that came */
+  int64_t written;        /* rows of sharded tables that updates changed here, on their owner */
+  int64_t standing_rows;  /* in the passes of this rank that stand now */
+  int64_t standing_bytes; /* what these take in shared memory */
 } tfhybrid_pass_stats;
 TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
+/* The passes of a host, as somebody sees them who is no rank of it; all 0 where there are none. */
+typedef struct {
+  int64_t standing;  /* passes that stand now */
+  int64_t rows;      /* in them */
+  int64_t bytes;     /* of shared memory */
+  int64_t counts[9]; /* by tfhybrid::PassCounter, of all ranks of the host */
+} tfhybrid_pass_report;
+TFHYBRID_EXPORT int tfhybrid_report_passes(const char* store_directory,
+                                           tfhybrid_pass_report* report);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

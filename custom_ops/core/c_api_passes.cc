@@ -1,4 +1,6 @@
 // The C interface of passes.
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -6,8 +8,10 @@
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
 #include "core/engine/engine_registry.h"
+#include "core/passes/pass_report.h"
 
 using tfhybrid::Engine;
+using tfhybrid::PassCounter;
 using tfhybrid::Status;
 
 namespace {
@@ -66,9 +70,27 @@ int tfhybrid_passes_end(int64_t engine) {
 int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     const tfhybrid::PassCounts of_rank = its->passes().counts();
-    const tfhybrid::KeeperCounts of_host = its->pass_counts();
-    *stats = {of_rank.passes, of_rank.hits,    of_rank.misses,    of_host.asked,
-              of_host.copied, of_host.fetched, of_host.refreshed, of_host.bytes};
+    const auto of_host = [its](PassCounter counter) { return its->CountOfPasses(counter); };
+    *stats = {of_rank.passes,
+              of_rank.hits,
+              of_rank.misses,
+              of_host(PassCounter::kAsked),
+              of_host(PassCounter::kCopied),
+              of_host(PassCounter::kFetched),
+              of_host(PassCounter::kRefreshed),
+              of_host(PassCounter::kBytes),
+              of_host(PassCounter::kWritten),
+              of_rank.standing_rows,
+              of_rank.standing_bytes};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_report_passes(const char* directory, tfhybrid_pass_report* report) {
+  return tfhybrid::Guarded([&] {
+    const tfhybrid::PassReport found = tfhybrid::ReportPasses(directory);
+    *report = {found.standing, found.rows, found.bytes, {}};
+    std::copy(std::begin(found.counts), std::end(found.counts), report->counts);
     return Status::Ok();
   });
 }

@@ -113,6 +113,10 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(hosts) -> None:
     cases = ("adagrad:frequency", "clipped:mean", "forgetting")
     output = hosts.horovodrun({"h1": 2, "h2": 1}, job, *cases, timeout=500)
     assert output.count("exact on this rank") == 3
+    told = (
+        r"Passes of at most 7 batch.* rows, .* of fast tier .* it may take\. Slow tier of this host"
+    )
+    assert re.search(told, output)
 
 
 def test_the_example_of_a_table_larger_than_a_host() -> None:

@@ -137,19 +137,24 @@ def regularized(
     return model, trainer, lambda: keras.optimizers.AdamW(rate, weight_decay, global_clipnorm=limit)
 
 
-def batches(steps: int, ranks: int, samples: int = 16) -> list[list[training.Batch]]:
+def batches(
+    steps: int, ranks: int, samples: int = 16, span: int = 30
+) -> list[list[training.Batch]]:
     """Returns the batches of all steps and ranks, with keys that are hard on purpose.
+
+    Most keys lie within `span` of 0.
 
     Every step has the extreme keys; a key that all ranks have and keys that one rank has alone;
     one that fills a whole feature, and one that comes twice in a sample.
     """
     random = np.random.default_rng(7)
-    return [[_batch(random, rank, samples) for rank in range(ranks)] for _ in range(steps)]
+    return [[_batch(random, rank, samples, span) for rank in range(ranks)] for _ in range(steps)]
 
 
-def _batch(random: np.random.Generator, rank: int, samples: int) -> training.Batch:
+def _batch(random: np.random.Generator, rank: int, samples: int, span: int) -> training.Batch:
     keys = {
-        feature: random.integers(-30, 30, (samples, length)) for feature, length in LENGTHS.items()
+        feature: random.integers(-span, span, (samples, length))
+        for feature, length in LENGTHS.items()
     }
     if samples:
         keys["user"][:4, 0] = 0, -1, INT64.min, INT64.max

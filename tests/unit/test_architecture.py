@@ -37,7 +37,7 @@ NATIVE_MAY_INCLUDE = {
     "core": {
         "core/placement",
         *("core/util", "core/shm", "core/compute", "core/store", "core/update"),
-        *("core/checkpoint", "core/engine"),
+        *("core/checkpoint", "core/engine", "core/passes"),
     },
     "tf": {
         "core",

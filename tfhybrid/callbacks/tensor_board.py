@@ -13,10 +13,13 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
+from tfhybrid.job import current_job
 from tfhybrid.metrics import phase_times
 from tfhybrid.store import OwnerShare, TableStats, metrics
+from tfhybrid.store.report import PassReport, report_stores
 
 # As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which
 # TensorFlow 2.21 does not bring along.
@@ -39,8 +42,11 @@ class TensorBoard(keras.callbacks.Callback):
     Of a sharded table `owners/HOST/rows` and `bytes` too, and `skew`: the rows of the fullest host
     by their mean. Of a table in files by step `cache_hits` and `cache_misses`. Under `row_service/`
     by step `fetched_rows` and `fetched_bytes`, which this rank read from other hosts, and
-    `served_rows` and `served_bytes`, which they read here. Under `stream/MODEL/` what
-    `tfhybrid.stream.Validate` notes of online training.
+    `served_rows` and `served_bytes`, which they read here. Under `passes/` what passes of this host
+    did by step: `pass_keys` met (`hit`, `miss`), `pass_rows` by way (`fetched`, `refreshed`,
+    `copied`, `written_back`), `pass_received_bytes`; and what stands: `fast_tier_rows`, and
+    `fast_tier_bytes`. Under `stream/MODEL/` what `tfhybrid.stream.Validate` notes of online
+    training.
     Under `phase_ms/` milliseconds per step:
 
     | | |
@@ -92,6 +98,7 @@ class TensorBoard(keras.callbacks.Callback):
         self._begun = 0.0  # when that was
         self._counted: dict[str, int] = {}
         self._told: dict[str, TableStats] = {}
+        self._passes = PassReport()
         self._times: dict[str, float] = {}
         self._writer: Any = None
 
@@ -141,6 +148,7 @@ class TensorBoard(keras.callbacks.Callback):
                 found |= _of_owners(name, table.owners())
                 found |= {f"row_service/{what}": counted[what] / steps for what in _ROW_SERVICE}
         found |= _of_stream()
+        found |= self._of_passes(steps)
         for phase, seconds in phase_times().items():
             found[f"phase_ms/{phase}"] = 1e3 * (seconds - self._times[phase]) / steps
         with self._writer.as_default(step=self._step()):
@@ -148,6 +156,19 @@ class TensorBoard(keras.callbacks.Callback):
                 if not math.isnan(value):
                     tf.summary.write(tag, tf.constant(value, tf.float32), metadata=_SCALAR)
         self._begin()
+
+    def _of_passes(self, steps: int) -> dict[str, float]:
+        stores = report_stores(shm_directory())
+        (passes,) = (found.passes for found in stores if found.job == current_job().name)
+        before, self._passes = self._passes, passes
+        if not passes.announced:
+            return {}
+        rates = metrics.pass_rates(before, passes, steps)
+        found = {f"passes/{name.replace(' ', '/')}": rate for name, rate in rates.items()}
+        for metric, read in metrics.OF_PASSES:
+            if metric.kind == "gauge":
+                found[f"passes/{metric.name}"] = read(passes)[""]
+        return found
 
 
 def _of_stream() -> dict[str, float]:

@@ -50,7 +50,9 @@ class Keeper:
         self._kept = kept
         self._model = model
         self._configuration = configuration
-        self._noted_step = np.zeros((), np.int64)  # the optimizer's, where the position was noted
+        # The optimizer's step and the batches trained, where the position was noted.
+        self._noted_step = np.zeros((), np.int64)
+        self._noted_batches = np.zeros((), np.int64)
         self._noted = np.zeros(POSITION_BYTES, np.uint8)  # the position, as JSON; then spaces
 
     def difference(self) -> str | None:
@@ -68,13 +70,17 @@ class Keeper:
     def resume(self, step: int) -> AnyPosition:
         """Takes over the state of a step, and returns where the data stood then."""
         content = self._kept.resume(step, self._size())
-        noted_step, noted, *random = _split(content, self._note())
-        position = self._advance(position_of(json.loads(noted.tobytes())), step - int(noted_step))
+        noted_step, noted_batches, noted, *random = _split(content, self._note())
         RandomState.of(dict(zip(random_state.gather(), random, strict=True))).assign()
         variables = self._variables()
         values = _split(content[-_bytes(map(np.asarray, variables)) :], map(np.asarray, variables))
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
+        position = self._advance(
+            position_of(json.loads(noted.tobytes())),
+            step - int(noted_step),
+            self._batches() - int(noted_batches),
+        )
         self._begin(position)
         return position
 
@@ -101,6 +107,7 @@ class Keeper:
                 )
             self._noted[:] = np.frombuffer(text.ljust(POSITION_BYTES), np.uint8)
             self._noted_step[()] = int(self._model.optimizer.iterations)
+            self._noted_batches[()] = self._batches()
         self._kept.note(b"".join(array.tobytes() for array in self._note()))
 
     def keep(self, proxies: Sequence[Any]) -> tf.Operation:
@@ -118,16 +125,25 @@ class Keeper:
         self._model.optimizer.sparse_update.keeper = self
 
     def _variables(self) -> list[Any]:
-        return [*dense.variables_of(self._model), tf.random.get_global_generator().state]
+        boundary = self._model.optimizer.distributed_step.boundary
+        counted: list[Any] = [] if boundary is None else [boundary.total]
+        generator = tf.random.get_global_generator()
+        return [*counted, *dense.variables_of(self._model), generator.state]
+
+    def _batches(self) -> int:
+        """Returns how many batches this rank has trained, those of steps that are done."""
+        step = self._model.optimizer.distributed_step
+        if step.boundary is not None:
+            return step.boundary.trained - step.boundary.waiting
+        return int(self._model.optimizer.iterations) * step.passes
 
     def _note(self) -> list[np.ndarray]:
-        return [self._noted_step, self._noted, *random_state.gather().values()]
+        return [self._noted_step, self._noted_batches, self._noted, *random_state.gather().values()]
 
-    def _advance(self, noted: AnyPosition, steps: int) -> AnyPosition:
-        """Returns where the data stand so many steps after one was noted."""
+    def _advance(self, noted: AnyPosition, steps: int, batches: int) -> AnyPosition:
+        """Returns where the data stand so many steps and batches after one was noted."""
         if isinstance(noted, Position):
-            passes = self._model.optimizer.distributed_step.micro_batches.passes
-            return Position(noted.epoch, noted.step + steps * passes)
+            return Position(noted.epoch, noted.step + batches)
         if steps > 1:
             raise StoreError(
                 f"where the data stand was kept {steps} steps before, and only a Position tells "

@@ -28,7 +28,7 @@ from tfhybrid.cli.sample_format import (
 )
 from tfhybrid.cli.step_seconds import Work
 from tfhybrid.cli.step_seconds import measure as step_seconds
-from tfhybrid.cli.step_traffic import traffic_of
+from tfhybrid.cli.step_traffic import fast_tier_of, traffic_of
 from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.data.file_names import files_of
@@ -44,7 +44,9 @@ _STATES = {
 }
 _MEASURED_ROWS = 5_000_000  # of a table: more take long to make, and change a step little
 # Options that say nothing about tables whose rows are counted, or about tables of given rows.
-_OF_ROWS = {"tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure"}
+_OF_ROWS = {
+    *("tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure", "pass_batches"),
+}
 _OF_DATA = {
     *("more", "format_", "features", "strings", "lists", "label", "label_kind", "positive"),
     *("missing_key", "columns", "delimiter", "separator", "shared"),
@@ -98,6 +100,13 @@ def plan(
     sharded: Annotated[
         bool, typer.Option("--sharded", help="With placement=Sharded(): each row on one host.")
     ] = False,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Rows in files: bytes of FileTier(cache_bytes=), such as 2G."),
+    ] = None,
+    pass_batches: Annotated[
+        int, typer.Option(min=0, help="Batches of a pass, with --sharded: data.announce(batches=).")
+    ] = 0,
     link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
     measure: Annotated[
         bool, typer.Option("--measure", help="Run the ranks of one host here, and time a step.")
@@ -123,11 +132,17 @@ def plan(
     _check_source(context, rows, data)
     floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
     free = native.available_bytes(shm_directory())
+    cache_bytes = parse_count(cache, "--cache") if cache is not None else 0
+    if pass_batches and not (sharded and hosts > 1):
+        raise ConfigError(
+            "Passes bring rows of other hosts: --pass-batches goes with --sharded and several "
+            f"--hosts. Received: --pass-batches {pass_batches}, --hosts {hosts}, {sharded=}"
+        )
 
     def of_host(rows: int) -> TableBytes:
         """What a table takes on a host, and its checkpoint in all."""
         share = math.ceil(rows / hosts) if sharded else rows
-        size = bytes_of(TableShape(share, dim, floats, history))
+        size = bytes_of(TableShape(share, dim, floats, history, cache_bytes))
         return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
 
     if data is not None:
@@ -148,7 +163,7 @@ def plan(
         counted = data_plan.of_files(paths, file_format, data_plan.shared_of(shared or []), of_host)
         _tell(counted | _memory(counted["tables"], free), _show_data, as_json)
         return
-    count = parse_count(rows or "")
+    count = parse_count(rows or "", "--rows")
     of_table = of_host(count)
     traffic = traffic_of(
         *(count, dim, batch * keys, hosts, ranks),
@@ -156,11 +171,23 @@ def plan(
         gradient_bytes=2 if bfloat16 else 4,
         sharded=sharded,
     )
+    tier = fast_tier_of(
+        *(count, dim, batch * keys, hosts, ranks),
+        batches=pass_batches,
+        exponent=zipf,
+        in_files=bool(cache_bytes),
+    )
     found: dict[str, Any] = {
         "tables": tables,
         "of_a_table": dataclasses.asdict(of_table) | {"total": of_table.total},
         "shared_memory": tables * of_table.total,
-        "peak": (tables - 1) * of_table.total + of_table.peak,
+        "fast_tier": {
+            "batches": pass_batches,
+            "rows": tables * tier.rows,
+            "bytes": tables * tier.bytes,
+        },
+        "peak": (tables - 1) * of_table.total + of_table.peak + tables * tier.bytes,
+        "files": tables * of_table.file,
         "plain_horovod": ranks * tables * (of_table.embeddings + of_table.state),
         "checkpoint": tables * of_table.checkpoint,
         "of_a_step": {
@@ -171,7 +198,7 @@ def plan(
         "free_here": free,
     }
     found["fits_here"] = found["peak"] <= free
-    shape = TableShape(count, dim, floats, history)
+    shape = TableShape(count, dim, floats, history, cache_bytes)
     found["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
     if measure:
         share = math.ceil(count / hosts) if sharded else count
@@ -183,12 +210,16 @@ def plan(
     _tell(found, _show, as_json)
 
 
-def parse_count(text: str) -> int:
-    """Returns a number of rows.
+def parse_count(text: str, option: str) -> int:
+    """Returns a number of rows or bytes.
+
+    Args:
+        text: As it was given.
+        option: Whose value it is.
 
     Example:
 
-    >>> parse_count("1.5M")
+    >>> parse_count("1.5M", "--rows")
     1500000
     """
     lower = text.strip().lower().replace("_", "").replace(",", "")
@@ -199,7 +230,7 @@ def parse_count(text: str) -> int:
             raise ValueError
     except ValueError:
         raise ConfigError(
-            f"--rows is a number such as 50M, below 2^40. Received: {text!r}"
+            f"{option} is a number such as 50M, below 2^40. Received: {text!r}"
         ) from None
     return round(count)
 
@@ -253,6 +284,16 @@ def _tell(found: dict[str, Any], shown: Callable[[dict[str, Any]], None], as_jso
 def _show_memory(found: dict[str, Any]) -> None:
     fits = "fits here" if found["fits_here"] else "DOES NOT FIT HERE"
     show(f"shared memory of each host  {decimal(found['shared_memory'])}")
+    tier = found.get("fast_tier", {})
+    if tier.get("batches"):
+        show(
+            plain(
+                f"fast tier of each host      {decimal(tier['bytes'])}: two passes of "
+                f"{tier['batches']} batches of each rank, {tier['rows']:,} rows"
+            )
+        )
+    if found.get("files"):
+        show(f"files of each host          {decimal(found['files'])}")
     peak, free = decimal(found["peak"]), decimal(found["free_here"])
     show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
     if "plain_horovod" in found:

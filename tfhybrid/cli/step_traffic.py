@@ -9,6 +9,7 @@ import dataclasses
 
 import numpy as np
 
+_PASS_KEY_BYTES = 13  # of a pass: key, the batch that wants it last, whether it has a row
 _GROUPS = 2000  # of ranks in the distribution; each counts as if its keys were alike
 
 
@@ -28,6 +29,19 @@ class Traffic:
     host_keys: float
     all_keys: float
     host_bytes: float
+
+
+@dataclasses.dataclass(frozen=True)
+class FastTier:
+    """What the passes of a host's ranks take for one table: each rank's present and next one.
+
+    Args:
+        rows: In them.
+        bytes: Of shared memory.
+    """
+
+    rows: int
+    bytes: int
 
 
 def distinct_keys(rows: int, draws: float, exponent: float) -> float:
@@ -85,3 +99,37 @@ def traffic_of(
     gathered = (hosts - 1) * host * message
     reduced = (hosts - 1) / hosts * (host + union) * message
     return Traffic(rank, host, union, min(gathered, reduced))
+
+
+def fast_tier_of(
+    rows: int,
+    dim: int,
+    keys_of_rank: int,
+    hosts: int,
+    ranks: int,
+    *,
+    batches: int,
+    exponent: float = 1.0,
+    in_files: bool = False,
+) -> FastTier:
+    """Returns what passes take of a host, for a sharded table.
+
+    Args:
+        rows: Of the table.
+        dim: Of an embedding.
+        keys_of_rank: Keys that a rank looks up in a batch.
+        hosts: Number of hosts.
+        ranks: Of each host.
+        batches: Of a pass; 0 without passes.
+        exponent: As of `distinct_keys`.
+        in_files: Whether rows lie in files: then those of a rank's own host are in its passes too.
+
+    Example:
+
+    >>> fast_tier_of(1000, 16, 5000, hosts=2, ranks=1, batches=4, exponent=0.0)
+    FastTier(rows=1000, bytes=77000)
+    """
+    distinct = distinct_keys(rows, keys_of_rank * batches, exponent)
+    elsewhere = 1.0 if in_files else (hosts - 1) / hosts
+    in_passes = round(2 * ranks * distinct * elsewhere)
+    return FastTier(in_passes, in_passes * (4 * dim + _PASS_KEY_BYTES))

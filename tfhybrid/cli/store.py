@@ -71,6 +71,7 @@ def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None
     if found.problem:
         show(plain(found.problem))
     show_tables(found)
+    show_passes(found)
 
 
 @app.command()
@@ -138,6 +139,18 @@ def show_tables(found: StoreReport) -> None:
     ]
     columns = ["table", "on disk", "cache", "hits", "misses"]
     show_table(columns, files, text=["table"])
+
+
+def show_passes(found: StoreReport) -> None:
+    """Writes what passes of sharded tables have done, if there were any."""
+    passes = found.passes
+    if not passes.announced:
+        return
+    counts = (passes.announced, passes.hits, passes.misses, passes.fetched, passes.refreshed)
+    columns = ["passes", "hits", "misses", "fetched", "refreshed", "written back", "received"]
+    cells = [*map("{:,}".format, (*counts, passes.written)), decimal(passes.received_bytes)]
+    show_table(columns, [cells], text=[])
+    show(plain(f"{passes.standing} stand: {passes.rows:,} rows, {decimal(passes.bytes)}"))
 
 
 def state_text(found: StoreReport) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
@@ -18,9 +18,16 @@ from tfhybrid.cli.store import Job, Json, ShmDirectory, as_dict, find, state_tex
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.store import metrics
-from tfhybrid.store.report import StoreReport
+from tfhybrid.store.report import PassReport, StoreReport
 
 _RATES = {"updates": "updates/s", "new_rows": "new rows/s", "evicted_rows": "evicted/s"}
+_OF_PASSES = {
+    "pass_keys hit": "hits",
+    "pass_keys miss": "misses",
+    "pass_rows fetched": "rows fetched",
+    "pass_rows refreshed": "refreshed",
+    "pass_rows written_back": "written back",
+}
 _OF_FILES = {"cache_hits": "hits/s", "cache_misses": "misses/s"}
 
 
@@ -62,7 +69,7 @@ def top(
             at = time.monotonic()
             status = None if cluster is None else launching.status(cluster)
             if as_json:
-                told = as_dict(now) | {"rates": metrics.rates(before, now, at - then)}
+                told = as_dict(now) | _rates_of(before, now, at - then)
                 show_json(told if status is None else told | {"cluster": status})
             else:
                 tables = drawn(before, now, at - then)
@@ -70,6 +77,13 @@ def top(
             if not now.living:
                 return
             before = now
+
+
+def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, Any]:
+    return {
+        "rates": metrics.rates(before, now, seconds),
+        "pass_rates": metrics.pass_rates(before.passes, now.passes, seconds),
+    }
 
 
 def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
@@ -105,4 +119,18 @@ def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
         cells = [table.name, f"{table.rows:,}", f"{table.version:,}", *per_second]
         sizes = [table.bytes, table.file_bytes][: 2 if in_files else 1]
         shown.add_row(*map(plain, [*cells, *map(decimal, sizes)]))
+    if now.passes.announced:
+        shown.caption = plain(_about_passes(before.passes, now.passes, seconds))
+        shown.caption_justify = "left"
     return shown
+
+
+def _about_passes(before: PassReport, now: PassReport, seconds: float) -> str:
+    """Returns the fast tier and what passes did in a second, in two lines."""
+    rates = metrics.pass_rates(before, now, seconds)
+    counted = [f"{rates[name]:,.0f} {what}" for name, what in _OF_PASSES.items()]
+    received = decimal(round(rates["pass_received_bytes"]))
+    return (
+        f"passes: {now.standing} stand, {now.rows:,} rows, {decimal(now.bytes)} of shared memory\n"
+        f"a second: {', '.join(counted)}, {received} received"
+    )

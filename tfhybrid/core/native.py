@@ -305,6 +305,24 @@ def report_stores(directory: str) -> list[list[str]]:
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
 
+# `tfhybrid_pass_report`: what stands now, then by `tfhybrid::PassCounter`.
+PASS_REPORT = (
+    *("standing", "rows", "bytes", "announced", "hits", "misses"),
+    *("asked", "copied", "fetched", "refreshed", "received_bytes", "written"),
+)
+
+
+def report_passes(directory: str) -> dict[str, int]:
+    """Returns the passes of a host, by name of `PASS_REPORT`; zeros where there are none.
+
+    Args:
+        directory: Of the store.
+    """
+    found = (ctypes.c_int64 * len(PASS_REPORT))()
+    call("report_passes", directory.encode(), ctypes.byref(found))
+    return dict(zip(PASS_REPORT, found, strict=True))
+
+
 def remove_store(directory: str, job: str) -> int:
     """Removes the store of a dead job; returns its bytes."""
     size = ctypes.c_int64()

@@ -31,6 +31,9 @@ class PassStats:
         fetched: Rows that came because they were asked for.
         refreshed: Rows that came because an update had changed them.
         bytes: Of the rows that came.
+        written: Rows of sharded tables that updates changed on this host, which owns them.
+        standing_rows: Rows in the passes of this rank that stand now: the fast tier.
+        standing_bytes: What these take in shared memory.
     """
 
     passes: int = 0
@@ -41,6 +44,9 @@ class PassStats:
     fetched: int = 0
     refreshed: int = 0
     bytes: int = 0
+    written: int = 0
+    standing_rows: int = 0
+    standing_bytes: int = 0
 
 
 class _StatsStruct(ctypes.Structure):

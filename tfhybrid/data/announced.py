@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,10 +12,16 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.announcing import MISSES
+from tfhybrid.config import shm_directory
+from tfhybrid.core import passes
 from tfhybrid.core.passes import BatchKeys
-from tfhybrid.data.lookahead import Lookahead
+from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
+from tfhybrid.store.report import report_stores
+
+_log = logging.getLogger("tfhybrid.data")
+_GB = 1e9
 
 FETCHES = ("pass", "batch")
 
@@ -43,6 +51,7 @@ def announce(
     fetch: str = "pass",
     on_miss: str = "fetch",
     fast_tier_bytes: int | None = None,
+    optimizer: Any = None,
 ) -> Any:
     """Returns the batches of a dataset, whose rows are asked for ahead of time.
 
@@ -65,6 +74,8 @@ def announce(
             its table is open; `"fetch"` brings its row, and counts it.
         fast_tier_bytes: The shared memory of a host that the passes of its ranks may take, an equal
             part each; a pass that would need more ends sooner. By default as much as they need.
+        optimizer: A `tfhybrid.DistributedOptimizer(update="pass")` that trains each of the batches:
+            it makes one update of each pass. In `fit`, `steps_per_execution` is 1.
 
     Returns:
         A `tf.data.Dataset` where it was given one, else an iterable.
@@ -93,31 +104,65 @@ def announce(
         on_miss == "raise",
         None if fast_tier_bytes is None else fast_tier_bytes // distributed.local_size(),
     )
-    announced = _Announced(dataset, _tables_of(layers), lookahead)
+    boundary = None if optimizer is None else _boundary_of(optimizer, batches)
+    announced = _Announced(dataset, _tables_of(layers), lookahead, boundary)
     if not isinstance(dataset, tf.data.Dataset):
         return announced
     made = tf.data.Dataset.from_generator(
         lambda: iter(announced), output_signature=dataset.element_spec
     )
+    cardinality = dataset.cardinality()
+    if int(cardinality) != tf.data.UNKNOWN_CARDINALITY:
+        made = made.apply(tf.data.experimental.assert_cardinality(cardinality))
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # begins batches before their lookups
-    return made.apply(tf.data.experimental.assert_cardinality(dataset.cardinality())).with_options(
-        options
-    )
+    return made.with_options(options)
 
 
 class _Announced:
     """The elements of a dataset, whose keys are announced; may be iterated over again."""
 
     def __init__(
-        self, dataset: Iterable[Any], tables: Mapping[str, TableName], lookahead: Lookahead
+        self,
+        dataset: Iterable[Any],
+        tables: Mapping[str, TableName],
+        lookahead: Lookahead,
+        boundary: Boundary | None,
     ) -> None:
         self._dataset = dataset
         self._tables = tables
         self._lookahead = lookahead
+        self._boundary = boundary
+        self._told = False
 
     def __iter__(self) -> Iterator[Any]:
-        return self._lookahead.over(self._dataset, self._keys, current_job().engine)
+        engine = current_job().engine
+        batches = self._lookahead.over(self._dataset, self._keys, engine, self._boundary)
+        with contextlib.closing(batches):
+            for element in batches:
+                if not self._told and distributed.rank() == 0:
+                    self._tell()
+                yield element
+
+    def _tell(self) -> None:
+        """Logs once what both tiers take, when the first passes stand."""
+        self._told = True
+        stands = passes.stats(current_job().engine)
+        if not stands.standing_bytes:
+            return
+        stores = report_stores(shm_directory())
+        tables = [t for found in stores if found.job == current_job().name for t in found.tables]
+        most = self._lookahead.most_bytes
+        _log.info(
+            "Passes of at most %d batch(es): %d rows, %.3f GB of fast tier for this rank%s. "
+            "Slow tier of this host: %.3f GB of shared memory, %.3f GB in files.",
+            max(self._lookahead.length, self._lookahead.ahead),
+            stands.standing_rows,
+            stands.standing_bytes / _GB,
+            "" if most is None else f", of {most / _GB:.3f} GB that it may take",
+            sum(table.bytes for table in tables) / _GB,
+            sum(table.file_bytes for table in tables) / _GB,
+        )
 
     def _keys(self, element: Any) -> BatchKeys:
         features = element[0] if isinstance(element, tuple | list) else element
@@ -127,6 +172,22 @@ class _Announced:
             if table is not None:
                 found.setdefault(table, []).append(_flat(features[feature]))
         return {table: np.concatenate(some) for table, some in found.items()}
+
+
+def _boundary_of(optimizer: Any, batches: int) -> Boundary:
+    step = getattr(optimizer, "distributed_step", None)
+    if step is None or step.boundary is None:
+        raise ConfigError(
+            "The optimizer whose updates are of passes is a tfhybrid.DistributedOptimizer("
+            f'update="pass"). Received: {optimizer!r}'
+        )
+    boundary: Boundary = step.boundary
+    if batches > boundary.longest:
+        raise ConfigError(
+            f"A pass that makes one update has at most {boundary.longest} batches. "
+            f"Received: batches={batches}"
+        )
+    return boundary
 
 
 def _flat(keys: Any) -> np.ndarray:

@@ -35,6 +35,7 @@ def DistributedOptimizer(
     on_nonfinite: str = "raise",
     event_clock: EventClock | None = None,
     backward_passes_per_step: int = 1,
+    update: str = "batch",
     dense: str = "horovod",
 ) -> keras.optimizers.Optimizer:
     """Makes a Keras optimizer work over all ranks, for dense weights and tables.
@@ -68,6 +69,11 @@ def DistributedOptimizer(
             time over all ranks counts.
         backward_passes_per_step: Number of `apply` calls whose gradients are summed before they are
             exchanged and applied, as in `hvd.DistributedOptimizer`.
+        update: `"pass"` sums the gradients of a pass, as `backward_passes_per_step` does those of
+            its calls, and applies them once: rows and dense weights stay as they are within a pass.
+            The data must come from `data.announce(..., optimizer=...)`. The first rank whose pass
+            ends, because it has all its batches, its bytes are used up or the data end, ends it for
+            all. With `"batch"`, passes do not matter.
         dense: How dense gradients are added up over ranks: `"horovod"`, by its ring allreduce among
             all ranks; `"hierarchical"`, in each host's shared memory in the order of ranks, and by
             the ring among the leaders of hosts, for hosts with several ranks and without GPUs.
@@ -121,8 +127,8 @@ def DistributedOptimizer(
     if clipping.kind == "global_norm":
         wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see
     name = f"update_{next(_ordinals)}"
-    update = SparseUpdate(reduction, exchange, wire_dtype, clipping, event_clock, name)
+    sparse = SparseUpdate(reduction, exchange, wire_dtype, clipping, event_clock, name)
     wrapped.start_distributed(
-        DistributedStep(update, on_nonfinite, backward_passes_per_step, dense)
+        DistributedStep(sparse, on_nonfinite, backward_passes_per_step, dense, update)
     )
     return wrapped

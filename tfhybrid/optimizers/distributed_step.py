@@ -20,11 +20,13 @@ from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import Contribution, StepNumbers
 from tfhybrid.optimizers import dense_step
 from tfhybrid.optimizers.micro_batches import MicroBatches
+from tfhybrid.optimizers.pass_boundary import LONGEST_PASS, PassBoundary, agree
 from tfhybrid.optimizers.sparse_update import SparseUpdate, no_gradients
 
 _log = logging.getLogger("tfhybrid.optimizers")
 
 ON_NONFINITE = ("raise", "skip")
+UPDATES = ("batch", "pass")
 
 
 class Trained:
@@ -81,10 +83,16 @@ class DistributedStep:
         on_nonfinite: `"raise"` or `"skip"`.
         passes: Micro-batches per step.
         dense: How dense gradients are added up over ranks (`dense_step.DENSE`).
+        update: `"batch"`, or `"pass"`: a step has the micro-batches of a pass.
     """
 
     def __init__(
-        self, sparse_update: SparseUpdate, on_nonfinite: str, passes: int, dense: str
+        self,
+        sparse_update: SparseUpdate,
+        on_nonfinite: str,
+        passes: int,
+        dense: str,
+        update: str,
     ) -> None:
         if on_nonfinite not in ON_NONFINITE:
             raise ConfigError(f"on_nonfinite is one of {ON_NONFINITE}. Received: {on_nonfinite!r}")
@@ -92,10 +100,20 @@ class DistributedStep:
             raise ConfigError(
                 f"backward_passes_per_step is a number of calls, at least 1. Received: {passes!r}"
             )
+        if update not in UPDATES or (update == "pass" and passes > 1):
+            raise ConfigError(
+                f"update is one of {UPDATES}; with 'pass', the passes of the data say how many "
+                "batches a step has, and backward_passes_per_step does not. "
+                f"Received: update={update!r}, backward_passes_per_step={passes!r}"
+            )
         dense_step.check_way(dense)
         self.sparse_update = sparse_update
         self.dense = dense
-        self.micro_batches = MicroBatches(passes)
+        self.passes = passes
+        self.update = update
+        self.micro_batches = MicroBatches(passes > 1 or update == "pass")
+        # Where passes end; None if they do not end steps.
+        self.boundary = PassBoundary(self.micro_batches) if update == "pass" else None
         # Called around each step in which this rank takes part without samples.
         self.idle_callbacks: list[Any] = []
         self.joined = False  # in this epoch, by a callback
@@ -111,6 +129,7 @@ class DistributedStep:
         self._trained: Trained | None = None
         self._reduce_without_samples: Any = None
         self._use_without_samples: Any = None
+        self._agree_without_data: Any = None
 
     @property
     def built(self) -> bool:
@@ -161,13 +180,18 @@ class DistributedStep:
         found = dense_step.find_nonfinite(dense, trained.variables)
         if trained.proxies:
             update = self.sparse_update.update_of(trained.proxies)
-            summands = distributed.size() * self.micro_batches.passes
+            passes = self.passes if self.boundary is None else LONGEST_PASS
+            summands = distributed.size() * passes
             in_tables = update_ops.find_nonfinite(update, sparse, summands)
             found = tf.where(tf.equal(in_tables, ""), found, in_tables)
-        if self.micro_batches.passes == 1:
+        if not self.micro_batches.several:
             self._finish(trained, sparse, dense, samples, found)
             return
-        complete = self.micro_batches.add(trained.variables, dense, samples, found)
+        waiting = self.micro_batches.add(trained.variables, dense, samples, found)
+        length = tf.constant(self.passes, tf.int64)
+        if self.boundary is not None:
+            length = self.boundary.length(waiting, self._meeting(trained, "pass"))
+        complete = tf.equal(waiting, length)
 
         def step() -> None:
             self.micro_batches.take(
@@ -190,7 +214,7 @@ class DistributedStep:
                 "optimizer.build(model.trainable_variables) where a rank may have no batch at all. "
                 f"Received: an optimizer that was not built on {distributed.here()}"
             )
-        if self.micro_batches.pending:
+        if self.micro_batches.waiting:
             self._flush()
         if distributed.size() == 1:
             return
@@ -217,7 +241,7 @@ class DistributedStep:
                 tf.zeros(variable.shape, variable.dtype) * tf.cast(samples, variable.dtype)
                 for variable in trained.variables
             ]
-            meeting = self._meeting(trained)
+            meeting = self._meeting(trained, "step")
             return self._reduce(zeros, samples, False, tf.constant(False), meeting)
 
         @tf.function(autograph=False)
@@ -226,7 +250,12 @@ class DistributedStep:
             step = dense_step.DenseStep([*told[:-4]], *told[-4:])
             self._apply(trained, self._contribution(*none), lambda: step)
 
+        @tf.function(autograph=False)
+        def agree_without_data(offered: tf.Tensor) -> tf.Tensor:
+            return agree(offered, self._meeting(trained, "pass"))
+
         self._run_in_graph = run_in_graph
+        self._agree_without_data = agree_without_data
         self._reduce_without_samples = reduce
         self._use_without_samples = use
 
@@ -236,6 +265,8 @@ class DistributedStep:
         assert trained is not None
         for callback in self.idle_callbacks:
             callback.before_step()
+        if self.boundary is not None and not self._agree_without_data(tf.constant(0, tf.int64)):
+            return False
         step = self._reduce_without_samples(tf.constant(0, tf.int64))
         if not step.active:
             return False
@@ -246,14 +277,14 @@ class DistributedStep:
             callback.after_step()
         return True
 
-    def _meeting(self, trained: Trained) -> MeetingRef:
-        """Returns the meeting of a step: what all ranks must train alike in it."""
+    def _meeting(self, trained: Trained, what: str) -> MeetingRef:
+        """Returns the meeting of a `"step"` or a `"pass"`: all ranks must train the same in it."""
         # Keras may number paths differently on each rank, so variables are known by their places.
         places = {
             id(variable): place for place, variable in enumerate(self.sparse_update.variables)
         }
         meeting = Meeting(
-            "step",
+            what,
             self.sparse_update.name,
             tuple(proxy.table.name for proxy in trained.proxies),
             tuple(
@@ -298,7 +329,7 @@ class DistributedStep:
         self._apply(
             trained,
             self._contribution(sparse, samples, found),
-            lambda: self._reduce(dense, samples, True, nonfinite, self._meeting(trained)),
+            lambda: self._reduce(dense, samples, True, nonfinite, self._meeting(trained, "step")),
         )
 
     def _reduce(

@@ -14,24 +14,24 @@ class MicroBatches:
     The sparse gradients wait natively, where they are merged (`update_ops.keep_gradients`).
 
     Args:
-        passes: Number of micro-batches that make a step.
+        several: Whether a step may have more than one.
     """
 
-    def __init__(self, passes: int) -> None:
-        self.passes = passes
+    def __init__(self, several: bool) -> None:
+        self.several = several
         self._count = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._samples = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._found = tf.Variable("", dtype=tf.string, trainable=False)
         self._sums: dict[int, tf.Variable] = {}
 
     @property
-    def pending(self) -> bool:
-        """Whether micro-batches wait for more; not in a graph."""
-        return int(self._count) > 0
+    def waiting(self) -> int:
+        """How many wait for their exchange; not in a graph."""
+        return int(self._count)
 
     def build(self, variables: Sequence[Any]) -> None:
         """Makes room for the gradients of dense variables."""
-        if self.passes > 1:
+        if self.several:
             self._sums = {
                 id(variable): tf.Variable(tf.zeros(variable.shape, variable.dtype), False)
                 for variable in variables
@@ -53,7 +53,7 @@ class MicroBatches:
             found: string; which gradient is not finite, or "".
 
         Returns:
-            bool: whether it makes the step complete.
+            int64: how many wait now.
         """
         # Keras fetches the batch in the graph of the step: where the data has ended, what does not
         # wait for a gradient would run, and count a micro-batch that never was.
@@ -62,7 +62,7 @@ class MicroBatches:
                 self._sums[id(variable)].assign_add(gradient)
             self._samples.assign_add(samples)
             self._found.assign(tf.where(tf.equal(self._found, ""), found, self._found))
-            return tf.equal(self._count.assign_add(1), self.passes)
+            return self._count.assign_add(1, read_value=True)
 
     def take(
         self,

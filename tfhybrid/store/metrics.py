@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tfhybrid.core import native
-from tfhybrid.store.report import StoreReport, TableReport
+from tfhybrid.store.report import PassReport, StoreReport, TableReport
 
 PREFIX = "tfhybrid_"
 
@@ -62,6 +62,46 @@ OF_TABLES = (
     _of_table("cache_hits", "counter", "Rows of files found in the cache.", lambda t: t.cache_hits),
     _of_table(
         "cache_misses", "counter", "Rows of files read from the disk.", lambda t: t.cache_misses
+    ),
+)
+
+
+class PassMetric(NamedTuple):
+    """A metric of the passes of a host, and how it is read from a report, by label."""
+
+    metric: Metric
+    read: Callable[[PassReport], dict[str, float]]
+
+
+OF_PASSES = (
+    PassMetric(
+        Metric("passes", "counter", "Passes that the ranks of this host have announced."),
+        lambda passes: {"": passes.announced},
+    ),
+    PassMetric(
+        Metric("pass_keys", "counter", "Distinct keys that lookups wanted of passes.", "met"),
+        lambda passes: {"hit": passes.hits, "miss": passes.misses},
+    ),
+    PassMetric(
+        Metric("pass_rows", "counter", "Rows of passes, by how they came; rows written.", "way"),
+        lambda passes: {
+            "fetched": passes.fetched,
+            "refreshed": passes.refreshed,
+            "copied": passes.copied,
+            "written_back": passes.written,
+        },
+    ),
+    PassMetric(
+        Metric("pass_received_bytes", "counter", "Rows that came for passes, in bytes."),
+        lambda passes: {"": passes.received_bytes},
+    ),
+    PassMetric(
+        Metric("fast_tier_rows", "gauge", "Rows in the passes that stand on this host."),
+        lambda passes: {"": passes.rows},
+    ),
+    PassMetric(
+        Metric("fast_tier_bytes", "gauge", "Shared memory of the passes that stand."),
+        lambda passes: {"": passes.bytes},
     ),
 )
 WAITING_KEYS = Metric("waiting_keys", "gauge", "Keys that wait for admission.", "table")
@@ -147,7 +187,11 @@ OF_STREAM = (
     *(PUBLISHED_BYTES, LAST_PUBLICATION_BYTES, PUBLICATION_NUMBER, PUBLICATION_AUC),
     *(READER_NUMBER, READER_GAPS, READER_FAILURES, FRESHNESS_P50, FRESHNESS_P99),
 )
-OF_HOST = (*(each.metric for each in OF_TABLES), WAITING_KEYS, RANKS)
+OF_HOST = (
+    *(each.metric for each in OF_TABLES),
+    *(each.metric for each in OF_PASSES),
+    *(WAITING_KEYS, RANKS),
+)
 
 _noted: dict[tuple[str, str], float] = {}
 _lock = threading.Lock()
@@ -222,6 +266,8 @@ def of_store(found: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
             if table.name.endswith(native.WAITING_SUFFIX)
         },
     )
+    for of_passes, values in OF_PASSES:
+        yield of_passes, values(found.passes)
     states: dict[str, float] = dict.fromkeys((state.name.lower() for state in native.RankState), 0)
     for rank in found.ranks:
         states[rank.state.name.lower()] += 1
@@ -242,4 +288,14 @@ def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, di
             if metric.kind == "counter"
         }
         for table in now.tables
+    }
+
+
+def pass_rates(before: PassReport, now: PassReport, seconds: float) -> dict[str, float]:
+    """Returns how much the counters of passes grew in a second, by metric and label."""
+    return {
+        f"{metric.name} {label}".rstrip(): max(0, value - read(before)[label]) / seconds
+        for metric, read in OF_PASSES
+        if metric.kind == "counter"
+        for label, value in read(now).items()
     }

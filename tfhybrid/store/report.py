@@ -36,6 +36,39 @@ class TableReport(TableSize):
     evicted: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PassReport:
+    """The passes of this host's ranks: the fast tier of its sharded tables.
+
+    Args:
+        standing: Passes that stand now.
+        rows: In them.
+        bytes: What they take in shared memory.
+        announced: Passes since the job began. All that follows counts since then.
+        hits: Distinct keys of lookups that a pass had.
+        misses: Distinct keys that an open pass of their table had not: they were fetched.
+        asked: Rows that owners were asked for.
+        copied: Rows that another pass of the host had.
+        fetched: Rows that came because they were asked for.
+        refreshed: Rows that came because an update had changed them.
+        received_bytes: Of the rows that came.
+        written: Rows that updates wrote back here, on their owner.
+    """
+
+    standing: int = 0
+    rows: int = 0
+    bytes: int = 0
+    announced: int = 0
+    hits: int = 0
+    misses: int = 0
+    asked: int = 0
+    copied: int = 0
+    fetched: int = 0
+    refreshed: int = 0
+    received_bytes: int = 0
+    written: int = 0
+
+
 @dataclasses.dataclass
 class StoreReport:
     """A job's store. Where `problem` is not empty, its tables are not known."""
@@ -46,6 +79,7 @@ class StoreReport:
     problem: str
     ranks: list[RankReport] = dataclasses.field(default_factory=list)
     tables: list[TableReport] = dataclasses.field(default_factory=list)
+    passes: PassReport = dataclasses.field(default_factory=PassReport)
 
     @property
     def living(self) -> bool:
@@ -68,7 +102,8 @@ def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
     for kind, *fields in native.report_stores(os.fspath(directory)):
         if kind == "store":
             job, path, size, problem = fields
-            stores.append(StoreReport(job, path, int(size), problem))
+            passes = PassReport(**native.report_passes(path))
+            stores.append(StoreReport(job, path, int(size), problem, passes=passes))
         elif kind == "rank":
             rank, state, description = fields
             report = RankReport(int(rank), RankState(int(state)), description.split("\n")[0])

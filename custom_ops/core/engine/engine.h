@@ -165,7 +165,7 @@ class Engine {
   // Rows are to be overwritten from elsewhere: passes have no use any longer.
   void EndPasses();
   // Zeros where this process does not lead its host, or there is one host.
-  KeeperCounts pass_counts() const;
+  int64_t CountOfPasses(PassCounter counter) const;
   // Whether features of these tables are to be fetched.
   bool IsSharded(const OpenTables& tables) const;
   // Calls `then` on the fetching thread, where it may wait for other hosts.

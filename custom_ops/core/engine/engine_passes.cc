@@ -6,9 +6,9 @@
 namespace tfhybrid {
 
 Status Engine::StartPasses() {
-  passes_ = std::make_unique<RankPasses>(
-      RankPasses::Rank{store_->directory(), store_->token(), store_->local_rank(),
-                       topology_.Hosts(), [this] { return store_->CheckLeader(); }});
+  passes_ = std::make_unique<RankPasses>(RankPasses::Rank{
+      store_->directory(), store_->token(), store_->local_rank(), topology_.Hosts(),
+      [this] { return store_->CheckLeader(); }, store_->description()});
   if (!store_->is_leader() || topology_.Hosts() == 1) return Status::Ok();
   feeds_ = std::make_unique<RowFeeds>(
       topology_.Hosts(), [this](int64_t host, FrameKind kind, Span<const int64_t> words) {
@@ -104,7 +104,11 @@ void Engine::FeedPasses(const OpenedUpdate& update) {
   if (feeds_ == nullptr) return;
   for (size_t t = 0; t < update.tables.size(); ++t) {
     if (update.settings().allocations[t] == nullptr) continue;
-    feeds_->Changed(update.tables[t], update.host_update->staged().KeysOf(t));
+    const auto changed = update.host_update->staged().KeysOf(t);
+    int64_t rows = 0;
+    for (const auto& keys : changed) rows += static_cast<int64_t>(keys.size());
+    keeper_->CountWritten(rows);
+    feeds_->Changed(update.tables[t], changed);
   }
 }
 
@@ -128,8 +132,8 @@ void Engine::EndPasses() {
   if (keeper_ != nullptr) keeper_->LetAllGo();
 }
 
-KeeperCounts Engine::pass_counts() const {
-  return keeper_ == nullptr ? KeeperCounts{} : keeper_->counts();
+int64_t Engine::CountOfPasses(PassCounter counter) const {
+  return keeper_ == nullptr ? 0 : keeper_->CountOf(counter);
 }
 
 }  // namespace tfhybrid

@@ -34,7 +34,7 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
                         RankPasses* passes, const ParallelFor& parallel_for) {
   Plan(features, host, passes, parallel_for);
   if (parts_.empty()) return Status::Ok();
-  TFHYBRID_RETURN_IF_ERROR(CheckMisses(host));
+  TFHYBRID_RETURN_IF_ERROR(CheckMisses(host, *passes));
   // All owners are asked before one is waited for. In their order, so that two lookups cannot wait
   // for each other.
   std::vector<std::pair<int64_t, OwnerLinks::Held>> asked;
@@ -63,7 +63,7 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
   return failure;
 }
 
-Status FetchedRows::CheckMisses(int64_t host) const {
+Status FetchedRows::CheckMisses(int64_t host, const RankPasses& passes) const {
   for (const Part& part : parts_) {
     const bool refuses = std::any_of(part.views.begin(), part.views.end(),
                                      [](const auto& view) { return view.pass->refuses; });
@@ -71,10 +71,10 @@ Status FetchedRows::CheckMisses(int64_t host) const {
     for (int64_t owner = 0; owner < part.allocation->nodes(); ++owner) {
       if (part.Count(owner) == 0 || (owner == host && part.table->reader->files().empty()))
         continue;
-      return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
-                           part.table->reader->name(),
-                           "' wants keys that were announced. Received: ", part.missed,
-                           " that were not, ", part.KeysOf(owner)[0], " among them");
+      return Status::Error(
+          StatusCode::kInvalidArgument, "A lookup in table '", part.table->reader->name(),
+          "' wants keys that were announced. Received: ", part.missed, " that were not, ",
+          part.KeysOf(owner)[0], " among them, on ", passes.description());
     }
   }
   return Status::Ok();

@@ -91,7 +91,7 @@ class FetchedRows {
   void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
   // The number of the owner of a key, or of those that passes have.
   int64_t SourceOf(int64_t key, int64_t host, Part* part) const;
-  Status CheckMisses(int64_t host) const;
+  Status CheckMisses(int64_t host, const RankPasses& passes) const;
   Status CopyFromPasses(const RankPasses& passes) const;
   bool PassesHold() const;
   Status Ask(int64_t owner, Connection* connection) const;

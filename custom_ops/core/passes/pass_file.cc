@@ -184,4 +184,15 @@ uint64_t PassBell::rung() const { return LoadWord(&segment()->rung); }
 
 void PassBell::Await(uint64_t seen) const { WaitWord(&segment()->rung, seen + 1, kWaitSliceMs); }
 
+// Relaxed: a count tells nothing of other memory.
+void PassBell::Count(PassCounter counter, int64_t more) {
+  __atomic_fetch_add(&segment()->counts[static_cast<int>(counter)], static_cast<uint64_t>(more),
+                     __ATOMIC_RELAXED);
+}
+
+int64_t PassBell::CountOf(PassCounter counter) const {
+  return static_cast<int64_t>(
+      __atomic_load_n(&segment()->counts[static_cast<int>(counter)], __ATOMIC_RELAXED));
+}
+
 }  // namespace tfhybrid

@@ -53,9 +53,24 @@ struct PassOwner {
   Decays decays;
 };
 
+// What the passes of a host have done since its store was opened.
+enum class PassCounter : int {
+  kPasses,     // announced by its ranks
+  kHits,       // distinct keys of lookups that a pass had
+  kMisses,     // that an open pass of their table had not
+  kAsked,      // rows that owners were asked for
+  kCopied,     // that another pass of the host had
+  kFetched,    // that came because they were asked for
+  kRefreshed,  // because an update had changed them
+  kBytes,      // of all frames of rows
+  kWritten,    // rows of sharded tables that updates changed on this host, their owner
+};
+inline constexpr int kPassCounters = 9;
+
 struct BellSegment {
   SegmentHeader header;
-  alignas(64) uint64_t rung;  // atomic
+  alignas(64) uint64_t rung;                   // atomic
+  alignas(64) uint64_t counts[kPassCounters];  // each atomic
 };
 
 // What a rank wants of a table: distinct keys, in the order of the batch that wants them last.
@@ -119,7 +134,7 @@ class PassFile {
   MappedFile file_;
 };
 
-// By which ranks wake their leader.
+// By which ranks wake their leader, and where all of them count.
 class PassBell {
  public:
   // The leader's.
@@ -131,6 +146,8 @@ class PassBell {
   uint64_t rung() const;
   // Until it has been rung more often than `seen` says, or for a moment.
   void Await(uint64_t seen) const;
+  void Count(PassCounter counter, int64_t more);
+  int64_t CountOf(PassCounter counter) const;
 
  private:
   explicit PassBell(MappedFile file) : file_(std::move(file)) {}

@@ -105,7 +105,7 @@ void PassKeeper::Add(Standing* pass, KeysByPlace* asking) {
     for (int64_t i = 0; i < keys.size(); ++i) {
       if (!TakeOver(pass, t, i)) {
         (*asking)[{table.name, allocation->OwnerOf(keys[i])}].push_back(keys[i]);
-        ++counts_.asked;
+        bell_->Count(PassCounter::kAsked, 1);
       }
       if (table.arrived[static_cast<size_t>(i)] == 0) ++pass->missing;
     }
@@ -132,7 +132,7 @@ bool PassKeeper::TakeOver(Standing* pass, int64_t table, int64_t i) {
       CopyFloats(other->file.rows(its) + found * dim, dim, pass->file.rows(table) + i * dim);
       pass->file.has_row(table)[i] = other->file.has_row(its)[found];
       to.arrived[static_cast<size_t>(i)] = 1;
-      ++counts_.copied;
+      bell_->Count(PassCounter::kCopied, 1);
       return true;
     }
   }
@@ -146,7 +146,7 @@ Status PassKeeper::Receive(int64_t owner, Span<const int64_t> words) {
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     TFHYBRID_RETURN_IF_ERROR(Write(owner, fresh));
-    counts_.bytes += words.size() * int64_t{sizeof(int64_t)};
+    bell_->Count(PassCounter::kBytes, words.size() * int64_t{sizeof(int64_t)});
     number = announcements_;
     // Those whose passes ended before the owner had read what they announced, and came to know of
     // it too soon.
@@ -159,7 +159,8 @@ Status PassKeeper::Receive(int64_t owner, Span<const int64_t> words) {
 }
 
 Status PassKeeper::Write(int64_t owner, const FreshRows& fresh) {
-  (fresh.answers != 0 ? counts_.fetched : counts_.refreshed) += fresh.keys.size();
+  bell_->Count(fresh.answers != 0 ? PassCounter::kFetched : PassCounter::kRefreshed,
+               fresh.keys.size());
   owners_[{fresh.table, owner}] = {fresh.version, fresh.decays};
   for (const auto& pass : passes_) {
     for (int64_t t = 0; t < pass->file.tables(); ++t) {
@@ -281,11 +282,6 @@ Status PassKeeper::Tell(const std::function<Status(int64_t owner, const Announce
     TFHYBRID_RETURN_IF_ERROR(tell(place.second, {place.first, 0, number, of_place}));
   }
   return Status::Ok();
-}
-
-KeeperCounts PassKeeper::counts() const {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  return counts_;
 }
 
 }  // namespace tfhybrid

@@ -31,15 +31,6 @@
 
 namespace tfhybrid {
 
-// What a keeper has done since it began.
-struct KeeperCounts {
-  int64_t asked = 0;      // rows that owners were asked for
-  int64_t copied = 0;     // that another pass had
-  int64_t fetched = 0;    // that came because they were asked for
-  int64_t refreshed = 0;  // because an update had changed them
-  int64_t bytes = 0;      // of all frames of rows
-};
-
 class PassKeeper {
  public:
   struct Host {
@@ -68,7 +59,9 @@ class PassKeeper {
   Status ReleaseUsed();
   // Lets all passes go: rows were overwritten from elsewhere.
   void LetAllGo();
-  KeeperCounts counts() const;
+  // An update has changed so many rows here.
+  void CountWritten(int64_t rows) { bell_->Count(PassCounter::kWritten, rows); }
+  int64_t CountOf(PassCounter counter) const { return bell_->CountOf(counter); }
 
  private:
   struct Table {
@@ -118,7 +111,6 @@ class PassKeeper {
   std::map<Place, PassOwner> owners_;  // as of the last frame of each
   int64_t announcements_ = 0;
   Status failed_;
-  KeeperCounts counts_;
 };
 
 }  // namespace tfhybrid

@@ -68,6 +68,7 @@ Result<int64_t> RankPasses::Announce(const std::vector<WantedKeys>& wanted, int6
   }
   passes_[number] = pass;
   ++next_;
+  bell_->Count(PassCounter::kPasses, 1);
   TFHYBRID_RETURN_IF_ERROR(Ring());
   return number;
 }
@@ -176,13 +177,24 @@ Status RankPasses::Await(const View& view, int64_t owner, uint64_t version,
 }
 
 void RankPasses::CountKeys(int64_t hits, int64_t misses) {
+  if (hits == 0 && misses == 0) return;
   hits_ += hits;
   misses_ += misses;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  bell_->Count(PassCounter::kHits, hits);  // there is one: a pass was announced
+  bell_->Count(PassCounter::kMisses, misses);
 }
 
 PassCounts RankPasses::counts() const {
   const std::lock_guard<std::mutex> guard(mutex_);
-  return {next_, hits_, misses_};
+  PassCounts counts = {next_, hits_, misses_};
+  for (const auto& [number, pass] : passes_) {
+    for (int64_t t = 0; t < pass->file.tables(); ++t) {
+      counts.standing_rows += pass->file.keys(t).size();
+    }
+    counts.standing_bytes += pass->file.bytes();
+  }
+  return counts;
 }
 
 }  // namespace tfhybrid

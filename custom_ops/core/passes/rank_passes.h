@@ -30,6 +30,9 @@ struct PassCounts {
   int64_t passes = 0;
   int64_t hits = 0;
   int64_t misses = 0;  // while a pass of the table was open
+  // What stands now.
+  int64_t standing_rows = 0;
+  int64_t standing_bytes = 0;
 };
 
 class RankPasses {
@@ -40,6 +43,7 @@ class RankPasses {
     int local_rank;
     int64_t hosts;
     std::function<Status()> check_alive;
+    std::string description = {};  // of this process, for messages
   };
   // A pass that this rank has announced.
   struct Pass {
@@ -94,6 +98,8 @@ class RankPasses {
                const std::function<Status()>& check) const;
   void CountKeys(int64_t hits, int64_t misses);
   PassCounts counts() const;
+  // This rank as others name it, for messages: "rank 3 (pid 17 on a)".
+  const std::string& description() const { return rank_.description; }
 
  private:
   Result<std::shared_ptr<Pass>> Find(int64_t number);

@@ -93,6 +93,7 @@ class Store {
 
   const std::string& directory() const { return directory_; }
   bool is_leader() const { return config_.local_rank == 0; }
+  const std::string& description() const { return config_.description; }
   int local_rank() const { return config_.local_rank; }
   uint64_t token() const { return config_.token; }
 

@@ -8,6 +8,7 @@ OPTIMIZER is one of the click model's, or "clipped": AdamW with penalties and on
 
 from __future__ import annotations
 
+import itertools
 import sys
 
 import tensorflow as tf
@@ -39,25 +40,50 @@ def model_and_reference(optimizer: str, reduction: str, placements=click_model.R
     return model, click_model.reference(model, theirs, reduction=reduction), make
 
 
+class Updates(keras.callbacks.Callback):
+    """Notes after how many batches the updates came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[int] = []
+
+    def on_train_batch_end(self, batch: int, logs=None) -> None:
+        if int(self.model.optimizer.iterations) > len(self.ends):
+            self.ends.append(batch + 1)
+
+    def on_train_end(self, logs=None) -> None:
+        if not self.ends or self.ends[-1] < STEPS:
+            self.ends.append(STEPS)
+
+
 def trained(
-    optimizer: str, reduction: str, placements=click_model.REPLICATED, announced=None, **options
+    optimizer: str,
+    reduction: str,
+    placements=click_model.REPLICATED,
+    announced=None,
+    span: int = 30,
+    **options,
 ):
     """Returns a model that was trained so, the keys of its data, and differences to the reference.
 
-    `announced` are arguments of `tfhybrid.data.announce`, `options` of `DistributedOptimizer`.
+    `announced` are arguments of `tfhybrid.data.announce`, `options` of `DistributedOptimizer`;
+    keys lie within `span` of 0.
     """
     model, trainer, make = model_and_reference(optimizer, reduction, placements)
     wrapped = tfhybrid.DistributedOptimizer(make(), reduction=reduction, **options)
     model.compile(wrapped, keras.losses.BinaryCrossentropy(from_logits=True))
-    steps = click_model.batches(STEPS, tfhybrid.size())
+    steps = click_model.batches(STEPS, tfhybrid.size(), span=span)
     keys, labels = click_model.concatenate([ranks[tfhybrid.rank()] for ranks in steps])
     told = [tfhybrid.callbacks.BroadcastVariables()]
     data = tf.data.Dataset.from_tensor_slices((keys, labels)).batch(16)
+    updates = Updates()
     if announced is not None:
-        data = tfhybrid.data.announce(data, layers=click_model.collection(model), **announced)
-    model.fit(data, verbose=0, callbacks=told)
-    for ranks in steps:
-        trainer.step(ranks)
+        by_pass = {"optimizer": wrapped} if options.get("update") == "pass" else {}
+        layers = click_model.collection(model)
+        data = tfhybrid.data.announce(data, layers=layers, **announced, **by_pass)
+    model.fit(data, verbose=0, callbacks=[*told, updates])
+    for first, last in itertools.pairwise([0, *updates.ends]):
+        trainer.step_of_micro_batches(list(zip(*steps[first:last], strict=True)))
     return model, keys, click_model.relative_differences(model, trainer)
 
 

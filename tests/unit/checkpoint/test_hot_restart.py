@@ -42,6 +42,7 @@ class Run:
         table_optimizer: str | None = None,
         units: int = 4,
         passes: int = 1,
+        update: str = "batch",
     ) -> None:
         keras.backend.clear_session()
         tfhybrid.init(name, seed=seed, resume="memory")
@@ -54,7 +55,7 @@ class Run:
         make = optimizer or (lambda: keras.optimizers.Adam(0.01))
         self.model.compile(
             tfhybrid.DistributedOptimizer(
-                make(), reduction=reduction, backward_passes_per_step=passes
+                make(), reduction=reduction, backward_passes_per_step=passes, update=update
             ),
             keras.losses.BinaryCrossentropy(from_logits=True),
         )
@@ -63,6 +64,17 @@ class Run:
     def train(self, first: int, last: int) -> None:
         for step in range(first, last):
             keys, labels = BATCHES[step][0]
+            self.model.train_on_batch(keys, labels)
+
+    def train_in_passes(self, first: int, last: int, end: int) -> None:
+        """Trains batches of data that go on to `end`, in passes of three."""
+        data = tfhybrid.data.announce(
+            [BATCHES[step][0] for step in range(first, end)],
+            3,
+            click_model.collection(self.model),
+            optimizer=self.model.optimizer,
+        )
+        for keys, labels in itertools.islice(data, last - first):
             self.model.train_on_batch(keys, labels)
 
     @property
@@ -118,6 +130,20 @@ def test_micro_batches_of_a_step_that_was_not_complete_are_done_again(start) -> 
     run = start(passes=3)
     assert run.position == (0, 6)
     run.train(6, 9)
+    assert run.digests == wanted
+
+
+def test_a_pass_without_its_update_is_trained_again(start) -> None:
+    run = start(update="pass")
+    run.train_in_passes(0, 8, end=8)
+    wanted = run.digests
+    tfhybrid.shutdown()
+    run = start(update="pass")
+    run.train_in_passes(0, 7, end=8)
+    crash()
+    run = start(update="pass")
+    assert run.position == (0, 6)
+    run.train_in_passes(6, 8, end=8)
     assert run.digests == wanted
 
 

@@ -153,3 +153,23 @@ def test_it_says_how_many_tables_auto_would_shard() -> None:
     assert sharded(1, 4) == 0
     assert sharded(1000, 1) == 0
     assert 900 < sharded(1000, 4) < 1000
+
+
+def test_passes_and_caches_are_planned() -> None:
+    """The fast tier is what pass files take, but for their headers; the slow one lies in files."""
+    table = ["--rows", "1M", "--dim", "16", "--sharded", "--hosts", "2", "--zipf", "0", "--json"]
+    plain = json.loads(run(*table).output)
+    found = json.loads(run(*table, "--pass-batches", "8", "--batch", "1000").output)
+    rows = found["fast_tier"]["rows"]
+    assert rows == pytest.approx(2 * distinct_keys(10**6, 8000, 0.0) / 2, rel=1e-3)
+    assert found["fast_tier"]["bytes"] == rows * (4 * 16 + 13)
+    assert found["peak"] == plain["peak"] + found["fast_tier"]["bytes"]
+    assert plain["fast_tier"]["bytes"] == plain["files"] == 0
+    cached = json.loads(run(*table, "--pass-batches", "8", "--cache", "10M").output)
+    share = bytes_of(TableShape(500_000, 16, 32, cache_bytes=10_000_000))
+    assert (cached["files"], cached["shared_memory"]) == (share.file, share.total)
+    shown = run(*table[:-1], "--pass-batches", "8", "--cache", "10M").output
+    assert "two passes of 8 batches of each rank" in shown
+    assert "files of each host" in shown
+    refused = run("--rows", "1M", "--pass-batches", "8", status=1)
+    assert "--pass-batches goes with --sharded" in " ".join(refused.output.split())

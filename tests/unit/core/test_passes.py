@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import tfhybrid
 from tests.reference import training
 from tests.unit.core.sharded_hosts import Hosts
+from tfhybrid.cli import top
+from tfhybrid.cli.main import app
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerFlag, OptimizerKind
@@ -19,6 +22,8 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.data.lookahead import Lookahead
 from tfhybrid.errors import ConfigError, PeerDiedError
 from tfhybrid.initializers import Uniform
+from tfhybrid.store import metrics
+from tfhybrid.store.report import PassReport, report_stores
 
 Without = Callable[[int, str], list[np.ndarray]]
 
@@ -252,11 +257,59 @@ def test_a_key_that_was_not_announced_is_fetched_or_refused(shm_directory: Path)
         with passes.announce(engines[0], [{"item": away[:5]}], refuses=True) as announced:
             announced.begin(0)
             engines[0].lookup("item", 4, away[:5])
-            with pytest.raises(ConfigError, match=rf"announced\. Received: 1 that .*, {away[5]} "):
+            told = rf"table 'item'.* announced\. Received: 1 that .*, {away[5]} .* on rank 0$"
+            with pytest.raises(ConfigError, match=told):
                 engines[0].lookup("item", 4, away[:6])
             with pytest.raises(ConfigError, match=r"has 1 batches\. Received: batch 1"):
                 announced.begin(1)
         engines[0].lookup("item", 4, away[:6])  # no pass is open
+
+
+def test_what_passes_do_is_seen_from_outside(tmp_path: Path) -> None:
+    """By `store show`, `top` and Prometheus, from counters in shared memory."""
+    with Hosts(tmp_path, [0, 0, 1], {"item": 4}, ADAGRAD) as engines:
+        updates = [engine.open_update("sgd", {"item": 4}) for engine in engines]
+        keys = np.arange(100)
+        away = keys[engines[2].owned("item", keys)]
+        (before,) = report_stores(tmp_path / "0")
+        assert before.passes == PassReport()
+        with (
+            passes.announce(engines[0], [{"item": keys}, {"item": keys}]) as first,
+            passes.announce(engines[1], [{"item": keys}]) as second,
+        ):
+            for engine, announced in zip(engines, (first, second), strict=False):
+                announced.begin(0)
+                engine.lookup("item", 4, keys)
+            engines[0].lookup("item", 4, np.arange(100, 140))
+            for update in updates:
+                update.post([keys], [np.ones((100, 4), np.float32)], [0.1], samples=1)
+            engines[0].lookup("item", 4, keys)
+            for engine in engines:
+                engine.wait("item")
+            (now,) = report_stores(tmp_path / "0")
+            (other,) = report_stores(tmp_path / "1")
+            of_ranks = [passes.stats(engine) for engine in engines]
+            files = [file.stat().st_size for file in (tmp_path / "0").glob("*/pass-0-*")]
+            files += [file.stat().st_size for file in (tmp_path / "0").glob("*/pass-1-*")]
+        told = now.passes
+        assert (told.standing, told.rows, told.bytes) == (2, 2 * len(away), sum(files))
+        assert told.announced == 2
+        assert told.hits == of_ranks[0].hits + of_ranks[1].hits == 3 * len(away)
+        assert told.misses == of_ranks[0].misses > 0
+        assert told.fetched == told.refreshed == len(away)
+        assert (told.written, other.passes.written) == (100 - len(away), len(away))
+        assert of_ranks[0].written == told.written
+        assert sum(of_rank.standing_bytes for of_rank in of_ranks) == told.bytes
+        assert sum(of_rank.standing_rows for of_rank in of_ranks) == told.rows
+        values = {metric.name: its for metric, its in metrics.of_store(now)}
+        assert values["pass_keys"] == {"hit": told.hits, "miss": told.misses}
+        assert values["pass_rows"]["written_back"] == told.written
+        assert values["fast_tier_bytes"] == {"": told.bytes}
+        assert f"passes: 2 stand, {told.rows} rows" in str(top.drawn(before, now, 2.0).caption)
+        job = ["store", "show", now.job, "--shm-dir", str(tmp_path / "0")]
+        shown = CliRunner().invoke(app, job).output
+        assert "written back" in shown
+        assert "0 stand: 0 rows, 0 bytes" in shown
 
 
 def test_rows_that_are_overwritten_end_the_passes(shm_directory: Path) -> None:

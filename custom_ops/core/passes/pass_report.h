@@ -1,0 +1,24 @@
+// The passes of a host as somebody sees them who is no rank of it.
+#ifndef TFHYBRID_CORE_PASSES_PASS_REPORT_H_
+#define TFHYBRID_CORE_PASSES_PASS_REPORT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "core/passes/pass_file.h"
+
+namespace tfhybrid {
+
+struct PassReport {
+  int64_t standing = 0;  // passes
+  int64_t rows = 0;      // in them
+  int64_t bytes = 0;     // of shared memory
+  int64_t counts[kPassCounters] = {};
+};
+
+// Of the store in a directory. Passes come and go meanwhile: one that is gone is left out.
+PassReport ReportPasses(const std::string& directory);
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_PASSES_PASS_REPORT_H_
