@@ -222,7 +222,7 @@ TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const cha
 
 /* Passes: keys that this rank will look up in its next `batches` batches, whose rows come ahead of
    time. Key i of table t is wanted by batch `batch_of[t][i]`, from 0, and maybe others. `*bytes`
-   receives what such a pass takes in shared memory. */
+   receives what such a pass takes in shared memory, or on this rank's device if that is more. */
 TFHYBRID_EXPORT int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names,
                                         const int64_t* counts, const int64_t* const* keys,
                                         const int32_t* const* batch_of, int64_t* bytes);
@@ -239,8 +239,8 @@ TFHYBRID_EXPORT int tfhybrid_pass_end(int64_t engine, int64_t number);
    overwritten from elsewhere. */
 TFHYBRID_EXPORT int tfhybrid_passes_end(int64_t engine);
 
-/* Since the store was opened. The first three are of this rank, the others of its host and 0
-   where this process does not lead it. */
+/* Since the store was opened. The first three and the last two are of this rank, the others of its
+   host and 0 where this process does not lead it. */
 typedef struct {
   int64_t passes; /* announced */
   int64_t hits;   /* distinct keys of lookups that a pass had */
@@ -248,10 +248,14 @@ typedef struct {
   int64_t asked;  /* rows that owners were asked for */
   int64_t copied; /* that another pass of the host had */
   int64_t fetched;
-  int64_t refreshed; /* that came because an update had changed them */
-  int64_t bytes;     /* of the rows that came */
+  int64_t refreshed;    /* that came because an update had changed them */
+  int64_t bytes;        /* of the rows that came */
+  int64_t device_bytes; /* of the variables on this rank's device */
+  int64_t device_rows;  /* that were copied into them */
 } tfhybrid_pass_stats;
 TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
+/* Lets lookups take the rows of an open table from a variable on this rank's device. */
+TFHYBRID_EXPORT int tfhybrid_table_add_to_device(int64_t engine, const char* name);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

@@ -1,6 +1,7 @@
 // The C interface of passes.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/c_api.h"
@@ -40,20 +41,19 @@ int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
                            const int32_t* const* batch_of, int64_t batches, int refuses,
                            int64_t* number) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
+    TFHYBRID_ASSIGN_OR_RETURN(Engine::AskedPass asked,
                               Plan(*its, tables, names, counts, keys, batch_of));
-    TFHYBRID_ASSIGN_OR_RETURN(*number, its->passes().Announce(asked.wanted, batches, refuses != 0));
+    TFHYBRID_ASSIGN_OR_RETURN(*number, its->AnnouncePass(std::move(asked), batches, refuses != 0));
     return Status::Ok();
   });
 }
 
 int tfhybrid_pass_begin_batch(int64_t engine, int64_t number, int64_t batch) {
-  return tfhybrid::WithEngine(engine,
-                              [&](Engine* its) { return its->passes().Begin(number, batch); });
+  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->BeginBatch(number, batch); });
 }
 
 int tfhybrid_pass_end(int64_t engine, int64_t number) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->passes().End(number); });
+  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->EndPass(number); });
 }
 
 int tfhybrid_passes_end(int64_t engine) {
@@ -67,8 +67,18 @@ int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     const tfhybrid::PassCounts of_rank = its->passes().counts();
     const tfhybrid::KeeperCounts of_host = its->pass_counts();
-    *stats = {of_rank.passes, of_rank.hits,    of_rank.misses,    of_host.asked,
-              of_host.copied, of_host.fetched, of_host.refreshed, of_host.bytes};
+    const tfhybrid::DeviceCounts on_device = its->device_tier().counts();
+    *stats = {of_rank.passes,  of_rank.hits,    of_rank.misses,    of_host.asked,
+              of_host.copied,  of_host.fetched, of_host.refreshed, of_host.bytes,
+              on_device.bytes, on_device.copied};
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_add_to_device(int64_t engine, const char* name) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::OpenTable> table, its->Table(name));
+    its->device_tier().Add(name, table->reader->dim());
     return Status::Ok();
   });
 }

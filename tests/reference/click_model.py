@@ -36,6 +36,7 @@ def keras_model(
     lazy: bool = True,
     placements: Sequence[Placement] = REPLICATED,
     storage: tfhybrid.FileTier | None = None,
+    fast_tiers: Sequence[str] = ("host", "host"),
     **options,
 ) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
@@ -47,13 +48,21 @@ def keras_model(
         lazy: Likewise.
         placements: Likewise, of each.
         storage: Likewise.
+        fast_tiers: Likewise, of each.
         **options: Of the `EmbeddingCollection`.
     """
     user, item = (
         tfhybrid.TableConfig(
-            dim, WIDE, optimizer, regularizer, lazy, placement=placement, storage=storage
+            dim,
+            WIDE,
+            optimizer,
+            regularizer,
+            lazy,
+            placement=placement,
+            storage=storage,
+            fast_tier=fast_tier,
         )
-        for dim, placement in zip(DIMS.values(), placements, strict=True)
+        for dim, placement, fast_tier in zip(DIMS.values(), placements, fast_tiers, strict=True)
     )
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options

@@ -31,6 +31,8 @@ class PassStats:
         fetched: Rows that came because they were asked for.
         refreshed: Rows that came because an update had changed them.
         bytes: Of the rows that came.
+        device_bytes: Of the variables on this rank's device (`TableConfig(fast_tier="device")`).
+        device_rows: Rows that were copied into them.
     """
 
     passes: int = 0
@@ -41,6 +43,8 @@ class PassStats:
     fetched: int = 0
     refreshed: int = 0
     bytes: int = 0
+    device_bytes: int = 0
+    device_rows: int = 0
 
 
 class _StatsStruct(ctypes.Structure):
@@ -91,7 +95,9 @@ class Pass:
 
 
 def weigh(engine: Engine, batches: Sequence[BatchKeys]) -> int:
-    """Returns how many bytes of shared memory a pass of those batches would take.
+    """Returns how many bytes a pass of those batches would take.
+
+    In shared memory, or in the variables on this rank's device, where that is more.
 
     Args:
         engine: Whose tables they look up.
@@ -136,6 +142,19 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         ctypes.byref(number),
     )
     return Pass(engine, number.value, len(batches))
+
+
+def add_to_device(engine: Engine, table: str) -> None:
+    """Lets lookups of a table take its rows from a variable on this rank's device.
+
+    Args:
+        engine: In which it is open.
+        table: Its name.
+
+    Raises:
+        StoreError: It is not open.
+    """
+    engine.call("table_add_to_device", table.encode())
 
 
 def end_all(engine: Engine) -> None:

@@ -95,6 +95,8 @@ class Table:
                 f"{error}. In a notebook, a cell that builds the model again calls "
                 "tfhybrid.shutdown() and tfhybrid.init() first: that frees all tables"
             ) from None
+        if self.config.fast_tier == "device":
+            passes.add_to_device(self._job.engine, self.name)
         self._is_open = True
         if self.waiting is not None:
             self.waiting.open()
