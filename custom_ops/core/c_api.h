@@ -256,6 +256,8 @@ typedef struct {
 TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
 /* Lets lookups take the rows of an open table from a variable on this rank's device. */
 TFHYBRID_EXPORT int tfhybrid_table_add_to_device(int64_t engine, const char* name);
+/* What the variable of such a table takes; 0 for others. */
+TFHYBRID_EXPORT int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

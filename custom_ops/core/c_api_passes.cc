@@ -82,3 +82,11 @@ int tfhybrid_table_add_to_device(int64_t engine, const char* name) {
     return Status::Ok();
   });
 }
+
+int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    const std::shared_ptr<tfhybrid::DeviceRows> rows = its->device_tier().Of(name);
+    *bytes = rows == nullptr ? 0 : rows->bytes();
+    return Status::Ok();
+  });
+}

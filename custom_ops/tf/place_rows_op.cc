@@ -1,5 +1,4 @@
-// TfhybridPlaceRows: where the rows of a lookup lie in variables on a device, and what to copy
-// there.
+// TfhybridPlaceRows: the host's part of a lookup that gathers rows on a device.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -59,16 +58,16 @@ REGISTER_OP("TfhybridPlaceRows")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Reads the rows of keys as TfhybridLookup does, for a variable of each table on another device.
+Reads rows as TfhybridLookup does, and selects those to copy into a variable on a device.
 
 proxies: Of each table: the handle of its proxy variable. It orders this op against updates.
 keys: One tensor of any shape per feature.
-held: The last `number` whose rows have been written into the variables; 0 for none.
-places: Of each key the row of its table's variable.
-sizes: Of each table: the rows of a variable to make before, or 0 if it stays.
-changed: Of each table: the rows of its variable to write before.
-rows: What to write there.
-number: Of what was written, for the next `held`.
+held: The last `number` whose rows were written into the variables; 0 at first.
+places: The place of each key: its row in the variable of its table.
+sizes: For each table: the size of the new variable to make before writing, or 0 to keep it.
+changed: For each table: the places to write before the gather.
+rows: The rows to write there.
+number: Identifies these rows. Pass it as `held` to the next lookup once they are written.
 tables: Their names, T.
 dims: Their dims.
 table_of: The table of each feature, 0 to T - 1.

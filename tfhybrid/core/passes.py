@@ -145,7 +145,7 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
 
 
 def add_to_device(engine: Engine, table: str) -> None:
-    """Lets lookups of a table take its rows from a variable on this rank's device.
+    """Lets lookups of a table gather its rows from a variable on this rank's device.
 
     Args:
         engine: In which it is open.
@@ -155,6 +155,13 @@ def add_to_device(engine: Engine, table: str) -> None:
         StoreError: It is not open.
     """
     engine.call("table_add_to_device", table.encode())
+
+
+def device_bytes(engine: Engine, table: str) -> int:
+    """Returns the bytes of a table's variable on this rank's device; 0 if it has none."""
+    found = ctypes.c_int64()
+    engine.call("table_device_bytes", table.encode(), ctypes.byref(found))
+    return found.value
 
 
 def end_all(engine: Engine) -> None:

@@ -58,7 +58,7 @@ def lookup(
         proxies: The proxy of each feature's table; features may share one.
         features: Their keys; side by side `[batch, ...]`, or a bag per sample.
         side_by_side: Whether all features of a sample lie in one row of one tensor.
-        on_device: The tables whose rows are gathered on a device, if there are any.
+        on_device: The variables of tables with `fast_tier="device"`, if there are any.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
@@ -83,7 +83,7 @@ def lookup(
 def _of_tiers(
     proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], on_device: DeviceRows
 ) -> list[tf.Tensor]:
-    """Reads the tables on the device there, and the others on the host."""
+    """Looks up each table where its fast tier is."""
     found: dict[int, tf.Tensor] = {}
     for there in (True, False):
         chosen = [

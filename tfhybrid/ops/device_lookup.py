@@ -1,8 +1,8 @@
-"""The lookup of tables whose rows lie in variables on a device: there it is a gather.
+"""Lookups that gather rows from variables on a device.
 
-The host says where each key's row lies in its table's variable, and which rows have changed since
-they were written there; these are written, then all are gathered. One lookup does this after the
-other, whatever threads they are on.
+The host finds the place of each key in the variable of its table, and the rows that have changed
+since they were written there. The device writes the changed rows and then gathers. Lookups run one
+after the other, also those of several threads.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _Read = Callable[[list[tf.Tensor]], list[tf.Tensor]]
 
 
 class DeviceRows:
-    """Rows of tables, in a variable each, on the device on which it is made.
+    """The rows of some tables, in one variable per table, on the current device.
 
-    They are no weights: whatever is lost of them is read from the tables again.
+    The variables are not weights: they are copies of rows, and can be filled again at any time.
 
     Args:
-        dims: Of each table, by name.
+        dims: The dim of each table, by name.
     """
 
     def __init__(self, dims: Mapping[str, int]) -> None:
@@ -37,13 +37,13 @@ class DeviceRows:
                 for name, dim in dims.items()
             }
             with tf.device("CPU:0"):
-                # The last of what the host has had written, as it counts them.
+                # The number of the last lookup whose rows were written.
                 self._held = tf.Variable(0, dtype=tf.int64, trainable=False)
                 self._alone = tf.CriticalSection()
         self._eager: dict[tuple[tuple[int, str], ...], _Read] = {}
 
     def __contains__(self, table: str) -> bool:
-        """Returns whether a table's rows are here."""
+        """Returns whether there is a variable for a table."""
         return table in self._rows
 
     @property
@@ -62,7 +62,7 @@ class DeviceRows:
         Args:
             tables: The table of each feature; features may share one.
             features: Their keys.
-            proxies: What the proxy variable of each feature's table holds: the gradient goes there.
+            proxies: The value of each feature's proxy variable, which gets the gradient.
 
         Returns:
             float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature.
@@ -81,7 +81,7 @@ class DeviceRows:
     def _reader(self, tables: Sequence[TableRef]) -> _Read:
         if not tf.executing_eagerly():
             return lambda keys: self._read(tables, keys)
-        # By a graph too: one that fails lets the next lookup in at once.
+        # A graph that fails leaves the critical section; in eager code the exception would stay in.
         named = tuple((table.engine, table.name) for table in tables)
         if named not in self._eager:
             self._eager[named] = tf.function(
@@ -91,7 +91,7 @@ class DeviceRows:
         return lambda keys: _untaped(self._eager[named], keys)
 
     def _read(self, tables: Sequence[TableRef], keys: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns the row of each key, `[keys, dim]`, in a graph."""
+        """Returns the row of each key, `[keys, dim]`. Runs in graphs only."""
         distinct = list({table.name: table for table in tables}.values())
         names = [table.name for table in distinct]
 
@@ -118,7 +118,7 @@ class DeviceRows:
             with tf.control_dependencies(written):
                 return [*gathered, self._held.assign(placed.number)]
 
-        # Not exclusive: a model that looks up twice has two sections for one set of variables.
+        # A model that looks up twice has two sections that use the same variables.
         return self._alone.execute(alone, exclusive_resource_access=False)[:-1]
 
     def _write(
@@ -137,7 +137,7 @@ class DeviceRows:
 
 
 def _untaped(read: _Read, keys: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Calls it where no tape looks for the gradients of what is inside."""
+    """Calls `read` without recording it on a gradient tape."""
     with tf.init_scope():
         return read(keys)
 
@@ -148,7 +148,7 @@ def _with_gradients(
     proxies: Sequence[tf.Tensor],
     embeddings: Sequence[tf.Tensor],
 ) -> list[tf.Tensor]:
-    """Returns embeddings whose gradients are those of their tables' proxies."""
+    """Returns the embeddings, with their gradients redirected to the proxies."""
 
     @tf.custom_gradient
     def carry(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:

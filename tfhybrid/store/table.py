@@ -234,6 +234,7 @@ class Table:
             **counted,
             waiting=0 if waiting is None else waiting.rows,
             waiting_bytes=0 if waiting is None else waiting.bytes,
+            device_bytes=passes.device_bytes(self._job.engine, self.name),
             new_rows=new_rows,
             evicted_rows=evicted_rows,
             unique_ratio=distinct / keys if keys else math.nan,

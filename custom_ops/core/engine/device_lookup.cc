@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kRowCostNs = 100;
 
-// Of this process: a variable that outlives its engine must not be taken for one of the next.
+// Unique in the process, because a variable may outlive its engine.
 int64_t NextNumber() {
   static std::atomic<int64_t> last{0};
   return ++last;

@@ -1,8 +1,8 @@
-// DeviceLookup: a lookup whose rows are taken from variables on a device: at which places they lie
-// there, and which ones have to be copied to it before.
+// DeviceLookup: a lookup that gathers rows from variables on a device.
 //
-// Every row is read here, as a lookup on the host would, and copied where its bits are not those
-// that the device has. So whatever has changed a row, the device has what the host would read.
+// Finds the place of each key in its table's variable. Reads each row as a lookup on the host does,
+// and selects the rows whose bits differ from those on the device, to be copied there before the
+// gather. So the device has the bits that the host would read, whatever has changed a row.
 #ifndef TFHYBRID_CORE_ENGINE_DEVICE_LOOKUP_H_
 #define TFHYBRID_CORE_ENGINE_DEVICE_LOOKUP_H_
 
@@ -21,7 +21,7 @@ namespace tfhybrid {
 
 class DeviceLookup {
  public:
-  // A feature's keys, and the number of its table.
+  // The keys of a feature, and the index of its table.
   struct Feature {
     Span<const int64_t> keys;
     size_t table;
@@ -31,18 +31,18 @@ class DeviceLookup {
   static Result<std::shared_ptr<DeviceLookup>> Plan(Engine* engine, const OpenTables& tables,
                                                     const std::vector<Feature>& features,
                                                     int64_t held);
-  // Brings what has to come from other hosts. On the fetching thread.
+  // Fetches rows from other hosts. On the fetching thread.
   Status Fetch(const ParallelFor& parallel_for);
-  // Reads all rows, and finds those that are to be copied.
+  // Reads all rows, and selects those to copy.
   Status Read(const ParallelFor& parallel_for);
 
-  // By which the device says that it has what was copied.
+  // Identifies this lookup: the next `held`, once the device has the rows.
   int64_t number() const { return number_; }
   const std::vector<int32_t>& places(size_t feature) const;
-  // Rows of a table's variable, if it is to be made anew; else 0.
+  // The size of a table's variable if a new one is needed, else 0.
   int64_t size(size_t table) const { return parts_[table].wanted.size; }
   int64_t changed(size_t table) const { return static_cast<int64_t>(parts_[table].changed.size()); }
-  // Writes them, and the place of each.
+  // Writes the rows to copy, and the place of each.
   void CopyChanged(size_t table, int32_t* places, float* rows) const;
 
  private:

@@ -169,8 +169,8 @@ class Engine {
   Status EndPass(int64_t pass);
   RankPasses& passes() { return *passes_; }
   DeviceTier& device_tier() { return device_tier_; }
-  // Tells which rows of a table can be read without waiting for another host or a disk: those that
-  // are in this host's memory or in an open pass.
+  // True for keys whose rows can be read without waiting for another host or a disk: they are in
+  // this host's memory or in an open pass.
   std::function<bool(int64_t key)> IsAtHand(const OpenTable& table);
   // Rows are to be overwritten from elsewhere: passes have no use any longer.
   void EndPasses();

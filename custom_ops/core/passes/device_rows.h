@@ -1,11 +1,10 @@
-// DeviceRows: which rows of a table lie at which places of a variable on this rank's device.
+// DeviceRows: the places of a table's rows in a variable on this rank's device.
 //
-// Keys of the open passes have places for as long as one of them is open. Those that a lookup wants
-// beside them get what places are left, until the next lookup. The bits that were copied to each
-// place are remembered here: a lookup copies what has others now, and nothing else.
+// Each key of the open passes keeps its place until the last pass that has it is closed. Other keys
+// of a lookup get free places, for that lookup alone. DeviceRows also keeps the bits that were last
+// sent to each place, so that a lookup sends only the rows whose bits differ.
 //
-// Thread-safe; but Plan() and Copy() of a lookup are followed by what it does on the device before
-// the next one plans.
+// Thread-safe. But a lookup must have finished on the device before the next one calls Plan().
 #ifndef TFHYBRID_CORE_PASSES_DEVICE_ROWS_H_
 #define TFHYBRID_CORE_PASSES_DEVICE_ROWS_H_
 
@@ -23,7 +22,7 @@ namespace tfhybrid {
 
 class DeviceRows {
  public:
-  // What a lookup wants.
+  // The rows of a lookup.
   struct Wanted {
     std::vector<std::vector<int32_t>> places;  // of each feature's keys
     std::vector<int64_t> keys;                 // to be read, each once
@@ -34,31 +33,31 @@ class DeviceRows {
 
   explicit DeviceRows(int64_t dim) : dim_(dim) { index_.Reset(0); }
 
-  // Rows of a variable that holds so many: a power of two.
+  // The size of a variable for that many rows: a power of two.
   static int64_t SizeFor(int64_t rows);
 
-  // The keys of a pass, each once, have places until it is closed.
+  // Gives the distinct keys of a pass places until Close().
   void Open(int64_t pass, std::vector<int64_t> keys);
   void Close(int64_t pass);
   void CloseAll();
 
-  // Finds places for the keys of a lookup's features. `held` is what the device says that it has:
-  // the number of the last Copy() that has arrived there. Also wants what passes that were opened
-  // since want, as far as it `is_at_hand`.
+  // Finds places for the keys of a lookup's features. `held`: the number of the last Copy() that
+  // arrived on the device. The first call after Open() also adds those keys of the pass for which
+  // `is_at_hand` is true.
   Result<Wanted> Plan(const std::vector<Span<const int64_t>>& features, int64_t held,
                       const std::function<bool(int64_t key)>& is_at_hand);
-  // Notes the rows of wanted.keys, and returns the numbers of those that are to be copied to their
-  // places; `number`: of this copy, which the device will say.
+  // Takes the rows of wanted.keys, and returns the indices of those that must be sent to the
+  // device. `number` identifies this copy: it is `held` once the device has the rows.
   Result<std::vector<int64_t>> Copy(const Wanted& wanted, const float* rows, int64_t number);
 
-  // Of the variable.
+  // The size of the variable in bytes.
   int64_t bytes() const;
-  // Rows that were to be copied, since it was made.
+  // Rows sent to the device so far.
   int64_t copied() const;
 
  private:
   void Renumber();
-  // Makes the variable anew, with as many places as are wanted.
+  // Starts a new variable with at least that many places.
   void Resize(int64_t places);
   void ForgetCopies();
   std::vector<int32_t> PlacesOf(Span<const int64_t> distinct) const;
@@ -72,15 +71,15 @@ class DeviceRows {
   bool passes_changed_ = false;
   UniqueKeys index_;                // of the keys of all open passes
   std::vector<int32_t> places_;     // by their numbers there
-  std::vector<int32_t> free_;       // places of no pass
-  std::vector<float> copies_;       // what lies at each place
-  std::vector<uint8_t> is_kept_;    // by place: whether a pass has it
-  std::vector<uint8_t> is_copied_;  // whether it has been copied, as copies_ says
-  bool makes_anew_ = false;
-  bool fills_ = false;
-  UniqueKeys distinct_;    // scratch
-  int64_t held_ = -1;      // the number of the last Copy()
-  int64_t numbering_ = 0;  // of places
+  std::vector<int32_t> free_;       // places that no pass uses
+  std::vector<float> copies_;       // the row that was last sent to each place
+  std::vector<uint8_t> is_kept_;    // by place: a pass uses it
+  std::vector<uint8_t> is_copied_;  // by place: the device has the row in copies_
+  bool makes_anew_ = false;         // the next Copy() starts a new variable
+  bool fills_ = false;              // the next Copy() sends the rows of passes
+  UniqueKeys distinct_;             // scratch
+  int64_t held_ = -1;               // the number of the last Copy()
+  int64_t numbering_ = 0;           // of places
   int64_t copied_ = 0;
 };
 

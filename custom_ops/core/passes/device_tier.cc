@@ -42,7 +42,7 @@ void DeviceTier::Announce(int64_t pass, std::vector<Keys> wanted) {
 void DeviceTier::Begin(int64_t pass) {
   const std::lock_guard<std::mutex> guard(mutex_);
   const auto found = announced_.find(pass);
-  if (found == announced_.end()) return;  // its first batch is not the first that begins
+  if (found == announced_.end()) return;  // has begun, or has no keys here
   for (Keys& of : found->second) tables_[of.table]->Open(pass, std::move(of.keys));
   announced_.erase(found);
 }

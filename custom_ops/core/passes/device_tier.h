@@ -1,4 +1,4 @@
-// DeviceTier: the passes of this rank whose rows lie on its device too, by table.
+// DeviceTier: the tables whose rows lie on this rank's device, and the passes announced for them.
 //
 // Thread-safe.
 #ifndef TFHYBRID_CORE_PASSES_DEVICE_TIER_H_
@@ -23,25 +23,25 @@ struct DeviceCounts {
 
 class DeviceTier {
  public:
-  // What a pass wants of a table there.
+  // The keys of a table in a pass.
   struct Keys {
     std::string table;
     int64_t dim;
     std::vector<int64_t> keys;  // distinct
   };
 
-  // Rows of this table lie on the device from now on, where lookups ask for it.
+  // Lets lookups of a table use the device.
   void Add(const std::string& table, int64_t dim);
-  // Null where they do not.
+  // Null if Add() was not called for the table.
   std::shared_ptr<DeviceRows> Of(const std::string& table) const;
 
   static Keys Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys);
-  // What variables that hold those take.
+  // The bytes of variables for those keys.
   static int64_t Bytes(const std::vector<Keys>& wanted);
 
-  // Passes go by their numbers in RankPasses.
+  // `pass`: the number that RankPasses gave it.
   void Announce(int64_t pass, std::vector<Keys> wanted);
-  // Lookups find places for its keys from now on.
+  // Gives its keys places. Called for each batch; only the first call has an effect.
   void Begin(int64_t pass);
   void End(int64_t pass);
   void EndAll();

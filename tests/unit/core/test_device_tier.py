@@ -31,8 +31,8 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.ops.lookup import FeatureKeys, TableRef
 
-# The largest batch fills the variables of it alone.
-JUST_A_BATCH = -1
+# Passes that end because the largest batch fills all bytes; and passes of one batch each.
+JUST_A_BATCH, BY_BATCH = -1, -2
 
 
 class Gathering:
@@ -82,10 +82,11 @@ class DeviceRank(Rank):
 
     def _announced(self, length: int) -> Generator[int]:
         batches = [keys_of(step, self.rank) for step in range(STEPS)]
-        most = None
-        if length == JUST_A_BATCH:
-            length, most = STEPS, max(passes.weigh(self.engine, [batch]) for batch in batches)
-        lookahead = Lookahead(length, most_bytes=most)
+        most = max(passes.weigh(self.engine, [batch]) for batch in batches)
+        lookahead = {
+            JUST_A_BATCH: Lookahead(STEPS, most_bytes=most),
+            BY_BATCH: Lookahead(1, ahead=3),
+        }.get(length) or Lookahead(length)
         yield from lookahead.over(range(STEPS), batches.__getitem__, self.engine)
 
 
@@ -109,12 +110,13 @@ def test_rows_on_a_device_are_those_of_the_host(
         assert of_rank.device_rows > 0
 
 
+@pytest.mark.parametrize("length", [3, BY_BATCH])
 @pytest.mark.parametrize("case", ["ftrl", "global", "strong_decay", "every_row"])
 def test_awkward_optimizers_are_followed_too(
-    shm_directory: Path, request: pytest.FixtureRequest, case: str
+    shm_directory: Path, request: pytest.FixtureRequest, case: str, length: int
 ) -> None:
     find: Without = request.getfixturevalue("without")
-    check(trained(shm_directory, range(2), 3, CASES[case], kind=DeviceRank)[0], find(2, case))
+    check(trained(shm_directory, range(2), length, CASES[case], kind=DeviceRank)[0], find(2, case))
 
 
 def test_rows_in_files_are_followed_too(

@@ -102,7 +102,10 @@ def test_layers_of_both_kinds_of_table_look_up_as_they_lie() -> None:
     np.testing.assert_array_equal(found["tags"].flat_values, thing.lookup([5, 6, 5]))
     assert found["tags"].shape.as_list() == [2, None, 5]
     assert found["tags"].row_lengths().numpy().tolist() == [1, 2]
-    assert tfhybrid.pass_stats().device_bytes == 2 * 8 * 5 * 4  # eight rows are the fewest
+    device_bytes = {name: table.stats().device_bytes for name, table in layer.tables.items()}
+    # A variable has at least eight rows.
+    assert device_bytes == {"user": 8 * 5 * 4, "item": 0, "thing": 8 * 5 * 4}
+    assert tfhybrid.pass_stats().device_bytes == 2 * 8 * 5 * 4
     del configs["tags"]
     joined = tfhybrid.layers.EmbeddingCollection(configs, concatenate=True, prefix="joined_")
     side_by_side = joined(keys)
