@@ -173,11 +173,15 @@ class TableConfig:
         keep: Which ones `max_length` keeps, the `"first"` or the `"last"`.
         storage: A `FileTier`: rows lie in files on a disk, for tables that are larger than memory;
             not with `eviction` or `lazy=False`. `None` keeps them in memory.
+        fast_tier: Where lookups take rows from: `"host"`, memory of the host; or `"device"`, a
+            variable on the device on which the layer is built, in which the rows of an announced
+            pass lie and are kept up to date (`tfhybrid.data.announce`).
 
     Raises:
         ConfigError: `dim`, `expected_rows` or `max_length` is not a whole number in range, or the
-            initializer, `combiner` or `keep` is unknown, or `placement`, `admission`, `eviction` or
-            `storage` is none, or two of them do not go together, or the optimizer is one of Keras.
+            initializer, `combiner`, `keep` or `fast_tier` is unknown, or `placement`, `admission`,
+            `eviction` or `storage` is none, or two of them do not go together, or the optimizer is
+            one of Keras.
 
     Example:
 
@@ -200,6 +204,7 @@ class TableConfig:
     max_length: int | None = None
     keep: str = "first"
     storage: FileTier | None = None
+    fast_tier: str = "host"
 
     def __post_init__(self) -> None:
         whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
@@ -228,6 +233,10 @@ class TableConfig:
             )
         if self.keep not in ("first", "last"):
             raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
+        if self.fast_tier not in ("host", "device"):
+            raise ConfigError(
+                f"fast_tier is 'host' or 'device'. Received: fast_tier={self.fast_tier!r}"
+            )
         if not isinstance(self.placement, Placement) and self.placement != "auto":
             raise ConfigError(
                 "placement is tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'. "

@@ -222,7 +222,7 @@ TFHYBRID_EXPORT int tfhybrid_owners_scan(int64_t engine, int64_t host, const cha
 
 /* Passes: keys that this rank will look up in its next `batches` batches, whose rows come ahead of
    time. Key i of table t is wanted by batch `batch_of[t][i]`, from 0, and maybe others. `*bytes`
-   receives what such a pass takes in shared memory. */
+   receives what such a pass takes in shared memory, or on this rank's device if that is more. */
 TFHYBRID_EXPORT int tfhybrid_pass_weigh(int64_t engine, int tables, const char* const* names,
                                         const int64_t* counts, const int64_t* const* keys,
                                         const int32_t* const* batch_of, int64_t* bytes);
@@ -239,8 +239,8 @@ TFHYBRID_EXPORT int tfhybrid_pass_end(int64_t engine, int64_t number);
    overwritten from elsewhere. */
 TFHYBRID_EXPORT int tfhybrid_passes_end(int64_t engine);
 
-/* Since the store was opened. The first three are of this rank, the others of its host and 0
-   where this process does not lead it. */
+/* Since the store was opened. The first three and the last two are of this rank, the others of its
+   host and 0 where this process does not lead it. */
 typedef struct {
   int64_t passes; /* announced */
   int64_t hits;   /* distinct keys of lookups that a pass had */
@@ -253,6 +253,8 @@ typedef struct {
   int64_t written;        /* rows of sharded tables that updates changed here, on their owner */
   int64_t standing_rows;  /* in the passes of this rank that stand now */
   int64_t standing_bytes; /* what these take in shared memory */
+  int64_t device_bytes;   /* of the variables on this rank's device */
+  int64_t device_rows;    /* that were copied into them */
 } tfhybrid_pass_stats;
 TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
 /* The passes of a host, as somebody sees them who is no rank of it; all 0 where there are none. */
@@ -264,6 +266,10 @@ typedef struct {
 } tfhybrid_pass_report;
 TFHYBRID_EXPORT int tfhybrid_report_passes(const char* store_directory,
                                            tfhybrid_pass_report* report);
+/* Lets lookups take the rows of an open table from a variable on this rank's device. */
+TFHYBRID_EXPORT int tfhybrid_table_add_to_device(int64_t engine, const char* name);
+/* What the variable of such a table takes; 0 for others. */
+TFHYBRID_EXPORT int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes);
 
 /* Waits for the updates that this rank has taken part in, then reads. */
 TFHYBRID_EXPORT int tfhybrid_table_lookup(int64_t engine, const char* table, int64_t count,

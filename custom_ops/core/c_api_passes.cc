@@ -3,6 +3,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/c_api.h"
@@ -44,20 +45,19 @@ int tfhybrid_pass_announce(int64_t engine, int tables, const char* const* names,
                            const int32_t* const* batch_of, int64_t batches, int refuses,
                            int64_t* number) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(const Engine::AskedPass asked,
+    TFHYBRID_ASSIGN_OR_RETURN(Engine::AskedPass asked,
                               Plan(*its, tables, names, counts, keys, batch_of));
-    TFHYBRID_ASSIGN_OR_RETURN(*number, its->passes().Announce(asked.wanted, batches, refuses != 0));
+    TFHYBRID_ASSIGN_OR_RETURN(*number, its->AnnouncePass(std::move(asked), batches, refuses != 0));
     return Status::Ok();
   });
 }
 
 int tfhybrid_pass_begin_batch(int64_t engine, int64_t number, int64_t batch) {
-  return tfhybrid::WithEngine(engine,
-                              [&](Engine* its) { return its->passes().Begin(number, batch); });
+  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->BeginBatch(number, batch); });
 }
 
 int tfhybrid_pass_end(int64_t engine, int64_t number) {
-  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->passes().End(number); });
+  return tfhybrid::WithEngine(engine, [&](Engine* its) { return its->EndPass(number); });
 }
 
 int tfhybrid_passes_end(int64_t engine) {
@@ -71,6 +71,7 @@ int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     const tfhybrid::PassCounts of_rank = its->passes().counts();
     const auto of_host = [its](PassCounter counter) { return its->CountOfPasses(counter); };
+    const tfhybrid::DeviceCounts on_device = its->device_tier().counts();
     *stats = {of_rank.passes,
               of_rank.hits,
               of_rank.misses,
@@ -81,7 +82,9 @@ int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats) {
               of_host(PassCounter::kBytes),
               of_host(PassCounter::kWritten),
               of_rank.standing_rows,
-              of_rank.standing_bytes};
+              of_rank.standing_bytes,
+              on_device.bytes,
+              on_device.copied};
     return Status::Ok();
   });
 }
@@ -91,6 +94,22 @@ int tfhybrid_report_passes(const char* directory, tfhybrid_pass_report* report) 
     const tfhybrid::PassReport found = tfhybrid::ReportPasses(directory);
     *report = {found.standing, found.rows, found.bytes, {}};
     std::copy(std::begin(found.counts), std::end(found.counts), report->counts);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_add_to_device(int64_t engine, const char* name) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<tfhybrid::OpenTable> table, its->Table(name));
+    its->device_tier().Add(name, table->reader->dim());
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_table_device_bytes(int64_t engine, const char* name, int64_t* bytes) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    const std::shared_ptr<tfhybrid::DeviceRows> rows = its->device_tier().Of(name);
+    *bytes = rows == nullptr ? 0 : rows->bytes();
     return Status::Ok();
   });
 }

@@ -18,6 +18,8 @@
 
 namespace tfhybrid {
 
+class DeviceLookup;
+
 absl::Status ToTensorFlow(const Status& status);
 
 Status FromTensorFlow(const absl::Status& status);
@@ -35,6 +37,7 @@ struct TablesInUse {
   std::shared_ptr<Engine> engine;
   OpenTables tables;
   std::shared_ptr<const FetchedRows> fetched = nullptr;  // of sharded tables, in a lookup
+  std::shared_ptr<DeviceLookup> on_device = nullptr;     // likewise, in one on a device
 };
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before

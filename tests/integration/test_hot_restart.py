@@ -39,9 +39,15 @@ def together(two_hosts, tmp_path) -> Restarts:
     return Restarts(two_hosts, {"h1": 2, "h2": 2}, tmp_path / "checkpoints")
 
 
-def killed_again_and_again(restarts: Restarts, kills: int, **options: float) -> None:
-    """Kills a job at random moments; what it comes to is what one comes to that was not killed."""
+def killed_again_and_again(
+    restarts: Restarts, kills: int, *, device: int = 0, **options: float
+) -> None:
+    """Kills a job at random moments; what it comes to is what one comes to that was not killed.
+
+    With `device` that has its rows on the host, and the one that is killed on the device.
+    """
     _, wanted = restarts.finish(**options)
+    options = options | {"device": device}
     assert len(set(wanted)) == sum(restarts.slots.values())
     moments = random.Random(5)
     last = 0
@@ -67,7 +73,7 @@ def test_hosts_killed_again_and_again(together) -> None:
 
 
 def test_owners_of_rows_killed_again_and_again(together) -> None:
-    killed_again_and_again(together, 3, sharded=1)
+    killed_again_and_again(together, 3, sharded=1, device=1)
 
 
 def test_an_error_in_the_script_leaves_the_tables(alone) -> None:

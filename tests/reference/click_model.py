@@ -27,6 +27,7 @@ OPTIMIZERS: Mapping[str, tuple[Callable, training.Optimizer]] = {
     "adam": (lambda: keras.optimizers.Adam(0.001), training.Adam(0.001)),
 }
 REPLICATED = (tfhybrid.Replicated(), tfhybrid.Replicated())  # placements of both tables
+HOST = ("host", "host")  # fast tiers of both
 
 
 def keras_model(
@@ -36,6 +37,7 @@ def keras_model(
     lazy: bool = True,
     placements: Sequence[Placement] = REPLICATED,
     storage: tfhybrid.FileTier | None = None,
+    fast_tiers: Sequence[str] = HOST,
     **options,
 ) -> keras.Model:
     """Returns the model; equal seeds give equal dense weights.
@@ -47,13 +49,21 @@ def keras_model(
         lazy: Likewise.
         placements: Likewise, of each.
         storage: Likewise.
+        fast_tiers: Likewise, of each.
         **options: Of the `EmbeddingCollection`.
     """
     user, item = (
         tfhybrid.TableConfig(
-            dim, WIDE, optimizer, regularizer, lazy, placement=placement, storage=storage
+            dim,
+            WIDE,
+            optimizer,
+            regularizer,
+            lazy,
+            placement=placement,
+            storage=storage,
+            fast_tier=fast_tier,
         )
-        for dim, placement in zip(DIMS.values(), placements, strict=True)
+        for dim, placement, fast_tier in zip(DIMS.values(), placements, fast_tiers, strict=True)
     )
     layer = tfhybrid.layers.EmbeddingCollection(
         {"user": user, "item": item}, shared={"item": ["clicked", "carted"]}, **options
@@ -113,6 +123,7 @@ def reference(
 def regularized(
     lazy: bool = True,
     placements: Sequence[Placement] = REPLICATED,
+    fast_tiers: Sequence[str] = HOST,
     **options,
 ) -> tuple[keras.Model, training.Trainer, Callable]:
     """Returns a model with penalties, its reference, and what makes an AdamW of either.
@@ -120,12 +131,15 @@ def regularized(
     Args:
         lazy: Of the tables.
         placements: Likewise.
+        fast_tiers: Likewise.
         **options: Of `training.Trainer`; `clipping` is by global norm.
     """
     penalties, rate, weight_decay = (0.01, 0.05), 0.001, 2.0
     clipping = options.get("clipping")
     regularizer = keras.regularizers.L1L2(*penalties)
-    model = keras_model(regularizer=regularizer, lazy=lazy, placements=placements)
+    model = keras_model(
+        regularizer=regularizer, lazy=lazy, placements=placements, fast_tiers=fast_tiers
+    )
     trainer = reference(
         model,
         training.Adam(rate),

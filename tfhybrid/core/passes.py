@@ -34,6 +34,8 @@ class PassStats:
         written: Rows of sharded tables that updates changed on this host, which owns them.
         standing_rows: Rows in the passes of this rank that stand now: the fast tier.
         standing_bytes: What these take in shared memory.
+        device_bytes: Of the variables on this rank's device (`TableConfig(fast_tier="device")`).
+        device_rows: Rows that were copied into them.
     """
 
     passes: int = 0
@@ -47,6 +49,8 @@ class PassStats:
     written: int = 0
     standing_rows: int = 0
     standing_bytes: int = 0
+    device_bytes: int = 0
+    device_rows: int = 0
 
 
 class _StatsStruct(ctypes.Structure):
@@ -97,7 +101,9 @@ class Pass:
 
 
 def weigh(engine: Engine, batches: Sequence[BatchKeys]) -> int:
-    """Returns how many bytes of shared memory a pass of those batches would take.
+    """Returns how many bytes a pass of those batches would take.
+
+    In shared memory, or in the variables on this rank's device, where that is more.
 
     Args:
         engine: Whose tables they look up.
@@ -142,6 +148,26 @@ def announce(engine: Engine, batches: Sequence[BatchKeys], *, refuses: bool = Fa
         ctypes.byref(number),
     )
     return Pass(engine, number.value, len(batches))
+
+
+def add_to_device(engine: Engine, table: str) -> None:
+    """Lets lookups of a table gather its rows from a variable on this rank's device.
+
+    Args:
+        engine: In which it is open.
+        table: Its name.
+
+    Raises:
+        StoreError: It is not open.
+    """
+    engine.call("table_add_to_device", table.encode())
+
+
+def device_bytes(engine: Engine, table: str) -> int:
+    """Returns the bytes of a table's variable on this rank's device; 0 if it has none."""
+    found = ctypes.c_int64()
+    engine.call("table_device_bytes", table.encode(), ctypes.byref(found))
+    return found.value
 
 
 def end_all(engine: Engine) -> None:

@@ -57,7 +57,8 @@ def announce(
 
     A pass is `batches` batches. While one is trained, the rows of the next one come from the hosts
     that own them, and what updates change in the rows of a pass follows it. What is trained stays
-    the same, bit for bit. Tables that are not sharded are not concerned, nor is a job on one host.
+    the same, bit for bit. On one host, and for tables that are not sharded, it has an effect only
+    with `TableConfig(fast_tier="device")`: the rows of a pass lie on the device then.
 
     It belongs at the end: what runs ahead of the training behind it, as `prefetch` does, makes
     lookups miss rows that were there.
@@ -74,6 +75,8 @@ def announce(
             its table is open; `"fetch"` brings its row, and counts it.
         fast_tier_bytes: The shared memory of a host that the passes of its ranks may take, an equal
             part each; a pass that would need more ends sooner. By default as much as they need.
+            Variables of tables with `fast_tier="device"` may take as much of each rank's device as
+            its part.
         optimizer: A `tfhybrid.DistributedOptimizer(update="pass")` that trains each of the batches:
             it makes one update of each pass. In `fit`, `steps_per_execution` is 1.
 

@@ -17,6 +17,7 @@ from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
 from tfhybrid.layers import feature_inputs, table_lookup
 from tfhybrid.layers.table_proxy import TableProxy, refuse_to_save
+from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.store import Table
 
 
@@ -85,6 +86,7 @@ class EmbeddingCollection(keras.layers.Layer):
         # again; a table is opened once.
         self._opened: dict[str, Table] = {}
         self._proxies: dict[str, TableProxy] = {}
+        self._on_device: DeviceRows | None = None
 
     @property
     def features(self) -> list[str]:
@@ -118,6 +120,13 @@ class EmbeddingCollection(keras.layers.Layer):
             if IS_KERAS_3 and not self.trainable:
                 # It leaves variables that are made after `trainable=False` was given trainable.
                 self._proxies[name].trainable = False
+        on_device = {
+            self._prefix + name: config.dim
+            for name, config in self._recipes.items()
+            if config.fast_tier == "device"
+        }
+        if on_device and self._on_device is None:
+            self._on_device = DeviceRows(on_device)
         self.built = True
 
     def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:
@@ -145,9 +154,11 @@ class EmbeddingCollection(keras.layers.Layer):
         proxies = [self._proxies[table] for table in self._table_of.values()]
         if self._concatenate:
             self._refuse_ragged(inputs)
-            embeddings = table_lookup.lookup(proxies, keys, side_by_side=True)
+            embeddings = table_lookup.lookup(
+                proxies, keys, side_by_side=True, on_device=self._on_device
+            )
             return tf.cast(embeddings[0], self.compute_dtype)
-        embeddings = table_lookup.lookup(proxies, keys)
+        embeddings = table_lookup.lookup(proxies, keys, on_device=self._on_device)
         return {
             feature: of_feature.restore(tf.cast(embedding, self.compute_dtype))
             for feature, of_feature, embedding in zip(self._table_of, keys, embeddings, strict=True)

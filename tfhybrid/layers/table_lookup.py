@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import lookup as lookup_op
+from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.ops.lookup import FeatureKeys, TableRef
 from tfhybrid.store import Table
 
@@ -45,7 +46,11 @@ def replaced_by(replacement: TableLookup) -> Iterator[None]:
 
 
 def lookup(
-    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], *, side_by_side: bool = False
+    proxies: Sequence[TableProxy],
+    features: Sequence[FeatureKeys],
+    *,
+    side_by_side: bool = False,
+    on_device: DeviceRows | None = None,
 ) -> list[tf.Tensor]:
     """Reads the embeddings of all features, and combines those of bags.
 
@@ -53,22 +58,48 @@ def lookup(
         proxies: The proxy of each feature's table; features may share one.
         features: Their keys; side by side `[batch, ...]`, or a bag per sample.
         side_by_side: Whether all features of a sample lie in one row of one tensor.
+        on_device: The variables of tables with `fast_tier="device"`, if there are any.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
         `[batch, width]`.
     """
     replacement = _replacement.get()
-    if replacement is None:
+    if replacement is not None:
+        embeddings = [
+            feature.combine(replacement(proxy.table, feature.keys))
+            for proxy, feature in zip(proxies, features, strict=True)
+        ]
+    elif on_device is not None:
+        embeddings = _of_tiers(proxies, features, on_device)
+    else:
         refs = [_ref(proxy) for proxy in proxies]
         return lookup_op.lookup(refs, features, side_by_side=side_by_side)
-    embeddings = [
-        feature.combine(replacement(proxy.table, feature.keys))
-        for proxy, feature in zip(proxies, features, strict=True)
-    ]
     if not side_by_side:
         return embeddings
     return [tf.concat([_one_row_a_sample(embedding) for embedding in embeddings], axis=1)]
+
+
+def _of_tiers(
+    proxies: Sequence[TableProxy], features: Sequence[FeatureKeys], on_device: DeviceRows
+) -> list[tf.Tensor]:
+    """Looks up each table where its fast tier is."""
+    found: dict[int, tf.Tensor] = {}
+    for there in (True, False):
+        chosen = [
+            at for at, proxy in enumerate(proxies) if (proxy.table.name in on_device) is there
+        ]
+        if not chosen:
+            continue
+        refs = [_ref(proxies[at]) for at in chosen]
+        keys = [features[at] for at in chosen]
+        if there:
+            values = [tf.convert_to_tensor(proxies[at]) for at in chosen]
+            embeddings = on_device.lookup(refs, keys, values)
+        else:
+            embeddings = lookup_op.lookup(refs, keys)
+        found |= dict(zip(chosen, embeddings, strict=True))
+    return [found[at] for at in range(len(proxies))]
 
 
 def _ref(proxy: TableProxy) -> TableRef:

@@ -79,7 +79,7 @@ class FeatureKeys:
         if self.combiner == "mean":
             divisor = tf.math.unsorted_segment_sum(weights, bag, bags)
         else:
-            divisor = tf.sqrt(tf.math.unsorted_segment_sum(weights**2, bag, bags))
+            divisor = tf.sqrt(tf.math.unsorted_segment_sum(tf.square(weights), bag, bags))
         return tf.math.divide_no_nan(total, divisor[:, tf.newaxis])
 
 
@@ -115,39 +115,80 @@ def lookup(
 @tf.RegisterGradient("TfhybridLookup")
 def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | None]:
     """As for `tf.nn.embedding_lookup`, with the gradients of equal keys summed already."""
-    dims = op.get_attr("dims")
-    features = len(dims)
+    count = len(op.get_attr("dims"))
     combiners = [combiner.decode() for combiner in op.get_attr("combiners")]
     bags = len([combiner for combiner in combiners if combiner])
-    splits = list(op.inputs[2 * features : 2 * features + bags])
-    names = [name.decode() for name in op.get_attr("tables")]
-    # The first feature of each table carries what all of its features say.
-    firsts = {name: position for position, name in reversed(list(enumerate(names)))}
-    tables = sorted(firsts, key=firsts.__getitem__)
+    splits = iter(op.inputs[2 * count : 2 * count + bags])
+    weights = iter(op.inputs[2 * count + bags :])
+    features = [
+        FeatureKeys(
+            keys,
+            combiner,
+            next(splits) if combiner else None,
+            next(weights) if is_weighted else None,
+        )
+        for keys, combiner, is_weighted in zip(
+            op.inputs[count : 2 * count], combiners, op.get_attr("weighted"), strict=True
+        )
+    ]
+    tables = [
+        TableRef(op.get_attr("engine"), name.decode(), dim, proxy)
+        for name, dim, proxy in zip(
+            op.get_attr("tables"), op.get_attr("dims"), op.inputs[:count], strict=True
+        )
+    ]
+    side_by_side = op.get_attr("side_by_side")
+    slices = gradients_of_tables(tables, features, gradients, side_by_side=side_by_side)
+    return slices + [None] * (len(op.inputs) - count)
+
+
+def gradients_of_tables(
+    tables: Sequence[TableRef],
+    features: Sequence[FeatureKeys],
+    gradients: Sequence[tf.Tensor],
+    *,
+    side_by_side: bool = False,
+) -> list[tf.IndexedSlices | None]:
+    """Returns the gradient of each feature's proxy, from those of a lookup's embeddings.
+
+    Args:
+        tables: The table of each feature; the first of those that share one gets the gradient of
+            all of them.
+        features: Their keys.
+        gradients: Of the embeddings, one per feature; or one, side by side.
+        side_by_side: As of `lookup`.
+    """
+    firsts: dict[str, int] = {}
+    for position, table in enumerate(tables):
+        firsts.setdefault(table.name, position)
+    names = list(firsts)
     distinct, sums = OPS.tfhybrid_sum_gradients(
-        keys=list(op.inputs[features : 2 * features]),
+        keys=[feature.keys for feature in features],
         gradients=list(gradients),
-        splits=splits,
-        weights=list(op.inputs[2 * features + bags :]),
-        combiners=combiners,
-        weighted=op.get_attr("weighted"),
-        engine=op.get_attr("engine"),
-        tables=tables,
-        dims=dims,
-        table_of=[tables.index(name) for name in names],
-        side_by_side=op.get_attr("side_by_side"),
-        T=len(tables),
+        splits=[feature.splits for feature in features if feature.splits is not None],
+        weights=[feature.weights for feature in features if feature.weights is not None],
+        combiners=[feature.combiner for feature in features],
+        weighted=[feature.weights is not None for feature in features],
+        engine=tables[0].engine,
+        tables=names,
+        dims=[table.dim for table in tables],
+        table_of=[names.index(table.name) for table in tables],
+        side_by_side=side_by_side,
+        T=len(names),
     )
-    slices: list[tf.IndexedSlices | None] = [None] * len(op.inputs)
-    samples = tf.size(splits[0], tf.int64) - 1 if combiners[0] else _samples(op.inputs[features])
-    for table, keys, values in zip(tables, distinct, sums, strict=True):
-        shape = tf.stack([samples, tf.constant(dims[firsts[table]], tf.int64)])
-        slices[firsts[table]] = tf.IndexedSlices(values, keys, shape)
+    slices: list[tf.IndexedSlices | None] = [None] * len(tables)
+    samples = _samples(features[0])
+    for first, keys, values in zip(firsts.values(), distinct, sums, strict=True):
+        shape = tf.stack([samples, tf.constant(tables[first].dim, tf.int64)])
+        slices[first] = tf.IndexedSlices(values, keys, shape)
     return slices
 
 
-def _samples(keys: tf.Tensor) -> tf.Tensor:
+def _samples(feature: FeatureKeys) -> tf.Tensor:
     """Returns the length of the batch that keys are of, int64."""
+    if feature.splits is not None:
+        return tf.size(feature.splits, tf.int64) - 1
+    keys = feature.keys
     return tf.size(keys, tf.int64) if keys.shape.rank == 0 else tf.shape(keys, tf.int64)[0]
 
 

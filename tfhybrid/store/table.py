@@ -95,6 +95,8 @@ class Table:
                 f"{error}. In a notebook, a cell that builds the model again calls "
                 "tfhybrid.shutdown() and tfhybrid.init() first: that frees all tables"
             ) from None
+        if self.config.fast_tier == "device":
+            passes.add_to_device(self._job.engine, self.name)
         self._is_open = True
         if self.waiting is not None:
             self.waiting.open()
@@ -232,6 +234,7 @@ class Table:
             **counted,
             waiting=0 if waiting is None else waiting.rows,
             waiting_bytes=0 if waiting is None else waiting.bytes,
+            device_bytes=passes.device_bytes(self._job.engine, self.name),
             new_rows=new_rows,
             evicted_rows=evicted_rows,
             unique_ratio=distinct / keys if keys else math.nan,

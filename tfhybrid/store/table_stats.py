@@ -58,6 +58,8 @@ class TableStats(TableSize):
     Args:
         waiting: Keys that wait for admission.
         waiting_bytes: Their counters; not part of `bytes`.
+        device_bytes: The variable on this rank's device, with `fast_tier="device"`; not part of
+            `bytes`.
         new_rows: Rows created since this process last called `stats`.
         evicted_rows: Rows evicted since then.
         unique_ratio: Of the keys of this rank's gradients since then, the share that was left when
@@ -68,6 +70,7 @@ class TableStats(TableSize):
 
     waiting: int
     waiting_bytes: int
+    device_bytes: int
     new_rows: int
     evicted_rows: int
     unique_ratio: float

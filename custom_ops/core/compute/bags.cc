@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/util/copy_floats.h"
 #include "core/util/simd.h"
 
 namespace tfhybrid {
 namespace {
+
+// From zero, as TensorFlow's sums: of negative zeros the sum is zero.
+TFHYBRID_SIMD void BeginSum(const float* row, int64_t dim, float* sum) {
+  for (int64_t column = 0; column < dim; ++column) sum[column] = 0.0f + row[column];
+}
 
 TFHYBRID_SIMD void AddRow(const float* row, int64_t dim, float* sum) {
   for (int64_t column = 0; column < dim; ++column) sum[column] += row[column];
@@ -79,7 +83,7 @@ void BagCombiner::Add(const float* row) {
     if (first) std::fill_n(embedding_, dim_, 0.0f);
     AddWeightedRow(row, bags_.weights[key_], dim_, embedding_);
   } else if (first) {
-    CopyFloats(row, dim_, embedding_);
+    BeginSum(row, dim_, embedding_);
   } else {
     AddRow(row, dim_, embedding_);
   }

@@ -47,6 +47,7 @@
 #include "core/exchange/host_exchange.h"
 #include "core/exchange/host_sum.h"
 #include "core/exchange/row_frames.h"
+#include "core/passes/device_tier.h"
 #include "core/passes/pass_keeper.h"
 #include "core/passes/rank_passes.h"
 #include "core/placement/allocation.h"
@@ -155,13 +156,24 @@ class Engine {
     Span<const int64_t> keys;
     const int32_t* batch_of;  // of each key
   };
-  // A pass of those keys, and how many bytes it needs in shared memory.
+  // A pass of those keys, and how many bytes it needs: in shared memory, or on this rank's device
+  // where that is more.
   struct AskedPass {
     std::vector<WantedKeys> wanted;
+    std::vector<DeviceTier::Keys> on_device;
     int64_t bytes;
   };
   Result<AskedPass> PlanPass(const std::vector<PassKeys>& keys) const;
+  // Returns its number.
+  Result<int64_t> AnnouncePass(AskedPass asked, int64_t batches, bool refuses);
+  // A batch of it begins, from 0.
+  Status BeginBatch(int64_t pass, int64_t batch);
+  Status EndPass(int64_t pass);
   RankPasses& passes() { return *passes_; }
+  DeviceTier& device_tier() { return device_tier_; }
+  // True for keys whose rows can be read without waiting for another host or a disk: they are in
+  // this host's memory or in an open pass.
+  std::function<bool(int64_t key)> IsAtHand(const OpenTable& table);
   // Rows are to be overwritten from elsewhere: passes have no use any longer.
   void EndPasses();
   // Zeros where this process does not lead its host, or there is one host.
@@ -246,6 +258,7 @@ class Engine {
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   OwnerLinks links_;
   std::unique_ptr<RankPasses> passes_;
+  DeviceTier device_tier_;
   std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank
   std::unique_ptr<PassKeeper> keeper_;  // likewise
   // Where what a host announces is read; by host, likewise.

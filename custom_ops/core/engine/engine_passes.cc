@@ -1,4 +1,5 @@
 // What an engine does for passes: keys that ranks announce, whose rows come ahead of time.
+#include <algorithm>
 #include <utility>
 
 #include "core/engine/engine.h"
@@ -116,6 +117,9 @@ Result<Engine::AskedPass> Engine::PlanPass(const std::vector<PassKeys>& keys) co
   AskedPass asked;
   for (const PassKeys& of : keys) {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, Table(of.table));
+    if (device_tier_.Of(of.table) != nullptr) {
+      asked.on_device.push_back(DeviceTier::Wanted(of.table, table->reader->dim(), of.keys));
+    }
     const std::shared_ptr<const Allocation> allocation = AllocationOf(of.table);
     if (allocation == nullptr) continue;  // all rows are here
     const bool in_files = !table->reader->files().empty();
@@ -123,11 +127,42 @@ Result<Engine::AskedPass> Engine::PlanPass(const std::vector<PassKeys>& keys) co
         of.table, table->reader->dim(), of.keys, of.batch_of,
         [&](int64_t key) { return in_files || allocation->OwnerOf(key) != topology_.host; }));
   }
-  asked.bytes = passes_->Bytes(asked.wanted);
+  asked.bytes = std::max(passes_->Bytes(asked.wanted), DeviceTier::Bytes(asked.on_device));
   return asked;
 }
 
+Result<int64_t> Engine::AnnouncePass(AskedPass asked, int64_t batches, bool refuses) {
+  TFHYBRID_ASSIGN_OR_RETURN(const int64_t number,
+                            passes_->Announce(asked.wanted, batches, refuses));
+  device_tier_.Announce(number, std::move(asked.on_device));
+  return number;
+}
+
+Status Engine::BeginBatch(int64_t pass, int64_t batch) {
+  TFHYBRID_RETURN_IF_ERROR(passes_->Begin(pass, batch));
+  device_tier_.Begin(pass);
+  return Status::Ok();
+}
+
+Status Engine::EndPass(int64_t pass) {
+  device_tier_.End(pass);
+  return passes_->End(pass);
+}
+
+std::function<bool(int64_t key)> Engine::IsAtHand(const OpenTable& table) {
+  const std::string name = table.reader->name();
+  const std::shared_ptr<const Allocation> allocation = AllocationOf(name);
+  if (allocation == nullptr) return [](int64_t) { return true; };
+  const bool in_memory = table.reader->files().empty();
+  return [=, host = topology_.host, views = passes_->Of(name)](int64_t key) {
+    if (in_memory && allocation->OwnerOf(key) == host) return true;
+    return std::any_of(views.begin(), views.end(),
+                       [&](const RankPasses::View& view) { return view.Find(key) >= 0; });
+  };
+}
+
 void Engine::EndPasses() {
+  device_tier_.EndAll();
   passes_->EndAll();
   if (keeper_ != nullptr) keeper_->LetAllGo();
 }

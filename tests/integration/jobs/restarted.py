@@ -6,11 +6,13 @@ OPTIONS, in JSON: `seconds` that each step takes at least, `save` every how many
 step at which to raise), `die` (the step at which to be killed), `lag` (the step after which all are
 killed, the second host before it has applied the update), `sharded` (1: each host has a part of the
 tables), `follow` (every how many steps rows may move to other nodes), `passes` (how many batches
-each has; for sharded tables), `files` (tables are in files with a cache of so many bytes).
+each has; for sharded tables), `files` (tables are in files with a cache of so many bytes), `device`
+(1: the rows of a batch lie in variables on the device).
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -45,11 +47,21 @@ def model_with_everything() -> keras.Model:
     storage = None
     if "files" in options:
         storage = tfhybrid.FileTier(tempfile.gettempdir(), cache_bytes=options["files"])
-    model = click_model.keras_model(placements=[placement] * 2, storage=storage)
+    tiers = ["device" if options.get("device") else "host"] * 2
+    model = click_model.keras_model(placements=[placement] * 2, storage=storage, fast_tiers=tiers)
     x = keras.layers.BatchNormalization()(model.layers[-2].output)
     x = dropout(0.2, seed=3)(x)
     x = keras.layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(5))(x)
     return keras.Model(model.inputs, x)
+
+
+def train_on(keys: dict[str, np.ndarray], labels: np.ndarray) -> None:
+    """Trains a step; where rows lie on the device, as a pass of its own."""
+    with contextlib.ExitStack() as stack:
+        if options.get("device"):
+            items = np.concatenate([keys["clicked"], keys["carted"]], axis=1)
+            stack.enter_context(tfhybrid.announce({"user": keys["user"], "item": items}))
+        model.train_on_batch(keys, labels)
 
 
 def hold_updates_up() -> None:
@@ -91,7 +103,7 @@ for step, (keys, labels) in enumerate(left, position.step):
     if step == options.get("lag"):
         hold_updates_up()
     started = time.monotonic()
-    model.train_on_batch(keys, labels)
+    train_on(keys, labels)
     if "save" in options and (step + 1) % options["save"] == 0:
         checkpoint.save(model, directory, Position(0, step + 1))
         say(f"saved rank={tfhybrid.rank()}")

@@ -53,6 +53,7 @@ PASSES = (
     {"batches": 7, "fast_tier_bytes": 12_000},
     {"batches": 2, "fetch": "batch"},
 )
+ON_DEVICE = ((("device", "host"), PASSES[0]), (("device", "device"), PASSES[1]))
 
 
 def check_owners(table: tfhybrid.store.Table) -> None:
@@ -71,13 +72,15 @@ def train(case: str, placement: str, announced=None, **options):
     model, keys, differences = trained(
         optimizer, reduction, PLACEMENTS[placement], announced, SPAN, **options
     )
+    tables = click_model.collection(model).tables
     if announced is not None:
         met = tfhybrid.pass_stats()
         assert met.hits > 0, met
         assert met.misses == 0, met
+        has_variables = any(table.config.fast_tier == "device" for table in tables.values())
+        assert (met.device_rows > 0) is has_variables, met
     if announced is not None and "fast_tier_bytes" in announced and "update" in options:
         assert 2 < int(model.optimizer.iterations) < STEPS, model.optimizer.iterations
-    tables = click_model.collection(model).tables
     rows = {name: table.lookup(ALL_KEYS) for name, table in tables.items()}
     for table in tables.values():
         check_owners(table)
@@ -154,6 +157,10 @@ def main(cases: list[str]) -> None:
         for announced in PASSES:
             found, _ = train(case, "sharded", announced=announced)
             assert_equal(found, wanted, (case, announced))
+        # Rows of one table on the device, or of both.
+        tiers, announced = ON_DEVICE[case == cases[0]]
+        found, _ = train(case, "sharded", announced=announced, fast_tiers=tiers)
+        assert_equal(found, wanted, (case, announced, tiers))
         if case == cases[0]:
             check_updates_per_pass(case)
         rounded, _ = train(case, "replicated", wire_dtype="bfloat16")

@@ -97,8 +97,7 @@ class Rank:
 
     def look_up(self, step: int) -> None:
         """Looks a batch up, and posts gradients that follow from what was found."""
-        keys = keys_of(step, self.rank)
-        rows = [self.engine.lookup(name, dim, keys[name]) for name, dim in TABLES.items()]
+        rows = self.rows_of(keys_of(step, self.rank))
         self.seen += rows
         random = np.random.default_rng([7, step, self.rank])
         self.gradients = [
@@ -112,7 +111,11 @@ class Rank:
 
     def evaluate(self) -> None:
         """Looks up what nobody has announced."""
-        self.seen += [self.engine.lookup(name, dim, EVERYWHERE) for name, dim in TABLES.items()]
+        self.seen += self.rows_of(dict.fromkeys(TABLES, EVERYWHERE))
+
+    def rows_of(self, keys: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Returns what a lookup of those keys finds in each table."""
+        return [self.engine.lookup(name, dim, keys[name]) for name, dim in TABLES.items()]
 
     def _announce(self, first: int) -> None:
         batches = [
@@ -128,11 +131,15 @@ def trained(
     length: int,
     case: Case,
     cache_bytes: int = 0,
+    kind: Callable[[Engine, int, int, UpdateChoices], Rank] = Rank,
 ) -> tuple[list[np.ndarray], list[passes.PassStats]]:
-    """What every rank has seen on the way and sees at the end, and what its passes did."""
+    """What every rank has seen on the way and sees at the end, and what its passes did.
+
+    At the end of what was seen are the digests of the shares of all ranks' hosts.
+    """
     with Hosts(directory, ranks, TABLES, case.optimizer, case.policy, cache_bytes) as engines:
         choices = UpdateChoices(clipping=case.clipping, clip_limit=0.5)
-        at_work = [Rank(engine, rank, length, choices) for rank, engine in enumerate(engines)]
+        at_work = [kind(engine, rank, length, choices) for rank, engine in enumerate(engines)]
         for step in range(STEPS):
             for rank in at_work:
                 rank.begin(step)
@@ -144,6 +151,7 @@ def trained(
         for rank in at_work:
             rank.evaluate()
         seen = [rows for rank in at_work for rows in rank.seen]
+        seen += [np.array([engine.digest(name) for name in TABLES]) for engine in engines]
         return seen, [passes.stats(engine) for engine in engines]
 
 

@@ -1,0 +1,105 @@
+#include "core/engine/device_lookup.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "core/util/copy_floats.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kRowCostNs = 100;
+
+// Unique in the process, because a variable may outlive its engine.
+int64_t NextNumber() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+DeviceLookup::DeviceLookup(Engine* engine) : engine_(engine), number_(NextNumber()) {}
+
+Result<std::shared_ptr<DeviceLookup>> DeviceLookup::Plan(Engine* engine, const OpenTables& tables,
+                                                         const std::vector<Feature>& features,
+                                                         int64_t held) {
+  const std::shared_ptr<DeviceLookup> lookup(new DeviceLookup(engine));
+  std::vector<std::vector<Span<const int64_t>>> keys(tables.size());
+  for (const Feature& feature : features) {
+    lookup->features_.emplace_back(feature.table, keys[feature.table].size());
+    keys[feature.table].push_back(feature.keys);
+  }
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const std::string name = tables[t]->reader->name();
+    Part part;
+    part.table = tables[t];
+    part.on_device = engine->device_tier().Of(name);
+    if (part.on_device == nullptr) {
+      return Status::Error(StatusCode::kFailedPrecondition, "Table '", name,
+                           "' was opened without fast_tier='device'. Received: a lookup there");
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(part.wanted,
+                              part.on_device->Plan(keys[t], held, engine->IsAtHand(*tables[t])));
+    const auto floats = static_cast<int64_t>(part.wanted.keys.size()) * part.dim();
+    part.rows.reset(new float[static_cast<size_t>(floats)]);
+    lookup->parts_.push_back(std::move(part));
+  }
+  return lookup;
+}
+
+Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
+  std::vector<FeatureRead> reads;
+  for (const Part& part : parts_) {
+    reads.push_back(
+        {part.table, engine_->AllocationOf(part.table->reader->name()), part.wanted.keys});
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(fetched_, engine_->Fetch(reads, parallel_for));
+  return Status::Ok();
+}
+
+Status DeviceLookup::Read(const ParallelFor& parallel_for) {
+  int64_t rows = 0;
+  for (const Part& part : parts_) rows += static_cast<int64_t>(part.wanted.keys.size());
+  const auto tables = static_cast<int64_t>(parts_.size());
+  std::mutex mutex;
+  Status failure;  // guarded by mutex
+  parallel_for(tables, kRowCostNs * (rows / tables + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const Status read = ReadPart(static_cast<size_t>(t));
+      const std::lock_guard<std::mutex> guard(mutex);
+      if (failure.ok()) failure = read;
+    }
+  });
+  return failure;
+}
+
+Status DeviceLookup::ReadPart(size_t table) {
+  Part& part = parts_[table];
+  const Span<const int64_t> keys = part.wanted.keys;
+  const RowCursor<float> out(part.rows.get(), RowLayout::Array(part.dim()), 0);
+  if (fetched_ != nullptr && fetched_->Has(table)) {
+    fetched_->Lookup(table, 0, keys.size(), out);
+  } else {
+    TFHYBRID_RETURN_IF_ERROR(part.table->reader->Lookup(keys, out));
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(part.changed,
+                            part.on_device->Copy(part.wanted, part.rows.get(), number_));
+  return Status::Ok();
+}
+
+const std::vector<int32_t>& DeviceLookup::places(size_t feature) const {
+  const auto& [table, number] = features_[feature];
+  return parts_[table].wanted.places[number];
+}
+
+void DeviceLookup::CopyChanged(size_t table, int32_t* places, float* rows) const {
+  const Part& part = parts_[table];
+  const int64_t dim = part.dim();
+  for (const int64_t row : part.changed) {
+    *places++ = part.wanted.at[static_cast<size_t>(row)];
+    CopyFloats(part.rows.get() + row * dim, dim, rows);
+    rows += dim;
+  }
+}
+
+}  // namespace tfhybrid

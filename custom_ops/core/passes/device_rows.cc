@@ -1,0 +1,195 @@
+#include "core/passes/device_rows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "core/util/copy_floats.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kFewestPlaces = 8;
+constexpr int64_t kMostPlaces = int64_t{1} << 30;  // places are int32
+
+}  // namespace
+
+int64_t DeviceRows::SizeFor(int64_t rows) {
+  int64_t size = kFewestPlaces;
+  while (size < rows) size *= 2;
+  return size;
+}
+
+void DeviceRows::Open(int64_t pass, std::vector<int64_t> keys) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  open_[pass] = std::move(keys);
+  passes_changed_ = true;
+}
+
+void DeviceRows::Close(int64_t pass) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  passes_changed_ = open_.erase(pass) > 0 || passes_changed_;
+}
+
+void DeviceRows::CloseAll() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  passes_changed_ = !open_.empty() || passes_changed_;
+  open_.clear();
+}
+
+Result<DeviceRows::Wanted> DeviceRows::Plan(const std::vector<Span<const int64_t>>& features,
+                                            int64_t held,
+                                            const std::function<bool(int64_t key)>& is_at_hand) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (passes_changed_) Renumber();
+  if (held != held_) ForgetCopies();
+  int64_t most = 0;
+  for (const Span<const int64_t> keys : features) most += keys.size();
+  distinct_.Reset(most);
+  Wanted wanted;
+  wanted.places.resize(features.size());
+  for (size_t f = 0; f < features.size(); ++f) {
+    wanted.places[f].reserve(static_cast<size_t>(features[f].size()));
+    for (const int64_t key : features[f]) {
+      wanted.places[f].push_back(static_cast<int32_t>(distinct_.Number(key)));
+    }
+  }
+  const Span<const int64_t> distinct = distinct_.keys();
+  const auto others = static_cast<size_t>(std::count_if(
+      distinct.begin(), distinct.end(), [&](int64_t key) { return index_.Find(key) < 0; }));
+  if (others > free_.size()) Resize(index_.size() + static_cast<int64_t>(others));
+  if (static_cast<int64_t>(is_kept_.size()) > kMostPlaces) {
+    return Status::Error(StatusCode::kResourceExhausted, "A variable on a device has ", kMostPlaces,
+                         " rows of a table at most. Received: ", is_kept_.size());
+  }
+  wanted.keys.assign(distinct.begin(), distinct.end());
+  wanted.at = PlacesOf(distinct);
+  for (std::vector<int32_t>& places : wanted.places) {
+    for (int32_t& place : places) place = wanted.at[static_cast<size_t>(place)];
+  }
+  if (fills_) WantPasses(is_at_hand, &wanted);
+  if (makes_anew_) wanted.size = static_cast<int64_t>(is_kept_.size());
+  wanted.numbering = numbering_;
+  return wanted;
+}
+
+Result<std::vector<int64_t>> DeviceRows::Copy(const Wanted& wanted, const float* rows,
+                                              int64_t number) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (wanted.numbering != numbering_) {
+    return Status::Error(StatusCode::kFailedPrecondition,
+                         "The lookups of a table on a device come one after the other. Received: "
+                         "two at a time");
+  }
+  std::vector<int64_t> changed;
+  const size_t bytes = static_cast<size_t>(dim_) * sizeof(float);
+  for (size_t i = 0; i < wanted.keys.size(); ++i) {
+    const int32_t place = wanted.at[i];
+    const float* const row = rows + static_cast<int64_t>(i) * dim_;
+    const auto at = static_cast<size_t>(place);
+    if (is_copied_[at] != 0 && std::memcmp(row, CopyAt(place), bytes) == 0) continue;
+    changed.push_back(static_cast<int64_t>(i));
+    if (is_kept_[at] == 0) continue;
+    CopyFloats(row, dim_, CopyAt(place));
+    is_copied_[at] = 1;
+  }
+  copied_ += static_cast<int64_t>(changed.size());
+  held_ = number;
+  makes_anew_ = fills_ = false;
+  return changed;
+}
+
+int64_t DeviceRows::bytes() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return static_cast<int64_t>(copies_.size() * sizeof(float));
+}
+
+int64_t DeviceRows::copied() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return copied_;
+}
+
+void DeviceRows::Renumber() {
+  passes_changed_ = false;
+  fills_ = true;
+  ++numbering_;
+  int64_t most = 0;
+  for (const auto& [pass, keys] : open_) most += static_cast<int64_t>(keys.size());
+  UniqueKeys index;
+  index.Reset(most);
+  for (const auto& [pass, keys] : open_) {
+    for (const int64_t key : keys) index.Number(key);
+  }
+  std::vector<int32_t> places(static_cast<size_t>(index.size()), -1);
+  std::fill(is_kept_.begin(), is_kept_.end(), uint8_t{0});
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int64_t before = index_.Find(index.keys()[static_cast<int64_t>(i)]);
+    if (before < 0) continue;
+    places[i] = places_[static_cast<size_t>(before)];
+    is_kept_[static_cast<size_t>(places[i])] = 1;
+  }
+  free_.clear();
+  for (size_t place = 0; place < is_kept_.size(); ++place) {
+    if (is_kept_[place] != 0) continue;
+    is_copied_[place] = 0;
+    free_.push_back(static_cast<int32_t>(place));
+  }
+  index_ = std::move(index);
+  places_ = std::move(places);
+  const auto news = static_cast<size_t>(std::count(places_.begin(), places_.end(), -1));
+  if (news > free_.size()) {
+    Resize(index_.size());
+    return;
+  }
+  size_t next = 0;
+  for (int32_t& place : places_) {
+    if (place >= 0) continue;
+    place = free_[next++];
+    is_kept_[static_cast<size_t>(place)] = 1;
+  }
+  free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(next));
+}
+
+void DeviceRows::Resize(int64_t places) {
+  const auto size = static_cast<size_t>(SizeFor(places));
+  const auto kept = static_cast<size_t>(index_.size());
+  is_kept_.assign(size, 0);
+  std::fill_n(is_kept_.begin(), kept, uint8_t{1});
+  is_copied_.resize(size);
+  copies_.resize(size * static_cast<size_t>(dim_));
+  places_.resize(kept);
+  for (size_t i = 0; i < kept; ++i) places_[i] = static_cast<int32_t>(i);
+  free_.clear();
+  for (size_t place = kept; place < size; ++place) free_.push_back(static_cast<int32_t>(place));
+  ForgetCopies();
+}
+
+void DeviceRows::ForgetCopies() {
+  std::fill(is_copied_.begin(), is_copied_.end(), uint8_t{0});
+  makes_anew_ = fills_ = true;
+  ++numbering_;
+}
+
+std::vector<int32_t> DeviceRows::PlacesOf(Span<const int64_t> distinct) const {
+  std::vector<int32_t> places;
+  places.reserve(static_cast<size_t>(distinct.size()));
+  size_t others = 0;
+  for (const int64_t key : distinct) {
+    const int64_t number = index_.Find(key);
+    places.push_back(number < 0 ? free_[others++] : places_[static_cast<size_t>(number)]);
+  }
+  return places;
+}
+
+void DeviceRows::WantPasses(const std::function<bool(int64_t key)>& is_at_hand,
+                            Wanted* wanted) const {
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const int64_t key = index_.keys()[static_cast<int64_t>(i)];
+    const bool is_copied = is_copied_[static_cast<size_t>(places_[i])] != 0;
+    if (is_copied || distinct_.Find(key) >= 0 || !is_at_hand(key)) continue;
+    wanted->keys.push_back(key);
+    wanted->at.push_back(places_[i]);
+  }
+}
+
+}  // namespace tfhybrid

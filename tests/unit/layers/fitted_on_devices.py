@@ -1,0 +1,118 @@
+"""Trains one model with rows on the host and on logical CPU devices, and compares the bits.
+
+Run as a program: TensorFlow divides its CPU into devices before it does anything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import tfhybrid
+from tests.reference import click_model
+
+STEPS, SAMPLES = 12, 16
+HOST, DEVICE = "host", "device"
+
+
+def fitted(
+    tiers: Sequence[str], device: str, announced: dict[str, Any] | None, **options: Any
+) -> list[np.ndarray]:
+    """Returns digests, dense weights, losses and predictions of a model that was trained so."""
+    tfhybrid.init()
+    with tf.device(device):
+        model = click_model.keras_model(fast_tiers=tiers)
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adam(0.01), **options)
+    steps = click_model.batches(STEPS, 1, SAMPLES)
+    keys, labels = click_model.concatenate([ranks[0] for ranks in steps])
+    model.compile(
+        optimizer, keras.losses.BinaryCrossentropy(from_logits=True), steps_per_execution=2
+    )
+    plain = data = tf.data.Dataset.from_tensor_slices((keys, labels)).batch(SAMPLES)
+    layer = click_model.collection(model)
+    if announced is not None:
+        data = tfhybrid.data.announce(data, layers=layer, **announced)
+    history = model.fit(data, epochs=2, validation_data=plain, verbose=0)
+    found = [np.array([table.digest() for table in layer.tables.values()])]
+    found += click_model.dense_weights(model)
+    found += [np.array(of_epochs) for of_epochs in history.history.values()]
+    found.append(model.predict(plain, verbose=0))
+    found.append(trained_by_hand(model, optimizer, keys, labels))
+    found.append(np.array(model.evaluate(plain, verbose=0)))
+    check_variables(layer, device)
+    tfhybrid.shutdown()
+    keras.backend.clear_session()
+    return found
+
+
+def trained_by_hand(
+    model: keras.Model, optimizer: Any, keys: dict[str, np.ndarray], labels: np.ndarray
+) -> np.ndarray:
+    """Returns the losses of a loop over a pass that was announced by hand, eager and compiled."""
+
+    def step(batch: dict[str, tf.Tensor], wanted: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(batch, training=True) - wanted[:, tf.newaxis]) ** 2)
+        weights = model.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+        return loss
+
+    losses = []
+    for run in (step, tf.function(step)):
+        batches = [
+            {name: of_feature[first : first + SAMPLES] for name, of_feature in keys.items()}
+            for first in range(0, 4 * SAMPLES, SAMPLES)
+        ]
+        tables = {
+            "user": [batch["user"] for batch in batches],
+            "item": [
+                np.concatenate([batch["clicked"], batch["carted"]], axis=1) for batch in batches
+            ],
+        }
+        by_batch = zip(*tables.values(), strict=True)
+        by_table = [dict(zip(tables, of_batch, strict=True)) for of_batch in by_batch]
+        with tfhybrid.announce(by_table):
+            for number, batch in enumerate(batches):
+                first = number * SAMPLES
+                given = {name: tf.constant(of_feature) for name, of_feature in batch.items()}
+                wanted = tf.constant(labels[first : first + SAMPLES], tf.float32)
+                losses.append(run(given, tf.reshape(wanted, [-1])).numpy())
+    return np.array(losses)
+
+
+def check_variables(layer: tfhybrid.layers.EmbeddingCollection, device: str) -> None:
+    """Rows were copied where they should be, and nowhere else."""
+    wanted = {name for name, table in layer.tables.items() if table.config.fast_tier == DEVICE}
+    found = layer._on_device.devices if layer._on_device else {}
+    assert set(found) == wanted, found
+    assert all(name.endswith(device) for name in found.values()), found
+    told = tfhybrid.pass_stats()
+    assert (told.device_bytes > 0, told.device_rows > 0) == (bool(wanted), bool(wanted)), told
+
+
+def main() -> None:
+    (processor,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        processor, [tf.config.LogicalDeviceConfiguration()] * 3
+    )
+    tight = {"batches": 3, "fast_tier_bytes": 40_000}
+    cases = {
+        1: (((DEVICE, DEVICE), "CPU:1", {"batches": 5}), ((DEVICE, HOST), "CPU:2", tight)),
+        3: (((HOST, DEVICE), "CPU:0", None),),
+    }
+    for passes, of_passes in cases.items():
+        wanted = fitted((HOST, HOST), "CPU:0", None, backward_passes_per_step=passes)
+        for tiers, device, announced in of_passes:
+            found = fitted(tiers, device, announced, backward_passes_per_step=passes)
+            for mine, of_host in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(mine, of_host, err_msg=f"{tiers} on {device}")
+    sys.stdout.write("exact\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Tables with `fast_tier="device"` in layers: embeddings, bags and gradients have the same bits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.errors import ConfigError
+from tfhybrid.ops import lookup as lookup_op
+from tfhybrid.ops.lookup import FeatureKeys, has_distinct_keys
+
+COMBINERS = ("sum", "mean", "sqrtn")
+ZERO_KEY = 77
+
+
+def on_device(**options) -> tfhybrid.TableConfig:
+    return tfhybrid.TableConfig(dim=5, fast_tier="device", **options)
+
+
+def features(*, weighted: bool) -> list[FeatureKeys]:
+    """One without a combiner and one with each, of the same table; some bags are empty."""
+    random = np.random.default_rng(3)
+    found = [FeatureKeys(tf.constant(random.integers(0, 40, (8, 3)), tf.int64))]
+    for combiner in COMBINERS:
+        lengths = np.array([0, 1, 5, 2, 0, 9, 1, 3])
+        keys = random.integers(0, 40, lengths.sum())
+        keys[0] = ZERO_KEY  # alone in its bag
+        weights = None
+        if weighted:
+            weights = random.normal(size=len(keys)).astype(np.float32)
+            weights[1:6] = [1, -1, 0, 0, 0]  # of one bag: their sum is zero
+            weights = tf.constant(weights)
+        splits = tf.constant(np.concatenate([[0], np.cumsum(lengths)]), tf.int64)
+        found.append(FeatureKeys(tf.constant(keys, tf.int64), combiner, splits, weights))
+    return found
+
+
+def bits(tensors: Sequence[tf.Tensor]) -> list[bytes]:
+    return [tensor.numpy().tobytes() for tensor in tensors]
+
+
+@pytest.mark.usefixtures("job")
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_bags_and_gradients_have_the_bits_of_the_op(*, weighted: bool, compiled: bool) -> None:
+    layer = tfhybrid.layers.Embedding(on_device(), table="item")
+    layer.build()
+    negative_zeros = np.full((1, 5), -0.0, np.float32)
+    layer.table.load(tfhybrid.checkpoint.ArrayRows(np.array([ZERO_KEY]), negative_zeros))
+    (proxy,) = layer.trainable_variables
+    of_features = features(weighted=weighted)
+    tables = [proxy.table_ref] * len(of_features)
+
+    def both() -> list[tuple[list[tf.Tensor], tf.IndexedSlices]]:
+        found = []
+        for there in (True, False):
+            with tf.GradientTape() as tape:
+                value = tf.convert_to_tensor(proxy)
+                if there:
+                    embeddings = layer._on_device.lookup(tables, of_features, [value] * len(tables))
+                else:
+                    embeddings = lookup_op.lookup(tables, of_features)
+                loss = tf.add_n([tf.reduce_sum(tf.sin(some) ** 2) for some in embeddings])
+            slices = tape.gradient(loss, proxy)
+            assert has_distinct_keys(slices) is compiled
+            found.append((embeddings, slices))
+        return found
+
+    (embeddings, slices), (of_host, of_op) = (tf.function(both) if compiled else both)()
+    assert bits(embeddings) == bits(of_host)
+    for mine, its in ((slices.indices, of_op.indices), (slices.values, of_op.values)):
+        assert bits([mine]) == bits([its])
+    assert slices.dense_shape.numpy().tolist() == of_op.dense_shape.numpy().tolist() == [8, 5]
+
+
+@pytest.mark.usefixtures("job")
+def test_layers_of_both_kinds_of_table_look_up_as_they_lie() -> None:
+    configs = {
+        "user": on_device(),
+        "item": tfhybrid.TableConfig(dim=3),
+        "seen": on_device(combiner="mean", max_length=2),
+        "tags": on_device(),
+    }
+    keys = {
+        "user": tf.constant([[7], [-1]]),
+        "item": tf.constant([[1, 2], [2, 2]]),
+        "seen": tf.ragged.constant([[4, 4, 4], []], dtype=tf.int64),
+        "tags": tf.ragged.constant([[5], [6, 5]], dtype=tf.int64),
+    }
+    layer = tfhybrid.layers.EmbeddingCollection(configs, shared={"thing": ["seen", "tags"]})
+    found = layer(keys)
+    thing = layer.tables["thing"]
+    np.testing.assert_array_equal(found["user"], layer.tables["user"].lookup([[7], [-1]]))
+    np.testing.assert_array_equal(found["item"], layer.tables["item"].lookup([[1, 2], [2, 2]]))
+    np.testing.assert_array_equal(found["seen"], [thing.lookup([4])[0], np.zeros(5)])
+    np.testing.assert_array_equal(found["tags"].flat_values, thing.lookup([5, 6, 5]))
+    assert found["tags"].shape.as_list() == [2, None, 5]
+    assert found["tags"].row_lengths().numpy().tolist() == [1, 2]
+    device_bytes = {name: table.stats().device_bytes for name, table in layer.tables.items()}
+    # A variable has at least eight rows.
+    assert device_bytes == {"user": 8 * 5 * 4, "item": 0, "thing": 8 * 5 * 4}
+    assert tfhybrid.pass_stats().device_bytes == 2 * 8 * 5 * 4
+    del configs["tags"]
+    joined = tfhybrid.layers.EmbeddingCollection(configs, concatenate=True, prefix="joined_")
+    side_by_side = joined(keys)
+    assert side_by_side.shape == (2, 5 + 2 * 3 + 5)
+    wanted = [joined.tables["user"].lookup([7, -1]), joined.tables["item"].lookup([[1, 2], [2, 2]])]
+    np.testing.assert_array_equal(
+        side_by_side[:, :11], np.concatenate([np.reshape(some, (2, -1)) for some in wanted], axis=1)
+    )
+
+
+def test_a_tier_has_a_name() -> None:
+    with pytest.raises(ConfigError, match=r"'host' or 'device'.*Received: fast_tier='gpu'"):
+        tfhybrid.TableConfig(dim=4, fast_tier="gpu")
+
+
+def test_models_are_fitted_to_the_same_bits_on_logical_devices() -> None:
+    """Fit, evaluation, prediction, loops, micro-batches; all tables there or some."""
+    job = [sys.executable, "-m", "tests.unit.layers.fitted_on_devices"]
+    done = subprocess.run(job, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "exact\n"
