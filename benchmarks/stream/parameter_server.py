@@ -89,15 +89,17 @@ def measure(config: StepConfig, cluster: dict[str, list[str]]) -> None:
         optimizer = tf_keras.optimizers.legacy.Adagrad(LEARNING_RATE)
     weights = [*tables, *tower.trainable_variables]
 
-    @tf.function(autograph=False)
-    def step(iterator: Any) -> None:
-        ids, labels = next(iterator)
+    def train(ids: tf.Tensor, labels: tf.Tensor) -> None:
         with tf.GradientTape() as tape:
             embedded = [_rows(table, ids[i]) for i, table in enumerate(tables)]
             logits = tower(tf.concat(embedded, axis=1))
             losses = tf.nn.sigmoid_cross_entropy_with_logits(labels, logits)
             loss = tf.reduce_mean(losses)
         optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+
+    @tf.function(autograph=False)
+    def step(iterator: Any) -> None:
+        strategy.run(train, args=next(iterator))
 
     per_worker = coordinator.create_per_worker_dataset(lambda: _dataset(config))
     iterator = iter(per_worker)

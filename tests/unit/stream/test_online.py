@@ -255,7 +255,7 @@ def test_statistics_come_along_with_gradients(site: Site):
     assert (len(spec.dense), spec.statistics) == (4, ((4,), (4,)))
     rows, _ = site.unit.models["ads"].read(spec.keys_of_weights())
     found = spec.weights_of(rows)[4:]
-    for variable, value in zip(model.non_trainable_weights, found, strict=True):
+    for variable, value in zip(dense_variables(model)[1], found, strict=True):
         np.testing.assert_allclose(np.asarray(variable), value, rtol=1e-5)
         assert np.abs(value - (np.asarray(variable).shape == ())).max() > 0
     # Trained without the stream, the model changes its own weights again.
