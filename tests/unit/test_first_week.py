@@ -88,7 +88,7 @@ def test_this_host_does_not_know_its_own_name() -> None:
         ["unshare", "--uts", "bash", "-c", script], capture_output=True, text=True, check=False
     )
     assert run.returncode == 1
-    assert "a line `127.0.0.1 NAME` in /etc/hosts lets it. Received: 'nobody.invalid'" in run.stderr
+    assert "add a line `127.0.0.1 NAME` to /etc/hosts. Received: 'nobody.invalid'" in run.stderr
 
 
 @pytest.mark.usefixtures("job")

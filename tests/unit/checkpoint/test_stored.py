@@ -90,7 +90,7 @@ def test_a_gap_is_refused(chain, missing):
 def test_another_base_of_the_same_step_is_refused(chain, tmp_path):
     shutil.rmtree(chain[1])
     write_checkpoint(tmp_path, 20, [stamped([2], 8)])
-    with pytest.raises(CheckpointError, match="delta of another checkpoint than"):
+    with pytest.raises(CheckpointError, match="delta of a checkpoint other than"):
         StoredCheckpoint.open(chain[2])
 
 

@@ -275,10 +275,10 @@ def test_ragged_features_are_not_put_side_by_side() -> None:
     [
         (
             {"combiner": "max"},
-            "combiner is 'sum', 'mean', 'sqrtn' or None. Received: combiner='max'",
+            "combiner must be 'sum', 'mean', 'sqrtn' or None. Received: combiner='max'",
         ),
-        ({"max_length": 0}, "max_length is a number of keys.*Received: max_length=0"),
-        ({"keep": "middle"}, "keep is 'first' or 'last'. Received: keep='middle'"),
+        ({"max_length": 0}, "max_length must be a number of keys.*Received: max_length=0"),
+        ({"keep": "middle"}, "keep must be 'first' or 'last'. Received: keep='middle'"),
     ],
 )
 def test_recipes_that_cannot_be_are_refused(options, told) -> None:

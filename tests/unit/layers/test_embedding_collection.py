@@ -144,7 +144,7 @@ def test_building_without_init_says_what_to_call() -> None:
 
 @pytest.mark.parametrize("dim", [0, -1, 65537, 1.5, "8", True, None])
 def test_a_dim_out_of_range_is_refused(dim) -> None:
-    with pytest.raises(ConfigError, match=r"between 1 and 65536. Received: dim="):
+    with pytest.raises(ConfigError, match=r"from 1 to 65536. Received: dim="):
         tfhybrid.TableConfig(dim)
 
 
