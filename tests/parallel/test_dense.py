@@ -102,5 +102,5 @@ def test_the_way_is_chosen_and_another_one_refused() -> None:
     assert dense_step.chosen_way("auto", "leaders") == ("hierarchical" if several else "horovod")
     assert dense_step.chosen_way("auto", "all_ranks") == "horovod"
     assert dense_step.chosen_way("hierarchical", "all_ranks") == "hierarchical"
-    with pytest.raises(ConfigError, match=r"dense is one of .*Received: 'ring'"):
+    with pytest.raises(ConfigError, match=r"dense must be one of .*Received: 'ring'"):
         tfhybrid.DistributedOptimizer("sgd", dense="ring")

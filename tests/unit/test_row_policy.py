@@ -93,7 +93,7 @@ def test_what_goes_by_event_time_wants_a_clock():
     optimizer = tfhybrid.DistributedOptimizer("sgd")
     with pytest.raises(ConfigError, match=r"Table 'item' evicts rows by event time.*without a"):
         optimizer.build(layer.trainable_variables)
-    with pytest.raises(ConfigError, match=r"event_clock is a .*EventClock.*Received.*=12"):
+    with pytest.raises(ConfigError, match=r"event_clock must be a .*EventClock.*Received.*=12"):
         tfhybrid.DistributedOptimizer("sgd", event_clock=12)
 
 

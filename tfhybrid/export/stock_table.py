@@ -1,4 +1,4 @@
-"""A table as stock TensorFlow reads it: sorted keys, their vectors, binary search."""
+"""A table in stock TensorFlow: sorted keys, their vectors, binary search."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _KINDS = ("zeros", "constant", "uniform", "normal", "truncated_normal")
 # A block of vectors is held in memory while it is copied.
 _BLOCK_BYTES = 64 << 20
 
-# `tf.searchsorted` counts in 32 bits on the CPU, whatever it is told to return.
+# On the CPU `tf.searchsorted` counts in 32 bits, whatever its output type.
 _MOST_ROWS = 2**31 - 1
 
 
 class StockTable(tf.Module):
-    """A copy of a table in two variables, and its lookup in built-in operations.
+    """A copy of a table in two variables, with a lookup by built-in operations.
 
-    Every key is legal, so none marks an empty place: keys are sorted and found by binary search.
+    Every int64 is a valid key, so none can mark an empty slot of a hash table. Keys are sorted and
+    found by binary search.
 
     Args:
         table: The table; no step may run while it is copied.
@@ -45,7 +46,7 @@ class StockTable(tf.Module):
         self._decay = table.decay
         keys = _sorted_keys(table, min_norm)
         self.rows = len(keys)
-        # In host memory, where the table lies too.
+        # In host memory, like the table.
         with tf.device("CPU:0"):
             self.keys = tf.Variable(keys, trainable=False, name="keys")
             self.vectors = tf.Variable(
@@ -97,7 +98,7 @@ class StockTable(tf.Module):
             values = self._values_of_unseen(tf.gather_nd(keys, unseen))
             return tf.tensor_scatter_nd_update(vectors, unseen, values)
 
-        # Initial values take more operations than all the rest: only where a key wants one.
+        # Initial values are the most expensive part, so compute them only if a key needs one.
         return tf.cond(tf.reduce_all(is_held), lambda: vectors, with_initial_values)
 
     def _values_of_unseen(self, keys: tf.Tensor) -> tf.Tensor:
@@ -107,20 +108,20 @@ class StockTable(tf.Module):
 
 
 def _sorted_keys(table: Table, min_norm: float) -> np.ndarray:
-    """Returns the keys of all rows that stay, int64 `[n]`."""
+    """Returns the keys of all rows that are exported, int64 `[n]`."""
     keys = np.empty(table.all_rows, np.int64)
     count = 0
     for block in table.blocks():
         kept = block.keys
         if min_norm > 0:
-            # A row with a NaN is not small: the exported model shows what the trained one has.
+            # Rows with NaN are exported too, so that the exported model equals the trained one.
             kept = kept[~(np.linalg.norm(block.embeddings, axis=1) < min_norm)]
         keys[count : count + len(kept)] = kept
         count += len(kept)
     if count > _MOST_ROWS:
         raise ExportError(
-            f"A table of an exported model has at most {_MOST_ROWS:,} rows. Received: {count:,} in "
-            f"'{table.name}'; a larger min_norm leaves more of them out"
+            f"A table of an exported model can have {_MOST_ROWS:,} rows. Received: {count:,} in "
+            f"'{table.name}'; a larger min_norm leaves out more rows"
         )
     keys = keys[:count]
     keys.sort()

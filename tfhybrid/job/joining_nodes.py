@@ -1,4 +1,4 @@
-"""How the ranks of a job come to tables that embedding nodes own."""
+"""Gives the ranks of a job access to tables that embedding nodes own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tfhybrid.nodes.node_options import parsed_address, read_token
 
 @dataclasses.dataclass(frozen=True)
 class OnNodes:
-    """The tables' place, as one rank knows it.
+    """One rank's access to the tables.
 
     Args:
-        engine: Of this rank.
-        links: What it connects to the nodes by.
+        engine: This rank's engine.
+        links: Its connections to the nodes.
     """
 
     engine: NodesEngine
@@ -26,15 +26,15 @@ class OnNodes:
 
 
 def join(job: str, hosts: Sequence[int], *, resumes: bool) -> OnNodes | None:
-    """Joins the nodes that `TFHYBRID_NODES` names, if it does; every rank must call it.
+    """Joins the nodes of `TFHYBRID_NODES`, if it is set; every rank must call it.
 
     Args:
-        job: Its name.
+        job: The job's name.
         hosts: The host of each rank.
-        resumes: Whether the next run of the job shall find its tables.
+        resumes: Whether the job's next run must find its tables.
 
     Raises:
-        ConfigError: On all ranks: they name different nodes.
+        ConfigError: On all ranks: the ranks have different nodes.
         StoreError: On all ranks: the nodes cannot be joined.
     """
     named = config.nodes()

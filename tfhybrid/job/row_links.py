@@ -1,4 +1,4 @@
-"""How the ranks of a job on several hosts learn where rows of other hosts are served."""
+"""Tells the ranks of a job on several hosts where the rows of other hosts are served."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tfhybrid.nodes.tls import Tls
 
 
 def start(engine: Engine) -> RowService | None:
-    """Lets every leader serve its rows, where there are several hosts; every rank must call it.
+    """Lets every leader serve its rows, if there are several hosts; every rank must call it.
 
     It listens on the network that `horovodrun` uses. Ranks connect when they first open a sharded
     table.
 
     Args:
-        engine: Of this rank, with its store open.
+        engine: This rank's engine, with an open store.
 
     Raises:
         StoreError: A leader cannot listen; on all ranks.
-        ConfigError: Certificates are given to some ranks only, or cannot be used; on all ranks.
+        ConfigError: Only some ranks have certificates, or these cannot be used; on all ranks.
     """
     if len(set(engine.hosts)) == 1:
         return None

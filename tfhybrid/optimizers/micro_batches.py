@@ -1,4 +1,4 @@
-"""Gradients of several micro-batches, summed before they are exchanged."""
+"""Sums the gradients of several micro-batches before they are exchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 class MicroBatches:
     """The dense gradients, samples and findings of this rank since its last exchange.
 
-    The sparse gradients wait natively, where they are merged (`update_ops.keep_gradients`).
+    The native core keeps and merges the sparse gradients (`update_ops.keep_gradients`).
 
     Args:
         passes: Number of micro-batches that make a step.
@@ -26,11 +26,11 @@ class MicroBatches:
 
     @property
     def pending(self) -> bool:
-        """Whether micro-batches wait for more; not in a graph."""
+        """Whether a step is incomplete; not for use in a graph."""
         return int(self._count) > 0
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Makes room for the gradients of dense variables."""
+        """Creates variables for the gradients of dense variables."""
         if self.passes > 1:
             self._sums = {
                 id(variable): tf.Variable(tf.zeros(variable.shape, variable.dtype), False)
@@ -53,10 +53,10 @@ class MicroBatches:
             found: string; which gradient is not finite, or "".
 
         Returns:
-            bool: whether it makes the step complete.
+            bool: whether the step is now complete.
         """
-        # Keras fetches the batch in the graph of the step: where the data has ended, what does not
-        # wait for a gradient would run, and count a micro-batch that never was.
+        # Keras fetches the batch inside the graph of the step. When the data ends, ops that do not
+        # depend on a gradient would still run, and count a micro-batch that does not exist.
         with tf.control_dependencies([*gradients, samples, found]):
             for variable, gradient in zip(variables, gradients, strict=True):
                 self._sums[id(variable)].assign_add(gradient)
@@ -69,9 +69,9 @@ class MicroBatches:
         variables: Sequence[Any],
         use: Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None],
     ) -> None:
-        """Empties itself into `use(gradients, samples, found)`.
+        """Calls `use(gradients, samples, found)` and resets itself.
 
-        Samples are those of a mean micro-batch: the weight of the summed gradients.
+        `samples` is the mean of the micro-batches: the weight of the summed gradients.
         """
         sums = [self._sums[id(variable)] for variable in variables]
         count = tf.maximum(self._count.read_value(), 1)

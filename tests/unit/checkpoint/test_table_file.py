@@ -239,7 +239,7 @@ def test_blocks_that_are_not_what_the_manifest_says_are_refused(folder):
     ]
     for arrays in others:
         save_file(arrays, path)
-        with pytest.raises(CheckpointError, match=r"item-00001\.safetensors wants the arrays"):
+        with pytest.raises(CheckpointError, match=r"item-00001\.safetensors must have the arrays"):
             stored.rows("item")
     save_file(arrays_of(rows(0, 2)), path)
     with pytest.raises(CheckpointError, match=r"must have 7 rows\. Received: 6"):

@@ -106,7 +106,7 @@ def test_blocks_of_another_shape_are_found_behind_good_checksums(run_json, newes
     other = rows._replace(**{name: np.ascontiguousarray(function(getattr(rows, name)))})
     write_as_they_are(newest, "user", other)
     (problem,) = problems(run_json, newest)
-    assert f"{newest / 'user-00000.safetensors'} wants the arrays" in problem["message"]
+    assert f"{newest / 'user-00000.safetensors'} must have the arrays" in problem["message"]
 
 
 def test_fewer_rows_than_declared_are_found_behind_good_checksums(run_json, newest):

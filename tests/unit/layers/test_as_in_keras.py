@@ -46,7 +46,7 @@ def test_layer_and_table_have_names_of_their_own() -> None:
             lambda: Embedding(CONFIG, name="user", input_dim=9, output_dim=4),
             r"input_dim: there is no size.*output_dim: TableConfig.*: input_dim, output_dim",
         ),
-        (lambda: Embedding(CONFIG), r"wants a name for its table"),
+        (lambda: Embedding(CONFIG), r"needs a name for its table"),
         (
             lambda: tfhybrid.TableConfig(4, optimizer=keras.optimizers.Adagrad()),
             r"tfhybrid\.optimizers\.Adagrad\(\.\.\.\)",

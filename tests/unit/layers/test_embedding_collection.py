@@ -108,12 +108,12 @@ def test_shared_features_may_give_the_recipe() -> None:
     ("configs", "shared", "message"),
     [
         ({}, {}, "at least one feature"),
-        ({"user": 8}, {}, "is a TableConfig. Received: 8"),
-        ({}, {"item": ["clicked"]}, "shared table 'item' wants one recipe"),
+        ({"user": 8}, {}, "must be a TableConfig. Received: 8"),
+        ({}, {"item": ["clicked"]}, "shared table 'item' needs settings under its own name"),
         (
             {"clicked": FOUR, "carted": tfhybrid.TableConfig(5)},
             {"item": ["clicked", "carted"]},
-            "shared table 'item' wants one recipe",
+            "shared table 'item' needs settings under its own name",
         ),
         ({"a": FOUR}, {"b": ["a"], "c": ["a"]}, "'a' is in two shared tables"),
     ],
