@@ -3,7 +3,7 @@
     python -m benchmarks.leaderboard [--ranks 2] [--seeds 0 1 2] [--models LR FM ...]
 
 Other models and seeds keep the results that they have. Valid and test are the rows of the public
-benchmark; train has all its positives, and negatives drawn anew by its rule. Recipes were chosen on
+benchmark; train has all its positives, and negatives drawn anew by its rule. Epochs are chosen on
 the validation split alone.
 """
 
