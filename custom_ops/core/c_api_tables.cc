@@ -11,6 +11,7 @@
 #include "core/checkpoint/record_file.h"
 #include "core/checkpoint/table_file.h"
 #include "core/engine/engine_registry.h"
+#include "core/engine/worker_threads.h"
 #include "core/store/table_digest.h"
 
 namespace tfhybrid {
@@ -51,6 +52,18 @@ int WithWriter(int64_t engine, const char* name, const Body& body) {
     TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*table, table->posted));
     const std::lock_guard<std::mutex> guard(table->writing);
     return body(table->writer.get());
+  });
+}
+
+// More gain nothing: the index is filled by one.
+constexpr int kLoadingThreads = 4;
+
+// Calls `load` with threads, which rows are loaded by while other ranks wait.
+template <typename Load>
+Status OnThreads(const Load& load) {
+  WorkerThreads threads(std::min(kLoadingThreads, AllowedProcessors()));
+  return load([&](int64_t total, int64_t cost, const std::function<void(int64_t, int64_t)>& work) {
+    threads.Run(total, cost, work);
   });
 }
 
@@ -218,9 +231,10 @@ int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, c
 int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                               const float* embeddings, const float* states, const void* histories) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
-                             static_cast<const tfhybrid::RowHistory*>(histories),
-                             tfhybrid::RunInline);
+    return tfhybrid::OnThreads([&](const tfhybrid::ParallelFor& parallel_for) {
+      return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
+                               static_cast<const tfhybrid::RowHistory*>(histories), parallel_for);
+    });
   });
 }
 
@@ -250,12 +264,14 @@ int tfhybrid_table_load_records(int64_t engine, const char* table, const char* p
   });
   if (status != 0) return status;
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(
-        *rows, tfhybrid::LoadRecordFile(path,
-                                        {schema->header_bytes, schema->record_bytes,
-                                         schema->key_offset, schema->embedding_offset},
-                                        writer, owns));
-    return Status::Ok();
+    return tfhybrid::OnThreads([&](const tfhybrid::ParallelFor& parallel_for) -> Status {
+      TFHYBRID_ASSIGN_OR_RETURN(
+          *rows, tfhybrid::LoadRecordFile(path,
+                                          {schema->header_bytes, schema->record_bytes,
+                                           schema->key_offset, schema->embedding_offset},
+                                          writer, parallel_for, owns));
+      return Status::Ok();
+    });
   });
 }
 

@@ -27,7 +27,7 @@ struct RecordSchema {
 // with kInvalidArgument if the schema does not fit the table, kDataLoss if the file is not a whole
 // number of records or holds a key twice. Returns the number of rows.
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
-                               TableWriter* table,
+                               TableWriter* table, const ParallelFor& parallel_for,
                                const std::function<bool(int64_t key)>& keeps = nullptr);
 
 }  // namespace tfhybrid
