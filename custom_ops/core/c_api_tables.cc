@@ -17,7 +17,7 @@
 namespace tfhybrid {
 namespace {
 
-// As Guarded, for a body that wants the table of that name, and its engine.
+// Like Guarded, for a body that needs the table with that name, and its engine.
 template <typename Body>
 int WithTable(int64_t engine, const char* name, const Body& body) {
   return Guarded([&]() -> Status {
@@ -32,7 +32,7 @@ int WithTable(int64_t engine, const char* name, const Body& body) {
   });
 }
 
-// As WithTable, once the table has the updates that this rank has taken part in.
+// Like WithTable, after the table has the updates in which this rank has taken part.
 template <typename Body>
 int WithDoneTable(int64_t engine, const char* name, const Body& body) {
   return WithTable(engine, name, [&](const Engine* its, OpenTable* table) -> Status {
@@ -41,7 +41,7 @@ int WithDoneTable(int64_t engine, const char* name, const Body& body) {
   });
 }
 
-// As WithDoneTable, for a body that wants the writer, held for the call.
+// Like WithDoneTable, for a body that needs the writer, which is held during the call.
 template <typename Body>
 int WithWriter(int64_t engine, const char* name, const Body& body) {
   return WithTable(engine, name, [&](const Engine* its, OpenTable* table) -> Status {
@@ -55,10 +55,10 @@ int WithWriter(int64_t engine, const char* name, const Body& body) {
   });
 }
 
-// More gain nothing: the index is filled by one.
+// More threads would gain nothing, because only one of them fills the index.
 constexpr int kLoadingThreads = 4;
 
-// Calls `load` with threads, which rows are loaded by while other ranks wait.
+// Calls `load` with a ParallelFor on threads. The other ranks wait while rows are loaded.
 template <typename Load>
 Status OnThreads(const Load& load) {
   WorkerThreads threads(std::min(kLoadingThreads, AllowedProcessors()));
@@ -342,7 +342,7 @@ int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part, c
       engine, table, [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
         std::shared_ptr<tfhybrid::FrozenTable> frozen;
         {
-          // For a moment only: updates go on while the file is written.
+          // Only for a moment: updates continue while the file is written.
           const std::lock_guard<std::mutex> guard(open->writing);
           if (open->writer != nullptr) frozen = open->writer->frozen();
         }

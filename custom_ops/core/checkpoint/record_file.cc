@@ -16,7 +16,7 @@ Status CheckSchema(const RecordSchema& schema, int64_t embedding_bytes) {
   const auto inside = [&](int64_t offset, int64_t bytes) {
     return offset >= 0 && schema.record_bytes >= bytes && offset <= schema.record_bytes - bytes;
   };
-  // Asked only once both lie inside, so no sum overflows.
+  // Called only after both are inside, so no sum overflows.
   const auto apart = [&] {
     return schema.key_offset + kKeyBytes <= schema.embedding_offset ||
            schema.embedding_offset + embedding_bytes <= schema.key_offset;

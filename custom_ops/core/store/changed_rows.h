@@ -1,7 +1,7 @@
-// ChangedRows: which rows of a table have changed since some moment, a bit each.
+// ChangedRows: which rows of a table have changed since some point in time, one bit each.
 //
-// Of the leader's process alone. Mark() is thread-safe beside itself; whoever reads has waited for
-// the update that marks.
+// Only in the leader's process. Threads may call Mark() in parallel; readers wait for the update
+// that marks.
 #ifndef TFHYBRID_CORE_STORE_CHANGED_ROWS_H_
 #define TFHYBRID_CORE_STORE_CHANGED_ROWS_H_
 
@@ -13,7 +13,7 @@ namespace tfhybrid {
 
 class ChangedRows {
  public:
-  // Of a table that has `rows` rows now: those that come later count as changed.
+  // For a table with `rows` rows now; rows added later count as changed.
   explicit ChangedRows(int64_t rows)
       : words_(static_cast<size_t>((rows + kWordRows - 1) / kWordRows)) {
     if (rows % kWordRows != 0) words_.back() = ~uint64_t{0} << (rows % kWordRows);
