@@ -41,8 +41,8 @@ def main() -> None:
         )
         runs.append(run)
         console.print(
-            f"{model}, seed {seed}: test AUC {run['auc']:.4f}, validation "
-            f"{run['valid_auc']:.4f}, {run['epochs']} epochs"
+            f"{model}, seed {seed}: test AUC {run['auc']:.4f}, log loss {run['log_loss']:.4f}, "
+            f"validation {run['valid_auc']:.4f}, {run['epochs']} epochs"
         )
     runs.sort(key=lambda run: (list(RECIPES).index(str(run["side"])), run["seed"]))
     console.print(table_of(runs, arguments.ranks))
