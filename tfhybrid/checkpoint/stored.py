@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from tfhybrid.checkpoint.table_file import Rows, digest, read_evicted, read_rows
 from tfhybrid.errors import CheckpointError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
+
+_CHECKERS = 4  # threads; checksums and digests are computed without Python's lock
 
 _STEP = re.compile(r"step-(\d{10})")
 
@@ -38,6 +41,10 @@ class Link(NamedTuple):
 
     folder: Location
     manifest: Manifest
+
+    def check_file(self, name: str) -> None:
+        """Verifies the size and checksum of a file."""
+        self.manifest.check_file(self.folder, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,18 +97,20 @@ class StoredCheckpoint:
         Raises:
             CheckpointError: A file is missing or damaged, or has other rows than were saved.
         """
-        for folder, manifest in self.chain:
-            for name in manifest.files:
-                manifest.check_file(folder, name)
-        return {table: self._checked(table) for table in self.manifest.tables}
+        links = [(link, name) for link in self.chain for name in link.manifest.files]
+        with ThreadPoolExecutor(_CHECKERS) as threads:
+            for _ in threads.map(lambda each: each[0].check_file(each[1]), links):
+                pass  # raises what the first bad file raised
+            return {table: self._checked(table, threads) for table in self.manifest.tables}
 
-    def _checked(self, table: str) -> list[TableUpdate]:
+    def _checked(self, table: str, threads: Executor) -> list[TableUpdate]:
         updates = list(self.updates(table))
         if not isinstance(self.folder, Path):  # remote files would be read again
             return updates
         updates = [TableUpdate(update.evicted, list(update.blocks)) for update in updates]
         for (folder, manifest), update in zip(self._links(table), updates, strict=True):
-            check_digest(folder, table, manifest.tables[table], update.blocks)
+            digests = threads.map(digest, update.blocks)
+            check_digest(folder, table, manifest.tables[table], digests)
         return updates
 
     def check_table(self, table: str) -> None:
@@ -313,13 +322,13 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
         )
 
 
-def check_digest(folder: Location, table: str, entry: TableEntry, blocks: Iterable[Rows]) -> None:
-    """Compares the rows of a table's files with the digest of the saved rows.
+def check_digest(folder: Location, table: str, entry: TableEntry, digests: Iterable[int]) -> None:
+    """Compares the digests of a table's blocks with the digest of the saved rows.
 
     Raises:
         CheckpointError: The rows differ.
     """
-    found = sum(map(digest, blocks)) % 2**64
+    found = sum(digests) % 2**64
     if found != entry.digest:
         raise CheckpointError(
             f"Table '{table}' in {folder} is not what was saved: wanted rows with digest "

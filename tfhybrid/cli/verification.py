@@ -9,7 +9,7 @@ from typing import Any
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, check_digest, folder_of
-from tfhybrid.checkpoint.table_file import Rows, read_arrays, read_rows, sorted_keys
+from tfhybrid.checkpoint.table_file import Rows, digest, read_arrays, read_rows, sorted_keys
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError
 
@@ -98,5 +98,5 @@ def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], No
             yield block
             advance(len(block.keys) * entry.row_bytes)
 
-    check_digest(folder, name, entry, counted())
+    check_digest(folder, name, entry, map(digest, counted()))
     sorted_keys(blocks, f"Table '{name}' in {folder}, {entry.files},")
