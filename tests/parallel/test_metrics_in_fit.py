@@ -149,7 +149,7 @@ def test_there_is_no_best_without_a_monitor(directory) -> None:
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options) -> None:
-    with pytest.raises(ConfigError, match="wants a"):
+    with pytest.raises(ConfigError, match="needs a"):
         Checkpoint("nowhere", **options)
 
 
