@@ -1,15 +1,16 @@
 """Trains DeepFM on samples with a validation and a test set: what the demo and benchmarks share.
 
-Early stopping looks at the AUC of the validation samples of all ranks; the test set is scored at
-the epoch where that was best.
+Early stopping uses a score of the validation samples of all ranks, by default the AUC; the test set
+is scored at the epoch with the best score.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -170,22 +171,33 @@ class Judge(keras.callbacks.Callback):
 
     Args:
         splits: The samples.
-        patience: Epochs without a better validation AUC after which training ends.
-        min_delta: What a better AUC is better by, at least.
+        patience: Training ends after this many epochs without a better validation score.
+        min_delta: The least improvement of a score that counts as better.
+        criterion: Computes the score from the metrics of the validation set; more is better. By
+            default it is the AUC.
 
     Attributes:
-        test: Scores of the test set at the epoch with the best validation AUC.
+        valid: Metrics of the validation set at the epoch with the best score.
+        test: Metrics of the test set at that epoch.
         curve: A point per epoch.
         seconds: Of each epoch, validation left out.
     """
 
-    def __init__(self, splits: Splits, patience: int, min_delta: float = 0.0) -> None:
+    def __init__(
+        self,
+        splits: Splits,
+        patience: int,
+        min_delta: float = 0.0,
+        criterion: Callable[[dict[str, float]], float] = operator.itemgetter("auc"),
+    ) -> None:
         super().__init__()
         self._splits = splits
         self._patience = patience
         self._min_delta = min_delta
-        self._best_auc = 0.0
+        self._criterion = criterion
+        self._best = -float("inf")
         self._best_epoch = -1
+        self.valid: dict[str, float] = {}
         self.test: dict[str, float] = {}
         self.curve: list[Point] = []
         self.seconds: list[float] = []
@@ -195,14 +207,16 @@ class Judge(keras.callbacks.Callback):
         self._started = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
-        """Takes the epoch's point of the curve; all ranks decide alike, as their AUCs are equal."""
+        """Adds the epoch to the curve; all ranks decide the same, as their metrics are equal."""
         self.seconds.append(time.perf_counter() - self._started)
-        valid_auc = self._score(self._splits.valid)["auc"]
-        if valid_auc > self._best_auc + self._min_delta:
-            self._best_auc, self._best_epoch = valid_auc, epoch
+        valid = self._score(self._splits.valid)
+        score = self._criterion(valid)
+        if score > self._best + self._min_delta:
+            self._best, self._best_epoch = score, epoch
+            self.valid = valid
             self.test = self._score(self._splits.test)
-        self.curve.append(Point(int(self.model.optimizer.iterations), logs["loss"], valid_auc))
-        logs["valid_auc"] = valid_auc
+        self.curve.append(Point(int(self.model.optimizer.iterations), logs["loss"], valid["auc"]))
+        logs["valid_auc"], logs["valid_score"] = valid["auc"], score
         self.model.stop_training = epoch - self._best_epoch >= self._patience
 
     def _score(self, clicks: Clicks) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""tfhybrid: training of models whose embedding tables dwarf everything else.
+"""tfhybrid: trains models whose embedding tables dwarf everything else.
 
 One copy of the tables per host, in shared memory; synchronous, exact updates over Horovod.
 
-TensorFlow and Horovod are imported when a name that needs them is first used, so that the command
-line starts at once and works where they are not installed.
+TensorFlow and Horovod are imported when a name that needs them is first used. So the command line
+starts quickly, and works where they are not installed.
 """
 
 from typing import TYPE_CHECKING
@@ -71,7 +71,7 @@ __all__ = [
     "stream",
 ]
 
-# Where the names of the facade are from; the others are modules.
+# The module of each public name; the other names are modules themselves.
 _SOURCES = {
     "Admission": "row_policy",
     "DistributedOptimizer": "optimizers",

@@ -9,12 +9,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 IS_KERAS_3 = hasattr(keras, "Variable")
-# Of the package behind it: keras, or tf_keras, which is Keras 2 beside a newer one.
+# The package behind tf.keras: keras, or tf_keras, which is Keras 2 installed beside a newer one.
 VERSION = metadata.version(keras.Model.__module__.partition(".")[0])
 
 
 def state_of(optimizer: Any) -> list[Any]:
-    """Returns the variables of an optimizer: its step, its learning rate, and what it remembers."""
+    """Returns an optimizer's variables: its step count, learning rate and state."""
     if IS_KERAS_3 or schedule_of(optimizer) is not None:
         return list(optimizer.variables)
     step, *others = optimizer.variables
@@ -22,12 +22,12 @@ def state_of(optimizer: Any) -> list[Any]:
 
 
 def schedule_of(optimizer: Any) -> Any:
-    """Returns the schedule of an optimizer's learning rate, or `None`; in a graph, too."""
+    """Returns the schedule of an optimizer's learning rate, or `None`; also works in a graph."""
     with tf.init_scope():
         rate = optimizer.get_config()["learning_rate"]
     return keras.optimizers.schedules.deserialize(rate) if isinstance(rate, dict) else None
 
 
 def path_of(variable: Any) -> str:
-    """Returns the name by which messages call a variable of a model: "model/layer/kernel"."""
+    """Returns a variable's name for messages, such as "model/layer/kernel"."""
     return variable.path if IS_KERAS_3 else variable.name.removesuffix(":0")

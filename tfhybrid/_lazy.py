@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used (PEP 562)."""
+"""Packages that import their names on first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 def lazy(
     package: str, sources: Mapping[str, str], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the `__getattr__` and `__dir__` of a package.
+    """Returns a package's `__getattr__` and `__dir__`, which import names on first use.
 
-    What is heavy, TensorFlow and Horovod above all, is then imported only by those who use it.
+    Heavy modules, above all TensorFlow and Horovod, are then imported only when they are needed.
 
     Args:
         package: Its name.
-        sources: Its public names, and the module that each comes from: of the package, or by its
-            whole name.
-        modules: Modules of the package that are reached as its attributes, too.
+        sources: The package's public names, each with its module: relative to the package, or by
+            its full name.
+        modules: Modules of the package that can also be reached as its attributes.
 
     Example:
 

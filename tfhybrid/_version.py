@@ -1,3 +1,3 @@
-"""The version, written nowhere else: pyproject.toml reads it."""
+"""The version. This is the only place: pyproject.toml reads it from here."""
 
 __version__ = "0.1.0"

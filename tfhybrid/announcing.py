@@ -1,4 +1,4 @@
-"""Keys that are announced by hand, so that their rows come ahead of time."""
+"""Announces keys by hand, so that their rows are fetched ahead of time."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MISSES = ("fetch", "raise")
 def announce(
     keys: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, on_miss: str = "fetch"
 ) -> Pass:
-    """Announces keys that this rank looks up next, and opens the pass.
+    """Announces the keys that this rank looks up next, and opens the pass.
 
     Args:
-        keys: By the name of the table: of one batch, or of several, of which each is used up when
-            this rank has taken part in an update of its tables.
-        on_miss: As of `tfhybrid.data.announce`.
+        keys: Keys by table name, of one batch or of several. A batch is used up once this rank has
+            taken part in an update of its tables.
+        on_miss: See `tfhybrid.data.announce`.
 
     Returns:
-        The pass: a context at whose end its rows are let go.
+        The pass: a context manager, which releases the rows when the block ends.
 
     Raises:
-        ConfigError: `on_miss` cannot be, or there are no keys.
+        ConfigError: `on_miss` is unknown, or there are no keys.
         StoreError: A table is not open.
 
     Example:
@@ -38,20 +38,20 @@ def announce(
     ```
     """
     if on_miss not in MISSES:
-        raise ConfigError(f"on_miss is one of {MISSES}. Received: {on_miss!r}")
+        raise ConfigError(f"on_miss must be one of {MISSES}. Received: {on_miss!r}")
     batches = [keys] if isinstance(keys, Mapping) else list(keys)
     if not batches:
-        raise ConfigError("A pass has at least one batch of keys. Received: none")
+        raise ConfigError("A pass needs at least one batch of keys. Received: none")
     announced = passes.announce(current_job().engine, batches, refuses=on_miss == "raise")
     announced.begin(0)
     return announced
 
 
 def pass_stats() -> PassStats:
-    """Returns what passes have done in this job, for this rank and its host.
+    """Returns the counters of this job's passes, for this rank and its host.
 
     Raises:
-        NotInitializedError: No job runs.
+        NotInitializedError: No job is running.
 
     Example:
 

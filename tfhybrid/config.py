@@ -1,4 +1,4 @@
-"""What a user configures: the recipe of a table, and the environment variables that tfhybrid reads.
+"""What users configure: a table's settings, and the environment variables that tfhybrid reads.
 
 Environment variables, all optional:
 
@@ -6,9 +6,9 @@ Environment variables, all optional:
     TFHYBRID_DATA          directory of the data archives that examples and tests read
     TFHYBRID_LOG_LEVEL     level of the "tfhybrid" logger (default INFO)
     TFHYBRID_METRICS_PORT  port of `tfhybrid.metrics.serve()`, for Prometheus (default none)
-    TFHYBRID_SILENCE_SECONDS   how long another host may be silent before the job ends (default 60)
+    TFHYBRID_SILENCE_SECONDS   how long a host may be silent before the job ends (default 60)
     TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY, TFHYBRID_TLS_CA   PEM files with which the row service
-                           encrypts its connections; none by default, and all or none
+                           encrypts its connections; set all three or none (default none)
     TFHYBRID_NODES         HOST:PORT of a metadata node, whose embedding nodes own the tables
     TFHYBRID_NODES_TOKEN   file that holds the token of these nodes
     TFHYBRID_STREAM_TRAINER    name of this trainer of a stream (default host and process id)
@@ -38,12 +38,12 @@ _LATER_SECONDS = 30
 
 
 def shm_directory() -> str:
-    """Returns the directory in which stores are kept."""
+    """Returns the directory of the stores."""
     return os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm").rstrip("/") or "/"
 
 
 def log_level() -> str:
-    """Returns the name of the level of the "tfhybrid" logger."""
+    """Returns the level of the "tfhybrid" logger, by name."""
     return os.environ.get("TFHYBRID_LOG_LEVEL", "INFO").upper()
 
 
@@ -53,7 +53,9 @@ def metrics_port() -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text) < 2**16):
-        raise ConfigError(f"TFHYBRID_METRICS_PORT is a port from 0 to 65535. Received: {text!r}")
+        raise ConfigError(
+            f"TFHYBRID_METRICS_PORT must be a port from 0 to 65535. Received: {text!r}"
+        )
     return int(text)
 
 
@@ -63,7 +65,7 @@ def stream_trainer() -> str:
 
 
 def silence_seconds() -> float:
-    """Returns how long another host may be silent before the job ends."""
+    """Returns the seconds after which the job ends if a host gives no sign of life."""
     text = os.environ.get("TFHYBRID_SILENCE_SECONDS", "60")
     try:
         seconds = float(text)
@@ -71,19 +73,19 @@ def silence_seconds() -> float:
         seconds = 0.0
     if not 1 <= seconds <= 86400:
         raise ConfigError(
-            f"TFHYBRID_SILENCE_SECONDS is a number of seconds from 1 to 86400. Received: {text!r}"
+            f"TFHYBRID_SILENCE_SECONDS must be from 1 to 86400 seconds. Received: {text!r}"
         )
     return seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class TlsFiles:
-    """What TLS needs, each a PEM file.
+    """The PEM files that TLS needs.
 
     Args:
-        cert: This host's certificate, with those between it and the CA.
-        key: Its private key, without a password.
-        ca: The CA that both sides must have their certificates from.
+        cert: This host's certificate, with any intermediate certificates.
+        key: The certificate's private key, without a password.
+        ca: The CA that must have issued the certificates of both sides.
     """
 
     cert: str
@@ -92,70 +94,70 @@ class TlsFiles:
 
 
 def tls_files() -> TlsFiles | None:
-    """Returns the files with which the row service encrypts its connections, if they are given.
+    """Returns the TLS files of the row service, or `None` if none are configured.
 
     Raises:
-        ConfigError: Some are given, and not all.
+        ConfigError: Only some of them are configured.
     """
     names = [f"TFHYBRID_TLS_{name}" for name in ("CERT", "KEY", "CA")]
     given = {name: os.environ[name] for name in names if os.environ.get(name)}
     if not given:
         return None
     if len(given) < len(names):
-        raise ConfigError(f"{', '.join(names)} belong together. Received: {given}")
+        raise ConfigError(f"{', '.join(names)} must be set together. Received: {given}")
     return TlsFiles(*(given[name] for name in names))
 
 
 def nodes() -> tuple[str, Path] | None:
-    """Returns where the metadata node listens and the file of its token; `None` without nodes."""
+    """Returns the metadata node's address and its token file, or `None` without nodes."""
     address = os.environ.get("TFHYBRID_NODES")
     if not address:
         return None
     token = os.environ.get("TFHYBRID_NODES_TOKEN")
     if not token:
         raise ConfigError(
-            "TFHYBRID_NODES_TOKEN names the file with the token of the nodes, which `tfhybrid "
-            f"nodes up` has made. Received: TFHYBRID_NODES={address!r} alone"
+            "TFHYBRID_NODES_TOKEN must name the nodes' token file, which `tfhybrid nodes up` made. "
+            f"Received: TFHYBRID_NODES={address!r} alone"
         )
     return address, Path(token)
 
 
 def set_horovod_defaults() -> None:
-    """Sets what Horovod reads when it starts, where the user has not set it.
+    """Sets the variables that Horovod reads when it starts, unless the user has set them.
 
     Raises:
-        ConfigError: As of `silence_seconds`.
+        ConfigError: See `silence_seconds`.
     """
-    # With fused groups the order of summation of a dense gradient depends on which tensors happen
-    # to be ready together, and so do its bits.
+    # Horovod fuses whichever tensors happen to be ready together. That would change the order in
+    # which a dense gradient is summed, and so its bits.
     os.environ.setdefault("HOROVOD_DISABLE_GROUP_FUSION", "1")
-    # The leaders have collectives of their own.
+    # Leaders use a process set of their own.
     os.environ.setdefault("HOROVOD_DYNAMIC_PROCESS_SETS", "1")
-    # Horovod's own limit names nobody. Its default of 30 s would come before ours.
+    # Horovod's own timeout does not say which rank is missing; its default, 30 s, would fire first.
     patience = math.ceil(silence_seconds()) + _LATER_SECONDS
     os.environ.setdefault("HOROVOD_GLOO_TIMEOUT_SECONDS", str(patience))
 
 
 @dataclasses.dataclass(frozen=True)
 class TableConfig:
-    """The recipe of an embedding table; a feature that uses it gets a table of its own.
+    """The settings of an embedding table. Each feature that uses them gets a table of its own.
 
     Args:
         dim: Length of an embedding, 1 to 65,536.
-        initializer: Value of a key that was never updated: one of `tfhybrid.initializers` or of
-            `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
+        initializer: Gives the value of a key that was never updated: one of `tfhybrid.initializers`
+            or `keras.initializers`, or a name (`"uniform"`, `"normal"`, `"truncated_normal"`,
             `"zeros"`, `"ones"`).
-        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, ...) or its name; one of Keras
-            is refused. `None` takes the twin of the Keras optimizer that `DistributedOptimizer`
+        optimizer: One of `tfhybrid.optimizers` (`SGD`, `Adagrad`, ...) or its name, not one of
+            Keras's. `None` uses the counterpart of the Keras optimizer that `DistributedOptimizer`
             wraps, and follows its learning rate.
-        regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or the name of one: a penalty of the
-            embeddings of each step's keys, each key once. The loss that Keras shows is without it.
-        lazy: Whether a step updates the rows of its own keys alone. If not, it updates every row,
-            the others by a gradient of zero: moments decay and penalties shrink them, exactly as
-            Keras does with a dense variable. For tables whose rows are not many more than a step's
-            keys; not with `admission` or `eviction`.
+        regularizer: `keras.regularizers.L1`, `L2` or `L1L2`, or its name: a penalty on the
+            embeddings of each step's keys, each key once. The loss that Keras shows excludes it.
+        lazy: Whether a step updates only the rows of its own keys. If `False`, it updates every
+            row, the others with a gradient of zero: moments decay and penalties apply, exactly as
+            Keras does for a dense variable. Use that for tables with not many more rows than a step
+            has keys; it cannot be combined with `admission` or `eviction`.
         admission: When a key gets a row: an `Admission`, or the number of updates in which it must
-            occur. `None` gives it one in its first.
+            occur. `None` gives it a row in its first update.
         eviction: Which rows are removed: an `Eviction`, or `None` for none.
         expected_rows: How many rows the table is expected to get. Memory for them is reserved at
             the start, so that what does not fit is known then; more rows make it grow. Checkpoints
@@ -210,25 +212,26 @@ class TableConfig:
         whole = isinstance(self.dim, numbers.Integral) and not isinstance(self.dim, bool)
         if not whole or not 1 <= self.dim <= 65536:
             raise ConfigError(
-                f"dim is a whole number between 1 and 65536. Received: dim={self.dim!r}"
+                f"dim must be a whole number from 1 to 65536. Received: dim={self.dim!r}"
             )
         _refuse_keras(self.optimizer)
         if self.expected_rows is not None and not (
             isinstance(self.expected_rows, numbers.Integral) and 0 <= self.expected_rows < 2**40
         ):
             raise ConfigError(
-                "expected_rows is a number of rows below 2^40, or None. "
+                "expected_rows must be a number of rows below 2^40, or None. "
                 f"Received: expected_rows={self.expected_rows!r}"
             )
         if self.combiner not in (None, "sum", "mean", "sqrtn"):
             raise ConfigError(
-                f"combiner is 'sum', 'mean', 'sqrtn' or None. Received: combiner={self.combiner!r}"
+                "combiner must be 'sum', 'mean', 'sqrtn' or None. "
+                f"Received: combiner={self.combiner!r}"
             )
         if self.max_length is not None and not (
             isinstance(self.max_length, numbers.Integral) and self.max_length > 0
         ):
             raise ConfigError(
-                "max_length is a number of keys, at least 1, or None. "
+                "max_length must be a number of keys, at least 1, or None. "
                 f"Received: max_length={self.max_length!r}"
             )
         if self.keep not in ("first", "last"):
@@ -239,45 +242,47 @@ class TableConfig:
             )
         if not isinstance(self.placement, Placement) and self.placement != "auto":
             raise ConfigError(
-                "placement is tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'. "
+                "placement must be tfhybrid.Replicated(), tfhybrid.Sharded() or 'auto'. "
                 f"Received: placement={self.placement!r}"
             )
         if self.placement == "auto" and self.expected_rows is None:
-            raise ConfigError("placement='auto' wants expected_rows. Received: expected_rows=None")
+            raise ConfigError("placement='auto' needs expected_rows. Received: expected_rows=None")
         if isinstance(self.admission, numbers.Integral):
             object.__setattr__(self, "admission", Admission(self.admission))
         if not isinstance(self.admission, Admission | None):
             raise ConfigError(
-                "admission is a tfhybrid.Admission, or a number of updates. "
+                "admission must be a tfhybrid.Admission, or a number of updates. "
                 f"Received: admission={self.admission!r}"
             )
         if not isinstance(self.eviction, Eviction | None):
             raise ConfigError(
-                f"eviction is a tfhybrid.Eviction. Received: eviction={self.eviction!r}"
+                f"eviction must be a tfhybrid.Eviction. Received: eviction={self.eviction!r}"
             )
         if not self.lazy and self.policy:
             raise ConfigError(
-                "lazy=False wants a table whose rows are neither admitted nor evicted. "
+                "lazy=False cannot be combined with admission or eviction. "
                 f"Received: admission={self.admission!r}, eviction={self.eviction!r}"
             )
         if not isinstance(self.storage, FileTier | None):
-            raise ConfigError(f"storage is a tfhybrid.FileTier. Received: storage={self.storage!r}")
+            raise ConfigError(
+                f"storage must be a tfhybrid.FileTier. Received: storage={self.storage!r}"
+            )
         if self.storage is not None and not self.lazy:
             raise ConfigError(
-                "A table in files is updated lazily: with lazy=False each step would read and "
-                "write the whole file. Received: lazy=False"
+                "A table in files must be updated lazily: with lazy=False each step would read and "
+                "write all of it. Received: lazy=False"
             )
         if self.storage is not None and self.policy.get("min_norm"):
             raise ConfigError(
-                "A table in files has no eviction by min_norm, which would read rows from the "
-                f"disk to look at them. Received: eviction={self.eviction!r}"
+                "A table in files does not support eviction by min_norm, which would have to read "
+                f"every row from the disk. Received: eviction={self.eviction!r}"
             )
         object.__setattr__(self, "dim", int(self.dim))
         object.__setattr__(self, "initializer", initializers.get(self.initializer, self.dim))
 
     @property
     def policy(self) -> dict[str, Any]:
-        """Admission and eviction, as the core has them."""
+        """Returns admission and eviction in the core's form."""
         assert not isinstance(self.admission, int)
         return native_policy(self.admission, self.eviction)
 
@@ -286,7 +291,7 @@ def _refuse_keras(optimizer: object) -> None:
     kind = type(optimizer)
     if any(base.__module__.split(".")[0] in ("keras", "tf_keras") for base in kind.__mro__):
         raise ConfigError(
-            "A table's optimizer runs in the native core: take its namesake, such as "
-            f"tfhybrid.optimizers.{kind.__name__}(...), or None for the twin of the one that "
-            f"DistributedOptimizer wraps. Received: optimizer={optimizer!r}"
+            "A table's optimizer runs in the native core: use tfhybrid's optimizer of that name, "
+            f"such as tfhybrid.optimizers.{kind.__name__}(...), or None for the counterpart of the "
+            f"one that DistributedOptimizer wraps. Received: optimizer={optimizer!r}"
         )

@@ -1,12 +1,12 @@
 """The exceptions of tfhybrid.
 
 TfhybridError
-├── ConfigError (ValueError)             arguments that can never work
-├── UnsupportedError (ValueError)        a feature that is refused; names what to use
+├── ConfigError (ValueError)             arguments that cannot work
+├── UnsupportedError (ValueError)        an unsupported feature; says what to use instead
 ├── DataError (ValueError)               a malformed record, column or file of training data
 ├── NotInitializedError (RuntimeError)   `tfhybrid.init()` has not been called
-├── CheckpointError (RuntimeError)       a checkpoint is missing, incomplete or does not fit
-├── ExportError (RuntimeError)           a model cannot be served, or could not be written
+├── CheckpointError (RuntimeError)       a missing, incomplete or incompatible checkpoint
+├── ExportError (RuntimeError)           a model cannot be exported, or writing it failed
 ├── StreamError (RuntimeError)           online training: a queue, a lease or an update
 │   ├── PositionLostError                the queue does not have what comes next
 │   ├── LeaseRefusedError                a lease is not this trainer's, or is over
@@ -16,26 +16,26 @@ TfhybridError
     ├── StaleEpochError                  slots of embedding nodes have other owners meanwhile
     ├── OutOfSpaceError                  shared memory, disk or memory limit reached
     ├── CorruptFileError                 a segment or binary file is damaged
-    ├── PeerDiedError                    a process that this one waits for is gone
-    └── ReplicaError                     a table is not the same on all hosts
+    ├── PeerDiedError                    a process that this one waits for has died
+    └── ReplicaError                     replicas of a table differ between hosts
 """
 
 from __future__ import annotations
 
 
 class TfhybridError(Exception):
-    """Base of every exception that tfhybrid raises on purpose."""
+    """Base class of all exceptions of tfhybrid."""
 
-    # By which AutoGraph knows that it can raise the error once more: Keras 2 traces through it.
+    # Tells AutoGraph that it may raise the error again: Keras 2 traces through it.
     __init__ = Exception.__init__
 
 
 class ConfigError(TfhybridError, ValueError):
-    """An argument or a combination of settings that can never work."""
+    """An argument, or a combination of settings, cannot work."""
 
 
 class UnsupportedError(TfhybridError, ValueError):
-    """A feature of Keras or TensorFlow that tfhybrid refuses; the message names what to use."""
+    """tfhybrid does not support a Keras or TensorFlow feature; the message names an alternative."""
 
 
 class DataError(TfhybridError, ValueError):
@@ -51,19 +51,19 @@ class CheckpointError(TfhybridError, RuntimeError):
 
 
 class ExportError(TfhybridError, RuntimeError):
-    """A model cannot be served by stock TensorFlow, or could not be written; nothing appeared."""
+    """Stock TensorFlow cannot serve the model, or writing it failed; no files were left."""
 
 
 class StreamError(TfhybridError, RuntimeError):
-    """A queue, lease or update of online training could not do what was asked."""
+    """An operation on a queue, lease or update of online training failed."""
 
 
 class PositionLostError(StreamError):
-    """A queue no longer has the records at a position, or has lost those that were there."""
+    """A queue no longer has the records at a position."""
 
 
 class LeaseRefusedError(StreamError):
-    """A lease that was asked for, or an update under it, is refused; the message says why."""
+    """A request for a lease, or an update under one, was refused; the message says why."""
 
 
 class PublicationError(StreamError):
@@ -71,11 +71,11 @@ class PublicationError(StreamError):
 
 
 class StoreError(TfhybridError, RuntimeError):
-    """The shared-memory store could not do what was asked."""
+    """An operation on the shared-memory store failed."""
 
 
 class NameTakenError(StoreError):
-    """A living job or an open table already has that name."""
+    """A running job or an open table already has that name."""
 
 
 class StaleEpochError(StoreError):
@@ -83,16 +83,16 @@ class StaleEpochError(StoreError):
 
 
 class OutOfSpaceError(StoreError):
-    """Shared memory, disk or a memory limit ran out; nothing was changed."""
+    """Shared memory, the disk or a memory limit is exhausted; nothing was changed."""
 
 
 class CorruptFileError(StoreError):
-    """A segment or a binary file is damaged, truncated or not what it should be."""
+    """A segment or a binary file is damaged, truncated or of the wrong kind."""
 
 
 class PeerDiedError(StoreError):
-    """A process that this one waited for has died or does not answer."""
+    """A process that this one waits for has died, or does not respond."""
 
 
 class ReplicaError(StoreError):
-    """A table is not the same, bit for bit, on all hosts."""
+    """The replicas of a table are not equal, bit for bit, on all hosts."""

@@ -1,4 +1,4 @@
-"""Where the rows of a table lie that is larger than memory: in files on a disk."""
+"""Tables larger than memory: their rows are kept in files on a disk."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class FileTier:
-    """Keeps the rows of a table in files on a local disk, and those in use in a cache.
+    """Keeps a table's rows in files on a local disk, and the rows in use in a cache.
 
-    Memory holds the cache, and for each row its key, its place and 9 to 12 bytes of index: 28 bytes
-    at most. Training gives the same bits as with a table in memory. The files belong to the job as
-    its tables in memory do: they are no checkpoint, and are removed with them.
+    Memory holds the cache and, for each row, its key, its location and 9 to 12 bytes of index: at
+        most
+    28 bytes. Training gives the same bits as with a table in memory. The files are not a
+    checkpoint:
+    they belong to the job, like its tables in memory, and are removed with it.
 
-    Refused are eviction by `min_norm` and `lazy=False`, for which all rows would be read.
+    Eviction by `min_norm` and `lazy=False` are not supported, because they would read all rows.
 
     Args:
         path: A directory that exists on every host, on a disk of its own.
-        cache_bytes: Shared memory for the cache of each table that has this storage. It must hold
-            all rows of one step, embeddings and optimizer state, and should hold the rows that
-            come often.
+        cache_bytes: Shared memory for the cache of each table with this storage. It must hold all
+            rows of one step, embeddings and optimizer state, and should hold the frequent rows.
 
     Raises:
         ConfigError: `cache_bytes` is not a whole number, or is below 1.
@@ -42,12 +43,12 @@ class FileTier:
         whole = isinstance(self.cache_bytes, numbers.Integral)
         if not whole or not 1 <= self.cache_bytes < 2**50:
             raise ConfigError(
-                "cache_bytes is a whole number of bytes, at least 1. "
+                "cache_bytes must be a whole number of bytes, at least 1. "
                 f"Received: cache_bytes={self.cache_bytes!r}"
             )
         object.__setattr__(self, "path", os.path.abspath(os.fspath(self.path)))
 
     @property
     def native(self) -> tuple[str, int]:
-        """Path and bytes, as the core has them."""
+        """Returns path and cache size in the core's form."""
         return os.fspath(self.path), int(self.cache_bytes)

@@ -1,7 +1,7 @@
 """Initial values of embeddings: pure functions of (job seed, table name, key, column).
 
-A lookup of a key that was never updated computes its value on the fly, on every rank and host
-alike, so nothing is stored or sent for it. The formulas: `custom_ops/core/compute/initializer.h`.
+A lookup of a key that was never updated computes its value on the fly, equal on every rank and
+host, so nothing is stored or sent for it. Formulas: `custom_ops/core/compute/initializer.h`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, ClassVar
 
 from tfhybrid.errors import ConfigError
 
-# The standard deviation of a standard normal distribution that is cut off at 2 and -2.
+# The standard deviation of a standard normal distribution that is truncated at -2 and 2.
 _TRUNCATED_STDDEV = 0.87962566103423978
 
 
 @dataclasses.dataclass(frozen=True)
 class Initializer:
-    """Base of the initializers: a kind and at most two parameters, the fields of the class."""
+    """Base class of initializers: a kind, and at most two parameters as fields."""
 
     kind: ClassVar[int]  # InitializerKind of the core
 
     @property
     def native(self) -> tuple[int, float, float]:
-        """The kind and its two parameters, as the core has them."""
+        """Returns the kind and its two parameters in the core's form."""
         values = [float(getattr(self, field.name)) for field in dataclasses.fields(self)]
         a, b = (*values, 0.0, 0.0)[:2]
         return self.kind, a, b
@@ -33,7 +33,7 @@ class Initializer:
     def __post_init__(self) -> None:
         _, a, b = self.native
         if not (math.isfinite(a) and math.isfinite(b)):
-            raise ConfigError(f"An initializer's parameters are finite. Received: {self}")
+            raise ConfigError(f"An initializer's parameters must be finite. Received: {self}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Uniform(Initializer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.minval > self.maxval:
-            raise ConfigError(f"Uniform wants minval <= maxval. Received: {self}")
+            raise ConfigError(f"Uniform needs minval <= maxval. Received: {self}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Normal(Initializer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.stddev < 0:
-            raise ConfigError(f"A normal distribution wants stddev >= 0. Received: {self}")
+            raise ConfigError(f"A normal distribution needs stddev >= 0. Received: {self}")
 
 
 @dataclasses.dataclass(frozen=True)
 class TruncatedNormal(Normal):
-    """Normal with `mean` and `stddev`, restricted to two standard deviations around the mean."""
+    """Normal with `mean` and `stddev`, truncated at two standard deviations from the mean."""
 
     kind = 4
 
@@ -94,16 +94,17 @@ def VarianceScaling(  # noqa: N802 - named as in Keras
 ) -> Initializer:
     """Returns an initializer whose values have the variance `scale / dim`.
 
-    That is `keras.initializers.VarianceScaling` with `mode="fan_out"`, the one that makes sense
-    where the number of keys has no end.
+    This is `keras.initializers.VarianceScaling` with `mode="fan_out"`, the only mode that makes
+    sense
+    when the number of keys is unbounded.
 
     Args:
         dim: Length of an embedding.
-        scale: See above.
+        scale: The variance times `dim`.
         distribution: `"truncated_normal"`, `"untruncated_normal"` or `"uniform"`.
 
     Raises:
-        ConfigError: The distribution is unknown, or `scale / dim` not positive.
+        ConfigError: The distribution is unknown, or `scale / dim` is not positive.
 
     Example:
 
@@ -111,7 +112,7 @@ def VarianceScaling(  # noqa: N802 - named as in Keras
     Normal(mean=0.0, stddev=0.25)
     """
     if not (dim > 0 and scale > 0):
-        raise ConfigError(f"VarianceScaling wants dim > 0 and scale > 0. Received: {dim}, {scale}")
+        raise ConfigError(f"VarianceScaling needs dim > 0 and scale > 0. Received: {dim}, {scale}")
     stddev = math.sqrt(scale / dim)
     match distribution:
         case "truncated_normal":
@@ -121,7 +122,7 @@ def VarianceScaling(  # noqa: N802 - named as in Keras
         case "uniform":
             return Uniform(-math.sqrt(3.0) * stddev, math.sqrt(3.0) * stddev)
     raise ConfigError(
-        "distribution is 'truncated_normal', 'untruncated_normal' or 'uniform'. "
+        "distribution must be 'truncated_normal', 'untruncated_normal' or 'uniform'. "
         f"Received: {distribution!r}"
     )
 
@@ -163,22 +164,23 @@ def get(initializer: Any, dim: int | None = None) -> Initializer:
     if found is not None:
         return found
     raise ConfigError(
-        f"initializer is an object of tfhybrid.initializers, one of {sorted(_NAMES)}, or of "
-        "keras.initializers Zeros, Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal or "
-        "VarianceScaling(mode='fan_out'). Others depend on the number of keys, which has no end. "
+        f"initializer must be one of tfhybrid.initializers, one of {sorted(_NAMES)}, or Zeros, "
+        "Ones, Constant, RandomUniform, RandomNormal, TruncatedNormal or "
+        "VarianceScaling(mode='fan_out') of keras.initializers. Others depend on the number of "
+        "keys, which is unbounded. "
         f"Received: {initializer!r}"
     )
 
 
 def _of_keras(initializer: Any, dim: int | None) -> Initializer | None:
-    """Returns what an object of `keras.initializers` stands for, without importing Keras."""
+    """Returns the counterpart of an object of `keras.initializers`, without importing Keras."""
     if not (type(initializer).__module__ or "").startswith("keras."):
         return None
     config = initializer.get_config()
     if config.get("seed") is not None:
         raise ConfigError(
-            "The seed of a table's initial values is that of tfhybrid.init(seed=...) and the "
-            f"table's name. Received: {type(initializer).__name__} with seed={config['seed']!r}"
+            "A table's initial values depend on tfhybrid.init(seed=...) and the table's name, not "
+            f"on another seed. Received: {type(initializer).__name__} with seed={config['seed']!r}"
         )
     match type(initializer).__name__, config:
         case "Zeros", _:

@@ -1,4 +1,4 @@
-"""How a table's rows lie on the hosts of a job."""
+"""How a table's rows are distributed over the hosts of a job."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ _BY = ("key", "table")
 
 @dataclasses.dataclass(frozen=True)
 class Replicated:
-    """Every host has all rows of the table: lookups need no network, and memory is paid per host.
+    """Every host holds all rows of the table. Lookups need no network; each host pays the memory.
 
-    The default.
+    This is the default.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Sharded:
-    """Each row lies on one host, its owner, so that a table may be larger than a host's memory.
+    """Each row is on one host, its owner, so that a table may be larger than a host's memory.
 
-    Training gives the same bits as with `Replicated`. A lookup brings the rows of other hosts over
-    the network, each key once; an update goes to the owners of its keys alone. On one host it is
-    the same as `Replicated`.
+    Training gives the same bits as with `Replicated`. A lookup fetches the rows of other hosts over
+    the
+    network, each key once; an update is sent only to the owners of its keys. On one host it is the
+    same
+    as `Replicated`.
 
     Args:
-        by: `"key"` spreads the rows of a table over all hosts. `"table"` puts all of them on one
-            host, each such table on the next: for many tables that are small.
+        by: `"key"` spreads a table's rows over all hosts. `"table"` puts the whole table on one
+            host, and each such table on the next host: for many small tables.
 
     Raises:
         ConfigError: `by` is neither.
@@ -42,7 +44,7 @@ class Sharded:
 
     def __post_init__(self) -> None:
         if self.by not in _BY:
-            raise ConfigError(f"by is one of {_BY}. Received: by={self.by!r}")
+            raise ConfigError(f"by must be one of {_BY}. Received: by={self.by!r}")
 
 
 Placement = Replicated | Sharded

@@ -1,7 +1,7 @@
-"""Which keys have a row: admission and eviction.
+"""Which keys get a row, and which lose it: admission and eviction.
 
-All of it follows from keys, steps and event time alone, so that every replica, a resumed job and
-one on another number of ranks admit and evict the same.
+Both depend only on keys, steps and event time. So all replicas, a resumed job, and a job with
+another number of ranks admit and evict the same keys.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from tfhybrid.errors import ConfigError
 
-# What a table is examined in, unless a rule wants it done sooner.
+# Number of slices in which a table is examined, unless a rule needs it sooner.
 _MOST_EVERY = 1024
-# A slice of fewer rows would be full at one time and half empty at another.
+# The number of rows in a smaller slice would vary too much.
 _SLICE_ROWS = 64
 _MAX_STEPS = 2**31 - 1
 _MAX_EVERY = 2**20
@@ -24,17 +24,17 @@ _ROWS = 1  # tfhybrid::PolicyKind::kRows
 
 @dataclasses.dataclass(frozen=True)
 class Admission:
-    """A key gets a row in its n-th update; until then it reads its initial value.
+    """A key gets a row in its n-th update. Until then it reads its initial value.
 
-    What is kept of a waiting key is a counter, 60 bytes or so, index included. The counter is
-    exact: no key is admitted too soon.
+    A waiting key takes about 60 bytes: an exact counter and its index entry. No key is admitted too
+    soon.
 
     Args:
-        updates: The number of updates, of all ranks together, in which a key must occur; at least
-            1, which admits all at once. The last of them is applied.
-        forget_after: A waiting key that was not seen for so many updates is forgotten, within
-            `Eviction(every=)` updates, and counted from 0 when it comes again. `None` waits for
-            ever: then every key that ever came has a counter.
+        updates: The number of updates, over all ranks, in which a key must occur; at least 1, which
+            admits every key at once. The last of these updates is applied.
+        forget_after: A waiting key that was not seen for this many updates is forgotten, within
+            `Eviction(every=)` updates, and counted from 0 when it occurs again. `None` never
+            forgets: every key that ever occurred keeps a counter.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -58,38 +58,40 @@ class Admission:
 
 @dataclasses.dataclass(frozen=True)
 class Eviction:
-    """Rows are removed to which one of the rules applies; their room is used again.
+    """Removes the rows to which one of the rules applies, and reuses their space.
 
-    A key that comes again after it was evicted begins as one that never came: with its initial
-    value, fresh optimizer state, and admission before that.
+    A key that occurs again after its eviction starts like a new key: it waits for admission, and
+        gets
+    its initial value and fresh optimizer state.
 
-    Each update examines a share of the keys, one in `every`, chosen by hash, so that no step waits
-    for a walk over the table. So a key goes up to `every` updates after a rule applies to it; one
-    that occurs in that very update stays.
+    Each update examines one in `every` keys, chosen by hash, so that no step has to scan the table.
+    A
+    key is therefore removed up to `every` updates after a rule applies to it. It stays if it occurs
+    in
+    that very update.
 
     Args:
-        unseen_steps: Evicts a key that was in no update for so many updates.
-        unseen_time: Evicts a key that was in no update for so much event time, in the unit of the
+        unseen_steps: Evicts a key that occurred in none of the last `unseen_steps` updates.
+        unseen_time: Evicts a key that was in no update for this much event time, in the unit of the
             `layers.EventClock` that `DistributedOptimizer(event_clock=)` is given.
-        min_frequency: Evicts a key whose frequency is below that. The frequency is the number of
-            updates in which the key occurred, where those before each multiple of `half_life`
-            updates count half, those before two of them a quarter, and so on. With 0.5 a key that
-            came once stays for one to two half-lives, and one that came a thousand times for ten
-            more.
+        min_frequency: Evicts a key whose frequency is below this. The frequency is the number of
+            updates in which the key occurred, halved at each multiple of `half_life` updates. With
+            0.5 a key that occurred once stays for one to two half-lives, and one that occurred a
+            thousand times for ten more.
         half_life: See `min_frequency`. `None` counts all updates in full.
-        min_norm: Evicts a key whose embedding has a Euclidean norm below that.
-        max_rows: Number of rows to keep. Shares of the keys are examined one at a time, each with
-            its share of this number; so a table has more by what came since, at most by the new
-            keys of `every` updates.
+        min_norm: Evicts a key whose embedding has a Euclidean norm below this.
+        max_rows: Number of rows to keep. The slices of a table are examined one at a time, each
+            against its share of this number. So a table can exceed it by the rows added since, at
+            most the new keys of `every` updates.
         keep: Which rows `max_rows` keeps, the `"recent"` or the `"frequent"`.
-        every: In how many updates each key is examined once, a power of two up to 2^20. By default
-            1024, or less where a rule's number of steps or rows is small.
+        every: Each key is examined once in this many updates, a power of two up to 2^20. Defaults
+            to 1024, or less if a rule's number of steps or rows is small.
 
     Raises:
-        ConfigError: An argument is out of range, or there is no rule.
+        ConfigError: An argument is out of range, or no rule is given.
 
-    Source: DeepRec's and Monolith's eviction by step, time and norm; HugeCTR's HKV by recency and
-    frequency. Frequencies that halve: Paddle's show decay.
+    Sources: eviction by step, time and norm in DeepRec and Monolith; by recency and frequency in
+    HugeCTR's HKV; decaying frequencies in Paddle ("show decay").
 
     Example:
 
@@ -116,29 +118,29 @@ class Eviction:
             if getattr(self, name) is not None:
                 _want_positive(name, getattr(self, name))
         if self.keep not in ("recent", "frequent"):
-            raise ConfigError(f"keep is 'recent' or 'frequent'. Received: keep={self.keep!r}")
+            raise ConfigError(f"keep must be 'recent' or 'frequent'. Received: keep={self.keep!r}")
         if not any(getattr(self, rule) is not None for rule in _RULES):
-            raise ConfigError(f"An eviction has one of the rules {_RULES}. Received: {self!r}")
+            raise ConfigError(f"An eviction needs one of the rules {_RULES}. Received: {self!r}")
         by_frequency = self.min_frequency is not None or self.keep == "frequent"
         if self.half_life is not None and not by_frequency:
             raise ConfigError(
-                "half_life belongs to min_frequency, and to keep='frequent'. "
+                "half_life needs min_frequency or keep='frequent'. "
                 f"Received: half_life={self.half_life!r} without them"
             )
         if self.every is None:
             object.__setattr__(self, "every", _every(self))
         elif self.every & (self.every - 1):
-            raise ConfigError(f"every is a power of two. Received: every={self.every!r}")
+            raise ConfigError(f"every must be a power of two. Received: every={self.every!r}")
         if self.max_rows is not None and self.max_rows < self.slices:
             raise ConfigError(
-                "max_rows is shared by the slices of a table, one for each of `every` updates, and "
-                f"is at least their number. Received: max_rows={self.max_rows!r}, "
+                "max_rows is divided among the slices of a table, one for each of `every` updates; "
+                f"it must be at least their number. Received: max_rows={self.max_rows!r}, "
                 f"every={self.every!r}"
             )
 
     @property
     def slices(self) -> int:
-        """`every`, which is never `None` once the rules are complete."""
+        """Returns `every`, which is never `None` after `__post_init__`."""
         assert self.every is not None
         return self.every
 
@@ -154,7 +156,7 @@ _RULES = ("unseen_steps", "unseen_time", "min_frequency", "min_norm", "max_rows"
 
 
 def native_policy(admission: Admission | None, eviction: Eviction | None) -> dict[str, Any]:
-    """Returns the fields of `native.RowPolicyStruct`, those that are not 0."""
+    """Returns the fields of `native.RowPolicyStruct` that are not 0."""
     if admission is not None and admission.updates == 1:
         admission = None
     if admission is None and eviction is None:
@@ -173,7 +175,7 @@ def native_policy(admission: Admission | None, eviction: Eviction | None) -> dic
 
 
 def _every(eviction: Eviction) -> int:
-    """The default of `every`: so that no rule is late by much more than its own number."""
+    """The default of `every`, small enough that no rule is late by much more than its value."""
     steps = [steps for steps in (eviction.unseen_steps, eviction.half_life) if steps is not None]
     most = min([_MOST_EVERY, *map(_every_of_steps, steps)])
     if eviction.max_rows is not None:
@@ -189,10 +191,12 @@ def _every_of_steps(steps: int | None) -> int:
 def _want_count(name: str, value: Any, most: int) -> None:
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not whole or not 1 <= value <= most:
-        raise ConfigError(f"{name} is a whole number from 1 to {most}. Received: {name}={value!r}")
+        raise ConfigError(
+            f"{name} must be a whole number from 1 to {most}. Received: {name}={value!r}"
+        )
 
 
 def _want_positive(name: str, value: Any) -> None:
     number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if not number or not (0 < value < math.inf):
-        raise ConfigError(f"{name} is a number above 0. Received: {name}={value!r}")
+        raise ConfigError(f"{name} must be a number above 0. Received: {name}={value!r}")

@@ -1,8 +1,8 @@
-"""The native optimizers of tables.
+"""The native optimizers for tables.
 
-Each does on the rows that a step touches what its Keras namesake does with a dense gradient. With
-`tf.IndexedSlices` Keras 3 squares the gradients of a key that comes twice one by one, and goes
-another way: after 5 steps of Adam one of 1e-2.
+Each updates the rows that a step touches as the Keras optimizer of that name does with a dense
+gradient. With `tf.IndexedSlices`, Keras 3 squares the gradients of a repeated key one by one. Its
+results differ: by 1e-2 after 5 steps of Adam.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Regularizer: TypeAlias = keras.regularizers.Regularizer
 
 @dataclasses.dataclass(frozen=True)
 class RateFactor:
-    """A table's learning rate as a multiple of the Keras optimizer's.
+    """A table's learning rate as a multiple of the Keras optimizer's rate.
 
-    Tables often want another rate than dense weights. With a factor, whatever sets the Keras
-    optimizer's rate (a schedule, `ReduceLROnPlateau`, a checkpoint) sets the table's too.
+    Tables often need another rate than dense weights. With a factor, anything that sets the Keras
+    optimizer's rate (a schedule, `ReduceLROnPlateau`, a checkpoint) also sets the table's rate.
 
     Args:
-        factor: What the rate is multiplied by, above 0.
+        factor: The Keras optimizer's rate is multiplied by this; above 0.
 
     Raises:
-        ConfigError: The factor is not above 0, or not finite.
+        ConfigError: The factor is not above 0, or is not finite.
 
     Example:
 
@@ -45,7 +45,7 @@ class RateFactor:
 
     def __post_init__(self) -> None:
         if not 0 < self.factor < math.inf:
-            raise ConfigError(f"RateFactor wants a finite factor > 0. Received: {self.factor}.")
+            raise ConfigError(f"RateFactor needs a finite factor > 0. Received: {self.factor}.")
 
 
 LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule | RateFactor
@@ -53,16 +53,15 @@ LearningRate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedul
 
 @dataclasses.dataclass(frozen=True)
 class SparseOptimizer:
-    """Base of the optimizers of tables.
+    """Base class of the optimizers for tables.
 
     Args:
         learning_rate: A number, a Keras schedule over the optimizer's iterations, or a
             `RateFactor`. `None` follows the learning rate of the Keras optimizer that
             `DistributedOptimizer` wraps.
-        weight_decay: At every step all embeddings shrink by `learning_rate * weight_decay` of
-            themselves, apart from what gradients do to them (Loshchilov and Hutter, 2019): rows
-            that no step touches too, and keys that have no row yet. A step costs nothing more for
-            them.
+        weight_decay: At every step, all embeddings shrink by the fraction `learning_rate *
+            weight_decay`, independently of gradients (Loshchilov and Hutter, 2019). This includes
+            rows that the step does not touch, and keys that have no row yet, at no extra cost.
     """
 
     learning_rate: LearningRate | None = None
@@ -87,11 +86,11 @@ class SparseOptimizer:
     def native(
         self, regularizer: Regularizer | None = None, lazy: bool = True
     ) -> tuple[float, ...]:
-        """Returns the kind and `OPTIMIZER_NUMBERS`, 0 where it has none.
+        """Returns the kind and `OPTIMIZER_NUMBERS`; 0 for those that it does not have.
 
         Args:
-            regularizer: Of the table.
-            lazy: Likewise.
+            regularizer: The table's regularizer.
+            lazy: The table's `lazy`.
         """
         l1, l2 = penalties(regularizer)
         flags = self.flags | (0 if lazy else OptimizerFlag.EVERY_ROW)
@@ -109,7 +108,7 @@ class SGD(SparseOptimizer):
     Args:
         learning_rate: See `SparseOptimizer`.
         momentum: Decay of the sum of earlier steps; 0 for none.
-        nesterov: Whether to look a step ahead (Nesterov, 1983).
+        nesterov: Whether to use Nesterov momentum (Nesterov, 1983).
     """
 
     momentum: float = 0.0
@@ -134,8 +133,8 @@ class Adagrad(SparseOptimizer):
 
     Args:
         learning_rate: See `SparseOptimizer`.
-        initial_accumulator_value: What the sum of squares of a new row starts from.
-        epsilon: Added to the sum before the root is taken.
+        initial_accumulator_value: Initial sum of squares of a new row.
+        epsilon: Added to the sum before taking the square root.
     """
 
     initial_accumulator_value: float = 0.1
@@ -147,15 +146,15 @@ class Adagrad(SparseOptimizer):
 
 @dataclasses.dataclass(frozen=True)
 class RowAdagrad(SparseOptimizer):
-    """Adagrad with one accumulator per row, the sum of the means of its squared gradients.
+    """Adagrad with one accumulator per row: the sum of the mean squared gradients.
 
-    A row's state is 4 bytes, whatever its dim. As FBGEMM and TorchRec have it (exact row-wise
-    Adagrad).
+    A row's state takes 4 bytes, whatever its dim. FBGEMM and TorchRec call it exact row-wise
+    Adagrad.
 
     Args:
         learning_rate: See `SparseOptimizer`.
-        initial_accumulator_value: What the accumulator of a new row starts from.
-        epsilon: Added to its root.
+        initial_accumulator_value: Initial accumulator of a new row.
+        epsilon: Added to its square root.
     """
 
     initial_accumulator_value: float = 0.1
@@ -171,15 +170,15 @@ class RowAdagrad(SparseOptimizer):
 
 @dataclasses.dataclass(frozen=True)
 class Adam(SparseOptimizer):
-    """Lazy Adam (Kingma and Ba, 2014): the moments of a row decay only when it is touched.
+    """Lazy Adam (Kingma and Ba, 2014): a row's moments decay only when the row is updated.
 
-    Bias is corrected by the number of updates of the table, as Keras does by its iterations.
+    Bias correction counts the table's updates, as Keras counts the optimizer's iterations.
 
     Args:
         learning_rate: See `SparseOptimizer`.
         beta_1: Decay of the first moment.
         beta_2: Decay of the second moment.
-        epsilon: Added to the root of the second moment.
+        epsilon: Added to the square root of the second moment.
         amsgrad: Whether to divide by the largest second moment so far (Reddi et al., 2018).
     """
 
@@ -203,13 +202,13 @@ class Adam(SparseOptimizer):
 
 @dataclasses.dataclass(frozen=True)
 class RMSprop(SparseOptimizer):
-    """RMSprop (Hinton, 2012); the means of a row move only when it is touched.
+    """RMSprop (Hinton, 2012); a row's means change only when the row is updated.
 
     Args:
         learning_rate: See `SparseOptimizer`.
         rho: Decay of the mean of squared gradients.
         momentum: Decay of the sum of earlier steps; 0 for none.
-        epsilon: Added to the mean before the root is taken.
+        epsilon: Added to the mean before taking the square root.
         centered: Whether to subtract the square of the mean gradient (Graves, 2013).
     """
 
@@ -235,15 +234,16 @@ class RMSprop(SparseOptimizer):
 class Ftrl(SparseOptimizer):
     """FTRL-Proximal (McMahan et al., 2013), with `learning_rate_power=-0.5`.
 
-    An embedding becomes exactly zero where L1 wins.
+    An embedding becomes exactly zero where the L1 penalty dominates.
 
     Args:
         learning_rate: See `SparseOptimizer`.
-        initial_accumulator_value: What the sum of squares of a new row starts from.
-        l1_regularization_strength: Of the L1 penalty.
-        l2_regularization_strength: Of the L2 penalty.
-        l2_shrinkage_regularization_strength: Of the L2 penalty on the gradient alone.
-        beta: Added to the root of the sum, as in the paper.
+        initial_accumulator_value: Initial sum of squares of a new row.
+        l1_regularization_strength: Strength of the L1 penalty.
+        l2_regularization_strength: Strength of the L2 penalty.
+        l2_shrinkage_regularization_strength: Strength of the L2 penalty that is added to the
+            gradient only.
+        beta: Added to the square root of the sum, as in the paper.
     """
 
     initial_accumulator_value: float = 0.1
@@ -257,7 +257,7 @@ class Ftrl(SparseOptimizer):
 
     @property
     def l1(self) -> float:
-        """As the native optimizer names it; its siblings likewise."""
+        """The native optimizer's name for it; likewise for the properties below."""
         return self.l1_regularization_strength
 
     @property
@@ -273,7 +273,7 @@ class Ftrl(SparseOptimizer):
 
 @dataclasses.dataclass(frozen=True)
 class AdamW(Adam):
-    """`Adam` with the arguments, in order, and the defaults of `keras.optimizers.AdamW`."""
+    """`Adam` with the argument order and defaults of `keras.optimizers.AdamW`."""
 
     weight_decay: float = 0.004
 
@@ -290,10 +290,10 @@ _NAMES = {
 
 
 def penalties(regularizer: Regularizer | str | None) -> tuple[float, float]:
-    """Returns the L1 and L2 factors of a Keras regularizer, an object or a name of one.
+    """Returns the L1 and L2 factors of a Keras regularizer, given as an object or by name.
 
     Raises:
-        ConfigError: It is no sum of an L1 and an L2 penalty.
+        ConfigError: It is not a sum of an L1 and an L2 penalty.
 
     Example:
 
@@ -311,17 +311,17 @@ def penalties(regularizer: Regularizer | str | None) -> tuple[float, float]:
         found, keras.regularizers.L1 | keras.regularizers.L2 | keras.regularizers.L1L2
     ):
         raise ConfigError(
-            "A table's regularizer is keras.regularizers.L1, L2 or L1L2, or the name of one. "
+            "A table's regularizer must be keras.regularizers.L1, L2 or L1L2, or the name of one. "
             f"Received: {regularizer!r}"
         )
     return float(getattr(found, "l1", 0.0)), float(getattr(found, "l2", 0.0))
 
 
 def get(optimizer: SparseOptimizer | str) -> SparseOptimizer:
-    """Returns an optimizer given as an object or by name, in any case.
+    """Returns an optimizer given as an object or by its name, in upper or lower case.
 
     Raises:
-        ConfigError: No optimizer of tables has that name.
+        ConfigError: No table optimizer has that name.
 
     Example:
 
@@ -333,6 +333,6 @@ def get(optimizer: SparseOptimizer | str) -> SparseOptimizer:
     if isinstance(optimizer, str) and optimizer.lower() in _NAMES:
         return _NAMES[optimizer.lower()]()
     raise ConfigError(
-        f"A table's optimizer is an object of tfhybrid.optimizers or one of {sorted(_NAMES)}. "
+        f"A table's optimizer must be an object of tfhybrid.optimizers or one of {sorted(_NAMES)}. "
         f"Received: {optimizer!r}"
     )

@@ -3,7 +3,7 @@
     python -m benchmarks.leaderboard [--ranks 2] [--seeds 0 1 2] [--models LR FM ...]
 
 Other models and seeds keep the results that they have. Valid and test are the rows of the public
-benchmark; train has all its positives, and negatives drawn anew by its rule. Recipes were chosen on
+benchmark; train has all its positives, and negatives drawn anew by its rule. Epochs are chosen on
 the validation split alone.
 """
 
@@ -41,8 +41,8 @@ def main() -> None:
         )
         runs.append(run)
         console.print(
-            f"{model}, seed {seed}: test AUC {run['auc']:.4f}, validation "
-            f"{run['valid_auc']:.4f}, {run['epochs']} epochs"
+            f"{model}, seed {seed}: test AUC {run['auc']:.4f}, log loss {run['log_loss']:.4f}, "
+            f"validation {run['valid_auc']:.4f}, {run['epochs']} epochs"
         )
     runs.sort(key=lambda run: (list(RECIPES).index(str(run["side"])), run["seed"]))
     console.print(table_of(runs, arguments.ranks))

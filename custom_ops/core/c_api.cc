@@ -22,13 +22,13 @@
 namespace tfhybrid {
 namespace {
 
-// As WithEngine, for a body that wants its store.
+// Like WithEngine, for a body that needs its store.
 template <typename Body>
 int WithStore(int64_t engine, const Body& body) {
   return WithEngine(engine, [&](Engine* its) { return body(&its->store()); });
 }
 
-// As WithStore, for a body that wants what this rank keeps.
+// Like WithStore, for a body that needs this rank's kept state.
 template <typename Body>
 int WithKept(int64_t engine, const Body& body) {
   return WithStore(engine, [&](Store* store) -> Status {
@@ -65,7 +65,7 @@ std::string TextOf(const std::vector<StoreReport>& stores) {
   return text.str();
 }
 
-// A line for each table: what `tell` (OpenTable* -> a number) says, and the table's file.
+// A line for each table: the result of `tell` (OpenTable* -> a number), and the table's file.
 template <typename Tell>
 int WithTablesOfStore(int64_t engine, const Tell& tell, char* lines, int64_t room, int64_t* size) {
   return WithStore(engine, [&](Store* store) -> Status {
@@ -157,7 +157,7 @@ int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room, int64_
 }
 
 int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room, int64_t* size) {
-  // Of a table that every host has; else hosts have other rows.
+  // Only for replicated tables; of the others, hosts have different rows.
   const auto digest_of = [](tfhybrid::OpenTable* table) -> tfhybrid::Result<uint64_t> {
     if (table->reader->shape().share.owners > 1) return uint64_t{0};
     return tfhybrid::TableDigest(table);

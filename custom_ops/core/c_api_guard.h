@@ -1,5 +1,5 @@
-// What the functions of the C interface share: a Status and any exception become a code, the
-// message is kept for tfhybrid_last_error(), and results are copied to where the caller has room.
+// Common parts of the functions of the C interface: a Status or an exception becomes a code, its
+// message is kept for tfhybrid_last_error(), and results are copied into the caller's buffer.
 #ifndef TFHYBRID_CORE_C_API_GUARD_H_
 #define TFHYBRID_CORE_C_API_GUARD_H_
 
@@ -25,7 +25,7 @@ inline int Report(const Status& status) {
   return static_cast<int>(status.code());
 }
 
-// Runs `body` (-> Status) with every exception, allocation failure above all, turned into a code.
+// Runs `body` (-> Status) and turns every exception, above all an allocation failure, into a code.
 template <typename Body>
 int Guarded(const Body& body) {
   try {
@@ -37,7 +37,7 @@ int Guarded(const Body& body) {
   }
 }
 
-// As Guarded, for a body that wants the engine of that number, which is held for the call.
+// Like Guarded, for a body that needs the engine with that number, which is held during the call.
 template <typename Body>
 int WithEngine(int64_t engine, const Body& body) {
   return Guarded([&]() -> Status {

@@ -11,12 +11,13 @@
 #include "core/checkpoint/record_file.h"
 #include "core/checkpoint/table_file.h"
 #include "core/engine/engine_registry.h"
+#include "core/engine/worker_threads.h"
 #include "core/store/table_digest.h"
 
 namespace tfhybrid {
 namespace {
 
-// As Guarded, for a body that wants the table of that name, and its engine.
+// Like Guarded, for a body that needs the table with that name, and its engine.
 template <typename Body>
 int WithTable(int64_t engine, const char* name, const Body& body) {
   return Guarded([&]() -> Status {
@@ -31,7 +32,7 @@ int WithTable(int64_t engine, const char* name, const Body& body) {
   });
 }
 
-// As WithTable, once the table has the updates that this rank has taken part in.
+// Like WithTable, after the table has the updates in which this rank has taken part.
 template <typename Body>
 int WithDoneTable(int64_t engine, const char* name, const Body& body) {
   return WithTable(engine, name, [&](const Engine* its, OpenTable* table) -> Status {
@@ -40,7 +41,7 @@ int WithDoneTable(int64_t engine, const char* name, const Body& body) {
   });
 }
 
-// As WithDoneTable, for a body that wants the writer, held for the call.
+// Like WithDoneTable, for a body that needs the writer, which is held during the call.
 template <typename Body>
 int WithWriter(int64_t engine, const char* name, const Body& body) {
   return WithTable(engine, name, [&](const Engine* its, OpenTable* table) -> Status {
@@ -51,6 +52,18 @@ int WithWriter(int64_t engine, const char* name, const Body& body) {
     TFHYBRID_RETURN_IF_ERROR(its->WaitUntilDone(*table, table->posted));
     const std::lock_guard<std::mutex> guard(table->writing);
     return body(table->writer.get());
+  });
+}
+
+// More threads would gain nothing, because only one of them fills the index.
+constexpr int kLoadingThreads = 4;
+
+// Calls `load` with a ParallelFor on threads. The other ranks wait while rows are loaded.
+template <typename Load>
+Status OnThreads(const Load& load) {
+  WorkerThreads threads(std::min(kLoadingThreads, AllowedProcessors()));
+  return load([&](int64_t total, int64_t cost, const std::function<void(int64_t, int64_t)>& work) {
+    threads.Run(total, cost, work);
   });
 }
 
@@ -218,9 +231,10 @@ int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, c
 int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                               const float* embeddings, const float* states, const void* histories) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
-                             static_cast<const tfhybrid::RowHistory*>(histories),
-                             tfhybrid::RunInline);
+    return tfhybrid::OnThreads([&](const tfhybrid::ParallelFor& parallel_for) {
+      return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
+                               static_cast<const tfhybrid::RowHistory*>(histories), parallel_for);
+    });
   });
 }
 
@@ -250,12 +264,14 @@ int tfhybrid_table_load_records(int64_t engine, const char* table, const char* p
   });
   if (status != 0) return status;
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) -> Status {
-    TFHYBRID_ASSIGN_OR_RETURN(
-        *rows, tfhybrid::LoadRecordFile(path,
-                                        {schema->header_bytes, schema->record_bytes,
-                                         schema->key_offset, schema->embedding_offset},
-                                        writer, owns));
-    return Status::Ok();
+    return tfhybrid::OnThreads([&](const tfhybrid::ParallelFor& parallel_for) -> Status {
+      TFHYBRID_ASSIGN_OR_RETURN(
+          *rows, tfhybrid::LoadRecordFile(path,
+                                          {schema->header_bytes, schema->record_bytes,
+                                           schema->key_offset, schema->embedding_offset},
+                                          writer, parallel_for, owns));
+      return Status::Ok();
+    });
   });
 }
 
@@ -333,7 +349,7 @@ int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part, c
       engine, table, [&](const tfhybrid::Engine*, tfhybrid::OpenTable* open) -> Status {
         std::shared_ptr<tfhybrid::FrozenTable> frozen;
         {
-          // For a moment only: updates go on while the file is written.
+          // Only for a moment: updates continue while the file is written.
           const std::lock_guard<std::mutex> guard(open->writing);
           if (open->writer != nullptr) frozen = open->writer->frozen();
         }

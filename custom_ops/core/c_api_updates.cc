@@ -20,7 +20,7 @@ Contribution ContributionOf(const tfhybrid_contribution& from) {
           from.failure == nullptr ? "" : from.failure};
 }
 
-// What a rank brings, once the tables have what was posted before.
+// A rank's contribution, after the tables have everything that was posted before.
 Result<std::vector<KeyGradients>> BatchOf(const Engine& engine, const OpenedUpdate& update,
                                           const tfhybrid_contribution& from) {
   std::vector<KeyGradients> batch;
@@ -34,7 +34,7 @@ Result<std::vector<KeyGradients>> BatchOf(const Engine& engine, const OpenedUpda
   return batch;
 }
 
-// As WithEngine, for a body that wants an update of it.
+// Like WithEngine, for a body that needs one of its updates.
 template <typename Body>
 int WithUpdate(int64_t engine, int64_t update, const Body& body) {
   return WithEngine(engine, [&](Engine* its) -> Status {
@@ -43,8 +43,8 @@ int WithUpdate(int64_t engine, int64_t update, const Body& body) {
   });
 }
 
-// As WithUpdate, for a leader among several: the body runs on the applying thread, after what that
-// was given before.
+// Like WithUpdate, for a leader of several: the body runs on the applying thread, after earlier
+// work.
 template <typename Body>
 int WithExchange(int64_t engine, int64_t update, const Body& body) {
   return WithUpdate(engine, update, [&](Engine* its, const UpdateInUse& opened) -> Status {
@@ -170,7 +170,7 @@ int tfhybrid_update_pack(int64_t engine, int64_t update, const tfhybrid_contribu
                                    " words. Received: room for ", room);
             },
             its->threads());
-        // Without room nothing is packed, and the caller comes again.
+        // If the buffer is too small nothing is packed, and the caller calls again.
         return *size > room ? Status::Ok() : packed;
       });
 }

@@ -1,5 +1,5 @@
-// TfhybridApplyGathered: the end of a step whose messages an allgather brought to every rank: the
-// leader of each host applies them, once.
+// TfhybridApplyGathered: the end of a step whose messages all ranks got by an allgather. The leader
+// of each host applies them once.
 #include <memory>
 #include <utility>
 #include <vector>

@@ -1,4 +1,5 @@
-// What the kernels share: TensorFlow's words for the core's statuses, threads and tables.
+// Common parts of the kernels: conversion between TensorFlow's and the core's statuses, threads and
+// tables.
 #ifndef TFHYBRID_TF_BRIDGE_H_
 #define TFHYBRID_TF_BRIDGE_H_
 
@@ -24,7 +25,7 @@ absl::Status ToTensorFlow(const Status& status);
 
 Status FromTensorFlow(const absl::Status& status);
 
-// What a tensor of int64 holds, whatever its shape.
+// The values of an int64 tensor of any shape.
 inline Span<const int64_t> Int64sOf(const tensorflow::Tensor& tensor) {
   return Span<const int64_t>(tensor.flat<int64_t>().data(), tensor.NumElements());
 }

@@ -1,5 +1,5 @@
-// TfhybridSquareSum and TfhybridClipFactor: what the dense half of a step tells the tables, and
-// they it, where gradients are clipped by the norm of both.
+// TfhybridSquareSum and TfhybridClipFactor: exchange between the dense half of a step and the
+// tables, for clipping by their common norm.
 #include "core/compute/row_update.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -1,4 +1,4 @@
-// The inputs of the ops that say what a rank's step means for its tables.
+// The inputs of the ops that handle a rank's gradients.
 #ifndef TFHYBRID_TF_GRADIENT_INPUTS_H_
 #define TFHYBRID_TF_GRADIENT_INPUTS_H_
 

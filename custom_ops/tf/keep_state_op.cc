@@ -1,5 +1,5 @@
-// TfhybridKeepState: a rank's own half of a step goes into the store, before the step's gradients
-// go to the leader.
+// TfhybridKeepState: stores a rank's own half of a step before the step's gradients go to the
+// leader.
 #include <cstring>
 #include <memory>
 #include <string>

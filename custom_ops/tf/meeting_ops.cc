@@ -1,9 +1,9 @@
-// TfhybridBeginMeeting and TfhybridEndMeeting: they note when this rank begins to wait for the
-// others, and when it has met them.
+// TfhybridBeginMeeting and TfhybridEndMeeting record when this rank begins to wait for the others,
+// and when it has met them.
 //
-// Both pass a tensor through, so that the order of a graph's ops follows from its data: whatever
-// takes the first op's output runs after the begin, whatever gave the second op's input before the
-// end. Tensors are forwarded, not copied.
+// Both pass a tensor through, so that data dependencies order a graph's ops: ops that use the first
+// op's output run after the begin, ops that produce the second op's input run before the end.
+// Tensors are forwarded, not copied.
 #include "core/engine/engine_registry.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -66,7 +66,7 @@ passed: The same as told.
 engine: Of the rank.
 )doc");
 
-// A job that has ended notes nothing: its collectives may still run.
+// After the end of a job nothing is recorded, because its collectives may still run.
 class MeetingOp : public OpKernel {
  public:
   explicit MeetingOp(OpKernelConstruction* context) : OpKernel(context) {

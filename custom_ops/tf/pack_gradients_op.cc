@@ -1,4 +1,4 @@
-// TfhybridPackGradients: what this rank says about a step, as one tensor for an allgather.
+// TfhybridPackGradients: this rank's message for a step, as one tensor for an allgather.
 #include <memory>
 #include <string>
 #include <vector>

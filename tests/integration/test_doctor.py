@@ -40,7 +40,7 @@ def test_hosts_are_good_until_one_is_not(hosts: Hosts, tmp_path: Path) -> None:
     assert status == 0, found
     assert set(found) == {"h1", "h2", "all hosts"}
     assert "this host is h2" in found["h2"]["network"]["found"]
-    assert "free ports of h1, h2 are reached" in found["all hosts"]["ports"]["found"]
+    assert "the hosts h1, h2 reach each other's free ports" in found["all hosts"]["ports"]["found"]
 
     hosts.shrink("h2", "64m")
     other = tmp_path / "other.py"
@@ -63,7 +63,7 @@ def test_a_host_without_the_package_or_that_is_not_there_is_named(
         status, found, _ = examine(hosts, "h1:1,h2:1,nowhere:1")
     assert status == 1
     assert "tfhybrid" in found["h2"]["tfhybrid"]["found"]
-    assert "install tfhybrid there as here" in found["h2"]["tfhybrid"]["mend"]
+    assert "install tfhybrid there like here" in found["h2"]["tfhybrid"]["mend"]
     assert "ssh nowhere must work without a password" in found["nowhere"]["ssh"]["mend"]
     assert found["h1"]["TensorFlow"]["level"] == "good"
 
@@ -80,6 +80,6 @@ def test_a_firewall_between_hosts_is_named(hosts: Hosts) -> None:
     assert status == 1
     ports = found["all hosts"]["ports"]
     assert ports["level"] == "error"
-    assert re.search(r"h1 does not reach h2 \(port \d+: .*Connection refused", ports["found"])
-    assert "h2 does not reach h1" not in ports["found"]
+    assert re.search(r"h1 cannot reach h2 \(port \d+: .*Connection refused", ports["found"])
+    assert "h2 cannot reach h1" not in ports["found"]
     assert "firewalls" in ports["mend"]

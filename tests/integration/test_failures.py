@@ -128,8 +128,8 @@ def test_another_version_on_one_host_is_named(hosts, tmp_path):
     with hosts.replaced("h2", ROOT / "tfhybrid/_version.py", other):
         output = refused(hosts, ONE_BY_ONE, "other-version")
     assert (
-        f"All ranks have the same version of tfhybrid. Received: '{__version__}' on rank 0 on h1, "
-        "but '0.0.1' on rank 1 on h2" in output
+        "All ranks must have the same version of tfhybrid. "
+        f"Received: '{__version__}' on rank 0 on h1, but '0.0.1' on rank 1 on h2" in output
     )
 
 

@@ -117,7 +117,9 @@ def test_hosts_whose_rows_differ_take_the_checkpoint(together, hosts) -> None:
     rows = hosts.run("h2", "sh", "-c", "ls /dev/shm/tfhybrid-0-restarted/*.rows.0").split()[0]
     hosts.run("h2", sys.executable, "-c", CHANGE_A_NUMBER, rows)
     output, _ = together.finish()
-    assert re.search(r"Not resumed from memory: rank 0 on .* have other rows in \[", output), output
+    assert re.search(r"Not resumed from memory: rank 0 on .* have different rows in \[", output), (
+        output
+    )
     assert begun_at(output) % 5 == 0
     assert begun_at(output) > 0
 
@@ -129,7 +131,7 @@ def test_hosts_one_update_apart_go_on_at_the_later_one(together) -> None:
     job.wait()
     assert job.output.count("version 41") == 2
     output, digests = together.finish()
-    assert "1 of 2 hosts died one update behind; they have it now" in output
+    assert "1 of 2 hosts died one update behind; they have caught up" in output
     assert begun_at(output) == 41
     assert sorted(digests) == sorted(wanted)
 

@@ -53,7 +53,7 @@ def test_an_optimizer_of_one_ranks_own(
 ) -> None:
     mine = {name: values[is_last()] for name, values in options.items()}
     optimizer = tfhybrid.DistributedOptimizer(make(is_last()), **mine)
-    with refused(rf"All ranks have the {message}.* on rank 0.*, but .* on rank \d"):
+    with refused(rf"All ranks must have the {message}.* on rank 0.*, but .* on rank \d"):
         train(click_model.keras_model(), optimizer)
 
 

@@ -39,5 +39,5 @@ def test_leaders_and_all_ranks_give_the_same_tables(optimizer, reduction) -> Non
 
 
 def test_an_unknown_way_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"exchange is one of .*Received: 'mail'"):
+    with pytest.raises(ConfigError, match=r"exchange must be one of .*Received: 'mail'"):
         tfhybrid.DistributedOptimizer("sgd", exchange="mail")

@@ -61,7 +61,7 @@ def test_later_steps_than_the_one_restored_are_warned_of(directory, caplog):
     trained(directory)
     model = start()
     checkpoint.restore(model, directory, step=2)
-    told = f"has later checkpoints than step 2, which was restored: {[4]}"
+    told = f"has later checkpoints than the restored step 2: {[4]}"
     assert (told in caplog.text) == (distributed.rank() == 0)
     fit(model, 1, Position(0, 2))
     checkpoint.save(model, directory, START)  # step 4, in place of the other

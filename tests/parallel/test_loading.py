@@ -85,6 +85,6 @@ def test_a_leader_that_cannot_load_is_told_on_all_ranks(tmp_path: Path) -> None:
     if distributed.rank() == 0:
         np.savez(tmp_path / "rows.npz", keys=np.zeros(2, np.int64), embeddings=EMBEDDINGS[:2])
     table = new_table("item")
-    with pytest.raises((DataError, StoreError), match="holds a key twice"):
+    with pytest.raises((DataError, StoreError), match="has duplicate keys"):
         table.load(source)
     assert table.rows == 0

@@ -50,7 +50,7 @@ def test_who_has_come_in_the_place_of_a_rank_is_found(own):
     stranger = dataclasses.replace(own, secret="guessed")
     watching = watch(own, stranger)
     try:
-        with pytest.raises(StoreError, match="connected as rank 1 is a rank of this job"):
+        with pytest.raises(StoreError, match="connected as rank 1 must be a rank of this job"):
             watching.meet()
     finally:
         watching.leave()

@@ -25,5 +25,5 @@ def test_what_the_user_has_set_for_horovod_stays(monkeypatch):
 @pytest.mark.parametrize("seconds", ["", "soon", "0", "-1", "nan", "inf", "86401"])
 def test_a_limit_that_cannot_be_is_refused(monkeypatch, seconds):
     monkeypatch.setenv("TFHYBRID_SILENCE_SECONDS", seconds)
-    with pytest.raises(ConfigError, match=r"from 1 to 86400\. Received: "):
+    with pytest.raises(ConfigError, match=r"from 1 to 86400 seconds\. Received: "):
         config.silence_seconds()

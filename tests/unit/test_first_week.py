@@ -76,7 +76,7 @@ def test_an_optimizer_of_the_other_keras() -> None:
     )
     assert run.returncode == 1
     version = metadata.version("tf_keras")
-    assert f"wants one of tf.keras.optimizers, here of Keras {version}, or its name" in run.stderr
+    assert f"needs one of tf.keras.optimizers, here of Keras {version}, or its name" in run.stderr
     assert "Received: keras.src.optimizers.sgd.SGD" in run.stderr
 
 
@@ -88,7 +88,7 @@ def test_this_host_does_not_know_its_own_name() -> None:
         ["unshare", "--uts", "bash", "-c", script], capture_output=True, text=True, check=False
     )
     assert run.returncode == 1
-    assert "a line `127.0.0.1 NAME` in /etc/hosts lets it. Received: 'nobody.invalid'" in run.stderr
+    assert "add a line `127.0.0.1 NAME` to /etc/hosts. Received: 'nobody.invalid'" in run.stderr
 
 
 @pytest.mark.usefixtures("job")
@@ -97,8 +97,9 @@ def test_keys_are_of_another_type(keys: list[object]) -> None:
     layer = tfhybrid.layers.Embedding(tfhybrid.TableConfig(4), name="item")
     with pytest.raises(ConfigError) as error:
         layer(tf.constant(keys))
-    assert "Keys of feature 'item' are int64 or int32: give its Input dtype='int64', and make " in (
-        said(error)
+    assert (
+        "Keys of feature 'item' must be int64 or int32: give its Input dtype='int64', and convert "
+        in (said(error))
     )
     assert "tfhybrid.data.string_keys. Received: " in said(error)
 
@@ -109,7 +110,7 @@ def test_a_feature_is_missing_in_a_call_and_in_the_data() -> None:
     layer = tfhybrid.layers.EmbeddingCollection(configs, prefix="called_")
     with pytest.raises(ConfigError) as error:
         layer({"user": KEYS})
-    wanted = "wants the features ['user', 'item']; ['item'] are missing. Received: ['user']"
+    wanted = "needs the features ['user', 'item']; ['item'] are missing. Received: ['user']"
     assert wanted in said(error)
     model, tables = two_towers()
     with pytest.raises(ValueError, match='Missing data for input "item"'):

@@ -32,22 +32,25 @@ def test_rules_are_not_late_by_much_more_than_their_numbers(rules, every):
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({}, r"has one of the rules .*unseen_steps.*Received: Eviction\("),
-        ({"keep": "recent"}, "has one of the rules"),
-        ({"unseen_steps": 0}, r"unseen_steps is a whole number from 1 to \d+\. Received: .*=0"),
+        ({}, r"needs one of the rules .*unseen_steps.*Received: Eviction\("),
+        ({"keep": "recent"}, "needs one of the rules"),
+        (
+            {"unseen_steps": 0},
+            r"unseen_steps must be a whole number from 1 to \d+\. Received: .*=0",
+        ),
         ({"unseen_steps": 2**31}, r"Received: unseen_steps=2147483648"),
         ({"unseen_steps": 1.5}, r"Received: unseen_steps=1\.5"),
         ({"unseen_time": True}, "Received: unseen_time=True"),
-        ({"min_norm": 0}, r"min_norm is a number above 0\. Received: min_norm=0"),
+        ({"min_norm": 0}, r"min_norm must be a number above 0\. Received: min_norm=0"),
         ({"min_norm": float("nan")}, "Received: min_norm=nan"),
         ({"min_frequency": -1.0}, r"Received: min_frequency=-1\.0"),
         ({"min_frequency": "often"}, "Received: min_frequency='often'"),
         ({"max_rows": 0}, "Received: max_rows=0"),
         ({"max_rows": 10, "every": 16}, "Received: max_rows=10, every=16"),
-        ({"max_rows": 10, "keep": "old"}, r"keep is 'recent' or 'frequent'\. Received"),
-        ({"unseen_steps": 10, "half_life": 5}, "half_life belongs to min_frequency"),
-        ({"unseen_steps": 10, "every": 3}, r"every is a power of two\. Received: every=3"),
-        ({"unseen_steps": 10, "every": 2**21}, "every is a whole number"),
+        ({"max_rows": 10, "keep": "old"}, r"keep must be 'recent' or 'frequent'\. Received"),
+        ({"unseen_steps": 10, "half_life": 5}, "half_life needs min_frequency"),
+        ({"unseen_steps": 10, "every": 3}, r"every must be a power of two\. Received: every=3"),
+        ({"unseen_steps": 10, "every": 2**21}, "every must be a whole number"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(rules, message):
@@ -58,7 +61,7 @@ def test_rules_that_make_no_sense_are_refused(rules, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0,), r"updates is a whole number from 1 to 1048576\. Received: updates=0"),
+        ((0,), r"updates must be a whole number from 1 to 1048576\. Received: updates=0"),
         ((2.0,), r"Received: updates=2\.0"),
         ((2**20 + 1,), "Received: updates=1048577"),
         ((2, 0), "Received: forget_after=0"),
@@ -72,9 +75,13 @@ def test_admission_that_makes_no_sense_is_refused(arguments, message):
 def test_a_config_wants_these_two():
     assert TableConfig(4, admission=3).admission == Admission(3)
     assert TableConfig(4).policy == TableConfig(4, admission=1).policy == {}
-    with pytest.raises(ConfigError, match=r"admission is a tfhybrid\.Admission.*Received.*'often'"):
+    with pytest.raises(
+        ConfigError, match=r"admission must be a tfhybrid\.Admission.*Received.*'often'"
+    ):
         TableConfig(4, admission="often")
-    with pytest.raises(ConfigError, match=r"eviction is a tfhybrid\.Eviction.*Received.*=1000"):
+    with pytest.raises(
+        ConfigError, match=r"eviction must be a tfhybrid\.Eviction.*Received.*=1000"
+    ):
         TableConfig(4, eviction=1000)
 
 
@@ -86,7 +93,7 @@ def test_what_goes_by_event_time_wants_a_clock():
     optimizer = tfhybrid.DistributedOptimizer("sgd")
     with pytest.raises(ConfigError, match=r"Table 'item' evicts rows by event time.*without a"):
         optimizer.build(layer.trainable_variables)
-    with pytest.raises(ConfigError, match=r"event_clock is a .*EventClock.*Received.*=12"):
+    with pytest.raises(ConfigError, match=r"event_clock must be a .*EventClock.*Received.*=12"):
         tfhybrid.DistributedOptimizer("sgd", event_clock=12)
 
 

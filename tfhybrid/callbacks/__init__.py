@@ -1,4 +1,4 @@
-"""Keras callbacks for jobs of many ranks."""
+"""Keras callbacks for jobs with many ranks."""
 
 from tfhybrid.callbacks.broadcast_variables import BroadcastVariables
 from tfhybrid.callbacks.checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""Dense weights from rank 0."""
+"""Sends dense weights from rank 0 to all ranks."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from tfhybrid.layers import TableProxy
 
 
 class BroadcastVariables(Joined):
-    """Gives every rank the dense weights and optimizer state of one rank, when training begins.
+    """Copies the dense weights and optimizer state of one rank to all ranks when training begins.
 
-    Ranks that have trained together already, or restored the same checkpoint, have them: then
-    nothing is sent, and what is each rank's own (statistics of batch normalisation) stays.
+    Nothing is sent if the ranks have already trained together or restored the same checkpoint.
+    Values
+    that belong to each rank (statistics of batch normalisation) then stay.
 
-    Tables need none of this: their initial values are the same on every rank by construction. The
-    states of random generators stay each rank's own, so that dropout differs from rank to rank.
+    Tables are not sent: their initial values are the same on every rank by construction. Each rank
+    keeps the state of its random generators, so that dropout differs from rank to rank.
 
-    A model that knows its variables gets the optimizer's state here, before the first step:
-    variables that are created while TensorFlow traces the step make it trace the step twice.
+    If the model is built, the optimizer's variables are created here, before the first step. If
+    they
+    were created while TensorFlow traces the step, it would trace the step twice.
 
     Args:
-        root: The rank whose values all take. Defaults to 0.
+        root: The rank whose values are copied. Defaults to 0.
 
     Example:
 
@@ -40,14 +42,14 @@ class BroadcastVariables(Joined):
         self.root = root
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Sends the values; every rank must come here."""
+        """Sends the values; every rank must call it."""
         super().on_train_begin(logs)
         if self.model.built:
             self.model.optimizer.build(self.model.trainable_variables)
         steps = set(distributed.allgather_object(int(self.model.optimizer.iterations)))
         if len(steps) == 1 and steps != {0}:
             return
-        # Whole numbers among a model's variables are states of random generators.
+        # The integer variables of a model are states of random generators.
         weights = [
             weight
             for weight in self.model.variables

@@ -1,4 +1,4 @@
-"""Checkpoints while `fit` runs."""
+"""Saves checkpoints while `fit` runs."""
 
 from __future__ import annotations
 
@@ -19,40 +19,42 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 
 
 class Checkpoint(Joined):
-    """Saves dense weights, optimizer, tables and position, all of one step.
+    """Saves dense weights, optimizer, tables and position, all of the same step.
 
-    Training goes on while the files are written. Where one cannot be, an error is logged and
-    training goes on too; it is raised when `fit` ends, unless a later checkpoint was written.
-    `tfhybrid.checkpoint.restore(model, directory)` brings them back and says where to go on.
+    Training continues while the files are written. If writing fails, the error is logged and
+    training
+    continues; the error is raised when `fit` ends, unless a later checkpoint was written.
+    `tfhybrid.checkpoint.restore(model, directory)` restores them and returns where to continue.
 
-    The last steps are saved when `fit` ends, whatever `save_freq` is. SIGTERM and SIGINT (Ctrl-C),
-    on any rank, save after the current step and then end the program on all ranks with status
-    128 + signal, as a shell does. While the model is validated they wait for the step after it. A
-    second signal ends the process at once.
+    The last steps are saved when `fit` ends, whatever `save_freq` is. After SIGTERM or SIGINT
+    (Ctrl-C)
+    on any rank, the current step is saved, and the program ends on all ranks with status 128 +
+    signal,
+    as in a shell. During validation the signal waits for the next step. A second signal ends the
+    process at once.
 
     Args:
-        directory: Where checkpoints are kept, one folder each: a path that all hosts see, or a
-            URL that `tf.io.gfile` reaches.
+        directory: Where checkpoints are kept, each in its own folder: a path that all hosts see, or
+            a URL that `tf.io.gfile` supports.
         save_freq: `"epoch"`, or a number of steps.
-        max_to_keep: Number of newest checkpoints that are kept, with those that they need. `None`
+        max_to_keep: Number of newest checkpoints to keep, with those that they depend on. `None`
             keeps all.
-        full_every: Every how many checkpoints has all rows; those between are deltas (see
+        full_every: One in this many checkpoints has all rows; the others are deltas (see
             `tfhybrid.checkpoint.CheckpointManager`).
-        monitor: A name in the logs of an epoch, such as `"val_auc"` of `callbacks.Evaluate`, which
-            stands before this callback. The best epoch is saved and pinned: `max_to_keep` never
-            removes it, and `tfhybrid.checkpoint.restore_best` brings it back. A run that goes on
-            in the directory goes on comparing.
-        mode: Whether the best value is the largest, `"max"`, or the smallest, `"min"`. Of rank 0,
-            so it wants a value that is of all ranks.
-        save_best_only: Whether only epochs that are the best so far are saved, and what a signal
-            asks for.
+        monitor: A name in an epoch's logs, such as `"val_auc"` of `callbacks.Evaluate`, which must
+            come before this callback. The best epoch is saved and pinned: `max_to_keep` never
+            removes it, and `tfhybrid.checkpoint.restore_best` restores it. A later run in the same
+            directory compares with it.
+        mode: Whether the best value is the largest, `"max"`, or the smallest, `"min"`. Rank 0's
+            value decides, so use a metric over the samples of all ranks.
+        save_best_only: Whether to save only epochs that are the best so far, and after a signal.
 
     Raises:
         ConfigError: `save_freq`, `max_to_keep` or `full_every` is out of range; `monitor`, `mode`
-            and `save_best_only` do not go together; or, when an epoch ends, its logs have no such
+            and `save_best_only` cannot be combined; or, when an epoch ends, its logs lack the
             monitor.
         CheckpointError: On all ranks when `fit` ends, if the last checkpoint could not be written;
-            the one before stays.
+            the previous one stays.
         SystemExit: On all ranks, after SIGTERM or SIGINT.
 
     Example:
@@ -87,18 +89,18 @@ class Checkpoint(Joined):
         kept = max_to_keep is None or max_to_keep >= 1
         if not ((by_steps or save_freq == "epoch") and kept and full_every >= 1):
             raise ConfigError(
-                "Checkpoint wants save_freq 'epoch' or a number of steps, max_to_keep >= 1 or "
+                "Checkpoint needs save_freq 'epoch' or a number of steps, max_to_keep >= 1 or "
                 f"None, and full_every >= 1. Received: save_freq={save_freq!r}, "
                 f"max_to_keep={max_to_keep!r}, full_every={full_every!r}"
             )
         if (monitor is None) != (mode is None) or mode not in (None, "min", "max"):
             raise ConfigError(
-                "Checkpoint wants a mode with its monitor: 'max' where more is better, as of "
+                "Checkpoint needs a mode for its monitor: 'max' if more is better, as for "
                 f"'val_auc', or 'min'. Received: monitor={monitor!r}, mode={mode!r}"
             )
         if save_best_only and (monitor is None or save_freq != "epoch"):
             raise ConfigError(
-                "save_best_only wants a monitor, and compares at the ends of epochs. "
+                "save_best_only needs a monitor, and save_freq='epoch'. "
                 f"Received: monitor={monitor!r}, save_freq={save_freq!r}"
             )
         self.directory = os.fspath(directory)
@@ -109,14 +111,14 @@ class Checkpoint(Joined):
         self.max_to_keep = max_to_keep
         self.full_every = full_every
         self._position = Position(0, 0)
-        self._steps_before = 0  # of this epoch, in the run before
-        self._saved_step = 0  # the optimizer's, where nothing new is to be saved
+        self._steps_before = 0  # steps of this epoch in the previous run
+        self._saved_step = 0  # the optimizer's step that is already saved
         self._signals: StopSignals | None = None
-        self._best: float | None = None  # the monitor's best value, on all ranks
+        self._best: float | None = None  # equal on all ranks
         self._manager: checkpoint.CheckpointManager | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Looks at the model."""
+        """Reads the model and its optimizer."""
         super().on_train_begin(logs)
         self._manager = checkpoint.CheckpointManager(
             self.model,
@@ -140,19 +142,19 @@ class Checkpoint(Joined):
         self._finish(number)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes the epoch."""
+        """Remembers the epoch."""
         super().on_epoch_begin(epoch, logs)
         self._position = broken_epoch.begin_epoch(self.model, epoch)
         self._steps_before = self._position.step
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Ends a step, or as many as Keras does in one execution."""
+        """Ends a step, or all the steps of one Keras execution."""
         self._position = Position(self._position.epoch, self._steps_before + batch)
         super().on_train_batch_end(batch, logs)
 
     def after_step(self) -> None:
         """Saves after every `save_freq` steps, and after one in which a rank had a signal."""
-        # Steps of the job: as many on a rank that had fewer batches.
+        # Counts the job's steps, so the number is the same on a rank that had fewer batches.
         self._position = Position(self._position.epoch, self._position.step + 1)
         if (
             isinstance(self.save_freq, int)
@@ -164,7 +166,7 @@ class Checkpoint(Joined):
             self._finish(number)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Saves after every epoch, if asked to, and after one that is the best so far."""
+        """Saves after every epoch, if configured, and after the best epoch so far."""
         super().on_epoch_end(epoch, logs)
         self._position = Position(epoch + 1, 0)
         value = self._improved(logs or {})
@@ -174,18 +176,18 @@ class Checkpoint(Joined):
             self._save(self._position)
 
     def _improved(self, logs: dict[str, Any]) -> float | None:
-        """Returns the monitor's value where it is the best so far, on all ranks alike."""
+        """Returns the monitor's value if it is the best so far; the same on all ranks."""
         if self.monitor is None:
             return None
         value = distributed.broadcast_object(logs.get(self.monitor))
         if value is None:
             raise ConfigError(
-                "Checkpoint's monitor is a name in the logs of an epoch; callbacks.Evaluate, which "
-                "writes those of all ranks, stands before Checkpoint. "
+                "Checkpoint's monitor must be a name in the logs of an epoch. callbacks.Evaluate, "
+                "which writes metrics over all ranks, must come before Checkpoint. "
                 f"Received: monitor={self.monitor!r}, logs of {sorted(logs)}"
             )
         sign = 1.0 if self.mode == "max" else -1.0
-        # Not of NaN, of which nothing is better or worse.
+        # NaN is neither better nor worse than any value.
         if not (self._best is None or sign * value > sign * self._best) or not math.isfinite(value):
             return None
         self._best = float(value)
@@ -197,10 +199,10 @@ class Checkpoint(Joined):
             self._saved_step = int(self.model.optimizer.iterations)
 
     def _finish(self, number: int | None) -> None:
-        """Saves what is not saved yet, and gives the signals back; ends the program for a signal.
+        """Saves unsaved steps and restores the signal handlers; ends the program after a signal.
 
         Args:
-            number: The signal, if there was one on any rank.
+            number: The signal that a rank received, if any.
         """
         step = int(self.model.optimizer.iterations)
         try:

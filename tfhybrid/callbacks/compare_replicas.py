@@ -1,4 +1,4 @@
-"""Replicas of the tables on all hosts, compared bit for bit."""
+"""Compares the replicas of the tables on all hosts, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from tfhybrid.job import current_job
 
 
 class CompareReplicas(Joined):
-    """Stops a job on several hosts whose tables have become different.
+    """Stops a job on several hosts if the replicas of a table differ.
 
-    Replicas are compared at every checkpoint anyway, without stopping training; this is for finding
-    out where a difference comes from. Each leader reads all rows and their optimizer state while
-    the others wait: about a second per 2 GB. On one host only learning rates can differ.
+    Every checkpoint compares replicas anyway, without interrupting training. Use this callback to
+    find
+    where a difference comes from. Each leader reads all rows and their optimizer state while the
+    other
+    ranks wait: about a second per 2 GB. On one host only learning rates can differ.
 
     Args:
         every: Number of steps between comparisons.
 
     Raises:
         ConfigError: `every` is out of range.
-        ReplicaError: On all ranks, after a step: a table differs. It names the table, the version
-            at which it was equal last, and the digests by host. Or the ranks' learning rates do.
+        ReplicaError: On all ranks, after a step: the replicas of a table, or the ranks' learning
+            rates, differ. The message names the table, the last version at which the replicas were
+            equal, and each host's digest.
 
     Example:
 
@@ -36,9 +39,11 @@ class CompareReplicas(Joined):
     def __init__(self, every: int = 1000) -> None:
         super().__init__()
         if every < 1:
-            raise ConfigError(f"every is a number of steps, at least 1. Received: every={every}")
+            raise ConfigError(
+                f"every must be a number of steps, at least 1. Received: every={every}"
+            )
         self.every = every
-        self._equal: dict[str, int] = {}  # the version at which a table was equal last
+        self._equal: dict[str, int] = {}  # the last version at which a table's replicas were equal
 
     def after_step(self) -> None:
         """Compares after every `every` steps."""
@@ -64,7 +69,7 @@ class CompareReplicas(Joined):
             by_leader = {leader: its[name] for leader, its in leaders.items()}
             if len(set(by_leader.values())) > 1:
                 raise ReplicaError(
-                    f"The replicas of table '{name}' differ; they were equal at version "
+                    f"The replicas of table '{name}' differ; they were last equal at version "
                     f"{self._equal.get(name, 0)}. Version and digest by leader: "
                     + ", ".join(f"{leader}: {v}, {d:016x}" for leader, (v, d) in by_leader.items())
                 )

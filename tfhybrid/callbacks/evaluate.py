@@ -1,4 +1,4 @@
-"""Exact metrics over the samples of all ranks, at the end of each epoch."""
+"""Computes exact metrics over the samples of all ranks at the end of each epoch."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from tfhybrid.metrics import evaluate
 
 
 class Evaluate(Joined):
-    """Writes AUC, log loss, calibration and more, of all ranks together, into an epoch's logs.
+    """Writes AUC, log loss, calibration and more, over all ranks' samples, into an epoch's logs.
 
-    Put it behind `MetricAverage` and before callbacks that act on metrics: `EarlyStopping`,
-    `ReduceLROnPlateau` and `Checkpoint` then see the same numbers on every rank, and History has
-    them. It takes the place of `fit(validation_data=...)`.
+    Put it after `MetricAverage` and before callbacks that act on metrics: `EarlyStopping`,
+    `ReduceLROnPlateau` and `Checkpoint` then see the same numbers on every rank, and `History`
+    records
+    them. It replaces `fit(validation_data=...)`.
 
     Args:
-        dataset: This rank's batches, of whatever number; as `tfhybrid.metrics.evaluate` takes them.
+        dataset: This rank's batches, any number of them; see `tfhybrid.metrics.evaluate`.
         steps: Number of batches to take. Defaults to all.
-        from_logits: Whether the model gives logits or probabilities; by output, where they differ.
-        group: A feature whose samples are ranked among themselves, for `gauc`.
-        prefix: Before each name. Defaults to `"val_"`, as Keras calls what it validates.
+        from_logits: Whether the model returns logits or probabilities; a dictionary by output if
+            outputs differ.
+        group: The feature by which samples are grouped for `gauc`.
+        prefix: Prefix of each name. Defaults to `"val_"`, as in Keras.
 
     Raises:
-        DataError: On all ranks at the end of an epoch, as of `tfhybrid.metrics.evaluate`.
-        ConfigError: On all ranks at the end of an epoch, if the logs have such a name already.
+        DataError: On all ranks at the end of an epoch; see `tfhybrid.metrics.evaluate`.
+        ConfigError: On all ranks at the end of an epoch, if the logs already have such a name.
 
     Example:
 
@@ -63,7 +65,7 @@ class Evaluate(Joined):
         self._prefix = prefix
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Evaluates, and writes in place, so that the callbacks behind this one see it."""
+        """Evaluates, and writes into `logs`, so that later callbacks see the metrics."""
         super().on_epoch_end(epoch, logs)
         scores = evaluate(self.model, self._dataset, **self._options)
         named = {f"{self._prefix}{name}": score for name, score in scores.items()}
@@ -71,7 +73,7 @@ class Evaluate(Joined):
             return
         if taken := sorted(named.keys() & logs.keys()):
             raise ConfigError(
-                "Evaluate writes names that the epoch's logs have already: give it another prefix, "
-                f"or leave out validation_data and Keras's metric. Received: {taken}"
+                "The epoch's logs already have names that Evaluate writes. Give it another prefix, "
+                f"or remove validation_data and Keras's metric. Received: {taken}"
             )
         logs.update(named)

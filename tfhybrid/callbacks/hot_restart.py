@@ -1,4 +1,4 @@
-"""Where the data stand while `fit` runs, for a restart from memory."""
+"""Records the position in the data while `fit` runs, for a restart from memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from tfhybrid.checkpoint import broken_epoch, hot_restart
 
 
 class HotRestart(keras.callbacks.Callback):
-    """Tells a job with `tfhybrid.init(resume="memory")` at every step where its data stand.
+    """Records the position in the data at every step, for `tfhybrid.init(resume="memory")`.
 
-    So the next run's `tfhybrid.checkpoint.restore(model, directory)` returns the very step. The
-    states of Python's and NumPy's random generators are kept with it. In other jobs it does
+    The next run's `tfhybrid.checkpoint.restore(model, directory)` then returns exactly that step.
+    The
+    states of Python's and NumPy's random generators are kept too. In other jobs the callback does
     nothing.
 
     Example:
@@ -35,14 +36,14 @@ class HotRestart(keras.callbacks.Callback):
     """
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes the epoch."""
+        """Records the start of an epoch."""
         position = broken_epoch.begin_epoch(self.model, epoch)
         keeper = hot_restart.keeper_of(self.model)
         if keeper is not None:
             keeper.note(position)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes the states of random generators."""
+        """Records the states of random generators."""
         keeper = hot_restart.keeper_of(self.model)
         if keeper is not None:
             keeper.note()

@@ -1,4 +1,4 @@
-"""What callbacks have in common that do something together with all ranks."""
+"""Base class of callbacks that use collectives."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tfhybrid.checkpoint import broken_epoch
 
 
 class Joined(keras.callbacks.Callback):
-    """A callback of all ranks, which may have different numbers of batches.
+    """A callback that all ranks run together, although their numbers of batches may differ.
 
-    At the end of an epoch, and before it is validated, a rank takes part in the steps of those that
-    still train, until all have come there. What a subclass does around every step, it does in
-    `before_step` and `after_step`: they are called for those steps too.
+    At the end of an epoch, before validation, a rank joins the steps of the ranks that still train,
+    until all have finished the epoch. `before_step` and `after_step` are called for these steps
+    too.
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Has itself called around the steps that this rank has no batch for."""
+        """Registers the hooks for steps in which this rank has no batch."""
         if self._step is not None and self not in self._step.idle_callbacks:
             self._step.idle_callbacks.append(self)
 
@@ -28,7 +28,7 @@ class Joined(keras.callbacks.Callback):
             self._step.idle_callbacks.remove(self)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Notes that there are steps to come, and where they begin."""
+        """Records at which step the epoch begins."""
         broken_epoch.begin_epoch(self.model, epoch)
         if self._step is not None:
             self._step.joined = False
@@ -39,11 +39,11 @@ class Joined(keras.callbacks.Callback):
             self.join_epoch()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Joins the other ranks, unless a callback before this one has."""
+        """Joins the other ranks, unless an earlier callback has done so."""
         self.join_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Begins a step."""
+        """Calls `before_step`."""
         self.before_step()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -51,18 +51,18 @@ class Joined(keras.callbacks.Callback):
         self.after_step()
 
     def before_step(self) -> None:
-        """What is to be done before each step of the job."""
+        """Called before each step of the job."""
 
     def after_step(self) -> None:
-        """What is to be done after each step of the job."""
+        """Called after each step of the job."""
 
     def join_epoch(self) -> None:
-        """Takes part in the steps of ranks that still train; once an epoch."""
+        """Joins the steps of the ranks that still train; once per epoch."""
         if self._step is not None and not self._step.joined:
             self._step.join()
             self._step.joined = True
 
     @property
     def _step(self) -> Any:
-        """The optimizer's `DistributedStep`; `None` where it is an optimizer of one rank."""
+        """The optimizer's `DistributedStep`, or `None` for an optimizer without one."""
         return getattr(self.model.optimizer, "distributed_step", None)

@@ -1,4 +1,4 @@
-"""A learning rate that grows to its value."""
+"""Learning-rate warm-up."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from tfhybrid.errors import ConfigError
 class LearningRateWarmup(Joined):
     """Raises the learning rate linearly over the first steps (Goyal et al., 2017).
 
-    Both kinds are raised together: the Keras optimizer's rate, which tables without their own
-    follow, and the tables' own rates. The step is the optimizer's, so a resumed job goes on where
-    it was.
+    The Keras optimizer's rate, which tables without a rate of their own follow, and the tables' own
+    rates rise together. The optimizer counts the steps, so a resumed job continues where it was.
 
     Args:
         learning_rate: The Keras optimizer's rate after the warm-up.
         steps: Length of the warm-up, at least 1.
-        start: Factor of the first step, 0 to 1. Defaults to 1 / number of ranks.
+        start: Factor at the first step, 0 to 1. Defaults to 1 / number of ranks.
 
     Raises:
         ConfigError: `steps` or `start` is out of range, or the rate is a schedule.
@@ -39,18 +38,18 @@ class LearningRateWarmup(Joined):
         self.start = 1.0 / distributed.size() if start is None else start
         if steps < 1 or not 0.0 <= self.start <= 1.0:
             raise ConfigError(
-                "LearningRateWarmup wants steps >= 1 and 0 <= start <= 1. "
+                "LearningRateWarmup needs steps >= 1 and 0 <= start <= 1. "
                 f"Received: steps={steps}, start={start}"
             )
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Looks at the optimizer."""
+        """Checks the optimizer's learning rate."""
         super().on_train_begin(logs)
         rate = self.model.optimizer.get_config()["learning_rate"]
         if not isinstance(rate, numbers.Real):
             raise ConfigError(
-                "LearningRateWarmup sets the rate, and a schedule's cannot be set: give the "
-                f"schedule a warm-up of its own. Received: {rate}"
+                "LearningRateWarmup cannot set the rate of a schedule: put the warm-up into the "
+                f"schedule. Received: {rate}"
             )
 
     def before_step(self) -> None:

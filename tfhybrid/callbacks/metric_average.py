@@ -1,4 +1,4 @@
-"""Metrics of an epoch, of the samples of all ranks."""
+"""Metrics of an epoch over the samples of all ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import UnsupportedError
 
-# Their variables add up over ranks.
+# The variables of these metrics can be summed over ranks.
 _SUMMED = (
     keras.metrics.Sum,
     keras.metrics.AUC,
@@ -30,17 +30,19 @@ _SUMMED = (
 
 
 class MetricAverage(Joined):
-    """Replaces the metrics of an epoch by those over the samples of all ranks.
+    """Replaces the metrics of an epoch with metrics over the samples of all ranks.
 
     Put it before callbacks that act on metrics, such as `EarlyStopping`, so that all ranks decide
-    alike. Means over samples (loss, accuracy) are averaged, a rank counting as many as it had.
-    Keras's metrics that count or sum, such as `AUC`, `Precision` and `RootMeanSquaredError`, are
-    those of the summed counts: the average of the ranks' AUCs is not the AUC of all samples.
-    `callbacks.Evaluate` has the exact AUC, without Keras's thresholds, and that of each output.
+    the
+    same. Means over samples (loss, accuracy) are averaged, weighted by each rank's samples. Keras
+    metrics that count or sum, such as `AUC`, `Precision` and `RootMeanSquaredError`, are computed
+    from
+    the summed counts, because the average of the ranks' AUCs is not the AUC of all samples.
+    `callbacks.Evaluate` computes the exact AUC, without Keras's thresholds, for each output.
 
     Raises:
-        UnsupportedError: After the first step, if the model has a metric of another kind, or one
-            that counts and several outputs.
+        UnsupportedError: After the first step, if the model has a metric of another kind, or has
+            both a counting metric and several outputs.
 
     Example:
 
@@ -53,10 +55,10 @@ class MetricAverage(Joined):
         super().__init__()
         self._looked = False
         self._counts: dict[str, float] = {}
-        self._sums: dict[str, list[np.ndarray]] = {}  # the states of metrics that count or sum
+        self._sums: dict[str, list[np.ndarray]] = {}  # state of the metrics that count or sum
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Looks at the metrics: Keras makes those of `compile` with the first step."""
+        """Reads the metrics: Keras creates those of `compile` in the first step."""
         super().on_train_batch_end(batch, logs)
         if self._looked:
             return
@@ -64,34 +66,34 @@ class MetricAverage(Joined):
         metrics = _leaves(self.model.metrics)
         refused = [m.name for m in metrics if not isinstance(m, (keras.metrics.Mean, *_SUMMED))]
         if len(getattr(self.model, "output_names", None) or ()) > 1:
-            refused += [m.name for m in _summed(self.model)]  # the logs have other names
+            refused += [m.name for m in _summed(self.model)]  # the logs use other names
         if refused:
             raise UnsupportedError(
-                "MetricAverage takes means over samples and, in a model of one output, metrics of "
-                "Keras that count or sum; the average of another metric over ranks is not the "
+                "MetricAverage supports means over samples and, in a model with one output, Keras "
+                "metrics that count or sum. The average of another metric over ranks is not the "
                 "metric of all samples. "
-                "callbacks.Evaluate(dataset) has AUC, log loss and calibration of all ranks. "
+                "callbacks.Evaluate(dataset) computes AUC, log loss and calibration of all ranks. "
                 f"Received: {refused}"
             )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Begins to count anew."""
+        """Resets the counts."""
         super().on_epoch_begin(epoch, logs)
         self._counts, self._sums = {}, {}
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Notes how many samples the epoch had: Keras validates with the same metrics."""
+        """Records the epoch's number of samples, because Keras validates with the same metrics."""
         super().on_test_begin(logs)
         self._counts |= self._samples("")
         self._sums |= self._states("")
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Notes how many samples the validation had."""
+        """Records the validation's number of samples."""
         self._counts |= self._samples("val_")
         self._sums |= self._states("val_")
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Averages, in place, so that the callbacks behind this one see the average."""
+        """Averages in place, so that later callbacks see the average."""
         super().on_epoch_end(epoch, logs)
         if logs is None:
             return
@@ -106,7 +108,7 @@ class MetricAverage(Joined):
         self._total(logs)
 
     def _total(self, logs: dict[str, Any]) -> None:
-        """Replaces metrics that count or sum by those of the counts of all ranks."""
+        """Replaces metrics that count or sum with those of all ranks' counts."""
         mine = self._states("") | self._sums
         by_rank = distributed.allgather_object(mine)
         metrics = {metric.name: metric for metric in _summed(self.model)}
@@ -130,13 +132,13 @@ class MetricAverage(Joined):
         }
 
     def _samples(self, prefix: str) -> dict[str, float]:
-        """Returns what each mean is over, by its name in the logs."""
+        """Returns the weight of each mean, by its name in the logs."""
         means = [m for m in _leaves(self.model.metrics) if isinstance(m, keras.metrics.Mean)]
         return {f"{prefix}{mean.name}": float(mean.count) for mean in means}
 
 
 def _summed(model: keras.Model) -> list[keras.metrics.Metric]:
-    """Returns the metrics whose result is not the mean of a sum, but whose state is of sums."""
+    """Returns the metrics whose result is no mean, but whose state consists of sums."""
     mean = keras.metrics.Mean.result
     return [
         metric
@@ -152,7 +154,7 @@ def _assign(metric: keras.metrics.Metric, state: list[np.ndarray]) -> None:
 
 
 def _leaves(metrics: list[keras.metrics.Metric]) -> list[keras.metrics.Metric]:
-    """Returns the metrics, those of `compile(metrics=...)` taken out of Keras 3's container."""
+    """Returns the metrics; takes those of `compile(metrics=...)` out of Keras 3's container."""
     leaves = []
     for metric in metrics:
         inner = getattr(metric, "metrics", None) if IS_KERAS_3 else None

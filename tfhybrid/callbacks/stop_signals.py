@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish, on which all ranks agree, and which they obey between steps."""
+"""Turns SIGTERM and SIGINT into a request to stop, which all ranks follow between two steps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DEFAULTS: dict[int, Any] = {
 
 
 class StopSignals:
-    """Turns the first SIGTERM or SIGINT of this process into a wish to stop.
+    """Turns the first SIGTERM or SIGINT of this process into a request to stop.
 
-    A second one does what it does otherwise. A handler of the program's own stays, and so does
-    everything in a thread other than the main one, where Python allows no handlers.
+    A second signal has its usual effect. Handlers that the program installed stay. Outside the main
+    thread nothing is installed, because Python allows no handlers there.
 
     Args:
-        step: The optimizer's `DistributedStep`, which carries the wish to the other ranks.
+        step: The optimizer's `DistributedStep`, which sends the request to the other ranks.
     """
 
     def __init__(self, step: Any) -> None:
@@ -38,18 +38,18 @@ class StopSignals:
         self._process = os.getpid()
 
     def take(self) -> None:
-        """Takes the signals that have no handler but Python's."""
+        """Installs handlers for the signals that have only Python's own."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number, default in _DEFAULTS.items():
             handler = signal.getsignal(number)
             left_over = getattr(handler, "__func__", None) is StopSignals._receive
-            if handler == default or left_over:  # by a `fit` that ended with an exception
+            if handler == default or left_over:  # left installed by a `fit` that raised
                 signal.signal(number, self._receive)
                 self._taken.append(number)
 
     def give_back(self) -> None:
-        """Gives the signals back, those that the watch lingers after to the watch."""
+        """Restores the handlers; the job's watch gets back the signals after which it lingers."""
         for number in self._taken:
             signal.signal(number, _DEFAULTS[number])
         if signal.SIGTERM in self._taken and current_job().watch is not None:
@@ -58,17 +58,17 @@ class StopSignals:
         self._step.wants_to_stop.assign(0.0)
 
     def after_step(self) -> int | None:
-        """Returns the signal to stop for, where a rank had one before this step: on all alike."""
+        """Returns the signal that a rank received before this step, if any; equal on all ranks."""
         return self._number() if float(self._step.ranks_to_stop) > 0 else None
 
     def at_end(self) -> int | None:
-        """Returns the signal to stop for, where a rank has had one; every rank must call it."""
+        """Returns the signal that a rank has received, if any; every rank must call it."""
         received = distributed.allgather_object(self._received)
         return self._number() if any(number is not None for number in received) else None
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         signal.signal(number, _DEFAULTS[number])
-        if os.getpid() != self._process:  # a child, such as a worker that reads data
+        if os.getpid() != self._process:  # a child process, such as one that reads data
             os.kill(os.getpid(), number)
             return
         self._received = number

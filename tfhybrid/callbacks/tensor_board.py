@@ -1,4 +1,4 @@
-"""How training goes, and what the tables and the phases of a step tell, for TensorBoard."""
+"""Writes training metrics, table statistics and the phases of a step for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tfhybrid.metrics import phase_times
 from tfhybrid.store import OwnerShare, TableStats, metrics
 from tfhybrid.store.report import PassReport, report_stores
 
-# As tf.summary.scalar marks what it writes; that one needs the package tensorboard, which
-# TensorFlow 2.21 does not bring along.
+# The mark that tf.summary.scalar writes; that function needs the package tensorboard, which
+# TensorFlow 2.21 does not install.
 _SCALAR = tf.compat.v1.SummaryMetadata(
     plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
 )
@@ -31,7 +31,7 @@ _ROW_SERVICE = ("fetched_rows", "fetched_bytes", "served_rows", "served_bytes")
 
 
 class TensorBoard(keras.callbacks.Callback):
-    """Writes how training goes, statistics of tables and times of phases; each run is a curve.
+    """Writes training metrics, table statistics and phase times; each run is a curve.
 
     Rank 0 writes what it knows: tables are the same on every host, unique ratio and times are its
     own. Under `main/`, which TensorBoard shows first: `samples_per_second` of all ranks, and what
@@ -51,26 +51,27 @@ class TensorBoard(keras.callbacks.Callback):
 
     | | |
     | --- | --- |
-    | `wait` | an op waits until the updates before it are applied |
+    | `wait` | an op waits until earlier updates are applied |
     | `lookup` | embeddings are read |
     | `sum` | the rank's gradients are summed by key |
-    | `post` | and posted |
+    | `post` | the sums are posted |
     | `collect` | the leader waits for the ranks of its host |
     | `exchange` | hosts exchange what their leaders merged |
-    | `plan` | the leader merges the keys of all, and makes room |
-    | `apply` | makes rows, updates them, and settles |
-    | `settle` | counts waiting keys, and evicts |
+    | `plan` | the leader merges all keys and reserves space |
+    | `apply` | the leader creates rows, updates them, and settles |
+    | `settle` | the leader counts waiting keys and evicts |
 
-    Phases of different threads overlap, and lookups of evaluation count too.
+    Phases of different threads overlap. Lookups of evaluation are included.
 
     Args:
-        log_dir: Where to write, a folder for each run; TensorBoard reads it.
-        run: Name of this run's folder and curve. Defaults to the time when it begins.
-        every: In how many steps to write once.
-        norm_quantiles: Which quantiles of norms, from 0 to 1; of a million rows at most.
+        log_dir: TensorBoard's directory; each run writes a folder in it.
+        run: Name of this run's folder and curve. Defaults to the start time.
+        every: Number of steps between writes.
+        norm_quantiles: Which quantiles of norms, from 0 to 1; estimated from at most a million
+            rows.
 
     Raises:
-        ConfigError: `every` is no number of steps.
+        ConfigError: `every` is not a number of steps.
 
     Example:
 
@@ -89,13 +90,15 @@ class TensorBoard(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if not isinstance(every, int) or every < 1:
-            raise ConfigError(f"every is a number of steps, at least 1. Received: every={every!r}")
+            raise ConfigError(
+                f"every must be a number of steps, at least 1. Received: every={every!r}"
+            )
         self._log_dir = os.fspath(log_dir)
         self._run = run
         self._every = every
         self._quantiles = tuple(norm_quantiles)
-        self._begun_at = 0  # the step when it has written last
-        self._begun = 0.0  # when that was
+        self._begun_at = 0  # the step of the last write
+        self._begun = 0.0  # the time of the last write
         self._counted: dict[str, int] = {}
         self._told: dict[str, TableStats] = {}
         self._passes = PassReport()
@@ -103,25 +106,25 @@ class TensorBoard(keras.callbacks.Callback):
         self._writer: Any = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Begins to write, on rank 0."""
+        """Opens the writer on rank 0."""
         if distributed.rank() == 0:
             run = self._run or time.strftime("%Y%m%d-%H%M%S")
             self._writer = tf.summary.create_file_writer(f"{self._log_dir}/{run}")
             self._begin()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes every so many steps."""
+        """Writes every `every` steps."""
         if self._writer is not None and self._step() - self._begun_at >= self._every:
             self._write((), logs or {})
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Writes, quantiles of norms too."""
+        """Writes, including quantiles of norms."""
         if self._writer is not None:
             self._write(self._quantiles, logs or {})
             self._writer.flush()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Ends to write."""
+        """Closes the writer."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -1,4 +1,4 @@
-"""Checkpoints: dense weights, optimizer, tables and the position, all of one step."""
+"""Checkpoints: dense weights, optimizer, tables and data position, all of the same step."""
 
 from typing import TYPE_CHECKING
 

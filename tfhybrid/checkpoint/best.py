@@ -1,6 +1,6 @@
-"""The best checkpoint of a directory: which step it is, noted in a small file beside the steps.
+"""The best checkpoint of a directory: a small file beside the steps records which step it is.
 
-It stays, whatever number of newest ones is kept. Neither TensorFlow nor Horovod is needed.
+It is kept, whatever `max_to_keep` is. This module needs neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _FILE = "best.json"
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The step that was best, and by what.
+    """The best step, and the metric by which it was chosen.
 
     Args:
-        step: Of the checkpoint.
-        monitor: The name in the logs of `fit` that is compared.
-        value: What it was.
+        step: The checkpoint's step.
+        monitor: The name of the metric in the logs of `fit`.
+        value: The metric's value.
     """
 
     step: int
@@ -34,10 +34,10 @@ class Best:
 
 
 def read(directory: Location) -> Best | None:
-    """Returns what a directory says of its best checkpoint, or `None` where it says nothing.
+    """Returns a directory's record of its best checkpoint, or `None` if there is none.
 
     Raises:
-        CheckpointError: Its note is damaged.
+        CheckpointError: The record is damaged.
     """
     path = directory / _FILE
     try:
@@ -51,7 +51,7 @@ def read(directory: Location) -> Best | None:
 
 
 def write(directory: Location, best: Best) -> None:
-    """Notes the best checkpoint; the note before it goes at once."""
+    """Records the best checkpoint, and replaces the previous record at once."""
     storage.write_whole(directory / _FILE, json.dumps(dataclasses.asdict(best)).encode())
 
 

@@ -1,4 +1,4 @@
-"""An epoch that a run broke off: what is left of it is trained, and counted, as the rest of it."""
+"""Finishes an epoch that an earlier run did not complete."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ def finish_epoch(
     position: Position,
     **options: Any,
 ) -> Position:
-    """Trains what is left of the epoch in which a run broke off; every rank must call it.
+    """Trains the rest of an epoch that an earlier run did not complete; every rank must call it.
 
-    `fit` then goes on with whole epochs. At the start of an epoch there is nothing to finish, so
-    a script may always call this between `restore` and `fit`.
+    `fit` then continues with whole epochs. A script may always call this between `restore` and
+    `fit`:
+    at the start of an epoch it does nothing.
 
     Args:
-        model: Restored, or fresh where there was nothing to restore.
+        model: Restored, or new if there was no checkpoint.
         data: `tfhybrid.data.Batches` or `FileBatches`; or the dataset of one epoch, which must give
-            the same batches in the same order as it did in the run before.
+            the same batches in the same order as in the earlier run.
         position: What `restore` returned.
-        **options: What `fit` gets besides, such as `callbacks` and `verbose`.
+        **options: Other arguments for `fit`, such as `callbacks` and `verbose`.
 
     Returns:
-        Where `fit` goes on: the start of this epoch, or of the one after it.
+        Where `fit` continues: the start of this epoch or of the next one.
 
     Raises:
-        ConfigError: The position is not one in epochs, or lies beyond the end of an epoch; the
-            dataset has no end; or an option is one of those that are known here.
+        ConfigError: The position does not count epochs, or is beyond the end of an epoch; the
+            dataset is endless; or an option is one that this function sets itself.
 
     Example:
 
@@ -59,13 +60,13 @@ def finish_epoch(
     """
     if not isinstance(position, Position):
         raise ConfigError(
-            "finish_epoch wants a tfhybrid.data.Position(epoch, step); data of another kind go on "
-            f"from a position by themselves. Received: position={position!r}"
+            "finish_epoch needs a tfhybrid.data.Position(epoch, step); data with other positions "
+            f"continue from them without it. Received: position={position!r}"
         )
     if known := _OWN_OPTIONS & options.keys():
         raise ConfigError(
-            "finish_epoch trains one epoch from the position on, and takes the other options of "
-            f"fit. Received: {sorted(known)}"
+            "finish_epoch trains the rest of one epoch and sets some options of fit itself. "
+            f"Received: {sorted(known)}"
         )
     if position.step == 0:
         return position
@@ -73,7 +74,7 @@ def finish_epoch(
     steps = _steps_of(data)
     if position.step > steps >= 0:
         raise ConfigError(
-            f"An epoch has {steps} steps of these data. Received: a position at {told(position)}"
+            f"An epoch of these data has {steps} steps. Received: a position at {told(position)}"
         )
     if position.step < steps or steps < 0:
         _fit_rest(model, data, position, options)
@@ -82,20 +83,20 @@ def finish_epoch(
 
 
 def note(model: keras.Model, position: AnyPosition) -> None:
-    """Notes where a restored model goes on, if that is within an epoch."""
+    """Records where a restored model continues, if that is within an epoch."""
     if (step := _step_of(model)) is not None:
         within = isinstance(position, Position) and position.step > 0
         step.broken_off = (position, int(model.optimizer.iterations)) if within else None
 
 
 def forget(model: keras.Model) -> None:
-    """Forgets it: the epoch is finished."""
+    """Deletes the record: the epoch is finished."""
     if (step := _step_of(model)) is not None:
         step.broken_off = None
 
 
 def begin_epoch(model: keras.Model, epoch: int) -> Position:
-    """Returns where an epoch of `fit` begins; warns if a broken one is not finished first."""
+    """Returns where an epoch of `fit` begins; warns if an incomplete epoch was not finished."""
     step = _step_of(model)
     if step is None:
         return Position(epoch, 0)
@@ -104,8 +105,8 @@ def begin_epoch(model: keras.Model, epoch: int) -> Position:
         step.broken_off = None
         if int(model.optimizer.iterations) == iterations and distributed.rank() == 0:
             _log.warning(
-                "The model goes on at %s, but fit begins epoch %d with its first step, so steps "
-                "are trained twice or left out. Finish the epoch first: "
+                "The model continues at %s, but fit begins epoch %d at its first step, so steps "
+                "are trained twice or skipped. Finish the epoch first: "
                 "position = tfhybrid.checkpoint.finish_epoch(model, batches, position, ...)",
                 told(position),
                 epoch,
@@ -126,7 +127,7 @@ def _fit_rest(
     step = _step_of(model)
     if step is not None:
         step.broken_off, step.steps_before = None, position.step
-    # Data come shuffled; Keras would say at each call that it does not shuffle them.
+    # The data are already shuffled. Without this Keras would warn that it does not shuffle them.
     options = {"shuffle": False} | options
     try:
         model.fit(rest, initial_epoch=position.epoch, epochs=position.epoch + 1, **options)
@@ -136,17 +137,17 @@ def _fit_rest(
 
 
 def _steps_of(data: ResumableBatches | tf.data.Dataset) -> int:
-    """Returns the number of steps in an epoch; negative where it is not known."""
+    """Returns the number of steps in an epoch; negative if it is unknown."""
     if isinstance(data, ResumableBatches):
         return data.steps_per_epoch
     if not isinstance(data, tf.data.Dataset) or data.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ConfigError(
-            "finish_epoch wants tfhybrid.data.Batches, FileBatches, or a tf.data.Dataset of one "
-            f"epoch, which ends. Received: {data!r}"
+            "finish_epoch needs tfhybrid.data.Batches, FileBatches, or a finite tf.data.Dataset of "
+            f"one epoch. Received: {data!r}"
         )
     return int(data.cardinality())
 
 
 def _step_of(model: keras.Model) -> Any:
-    """Returns the model's `DistributedStep`; `None` where its optimizer is one of one rank."""
+    """Returns the model's `DistributedStep`, or `None` for an optimizer without one."""
     return getattr(getattr(model, "optimizer", None), "distributed_step", None)

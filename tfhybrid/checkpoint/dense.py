@@ -1,4 +1,4 @@
-"""The dense side of a model as named arrays, and back."""
+"""Converts the dense part of a model to named arrays, and back."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ from tfhybrid.store import Table
 
 
 def tables_of(model: keras.Model) -> dict[str, Table]:
-    """Returns the tables of a model by name, frozen ones too."""
+    """Returns the tables of a model by name, including frozen ones."""
     proxies = [weight for weight in model.weights if isinstance(weight, TableProxy)]
     return {proxy.table.name: proxy.table for proxy in proxies}
 
 
 def saved_tables_of(model: keras.Model) -> dict[str, Table]:
-    """Returns the tables of a model and those of keys that wait for admission to them."""
+    """Returns a model's tables, and their tables of keys that wait for admission."""
     tables = tables_of(model)
     waiting = [table.waiting for table in tables.values() if table.waiting is not None]
     return tables | {table.name: table for table in waiting}
 
 
 def variables_of(model: keras.Model) -> list[Any]:
-    """Returns all variables but tables, in an order that follows from how the model is built."""
+    """Returns all variables except tables; the order depends only on how the model is built."""
     return [*_common(model), *state_of(model.optimizer), *_own(model)]
 
 
 def gather(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns all that is dense, as rank 0 will write it; every rank must call it.
+    """Returns the dense part of a model as rank 0 will write it; every rank must call it.
 
-    Weights and optimizer are the same on every rank. What is not trained by gradients (statistics
-    of batch normalisation, states of random generators) is each rank's own, and kept by rank; so is
-    the state of the process's random generators.
+    Weights and optimizer are the same on every rank. Variables that gradients do not train
+    (statistics
+    of batch normalisation, states of random generators) differ between ranks and are saved for each
+    rank; so is the state of the process's random generators.
     """
     arrays = {
         **_named("weights", _common(model)),
@@ -54,7 +55,7 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def names(model: keras.Model) -> dict[str, str]:
-    """Returns what Keras calls the variables behind the arrays of `gather`, for people."""
+    """Returns Keras's names of the variables behind the arrays of `gather`, for people to read."""
     own = {f"rank/{rank}/own": _own(model) for rank in range(distributed.size())}
     groups = {"weights": _common(model), "optimizer": state_of(model.optimizer), **own}
     return {
@@ -66,13 +67,13 @@ def names(model: keras.Model) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """Arrays that fit a model, and its variables."""
+    """A model's variables, and arrays that fit them."""
 
     pairs: list[tuple[Any, np.ndarray]]
     random_state: RandomState | None
 
     def assign(self) -> None:
-        """Gives the model the arrays, and the process the random states."""
+        """Assigns the arrays to the model, and the random states to the process."""
         if self.random_state is not None:
             self.random_state.assign()
         for variable, value in self.pairs:
@@ -82,14 +83,14 @@ class Matched:
 def match(
     model: keras.Model, arrays: dict[str, np.ndarray], ranks: int, *, optimizer: bool
 ) -> Matched:
-    """Finds for what `gather` returned the variables of a model, and changes nothing.
+    """Matches the arrays of `gather` with a model's variables, without changing anything.
 
     Args:
-        model: Built as the one that was saved.
-        arrays: By name.
-        ranks: Number of ranks that saved; with another number of them, all take rank 0's own
-            variables, and the process's random generators stay as they are.
-        optimizer: Whether the optimizer takes its variables too.
+        model: Built like the one that was saved.
+        arrays: The arrays by name.
+        ranks: Number of ranks that saved. If this job has another number, all ranks take rank 0's
+            per-rank variables, and the process's random generators stay as they are.
+        optimizer: Whether to match the optimizer's variables too.
 
     Raises:
         CheckpointError: The arrays do not fit the model.
@@ -118,7 +119,7 @@ def _named(group: str, variables: list[Any]) -> dict[str, np.ndarray]:
 
 
 def _numbered(group: str, variables: list[Any]) -> list[str]:
-    # By number: the names that Keras makes up differ when a model is built twice in a process.
+    # By number: Keras generates other names when a model is built twice in a process.
     return [f"{group}/{i:04d}" for i in range(len(variables))]
 
 

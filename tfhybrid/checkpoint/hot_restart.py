@@ -1,9 +1,9 @@
-"""Restart from memory: a model's dense state is kept beside its tables, and found by the next run.
+"""Restart from memory: keeps a model's dense state beside its tables, for the next run.
 
-Each rank keeps what it has of its own: dense weights, the optimizer, what is not trained, the
-states of random generators, and where its data stand. The state after step k + 1 is complete before
-the rank posts its gradients of that step, so wherever a table has an update, every rank keeps the
-state that goes with it.
+Each rank keeps its own state: dense weights, the optimizer, variables that are not trained, the
+states of random generators, and its position in the data. The state after step k + 1 is complete
+before the rank posts its gradients of that step. So if a table has an update, every rank has kept
+the state that belongs to it.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from tfhybrid.store import metrics
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 POSITION_BYTES = 4096
-"""Most bytes of JSON of a position that is kept."""
+"""The largest position, in bytes of JSON, that can be kept."""
 
 
 class Keeper:
-    """Keeps the dense state of a model at every step, on this rank.
+    """Keeps a model's dense state at every step, on this rank.
 
     Args:
-        kept: Where it keeps it.
+        kept: Where the state is kept.
         model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
-        configuration: What must be the same in the run that goes on from here, as JSON has it.
+        configuration: What must be equal in the run that continues from this state, as JSON.
     """
 
     def __init__(self, kept: KeptState, model: keras.Model, configuration: dict[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Keeper:
         self._noted = np.zeros(POSITION_BYTES, np.uint8)  # the position, as JSON; then spaces
 
     def difference(self) -> str | None:
-        """Returns why what the last run kept is not of this configuration, or `None`."""
+        """Returns how the last run's configuration differs from this one, or `None`."""
         try:
             found = json.loads(self._kept.find())
         except (TfhybridError, ValueError) as error:
@@ -68,7 +68,7 @@ class Keeper:
         return None
 
     def resume(self, step: int) -> AnyPosition:
-        """Takes over the state of a step, and returns where the data stood then."""
+        """Restores the state of a step, and returns the position in the data at that step."""
         content = self._kept.resume(step, self._size())
         noted_step, noted_batches, noted, *random = _split(content, self._note())
         RandomState.of(dict(zip(random_state.gather(), random, strict=True))).assign()
@@ -85,24 +85,24 @@ class Keeper:
         return position
 
     def start(self, position: AnyPosition) -> None:
-        """Keeps every state from now on, as of training that goes on from a position."""
+        """Keeps every state from now on; training continues from a position."""
         self._kept.make(json.dumps(self._configuration), self._size())
         self._begin(position)
 
     def note(self, position: AnyPosition | None = None) -> None:
-        """Notes, before a step, where the data stand, and the states of random generators.
+        """Records, before a step, the position in the data and the states of random generators.
 
         Args:
-            position: Of the step. By default they stand one step further with every step.
+            position: The step's position. By default it advances by one with every step.
 
         Raises:
-            ConfigError: It is larger than what is kept.
+            ConfigError: The position is too large.
         """
         if position is not None:
             text = json.dumps(cursor_of(position), separators=(",", ":")).encode()
             if len(text) > POSITION_BYTES:
                 raise ConfigError(
-                    f"A position of at most {POSITION_BYTES} bytes of JSON is kept. "
+                    f"A position must be at most {POSITION_BYTES} bytes of JSON. "
                     f"Received: {len(text)} bytes, {text[:100]!r}"
                 )
             self._noted[:] = np.frombuffer(text.ljust(POSITION_BYTES), np.uint8)
@@ -111,10 +111,10 @@ class Keeper:
         self._kept.note(b"".join(array.tobytes() for array in self._note()))
 
     def keep(self, proxies: Sequence[Any]) -> tf.Operation:
-        """Keeps the state as it is; a part of the step, before its gradients are posted.
+        """Keeps the current state; a part of the step, before its gradients are posted.
 
         Args:
-            proxies: Of the tables that have a gradient.
+            proxies: Proxies of the tables that have a gradient.
         """
         state = [tf.convert_to_tensor(variable) for variable in self._variables()]
         step = tf.cast(tf.convert_to_tensor(self._model.optimizer.iterations), tf.int64)
@@ -146,8 +146,8 @@ class Keeper:
             return Position(noted.epoch, noted.step + batches)
         if steps > 1:
             raise StoreError(
-                f"where the data stand was kept {steps} steps before, and only a Position tells "
-                f"how they go on from there: {told(noted)}"
+                f"the position in the data was kept {steps} steps earlier, and only a Position can "
+                f"be advanced: {told(noted)}"
             )
         return noted
 
@@ -156,23 +156,24 @@ class Keeper:
 
 
 def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
-    """Gives a model what the last run of the job left in memory; every rank must call it.
+    """Restores a model from what the job's last run left in memory; every rank must call it.
 
-    Afterwards the tables of the job are open, and what comes of its steps is kept.
+    Afterwards the job's tables are open, and the state after each step is kept.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`.
-        whole: Whether the newest state is wanted, all of it.
+        whole: Whether the caller wants all of the newest state.
 
     Returns:
-        Where training goes on, or `None` where the job does not resume from memory: then its tables
-        are as they were, or fresh in a job that has not begun.
+        Where training continues, or `None` if the job does not resume from memory. Its tables are
+        then
+        unchanged, or new in a job that has not begun.
     """
     resumption = current_job().resumption
     if resumption is None or resumption.settled:
         return None
     model.optimizer.build(model.trainable_variables)
-    # Now, because a checkpoint brings its own learning rate.
+    # Compared now, because a checkpoint replaces the learning rate.
     resumption.configuration = _configuration(model, resumption.tables)
     keeper = Keeper(resumption.kept, model, resumption.configuration)
     why_not = resumption.absence
@@ -191,11 +192,11 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
 
 
 def start(model: keras.Model, position: AnyPosition) -> None:
-    """Keeps a model's states from now on, in a job that may go on from memory.
+    """Keeps a model's states from now on, in a job that may resume from memory.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
-        position: Where training goes on.
+        position: Where training continues.
     """
     resumption = current_job().resumption
     if resumption is None:
@@ -203,16 +204,16 @@ def start(model: keras.Model, position: AnyPosition) -> None:
     if resumption.optimizers != 1:
         if distributed.rank() == 0:
             _log.warning(
-                "No state is kept for a restart from memory, which takes a job of one optimizer "
-                "for its tables. Received: %d",
+                "No state is kept for a restart from memory: it needs a job with exactly one "
+                "optimizer for its tables. Received: %d",
                 resumption.optimizers,
             )
         return
     if model.optimizer.sparse_update.clipping.kind == "global_norm":
         if distributed.rank() == 0:
             _log.warning(
-                "No state is kept for a restart from memory, which needs the dense half of a step "
-                "before the tables' half: global_clipnorm needs it behind. clipnorm does not"
+                "No state is kept for a restart from memory: it needs the dense half of a step "
+                "before the tables' half, and global_clipnorm needs it after. clipnorm does not"
             )
         return
     keeper = Keeper(resumption.kept, model, resumption.configuration)
@@ -220,21 +221,23 @@ def start(model: keras.Model, position: AnyPosition) -> None:
 
 
 def keep_position(model: keras.Model, position: AnyPosition) -> None:
-    """Notes where the data stand before a step, for a restart from memory.
+    """Records the position in the data before a step, for a restart from memory.
 
-    A `Position` advances by itself: one step further with every step. Any other position is kept
-    before every step, as it is once that step is done.
+    A `Position` advances by itself, by one with every step. Any other kind of position must be
+    given
+    before every step, as it will be after that step.
 
-    In a loop of one's own, where an epoch begins; call it before every step where Python's or
-    NumPy's random generators are used. `tfhybrid.callbacks.HotRestart` does so in `fit`. Without
-    `tfhybrid.init(resume="memory")` it does nothing.
+    In a custom training loop, call it at the start of each epoch, or before every step if the
+    program
+    uses Python's or NumPy's random generators. In `fit`, `tfhybrid.callbacks.HotRestart` calls it.
+    Without `tfhybrid.init(resume="memory")` it does nothing.
 
     Args:
         model: As given to `restore`.
-        position: The epoch, and the steps of it that are done; or another position.
+        position: The epoch and the number of its steps that are done; or another position.
 
     Raises:
-        ConfigError: It is no object of JSON, or larger than the 4096 bytes that are kept.
+        ConfigError: The position is not a JSON object, or is larger than 4096 bytes.
 
     Example:
 
@@ -252,15 +255,15 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
 
 
 def keeper_of(model: keras.Model) -> Keeper | None:
-    """Returns what keeps a model's states, if something does."""
+    """Returns the object that keeps a model's states, if there is one."""
     update = getattr(model.optimizer, "sparse_update", None)
     return None if update is None else update.keeper
 
 
 def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None]:
-    """Returns why it is not resumed, on all ranks, or where it goes on."""
+    """Returns why the job does not resume, on all ranks, or where it continues."""
     if not whole:
-        return "a step, tables or no weights were asked for", None
+        return "step, tables or weights=False was given", None
     for rank, difference in enumerate(distributed.allgather_object(keeper.difference())):
         if difference is not None:
             return f"rank {rank}: {difference}", None
@@ -271,23 +274,23 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None
         kept = distributed.allgather_object(resumption.kept.steps())
         common = set(kept[0]).intersection(*kept[1:])
         if not common:
-            return f"the ranks keep no state in common that goes with the tables: {kept}", None
+            return f"the ranks have no common state that belongs to the tables: {kept}", None
         step = max(common)
         position = distributed.together(lambda: keeper.resume(step))
     except TfhybridError as error:
         return str(error), None
     metrics.note(metrics.RESUMED_STEP, step, "memory")
-    _log.info("Resumed from memory at step %d, going on at %s", step, told(position))
+    _log.info("Resumed from memory at step %d, continuing at %s", step, told(position))
     return None, position
 
 
 def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, Any]:
-    """Returns what must be the same for a state in memory to be of use, as JSON has it."""
+    """Returns, as JSON, what must be equal for a state in memory to be usable."""
     job = current_job()
     update = getattr(model.optimizer, "sparse_update", None)
     if update is None:
         raise ConfigError(
-            "resume='memory' wants a model that is compiled with tfhybrid.DistributedOptimizer. "
+            "resume='memory' needs a model compiled with tfhybrid.DistributedOptimizer. "
             f"Received: {model.optimizer!r}"
         )
     recipe = recipe_of(model.optimizer)
@@ -315,7 +318,7 @@ def _bytes(arrays: Iterable[np.ndarray]) -> int:
 
 
 def _split(content: bytes, like: Iterable[np.ndarray]) -> list[np.ndarray]:
-    """Returns arrays that lie end to end."""
+    """Returns arrays that are concatenated in one buffer."""
     arrays, at = [], 0
     for array in like:
         size = array.nbytes

@@ -1,7 +1,7 @@
-"""Which job saves into a directory: one job alone, so that none replaces or prunes another's steps.
+"""Lets only one job save into a directory, so that no job replaces or prunes another's steps.
 
-A job knows the steps that were there when it restored, and those that it saves. What else there is
-comes from another job, or from a run that this one did not go on from. On rank 0.
+A job knows the steps that were there when it restored, and those that it saves. Any other step
+comes from another job, or from a run that this job did not continue. Used on rank 0.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ CURSOR = "checkpoint"  # of the changed rows, of which each delta takes those si
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
-# The steps that a job knows, by directory.
+# The steps that this job knows, by directory.
 _known: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.WeakKeyDictionary()
 
 
 def writer() -> str:
-    """Returns how a manifest names this job."""
+    """Returns this job's name in a manifest."""
     return f"job {current_job().name} on {socket.gethostname()}"
 
 
 def note_restored(directory: Location, restored: int | None, known: list[int]) -> None:
-    """Takes what a directory has for steps that this job goes on from.
+    """Declares that this job continues from the steps of a directory.
 
     Args:
-        directory: Of the checkpoints.
-        restored: The step that it goes on from, if there is one.
-        known: All steps.
+        directory: The directory of the checkpoints.
+        restored: The step from which the job continues, if any.
+        known: All steps of the directory.
     """
     _steps_of(directory).update(known)
     later = [step for step in known if restored is not None and step > restored]
     if later:
         _log.warning(
-            "%s has later checkpoints than step %d, which was restored: %s. A restart takes the "
-            "last one, and so does a server: remove them, or save into another directory",
+            "%s has later checkpoints than the restored step %d: %s. A restart or a server would "
+            "use the newest one: remove them, or save into another directory",
             directory,
             restored,
             later,
@@ -52,7 +52,7 @@ def note_restored(directory: Location, restored: int | None, known: list[int]) -
 
 
 def claim(directory: Location, step: int) -> bool:
-    """Notes that this job saves a step; returns whether there is one that it replaces.
+    """Records that this job saves a step; returns whether it replaces a checkpoint.
 
     Raises:
         CheckpointError: The directory has steps that this job does not know.
@@ -63,8 +63,8 @@ def claim(directory: Location, step: int) -> bool:
     if foreign:
         raise CheckpointError(
             f"{directory} has checkpoints that {writer()} has neither saved nor restored from: "
-            f"steps {foreign}, {_written_by(directory, foreign[-1])}. Two jobs do not save into "
-            "one directory: choose another one, or go on from these with "
+            f"steps {foreign}, {_written_by(directory, foreign[-1])}. Two jobs cannot save into "
+            "one directory: choose another one, or continue from these with "
             "tfhybrid.checkpoint.restore(model, directory) before the first step"
         )
     mine.add(step)

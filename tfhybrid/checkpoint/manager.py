@@ -1,4 +1,4 @@
-"""A directory of checkpoints of one model, written while training goes on."""
+"""Manages a directory of checkpoints of one model, written while training continues."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 
 
 class CheckpointManager:
-    """Saves and restores a model, for training loops of one's own.
+    """Saves and restores a model, for custom training loops.
 
-    A save stops training only for the copy of what is dense. Tables are written by the leaders of
-    all hosts on threads of their own; a row that changes meanwhile is copied aside first. Every
-    rank makes one manager and calls the same methods.
+    A save pauses training only to copy the dense part. The leaders of all hosts write tables on
+    background threads; a row that changes meanwhile is copied first. Every rank creates a manager
+    and
+    calls the same methods.
 
-    With `full_every`, the saves between are *deltas*: the rows that changed or came since the save
-    before. Restoring one needs those before it, back to the last with all rows.
+    With `full_every`, the other saves are *deltas*: the rows that were changed or added since the
+    previous save. Restoring a delta needs the saves before it, back to the last one with all rows.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept, one folder each: a path that all hosts see, or a
-            URL that `tf.io.gfile` reaches.
-        max_to_keep: Number of newest checkpoints that are kept, with those that they need. `None`
+        directory: Where checkpoints are kept, each in its own folder: a path that all hosts see, or
+            a URL that `tf.io.gfile` supports.
+        max_to_keep: Number of newest checkpoints to keep, with those that they depend on. `None`
             keeps all.
         background: Whether `save` returns while files are still being written.
-        full_every: Every how many saves has all rows; 1 for all of them. A new job's first one has,
-            unless it restored from this manager, and so has the one after a save that failed.
+        full_every: One in this many saves has all rows; 1 for every save. The first save of a job
+            that did not restore from this manager also has all rows, and so has the save after a
+            failed one.
 
     Raises:
         ConfigError: `max_to_keep` or `full_every` is out of range.
@@ -67,47 +69,49 @@ class CheckpointManager:
         full_every: int = 1,
     ) -> None:
         if max_to_keep is not None and max_to_keep < 1:
-            raise ConfigError(f"max_to_keep is at least 1, or None. Received: {max_to_keep}")
+            raise ConfigError(f"max_to_keep must be at least 1, or None. Received: {max_to_keep}")
         if full_every < 1:
-            raise ConfigError(f"full_every is at least 1. Received: {full_every}")
+            raise ConfigError(f"full_every must be at least 1. Received: {full_every}")
         self.model = model
         self.directory = storage.location(directory)
         self.max_to_keep = max_to_keep
         self.background = background
         self.full_every = full_every
-        # Rank 0's: what the next delta adds to. Written by the thread, read when it has ended.
+        # On rank 0: the base of the next delta. The thread writes it; it is read once the thread
+        # ended.
         self._base: Base | None = None
         self._thread: threading.Thread | None = None
         self._failure: CheckpointError | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether files are being written right now, on this rank."""
+        """Whether this rank is writing files now."""
         return self._thread is not None and self._thread.is_alive()
 
     def steps(self) -> list[int]:
-        """Returns the steps of which there is a checkpoint, oldest first."""
+        """Returns the steps that have a checkpoint, oldest first."""
         return steps(self.directory)
 
     def best(self) -> Best | None:
-        """Returns which checkpoint is the best, as far as it is noted and still there."""
+        """Returns the best checkpoint, if one is recorded and still exists."""
         found = best.read(self.directory)
         return found if found is not None and found.step in self.steps() else None
 
     def save(self, position: AnyPosition, *, best_by: tuple[str, float] | None = None) -> None:
-        """Saves the model between two steps; first waits for the save before.
+        """Saves the model between two steps, after waiting for the previous save.
 
-        A save that failed while training went on is logged, and kept for `wait`: the next one may
-        succeed, and then it is forgotten.
+        If a save fails while training continues, the error is logged and kept for `wait`, which
+        raises it
+        unless a later save succeeds.
 
         Args:
-            position: Where training will go on.
-            best_by: That it is the best checkpoint by now: the name of a metric, and its value. It
-                stays until another one is, whatever `max_to_keep` is.
+            position: Where training will continue.
+            best_by: Declares this the best checkpoint so far, by a metric's name and value. It is
+                kept until another one is the best, whatever `max_to_keep` is.
 
         Raises:
             CheckpointError: On all ranks, if the model cannot be saved; without `background`, also
-                if it could not be written. Checkpoints that there are stay.
+                if writing failed. Existing checkpoints stay.
         """
         self._join()
         last = self._base
@@ -121,15 +125,15 @@ class CheckpointManager:
             self.wait()
 
     def wait(self) -> None:
-        """Returns when the last save is on disk.
+        """Waits until the last save is on disk.
 
         Raises:
-            CheckpointError: On all ranks, if it could not be written.
+            CheckpointError: On all ranks, if writing failed.
         """
         together(self._raise_failure)
 
     def restore(self, step: int | None = None) -> Any:
-        """Restores the newest checkpoint, or that of a step; see `tfhybrid.checkpoint.restore`."""
+        """Restores the newest checkpoint, or that of `step`; see `tfhybrid.checkpoint.restore`."""
         self._join()
         restored = restore_checkpoint(
             self.model, self.directory, step=step, track=self.full_every > 1
@@ -143,7 +147,7 @@ class CheckpointManager:
             self._base = snapshot.write(self.max_to_keep, pin)
             self._failure = None
         except CheckpointError as error:
-            _log.error("%s Training goes on.", error)
+            _log.error("%s Training continues.", error)
             self._failure = error
 
     def _raise_failure(self) -> None:

@@ -1,4 +1,4 @@
-"""What a checkpoint consists of, and how its files are told from damaged ones.
+"""The contents of a checkpoint, and how damaged files are detected.
 
     DIRECTORY/step-0000001200/
         manifest.json              this module; names every other file with its size and checksum
@@ -9,12 +9,12 @@
         TABLE-00001.safetensors    ... the next block of rows
         TABLE-evicted.safetensors  keys [m] whose rows were evicted since the base
 
-A checkpoint has all rows of its tables, or is a *delta*: those that changed since its base, the
-checkpoint before.
+A checkpoint has all rows of its tables, or is a *delta*: the rows that changed since its base, the
+previous checkpoint.
 
-Whoever reads one believes nothing of it: every field of the manifest is checked for type and range
-when its dataclass is made, and sizes before anything is allocated. Neither TensorFlow nor Horovod
-is needed.
+Nothing in a checkpoint is trusted: each field of the manifest is checked for type and range when
+its dataclass is created, and sizes are checked before anything is allocated. This module needs
+neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MAX_DIM = 65536
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
-    """A file of a checkpoint: bytes and CRC-32C of its content.
+    """A file of a checkpoint: its size and the CRC-32C of its content.
 
     Raises:
         ValueError: A field is no number of its kind.
@@ -90,9 +90,9 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """The checkpoint that a delta adds to: its step, CRC-32C of its manifest, place in the chain.
+    """The base of a delta: its step, the CRC-32C of its manifest, its number in the chain.
 
-    A checkpoint that has all rows is number 0, the first delta after it number 1.
+    A checkpoint with all rows is number 0, the first delta after it is number 1.
 
     Raises:
         ValueError: A field is no number of its kind.
@@ -112,12 +112,16 @@ class Base:
 class TableEntry:
     """A table of a checkpoint.
 
-    `rows` are those of the table; its files hold them all if it is `whole`, else those that changed
-    since the base. `digest` is of the rows in the files. `decay` is what keys without a row have
-    decayed to, of their initial values. `history` says whether rows have one, `event_time` is the
-    latest that the table knows of, and `evicted` names the file of the keys that it lost since the
-    base, which may be among its rows again. `optimizer_start` is the version at which its optimizer
-    began.
+    `rows` is the table's number of rows. The files hold all of them if `whole`, else those that
+    changed
+    since the base. `digest` covers the rows in the files. `decay` is the factor to which the
+    initial
+    values of keys without a row have decayed. `history` says whether rows have a history.
+    `event_time`
+    is the latest event time that the table has seen. `evicted` names the file of the keys that were
+    evicted since the base; a key may have a row again. `optimizer_start` is the version at which
+    the
+    optimizer began.
 
     Raises:
         ValueError: A field is not of its type, or out of range.
@@ -133,7 +137,7 @@ class TableEntry:
     whole: bool
     digest: int
     files: list[str]
-    decay: float = 1.0  # what older checkpoints have, and so on
+    decay: float = 1.0  # the value for older checkpoints; likewise below
     history: bool = False
     event_time: int | None = None
     evicted: str | None = None
@@ -142,7 +146,7 @@ class TableEntry:
     def __post_init__(self) -> None:
         want(is_count(self.dim, _MAX_DIM + 1) and self.dim > 0, "a dim", self.dim)
         want(is_count(self.rows, 2**63), "a number of rows", self.rows)
-        # The last one stands for an optimizer that is being replaced, and nothing comes after it.
+        # The last version is reserved for an optimizer that is being replaced; none follows it.
         want(is_count(self.version, 2**64 - 1), "a version", self.version)
         started = is_count(self.optimizer_start, self.version + 1)
         want(started, "a version until that of the table", self.optimizer_start)
@@ -170,23 +174,23 @@ class TableEntry:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in the files: key, embedding and states."""
+        """Bytes per row in the files: key, embedding and states."""
         floats = self.dim + math.prod(self.state_shape)
         return 8 + 4 * floats + native.HISTORY.itemsize * self.history
 
     @property
     def clock(self) -> int:
-        """`event_time` as the core has it."""
+        """`event_time` in the core's form."""
         return native.NO_TIME if self.event_time is None else self.event_time
 
     def just_updated(self, rows: int) -> np.ndarray:
-        """Returns the histories, `native.HISTORY`, of rows that were made by the last update."""
+        """Returns histories, `native.HISTORY`, as if the last update had created the rows."""
         history = np.array((1.0, self.version % 2**32, self.clock), native.HISTORY)
         return np.full(rows, history)
 
     @property
     def all_files(self) -> list[str]:
-        """Names of its files, that of evicted keys among them."""
+        """Names of the table's files, including that of evicted keys."""
         return self.files if self.evicted is None else [*self.files, self.evicted]
 
 
@@ -195,13 +199,13 @@ class Manifest:
     """A checkpoint's table of contents.
 
     Raises:
-        ValueError: A field is not of its type or out of range, a file is named that a checkpoint
-            cannot have, or tables and files do not fit together.
+        ValueError: A field has the wrong type or is out of range, a file name is invalid, or tables
+            and files do not match.
     """
 
     format: int
     step: int
-    position: Cursor  # opaque: what it means is the data's matter
+    position: Cursor  # opaque: only the data interpret it
     ranks: int
     seed: int
     optimizer: str
@@ -251,11 +255,11 @@ class Manifest:
 
     @property
     def sequence(self) -> int:
-        """0 if it has all rows, else the number of deltas since the checkpoint that has."""
+        """0 for a checkpoint with all rows, else the number of deltas since that checkpoint."""
         return 0 if self.base is None else self.base.sequence + 1
 
     def write(self, folder: Location) -> Base:
-        """Writes and syncs manifest.json; returns what a delta of this checkpoint is based on."""
+        """Writes and syncs manifest.json; returns the base for a delta of this checkpoint."""
         fields = dataclasses.asdict(self)
         content = json.dumps(fields | {"crc32c": _checksum(fields)}, indent=1).encode()
         storage.write(folder / MANIFEST, content)
@@ -276,7 +280,7 @@ class Manifest:
                 raise CheckpointError(
                     f"{folder} has format {found}; this version reads format {FORMAT}."
                 )
-            checksum = raw.pop("crc32c", None)  # a manifest from before there was one has none
+            checksum = raw.pop("crc32c", None)  # older manifests have none
             its_own = _checksum(raw)
             if isinstance(raw["position"], list):  # of a checkpoint before positions were cursors
                 want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
@@ -286,7 +290,7 @@ class Manifest:
             raw["tables"] = {name: TableEntry(**entry) for name, entry in raw["tables"].items()}
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}
             manifest = cls(**raw)
-            # At last, because a field that cannot be says more.
+            # Last, because an error about a field says more.
             want(checksum in (None, its_own), f"the checksum {its_own} of what it says", checksum)
             return manifest
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -316,7 +320,7 @@ class Manifest:
 
 
 def _checksum(fields: dict[str, Any]) -> int:
-    """Returns the CRC-32C of what a manifest says, however it is spaced."""
+    """Returns the CRC-32C of a manifest's values, independent of whitespace."""
     return native.crc32c(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
 
 

@@ -1,4 +1,4 @@
-"""What one host saves of a sharded table: its own rows, and what the manifest says of them."""
+"""One host's part of a sharded table in a checkpoint: its rows and its part of the manifest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class OwnedRows:
     """A host's share of a table in a checkpoint.
 
     Args:
-        frozen: The share as it was frozen.
-        files: Those that the host has written, by name.
-        evicted: int64 `[n]`, the keys that it lost since the base.
+        frozen: The share's frozen state.
+        files: The files that the host wrote, by name.
+        evicted: int64 `[n]`, the keys that were evicted since the base.
     """
 
     frozen: FrozenTable
@@ -27,13 +27,13 @@ class OwnedRows:
     evicted: np.ndarray
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as a note to rank 0 has it."""
+        """Returns the share as JSON, for the note to rank 0."""
         evicted = base64.b64encode(np.ascontiguousarray(self.evicted, np.int64).tobytes())
         return {"frozen": self.frozen, "files": self.files, "evicted": evicted.decode()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> OwnedRows:
-        """Returns what `as_json` was made from."""
+        """Returns the share from the JSON of `as_json`."""
         return cls(
             FrozenTable(*fields["frozen"]),
             {name: TableFile(*file) for name, file in fields["files"].items()},
@@ -42,7 +42,7 @@ class OwnedRows:
 
 
 def together(shares: Sequence[OwnedRows]) -> OwnedRows:
-    """Returns the shares of all hosts as one, in their order."""
+    """Combines the shares of all hosts, in their order."""
     frozen = [share.frozen for share in shares]
     return OwnedRows(
         frozen[0]._replace(

@@ -1,6 +1,6 @@
 """The random generators of a process, as arrays: Python's, NumPy's and TensorFlow's global ones.
 
-What a model draws from Keras's seed generators is among its variables.
+The states of Keras's seed generators are among a model's variables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def gather() -> dict[str, np.ndarray]:
     numpy = np.random.get_state(legacy=False)
     generator = tf.random.get_global_generator()
     arrays = (
-        # Doubles hold the words, which have 32 bits, exactly. Last: whether a number is kept back.
+        # Doubles represent the 32-bit words exactly. The last tells whether NumPy holds a spare
+        # number.
         np.array([*words, gauss or 0.0, gauss is not None], np.float64),
         np.array(
             [*numpy["state"]["key"], numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]],
@@ -36,7 +37,7 @@ def gather() -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class RandomState:
-    """A state of the generators that can be theirs."""
+    """A valid state of the generators."""
 
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
@@ -44,14 +45,14 @@ class RandomState:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], prefix: str = "") -> RandomState:
-        """Returns what `gather` returned, checked.
+        """Checks and returns the arrays of `gather`.
 
         Args:
-            arrays: By name.
-            prefix: What was put in front of the names.
+            arrays: The arrays by name.
+            prefix: The prefix of their names.
 
         Raises:
-            CheckpointError: An array is missing, or no state of a generator.
+            CheckpointError: An array is missing, or is not a generator's state.
         """
         try:
             python, numpy, tensorflow = (arrays[prefix + name] for name in _NAMES)
@@ -70,7 +71,7 @@ class RandomState:
         return cls(of_python, of_numpy, generator)
 
     def assign(self) -> None:
-        """Gives it to the generators of this process."""
+        """Sets this process's generators to the state."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         tf.random.set_global_generator(self.tensorflow)

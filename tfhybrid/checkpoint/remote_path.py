@@ -1,4 +1,4 @@
-"""Paths of what TensorFlow mounts: `s3://`, `gs://`, `hdfs://` and so on, through `tf.io.gfile`."""
+"""Remote paths such as `s3://`, `gs://` and `hdfs://`, through `tf.io.gfile`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 
 class RemotePath:
-    """A URL with the part of `pathlib.Path`'s interface that checkpoints need.
+    """A URL, with the part of `pathlib.Path`'s interface that checkpoints need.
 
     Args:
-        url: `SCHEME://...`, of a file system that TensorFlow or tensorflow-io knows.
+        url: `SCHEME://...`, in a file system that TensorFlow or tensorflow-io supports.
 
     Raises:
-        OSError: By every method that reaches the store, if it fails.
+        OSError: Every method that accesses the store raises it on failure.
 
     Example:
 
@@ -48,12 +48,12 @@ class RemotePath:
 
     @property
     def name(self) -> str:
-        """What comes after the last slash."""
+        """The part after the last slash."""
         return self._url.rpartition("/")[2]
 
     @property
     def parent(self) -> RemotePath:
-        """What comes before it."""
+        """The path without its last part."""
         return RemotePath(self._url.rpartition("/")[0])
 
     def exists(self) -> bool:
@@ -62,7 +62,7 @@ class RemotePath:
             return bool(gfile.exists(self._url))
 
     def is_file(self) -> bool:
-        """Whether it is there and no folder."""
+        """Whether it exists and is not a folder."""
         return self.exists() and not self.is_dir()
 
     def is_dir(self) -> bool:
@@ -71,17 +71,17 @@ class RemotePath:
             return bool(gfile.isdir(self._url))
 
     def size(self) -> int:
-        """Returns the bytes of a file."""
+        """Returns a file's size in bytes."""
         with _store(self._url) as gfile:
             return int(gfile.stat(self._url).length)
 
     def modified(self) -> float:
-        """Returns when it was written, in seconds since 1970."""
+        """Returns the time of the last write, in seconds since 1970."""
         with _store(self._url) as gfile:
             return float(gfile.stat(self._url).mtime_nsec) / 1e9
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yields what is in a folder."""
+        """Yields the entries of a folder."""
         with _store(self._url) as gfile:
             names = {name.rstrip("/") for name in gfile.listdir(self._url)}
         return (self / name for name in sorted(names) if name)
@@ -91,18 +91,18 @@ class RemotePath:
         return b"".join(self.pieces(64 << 20))
 
     def pieces(self, most: int) -> Iterator[bytes]:
-        """Yields a file's content, at most so many bytes at a time."""
+        """Yields a file's content in pieces of at most the given size."""
         with _store(self._url) as gfile, gfile.GFile(self._url, "rb") as file:
             while piece := file.read(most):
                 yield piece
 
     def write_bytes(self, content: bytes) -> None:
-        """Writes a file; it is there when this returns."""
+        """Writes a file, which exists when this returns."""
         with _store(self._url) as gfile, gfile.GFile(self._url, "wb") as file:
             file.write(content)
 
     def upload(self, file: Path) -> None:
-        """Copies a local file to here."""
+        """Uploads a local file to this path."""
         with _store(self._url) as gfile:
             gfile.copy(os.fspath(file), self._url, overwrite=True)
 
@@ -112,8 +112,8 @@ class RemotePath:
             gfile.remove(self._url)
 
     def remove(self, first: str = "") -> None:
-        """Removes a folder of files, if it is there, and before the others the file `first`."""
-        with contextlib.suppress(OSError):  # some stores know no empty folders
+        """Removes a folder of files, if it exists, beginning with the file `first`."""
+        with contextlib.suppress(OSError):  # some stores have no empty folders
             for file in sorted(self.iterdir(), key=lambda file: file.name != first):
                 file.unlink()
             with _store(self._url) as gfile:
@@ -122,23 +122,24 @@ class RemotePath:
 
 @contextlib.contextmanager
 def _store(url: str) -> Iterator[Any]:
-    """Yields `tf.io.gfile`; what it raises becomes an OSError that names the URL."""
-    import tensorflow as tf  # local paths must not need it
+    """Yields `tf.io.gfile`; turns its exceptions into an OSError that names the URL."""
+    import tensorflow as tf  # local paths must work without TensorFlow
 
     scheme = url.partition("://")[0]
     if scheme not in tf.io.gfile.get_registered_schemes():
-        # TensorFlow itself has gs and ram; this one registers s3, hdfs, az and others.
+        # TensorFlow itself supports gs and ram; tensorflow-io registers s3, hdfs, az and others.
         found: object = "tensorflow-io does not know it either"
         try:
             importlib.import_module("tensorflow_io")
         except ImportError as error:
             found = error
-        # Beside a TensorFlow that it was not built for, it is imported and registers nothing.
+        # With a TensorFlow release that it was not built for, the import works but registers
+        # nothing.
         if scheme not in tf.io.gfile.get_registered_schemes():
             raise OSError(
-                f"{url}: TensorFlow alone does not know {scheme}://. tensorflow-io does, with "
-                "TensorFlow 2.16: pip install 'tfhybrid[io]'. With another one mount the store as "
-                f"a folder. Received: TensorFlow {tf.__version__}, {found}"
+                f"{url}: TensorFlow alone does not support {scheme}://. tensorflow-io does, with "
+                "TensorFlow 2.16: pip install 'tfhybrid[io]'. With other releases, mount the store "
+                f"as a folder. Received: TensorFlow {tf.__version__}, {found}"
             )
     try:
         yield tf.io.gfile

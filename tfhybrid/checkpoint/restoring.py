@@ -1,4 +1,4 @@
-"""Restoring: everything is checked before anything changes."""
+"""Restores checkpoints; everything is checked before anything changes."""
 
 from __future__ import annotations
 
@@ -37,33 +37,37 @@ def restore(
     tables: Collection[str] | None = None,
     weights: bool = True,
 ) -> Any:
-    """Gives a model the weights, optimizer and tables of a checkpoint; every rank must call it.
+    """Restores a model's weights, optimizer and tables from a checkpoint; every rank must call it.
 
-    In a job with `tfhybrid.init(resume="memory")` it takes them from memory, if the run before left
-    them there and nothing was changed since; the log says which. It must be called before the first
-    step then, and without `step`, `tables` and `weights`.
+    In a job with `tfhybrid.init(resume="memory")` they are taken from memory if the previous run
+    left
+    them there and nothing was changed since; the log says which source was used. This requires a
+    call
+    before the first step, without `step`, `tables` and `weights`.
 
-    The number of ranks and hosts may be another. So may an optimizer, the dense one or a table's:
-    its state is dropped then, and a warning says so.
+    The number of ranks and hosts may differ from the saved job. So may an optimizer, the dense one
+    or a
+    table's: its state is then dropped with a warning.
 
     Args:
-        model: Built and compiled; as the one that was saved, unless `tables` or `weights` leaves
-            out what differs.
+        model: Built and compiled; equal to the saved model, except for parts that `tables` or
+            `weights` leave out.
         directory: Where checkpoints are kept: a path that every host sees, or a URL that
-            `tf.io.gfile` reaches.
+            `tf.io.gfile` supports.
         step: Which checkpoint. Defaults to the newest.
-        tables: Names of the tables to restore; others stay as they are. Defaults to all of the
-            model, which the checkpoint must have, and no others.
+        tables: Names of the tables to restore; others stay as they are. By default all tables are
+            restored, and model and checkpoint must have the same tables.
         weights: Whether to restore the dense weights and their optimizer too.
 
     Returns:
-        Where training goes on, the position that was saved; `tfhybrid.data.Position(0, 0)` if there
-        is no checkpoint and none was named.
+        Where training continues: the saved position, or `tfhybrid.data.Position(0, 0)` if there is
+            no
+        checkpoint and `step` is not given.
 
     Raises:
-        CheckpointError: On all ranks: there is none of that step, a file is missing or damaged, or
+        CheckpointError: On all ranks: the step has no checkpoint, a file is missing or damaged, or
             it does not fit the model. Nothing was changed.
-        ConfigError: The model has no table of a name in `tables`.
+        ConfigError: A name in `tables` is not a table of the model.
 
     Example:
 
@@ -77,17 +81,17 @@ def restore(
 
 
 def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
-    """Gives a model the best checkpoint, its tables included; every rank must call it.
+    """Restores a model and its tables from the best checkpoint; every rank must call it.
 
-    That is the one that `callbacks.Checkpoint(directory, monitor=...)` has pinned. A run that is
-    started again goes on from the newest one all the same, if there are later ones.
+    The best checkpoint is the one that `callbacks.Checkpoint(directory, monitor=...)` pinned. A
+    restarted run still continues from the newest one.
 
     Args:
-        model: Built and compiled, as the one that was saved.
+        model: Built and compiled like the one that was saved.
         directory: Where checkpoints are kept.
 
     Returns:
-        Where training would go on from there.
+        Where training would continue.
 
     Raises:
         CheckpointError: On all ranks: none is pinned, or it cannot be restored. Nothing was
@@ -106,16 +110,16 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
     found = distributed.broadcast_object(found)
     if found is None:
         raise CheckpointError(
-            "No checkpoint is pinned as the best: callbacks.Checkpoint(directory, monitor=...) "
-            f"pins one. Received: {os.fspath(directory)}"
+            "No checkpoint is pinned as the best; callbacks.Checkpoint(directory, monitor=...) "
+            f"would pin one. Received: {os.fspath(directory)}"
         )
     return restore(model, directory, step=found.step)
 
 
 class Restored(NamedTuple):
-    """Where training goes on and, where changes are tracked, what a delta may add to.
+    """Where training continues and, if changes are tracked, the base for a delta.
 
-    That is nothing if the model is not in all as it was saved.
+    There is no base if the model differs from what was saved.
     """
 
     position: Any
@@ -134,12 +138,12 @@ def restore_checkpoint(
     """Does what `restore` does.
 
     Args:
-        model: As of `restore`.
-        directory: As of `restore`.
-        step: As of `restore`.
-        tables: As of `restore`.
-        weights: As of `restore`.
-        track: Whether to note from now on which rows change.
+        model: See `restore`.
+        directory: See `restore`.
+        step: See `restore`.
+        tables: See `restore`.
+        weights: See `restore`.
+        track: Whether to track changed rows from now on.
     """
     path = storage.location(directory)
     known = distributed.broadcast_object(steps(path))
@@ -174,7 +178,7 @@ def _restore_files(
         checked = distributed.together(
             lambda: restoring.check(all_tables=tables is None, track=track)
         )
-        # Passes hold the rows of before.
+        # Passes hold rows from before the restore.
         distributed.together(lambda: passes.end_all(current_job().engine))
         distributed.together(lambda: restoring.load(checked, track))
         restoring.check_rows(checked.stored.manifest)
@@ -190,7 +194,7 @@ def _restore_files(
         table.set_version(entry.version, entry.optimizer_start if same_optimizer[name] else None)
     position = position_of(manifest.position)
     metrics.note(metrics.RESUMED_STEP, manifest.step, "checkpoint")
-    _log.info("Restored %s, going on at %s", folder, told(position))
+    _log.info("Restored %s, continuing at %s", folder, told(position))
     exact = tables is None and all(
         same_optimizer[name] and table.keeps_history == manifest.tables[name].history
         for name, table in restoring.tables.items()
@@ -205,27 +209,27 @@ def _chosen_tables(model: keras.Model, names: Collection[str] | None) -> dict[st
     awaited = {_awaited(table) for table in tables.values()}
     unknown = sorted(set(names) - awaited)
     if unknown:
-        raise ConfigError(f"The model has the tables {sorted(awaited)}. Received: tables={unknown}")
+        raise ConfigError(f"The model's tables are {sorted(awaited)}. Received: tables={unknown}")
     return {name: table for name, table in tables.items() if _awaited(table) in names}
 
 
 def _awaited(table: Table) -> str:
-    """Returns the name of the table that a table's keys wait for, or else its own."""
+    """Returns the table for which this table's keys wait, or the table's own name."""
     return table.awaited if isinstance(table, WaitingTable) else table.name
 
 
 class _Checked(NamedTuple):
-    """A checkpoint that fits: on leaders what there is of each table, and the dense weights."""
+    """A checkpoint that fits: the dense weights and, on leaders, the data of each table."""
 
     stored: StoredCheckpoint
-    base: Base | None  # what the next delta is based on, where changes are tracked
+    base: Base | None  # the base for the next delta, if changes are tracked
     updates: dict[str, list[TableUpdate]]
     weights: dense.Matched | None
 
 
 @dataclasses.dataclass(frozen=True)
 class _Restoring:
-    """A checkpoint and what it is restored into, as one rank sees them."""
+    """A checkpoint and the model into which it is restored, as one rank sees them."""
 
     folder: Location
     model: keras.Model
@@ -233,22 +237,22 @@ class _Restoring:
     weights: bool
 
     def check(self, *, all_tables: bool, track: bool) -> _Checked:
-        """Does all that may find something wrong; changes nothing."""
+        """Makes all checks; changes nothing."""
         stored = StoredCheckpoint.open(self.folder)
         manifest = stored.manifest
         updates = stored.check() if current_job().is_leader else {}
         if manifest.seed != current_job().seed:
             raise CheckpointError(
-                f"{self.folder} was saved with seed {manifest.seed}, from which its unseen keys "
-                f"get their values. Received: seed={current_job().seed} in tfhybrid.init()"
+                f"{self.folder} was saved with seed {manifest.seed}, which determines the values "
+                f"of unseen keys. Received: seed={current_job().seed} in tfhybrid.init()"
             )
-        # Keys may wait for admission where they did not before, and the other way round.
+        # A table may have gained or lost admission since.
         saved_names = {name for name in manifest.tables if not _is_of_waiting(name, manifest)}
         mine_names = {_awaited(table) for table in self.tables.values()}
         if mine_names - saved_names or (all_tables and saved_names != mine_names):
             raise CheckpointError(
                 f"{self.folder} has the tables {sorted(saved_names)}. Received: a model with "
-                f"{sorted(mine_names)}; restore(tables=[...]) takes those that both have"
+                f"{sorted(mine_names)}; restore(tables=[...]) restores those that both have"
             )
         for name, table in self.tables.items():
             if name not in manifest.tables:
@@ -265,7 +269,7 @@ class _Restoring:
         return _Checked(stored, stored.base() if track else None, updates, weights)
 
     def load(self, checked: _Checked, track: bool) -> None:
-        """Gives the model what was checked."""
+        """Restores what was checked."""
         manifest = checked.stored.manifest
         if current_job().is_leader:
             self._load_tables(checked, track)
@@ -274,7 +278,7 @@ class _Restoring:
             self._tell_of_optimizer(manifest)
 
     def check_rows(self, manifest: Manifest) -> None:
-        """Checks that the hosts have all rows now; every rank must call it."""
+        """Checks that the hosts now have all rows; every rank must call it."""
         mine = {name: table.rows for name, table in self.tables.items()}
         by_rank = distributed.allgather_object((current_job().is_leader, mine))
         leaders = [rows for leads, rows in by_rank if leads]
@@ -301,7 +305,7 @@ class _Restoring:
                 table.writer.track_changes(lineage.CURSOR)
 
     def _reserve(self, manifest: Manifest) -> None:
-        """Makes room for all tables before any of them is changed."""
+        """Reserves space for all tables before any of them is changed."""
         if current_job().is_leader:
             for name, table in self.tables.items():
                 if name in manifest.tables:
@@ -322,7 +326,7 @@ class _Restoring:
             self.model.optimizer.iterations.assign(manifest.step)
             if distributed.rank() == 0:
                 _log.warning(
-                    "%s was saved with the optimizer %s: its state is dropped, %s starts afresh",
+                    "%s was saved with the optimizer %s: its state is dropped, %s starts fresh",
                     self.folder,
                     manifest.optimizer,
                     mine,
@@ -357,16 +361,16 @@ def _is_of_waiting(name: str, manifest: Manifest) -> bool:
 
 
 def _history(block: Rows, entry: TableEntry) -> np.ndarray:
-    """Returns histories of rows; where none were saved, as if all had just been updated."""
+    """Returns the rows' histories; if none were saved, as if all had just been updated."""
     if not entry.history:
         return entry.just_updated(len(block.keys))
     return np.ascontiguousarray(block.history).view(native.HISTORY)[:, 0]
 
 
 def _same_optimizer(table: Table, manifest: Manifest) -> bool:
-    """Whether a table's optimizer has the state of the one that it was saved with.
+    """Whether a table's optimizer can use the saved optimizer's state.
 
-    Other settings do not change what the state means.
+    Other settings do not change the meaning of the state.
     """
     entry = manifest.tables[table.name]
     same_kind = entry.optimizer[:1] == list(table.optimizer[:1])
@@ -374,5 +378,5 @@ def _same_optimizer(table: Table, manifest: Manifest) -> bool:
 
 
 def _flags(holder: TableEntry | Table) -> int:
-    """Returns the flags of an optimizer that say what its state is made of."""
+    """Returns the flags of an optimizer that determine the layout of its state."""
     return int(optimizer_settings(holder.optimizer).get("flags", 0.0)) & ~OptimizerFlag.EVERY_ROW

@@ -1,4 +1,4 @@
-"""Saving: what is saved is of one step, and written while training goes on."""
+"""Saves checkpoints: takes a model at one step, and writes it while training continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tfhybrid.store import FrozenTable, Table, TableFile, metrics
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
-_WRITERS = 4  # threads; each holds a file in memory, 64 MB of embeddings at most and their state
+_WRITERS = 4  # Threads. Each holds a file in memory: at most 64 MB of embeddings, and their state.
 
 
 def save(
@@ -50,21 +50,21 @@ def save(
     *,
     max_to_keep: int | None = None,
 ) -> Location:
-    """Saves a model between two steps, and returns when it is on disk; every rank must call it.
+    """Saves a model between two steps and waits until it is on disk; every rank must call it.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept, a path or a URL that `tf.io.gfile` reaches; made if
-            it does not exist.
-        position: Where training will go on: what the data's `position` returns, or another object
-            of JSON, which `restore` returns as it is.
-        max_to_keep: Number of newest checkpoints that stay. `None` keeps all.
+        directory: Where checkpoints are kept, a path or a URL that `tf.io.gfile` supports; created
+            if it does not exist.
+        position: Where training will continue: what the data's `position` returns, or another JSON
+            object, which `restore` returns unchanged.
+        max_to_keep: Number of newest checkpoints to keep. `None` keeps all.
 
     Returns:
         The checkpoint's folder. A checkpoint of the same step is replaced.
 
     Raises:
-        CheckpointError: On all ranks, if it could not be written; what was there stays.
+        CheckpointError: On all ranks, if writing failed; existing checkpoints stay.
 
     Example:
 
@@ -81,7 +81,7 @@ def together(work: Callable[[], object]) -> None:
     """Runs `work` on every rank; raises on all if it fails on one.
 
     Raises:
-        CheckpointError: What one of them raised.
+        CheckpointError: A rank failed; contains its error.
     """
     try:
         distributed.together(work)
@@ -90,9 +90,9 @@ def together(work: Callable[[], object]) -> None:
 
 
 class _Part(NamedTuple):
-    """A part of a frozen table and the name of its file.
+    """A part of a frozen table, and the name of its file.
 
-    `number` is its place among those of replicas, which leaders write by turns.
+    `number` counts the parts of replicas, which leaders write in turn.
     """
 
     table: str
@@ -102,23 +102,25 @@ class _Part(NamedTuple):
 
 
 class Snapshot:
-    """A model at one step, taken without copying its tables, to be written.
+    """A model at one step, taken without copying its tables.
 
-    Every rank makes one between two steps, and then calls `write`, which may run on a thread of its
-    own while training goes on. Until it has, the model can be neither saved again nor restored.
+    Every rank creates one between two steps and then calls `write`, which may run on another thread
+    while training continues. Until `write` returns, the model can be neither saved again nor
+    restored.
 
     Args:
         model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
         directory: Where checkpoints are kept, a path or a URL.
-        position: Where training will go on.
-        base: On rank 0, the checkpoint since which changes were tracked, to save only these. All
-            rows are saved without one, or if it is gone.
-        track: Whether to note from now on which rows change, for a snapshot with a base.
+        position: Where training will continue.
+        base: On rank 0, the checkpoint since which changes were tracked, to save only the changes.
+            All rows are saved if there is no base, or if it was removed.
+        track: Whether to track changed rows from now on, for a later snapshot with a base.
 
     Raises:
         CheckpointError: On all ranks: a table is being saved, or the directory has checkpoints of
             another job.
-        ConfigError: On all ranks: they are not at one step, or their learning rates differ.
+        ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
+            differ.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class Snapshot:
         rate = float(model.optimizer.learning_rate)
         distributed.check_same({"step of the optimizer": self.step, "learning rate": rate})
         self.folder = folder_of(storage.location(directory), self.step)
-        self._replaces = False  # rank 0's: whether there is one of that step
+        self._replaces = False  # on rank 0: whether the step already has a checkpoint
         if base is not None and (base.step >= self.step or not is_base(self.folder.parent, base)):
             base = None
         together(self._claim)
@@ -155,24 +157,24 @@ class Snapshot:
         if sharded and self._share.blind:
             self._thaw()
             raise CheckpointError(
-                f"{self.folder} cannot be saved: each host writes the rows that it owns of the "
+                f"{self.folder} cannot be saved: each host writes its own rows of the sharded "
                 f"tables {sharded}. Received: a directory that the hosts {self._share.blind} do "
                 "not see"
             )
 
     def write(self, max_to_keep: int | None = None, pin: best.Best | None = None) -> Base | None:
-        """Writes this rank's share of the checkpoint, which is complete in the end or not there.
+        """Writes this rank's share of the checkpoint, which appears complete or not at all.
 
         Args:
-            max_to_keep: Number of newest checkpoints that stay, with those that they add to. `None`
-                keeps all.
-            pin: That it is the best checkpoint by now, which stays too.
+            max_to_keep: Number of newest checkpoints to keep, with those that they depend on.
+                `None` keeps all.
+            pin: Declares this the best checkpoint so far, which is kept too.
 
         Returns:
-            On rank 0, what the next snapshot may be based on.
+            On rank 0, the base for the next snapshot.
 
         Raises:
-            CheckpointError: It could not be written; what was there stays.
+            CheckpointError: Writing failed; existing checkpoints stay.
         """
         started = time.monotonic()
         try:
@@ -183,7 +185,7 @@ class Snapshot:
             if pin is not None:
                 best.write(self.folder.parent, pin)
             prune(self.folder.parent, max_to_keep)
-        except Exception as error:  # whatever it is, the thread that asks later must learn of it
+        except Exception as error:  # any error must reach the thread that asks later
             metrics.count(metrics.CHECKPOINT_FAILURES)
             raise CheckpointError(
                 f"The checkpoint {self.folder} could not be written. {error}"
@@ -215,12 +217,12 @@ class Snapshot:
 
     def _thaw(self) -> None:
         for name in self._frozen:
-            with contextlib.suppress(StoreError):  # the job has ended: there is nothing to thaw
+            with contextlib.suppress(StoreError):  # the job has ended, so nothing is frozen
                 self._tables[name].writer.thaw()
         self._frozen = {}
 
     def _write_share(self) -> None:
-        """Writes this leader's files and tells rank 0; elsewhere there is nothing to do."""
+        """Writes this leader's files and reports to rank 0; does nothing on other ranks."""
         if not self._share.writes:
             return
         try:
@@ -231,10 +233,10 @@ class Snapshot:
         self._share.announce(found)
 
     def _write(self) -> tuple[Base, int]:
-        """Writes the checkpoint with the other leaders; returns its bytes too."""
+        """Writes the checkpoint together with the other leaders; also returns its size."""
         unfinished = self._share.unfinished
         if unfinished is None:
-            raise self._share.failure or OSError("no folder could be made")
+            raise self._share.failure or OSError("the folder could not be created")
         try:
             dense_file = _write_arrays(unfinished / DENSE, self._arrays, self._names)
             files = {DENSE: dense_file}
@@ -251,7 +253,7 @@ class Snapshot:
         return base, sum(entry.size for entry in files.values())
 
     def _write_tables(self) -> Found:
-        """Writes this leader's share of the tables' files, several at once, and describes all."""
+        """Writes this leader's share of the tables' files in parallel, and describes all files."""
         parts = self._parts()
         with ThreadPoolExecutor(_WRITERS) as threads:
             described = dict(zip(parts, threads.map(self._write_part, parts), strict=True))
@@ -268,7 +270,7 @@ class Snapshot:
         return Found(replicas, owned)
 
     def _of_replicas(self, found: Found) -> dict[str, OwnedRows]:
-        """Returns what this host has of replicated tables, which is all of them."""
+        """Returns the entries of replicated tables, all of whose rows are on this host."""
         files = {part.file: part.table for part in self._parts()}
         return {
             name: OwnedRows(
@@ -334,7 +336,7 @@ def _write_arrays(
 
 
 def _write_evicted(folder: Location, all_rows: dict[str, OwnedRows]) -> dict[str, FileEntry]:
-    """Writes, of each table, the keys whose rows were evicted since the base."""
+    """Writes each table's keys whose rows were evicted since the base."""
     return {
         evicted_file_name(name): _write_arrays(
             folder / evicted_file_name(name), {"keys": np.unique(rows.evicted)}

@@ -1,10 +1,10 @@
-"""Who writes which files of a checkpoint: the leaders of all hosts that see its folder, by turns.
+"""Which leader writes which files of a checkpoint: all leaders that see its folder take turns.
 
-Replicas have the same rows in the same order, so file `i` of a table is the same whoever writes it.
-Every leader reads all its rows, writes its share, and leaves a note in the folder of what it
-has found in all files; rank 0 compares the notes with its own, and so the replicas, before the
-checkpoint is complete. Of sharded tables each leader writes all rows that its host owns, and the
-note says which these are. No collective is needed: it goes on beside training, on threads.
+Replicas have the same rows in the same order, so file `i` of a table is the same whichever leader
+writes it. Every leader reads all its rows, writes its share, and leaves a note in the folder that
+describes all files. Rank 0 compares the notes with its own before the checkpoint is complete, and
+so compares the replicas. For sharded tables each leader writes all rows that its host owns, and
+lists them in the note. No collective is needed, so this runs on threads beside training.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.05
 
 
 class Found(NamedTuple):
-    """What a leader has found in its tables: all files of replicas, and the rows that it owns."""
+    """A leader's note: the files of all replicas, and the rows that its host owns."""
 
     files: Mapping[str, TableFile]
     owned: Mapping[str, OwnedRows]
@@ -47,11 +47,11 @@ class Share:
     """This rank's part in writing a checkpoint.
 
     Args:
-        unfinished: The folder until it is complete. `None`: it could not be made, for `failure`.
+        unfinished: The folder until it is complete. `None` if creating it failed; see `failure`.
         leaders: Ranks of the leaders that write, ascending, rank 0 first.
-        hosts: Names of all ranks' hosts.
+        hosts: Name of each rank's host.
         blind: Hosts that do not see the folder.
-        failure: On rank 0, what went wrong.
+        failure: On rank 0, why the folder could not be created.
     """
 
     unfinished: Location | None
@@ -62,13 +62,13 @@ class Share:
 
     @classmethod
     def agree(cls, folder: Location) -> Share:
-        """Makes the folder and learns which leaders see it; every rank must call it."""
+        """Creates the folder and finds which leaders see it; every rank must call it."""
         made, failure = None, None
         if distributed.rank() == 0:
             try:
                 sweep(folder.parent)
                 made = storage.begin(folder, secrets.token_hex(4))
-            except OSError as error:  # training goes on
+            except OSError as error:  # training continues
                 failure = error
         unfinished = distributed.broadcast_object(made)
         sees = unfinished is not None and current_job().is_leader and _sees(unfinished)
@@ -77,7 +77,7 @@ class Share:
         blind = [host for leads, sees, host in by_rank if leads and not sees]
         if unfinished is not None and blind and distributed.rank() == 0:
             _log.warning(
-                "%s is not seen by the hosts %s: the others write, and restoring needs it there",
+                "%s is not visible on the hosts %s: the others write; restoring needs it there",
                 folder.parent,
                 blind,
             )
@@ -91,28 +91,28 @@ class Share:
         return distributed.rank() in self.leaders
 
     def is_mine(self, file: int) -> bool:
-        """Whether this rank writes the file of that number, over all tables."""
+        """Whether this rank writes the file with this number, counted over all tables."""
         return self.leaders[file % len(self.leaders)] == distributed.rank()
 
     def announce(self, found: Found | Exception) -> None:
-        """Tells rank 0 what this leader has found, or why it failed."""
+        """Reports this leader's note to rank 0, or why it failed."""
         assert self.unfinished is not None
         if isinstance(found, Exception):
             note: dict[str, object] = {"failure": f"{type(found).__name__}: {found}"}
         else:
             owned = {table: rows.as_json() for table, rows in found.owned.items()}
             note = {"files": found.files, "owned": owned}
-        with contextlib.suppress(OSError):  # rank 0 has failed and removed the folder
+        with contextlib.suppress(OSError):  # rank 0 failed and removed the folder
             storage.write_whole(self._note(distributed.rank()), json.dumps(note).encode())
 
     def compare(self, found: Found) -> dict[str, OwnedRows]:
-        """Waits for the notes of all other leaders, and compares them; rank 0 alone.
+        """Waits for the notes of all other leaders and compares them; only on rank 0.
 
         Returns:
-            What all hosts own of sharded tables, together.
+            The rows of sharded tables that all hosts own.
 
         Raises:
-            CheckpointError: A leader has failed, or has found other rows: replicas differ.
+            CheckpointError: A leader failed, or its replica differs.
         """
         mine = found.files
         owned = {table: [rows] for table, rows in found.owned.items()}
@@ -130,7 +130,7 @@ class Share:
             if different:
                 name = different[0]
                 raise CheckpointError(
-                    f"The replicas differ: {host} has in {name} {theirs.get(name)}, rank 0 on "
+                    f"The replicas differ: {host} has {theirs.get(name)} in {name}, rank 0 on "
                     f"{self.hosts[0]} has {mine.get(name)}; {len(different)} of "
                     f"{len(mine)} files differ"
                 )
@@ -152,5 +152,5 @@ class Share:
 
 
 def _sees(folder: Location) -> bool:
-    # A remote store may show an empty folder to nobody.
+    # A remote store may not show an empty folder.
     return not isinstance(folder, Path) or folder.exists()

@@ -1,7 +1,7 @@
-"""Rows from elsewhere: keys and embeddings that another program wrote, for `Table.load`.
+"""Sources of rows for `Table.load`: keys and embeddings that another program wrote.
 
-How people leave Keras, parameter servers and TFRA: a source says where the rows lie and yields them
-block by block, so that no more than a block is held beside the table, where the format allows it.
+They are the way from Keras, parameter servers and TFRA to tfhybrid. A source yields rows block by
+block so that, where the format allows, only one block is held in memory beside the table.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import DataError
 
 BLOCK_ROWS = 1 << 18
-# What NumPy and zipfile raise for a file that is no archive, is damaged, holds Python objects, or
-# declares more than there can be.
+# What NumPy and zipfile raise for a file that is not an archive, is damaged, contains Python
+# objects, or declares impossible sizes.
 _BAD_ARCHIVE = (ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
@@ -79,13 +79,13 @@ def parquet_columns(path: Path) -> list[str]:
 
 
 class ArrayRows:
-    """Arrays in memory: vectors that were trained elsewhere, say.
+    """Arrays in memory, such as vectors that were trained elsewhere.
 
     Args:
         keys: Whole numbers `[n]`.
         embeddings: Floats `[n, dim]`.
-        states: Of the optimizer, floats `[n, slots, dim]` (`[n, dim]` where there is one slot).
-            `None`: states start fresh.
+        states: Optimizer states, floats `[n, slots, dim]` (`[n, dim]` with one slot). `None`:
+            states start fresh.
 
     Example:
 
@@ -218,12 +218,12 @@ class ParquetRows:
 
 
 class VariableRows:
-    """A variable `[vocabulary, dim]` of a TensorFlow checkpoint: the number of a row is its key.
+    """A variable `[vocabulary, dim]` of a TensorFlow checkpoint; a row's number is its key.
 
     Args:
-        checkpoint: As `tf.train.load_checkpoint` takes it: a prefix or a directory.
-        variable: The variable's name there, with or without `/.ATTRIBUTES/VARIABLE_VALUE`
-            (`tf.train.list_variables` lists them).
+        checkpoint: A prefix or a directory, as for `tf.train.load_checkpoint`.
+        variable: The variable's name, with or without `/.ATTRIBUTES/VARIABLE_VALUE`
+            (`tf.train.list_variables` lists the names).
         states: Names of the optimizer's variables for it, in the order of the table's optimizer:
             Adagrad `(accumulator,)`, Adam `(momentum, velocity)`. `None`: states start fresh.
         first_key: The key of row 0.
@@ -279,7 +279,7 @@ class TfraRows:
     """Key and value files of TFRA (`Variable.save_to_file_system`): `NAME-keys`, `NAME-values`.
 
     Args:
-        directory: Where they lie; every host reads them alone.
+        directory: The directory of the files; every host reads them itself.
         name: Their name without `-keys` and `-values`.
 
     Example:
@@ -307,7 +307,7 @@ class TfraRows:
 def _mapped(path: Path, dtype: str) -> np.ndarray:
     size = path.stat().st_size
     if size % np.dtype(dtype).itemsize:
-        raise DataError(f"{path} is cut short. Received: {size} bytes")
+        raise DataError(f"{path} is truncated. Received: {size} bytes")
     return np.memmap(path, dtype, "r") if size else np.empty(0, dtype)
 
 
@@ -319,7 +319,7 @@ def _cut(
     embeddings: np.ndarray,
     states: np.ndarray | None = None,
 ) -> Iterator[RowBlock]:
-    """Checks arrays against the table that they are for, and cuts them into blocks."""
+    """Checks that arrays fit the table, and cuts them into blocks."""
     if states is not None and state_shape[0] == 1 and states.ndim == 2:
         states = states[:, np.newaxis]
     whole = np.issubdtype(keys.dtype, np.integer) and keys.dtype != np.uint64

@@ -1,7 +1,7 @@
-"""Where checkpoints are kept: folders of this machine, or what TensorFlow reaches by URL.
+"""Where checkpoints are kept: local folders, or URLs that TensorFlow supports.
 
-A location is a `pathlib.Path`, or a `RemotePath` with as much of its interface as is needed. Local
-paths need neither TensorFlow nor Horovod.
+A location is a `pathlib.Path`, or a `RemotePath` with the part of its interface that is needed.
+Local paths need neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Location: TypeAlias = Path | RemotePath
 
 _READ_BYTES = 4 << 20
 _NO_FOLDER = -1  # names are absolute
-_RENAME_EXCHANGE = 2  # of <linux/fs.h>
+_RENAME_EXCHANGE = 2  # from <linux/fs.h>
 
 
 def location(directory: str | os.PathLike[str]) -> Location:
@@ -42,7 +42,7 @@ def location(directory: str | os.PathLike[str]) -> Location:
 
 
 def size(path: Location) -> int:
-    """Returns the bytes of a file.
+    """Returns a file's size in bytes.
 
     Raises:
         OSError: It is missing or no plain file.
@@ -52,12 +52,12 @@ def size(path: Location) -> int:
 
 
 def modified(path: Location) -> float:
-    """Returns when a file was written, in seconds since 1970."""
+    """Returns the time of a file's last write, in seconds since 1970."""
     return path.modified() if isinstance(path, RemotePath) else path.stat().st_mtime
 
 
 def read(path: Location) -> np.ndarray:
-    """Returns a file's bytes, uint8 `[n]`: local files are mapped, others read into memory.
+    """Returns a file's content, uint8 `[n]`: local files are mapped, others read into memory.
 
     Raises:
         OSError: It is missing or no plain file.
@@ -73,7 +73,7 @@ def read(path: Location) -> np.ndarray:
 
 
 def pieces(path: Location) -> Iterator[np.ndarray]:
-    """Yields a file's bytes in order, uint8; a piece is overwritten by the next one.
+    """Yields a file's content in pieces, uint8; each piece overwrites the previous one.
 
     Raises:
         OSError: It is missing, no plain file or cannot be read.
@@ -98,7 +98,7 @@ def write(path: Location, content: bytes) -> None:
 
 
 def write_whole(path: Location, content: bytes) -> None:
-    """Writes a file that nobody sees half written, in the place of the one that was there."""
+    """Writes a file atomically, replacing an existing one."""
     if isinstance(path, Path):
         whole_file.write_whole(path, content)
     else:
@@ -107,7 +107,7 @@ def write_whole(path: Location, content: bytes) -> None:
 
 @contextlib.contextmanager
 def local_file(path: Location) -> Iterator[Path]:
-    """Yields where to write a file that native code writes; a remote one is uploaded afterwards."""
+    """Yields a local path for native code to write; a remote file is then uploaded from it."""
     if isinstance(path, Path):
         yield path
         return
@@ -118,11 +118,11 @@ def local_file(path: Location) -> Iterator[Path]:
 
 
 def remove(folder: Location, first: str = "") -> None:
-    """Removes a folder and all that is in it, as far as possible; a local one vanishes at once.
+    """Removes a folder and its contents as far as possible; a local one disappears at once.
 
     Args:
-        folder: What goes.
-        first: The file that goes first where a folder cannot vanish at once.
+        folder: The folder to remove.
+        first: The file to remove first if the folder cannot disappear at once.
     """
     if isinstance(folder, RemotePath):
         folder.remove(first)
@@ -137,20 +137,21 @@ def remove(folder: Location, first: str = "") -> None:
 
 
 def sync(path: Location) -> None:
-    """Forces a file or folder to disk; a remote store has its own rules."""
+    """Forces a local file or folder to disk; does nothing for a remote one."""
     if isinstance(path, Path):
         whole_file.sync(path)
 
 
 def begin(folder: Location, mark: str = "unfinished") -> Location:
-    """Makes the folder that `finish` turns into `folder`.
+    """Creates the folder that `finish` turns into `folder`.
 
-    What a killed process left of the same folder is removed. A remote store cannot rename: there it
-    is the folder itself, and what is written last decides whether it is complete.
+    Leftovers of a killed process are removed. Remote stores cannot rename: there it is `folder`
+        itself,
+    which is complete once its last file is written.
 
     Args:
-        folder: What is to appear.
-        mark: Part of the name until then.
+        folder: The final folder.
+        mark: Part of the temporary name.
     """
     if isinstance(folder, RemotePath):
         folder.remove()
@@ -163,16 +164,16 @@ def begin(folder: Location, mark: str = "unfinished") -> Location:
 
 
 def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> None:
-    """Lets a folder of synced files appear at once.
+    """Makes a folder of synced files appear at once.
 
     Args:
-        unfinished: The folder that is complete now.
-        folder: What it becomes.
-        replace: Whether it takes the place of a folder that is there, at once where the file system
-            can exchange two names.
+        unfinished: The folder, which is complete now.
+        folder: Its final name.
+        replace: Whether to replace an existing folder; this is atomic if the file system can
+            exchange two names.
 
     Raises:
-        OSError: A folder of that name, and not empty, has appeared meanwhile.
+        OSError: A non-empty folder of that name has appeared meanwhile.
     """
     if isinstance(unfinished, RemotePath) or isinstance(folder, RemotePath):
         return
@@ -188,7 +189,7 @@ def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> 
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Gives two folders each other's name in one step; returns whether that is possible here."""
+    """Exchanges the names of two folders atomically; returns whether that is supported here."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -198,11 +199,12 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def appearing(folder: Path) -> Iterator[Path]:
-    """Makes a local folder appear at once and complete, or not at all.
+    """Makes a local folder appear complete, or not at all.
 
     Yields:
-        A hidden folder beside it to write to. When the block ends its files are forced to disk and
-        it is renamed; if the block raises it is removed.
+        A hidden folder beside it, to write to. When the block ends, its files are forced to disk
+        and
+        it is renamed; if the block raises, it is removed.
 
     Raises:
         OSError: The disk is full, or the folder has appeared meanwhile.
@@ -227,10 +229,10 @@ def appearing(folder: Path) -> Iterator[Path]:
 
 
 def _beside(folder: Path, mark: str) -> Path:
-    """Returns a name that nobody takes for the folder's."""
+    """Returns a temporary name for the folder."""
     return folder.with_name(f".{folder.name}.{mark}")
 
 
 def _check_plain(path: Location) -> None:
-    if not path.is_file():  # opening a pipe would never end
+    if not path.is_file():  # opening a pipe would block forever
         raise FileNotFoundError(f"there is no plain file {path.name}")

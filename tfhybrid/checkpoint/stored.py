@@ -1,6 +1,6 @@
-"""Checkpoints that are there: which a directory has, and what one holds together with its bases.
+"""Existing checkpoints: which ones a directory has, and what one holds together with its bases.
 
-Neither TensorFlow nor Horovod is needed.
+This module needs neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,13 +24,15 @@ from tfhybrid.errors import CheckpointError
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
+_CHECKERS = 4  # threads; checksums and digests are computed without Python's lock
+
 _STEP = re.compile(r"step-(\d{10})")
 
 
 class TableUpdate(NamedTuple):
-    """What a checkpoint has of a table, beside its base."""
+    """A checkpoint's changes to a table, relative to its base."""
 
-    evicted: np.ndarray  # int64 [n]: keys whose rows go before the others come
+    evicted: np.ndarray  # int64 [n]: keys whose rows are removed before `rows` are added
     blocks: Iterable[Rows]
 
 
@@ -39,10 +42,14 @@ class Link(NamedTuple):
     folder: Location
     manifest: Manifest
 
+    def check_file(self, name: str) -> None:
+        """Verifies the size and checksum of a file."""
+        self.manifest.check_file(self.folder, name)
+
 
 @dataclasses.dataclass(frozen=True)
 class StoredCheckpoint:
-    """A checkpoint and, if it is a delta, those that it adds to.
+    """A checkpoint and, if it is a delta, its bases.
 
     Example:
 
@@ -52,14 +59,14 @@ class StoredCheckpoint:
     ```
     """
 
-    chain: tuple[Link, ...]  # the one with all rows first
+    chain: tuple[Link, ...]  # starts with the checkpoint that has all rows
 
     @classmethod
     def open(cls, folder: Location) -> StoredCheckpoint:
         """Reads the manifests of a checkpoint and of its bases.
 
         Raises:
-            CheckpointError: One is missing, damaged, or not the one that the delta was made from.
+            CheckpointError: One is missing, damaged, or not the base of the delta.
         """
         chain = [Link(folder, Manifest.read(folder))]
         while (base := chain[0].manifest.base) is not None:
@@ -68,44 +75,46 @@ class StoredCheckpoint:
 
     @property
     def folder(self) -> Location:
-        """The checkpoint's own."""
+        """The checkpoint's own folder."""
         return self.chain[-1].folder
 
     @property
     def manifest(self) -> Manifest:
-        """The checkpoint's own; that of a delta has the tables' numbers of rows in all."""
+        """The checkpoint's own manifest; a delta's also counts all rows of the tables."""
         return self.chain[-1].manifest
 
     def base(self) -> Base:
-        """Returns what the next delta is based on."""
+        """Returns the base for the next delta."""
         return Base(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> dict[str, list[TableUpdate]]:
-        """Compares every file with its size, checksum and rows, those of the bases too.
+        """Verifies the size, checksum and rows of every file, including those of the bases.
 
         Returns:
-            What there is of each table, as `updates` yields it. Local files are mapped, and not
-            opened again.
+            Each table's updates, as `updates` yields them. Local files are mapped, and not opened
+            again.
 
         Raises:
-            CheckpointError: One is missing or damaged, or holds other rows than were saved.
+            CheckpointError: A file is missing or damaged, or has other rows than were saved.
         """
-        for folder, manifest in self.chain:
-            for name in manifest.files:
-                manifest.check_file(folder, name)
-        return {table: self._checked(table) for table in self.manifest.tables}
+        links = [(link, name) for link in self.chain for name in link.manifest.files]
+        with ThreadPoolExecutor(_CHECKERS) as threads:
+            for _ in threads.map(lambda each: each[0].check_file(each[1]), links):
+                pass  # raises what the first bad file raised
+            return {table: self._checked(table, threads) for table in self.manifest.tables}
 
-    def _checked(self, table: str) -> list[TableUpdate]:
+    def _checked(self, table: str, threads: Executor) -> list[TableUpdate]:
         updates = list(self.updates(table))
-        if not isinstance(self.folder, Path):  # what is remote would be read once more
+        if not isinstance(self.folder, Path):  # remote files would be read again
             return updates
         updates = [TableUpdate(update.evicted, list(update.blocks)) for update in updates]
         for (folder, manifest), update in zip(self._links(table), updates, strict=True):
-            check_digest(folder, table, manifest.tables[table], update.blocks)
+            digests = threads.map(digest, update.blocks)
+            check_digest(folder, table, manifest.tables[table], digests)
         return updates
 
     def check_table(self, table: str) -> None:
-        """Compares the files that a table's rows come from with their sizes and checksums.
+        """Verifies the size and checksum of the files with a table's rows.
 
         Raises:
             CheckpointError: There is no such table, or a file is missing or damaged.
@@ -115,9 +124,9 @@ class StoredCheckpoint:
                 manifest.check_file(folder, name)
 
     def updates(self, table: str) -> Iterator[TableUpdate]:
-        """Yields what the checkpoints of the chain have of a table, to be applied in that order.
+        """Yields a table's updates from the checkpoints of the chain, to be applied in that order.
 
-        Rows of a later block overwrite those of an earlier.
+        Rows of a later block overwrite those of an earlier one.
 
         Raises:
             CheckpointError: There is no such table, or a file is not what its manifest says.
@@ -130,12 +139,12 @@ class StoredCheckpoint:
             yield TableUpdate(evicted, _blocks(folder, entry))
 
     def rows(self, table: str) -> list[Rows]:
-        """Returns a table's rows in blocks, in the order of creation where none is ever evicted.
+        """Returns a table's rows in blocks; in the order of creation if no row is ever evicted.
 
-        Blocks are views of mapped files, but for a delta: its rows are gathered in memory.
+        Blocks are views of mapped files; the rows of a delta are gathered in memory.
 
         Raises:
-            CheckpointError: As of `updates`, or rows are missing.
+            CheckpointError: See `updates`; or rows are missing.
         """
         blocks: list[Rows] = []
         for update in self.updates(table):
@@ -147,13 +156,13 @@ class StoredCheckpoint:
         merged, wanted = _merged(blocks), self.manifest.tables[table].rows
         if len(merged.keys) != wanted:
             raise CheckpointError(
-                f"Table '{table}' of {self.folder} wants {wanted} rows, with its bases. "
+                f"Table '{table}' of {self.folder} must have {wanted} rows, with its bases. "
                 f"Received: {len(merged.keys)}"
             )
         return [merged]
 
     def _links(self, table: str) -> list[Link]:
-        """Returns what has a table's rows: the last checkpoint with all, and those that follow."""
+        """Returns the part of the chain with a table's rows, from the last one that has all."""
         if table not in self.manifest.tables:
             raise CheckpointError(
                 f"{self.folder} has the tables {sorted(self.manifest.tables)}. Received: {table!r}"
@@ -165,7 +174,7 @@ class StoredCheckpoint:
             shape = entry and (entry.dim, *entry.state_shape, entry.history)
             if entry is None or shape != (last.dim, *last.state_shape, last.history):
                 raise CheckpointError(
-                    f"{found[0].folder} adds to table '{table}' of {link.folder}, which wants the "
+                    f"{found[0].folder} adds to table '{table}' of {link.folder}, which needs the "
                     f"same dim and state. Received: {shape}"
                 )
             found.insert(0, link)
@@ -180,10 +189,10 @@ def folder_of(directory: Location, step: int) -> Location:
 
 
 def steps(directory: str | os.PathLike[str]) -> list[int]:
-    """Returns the steps of which a directory has a checkpoint, oldest first.
+    """Returns the steps of a directory's checkpoints, oldest first.
 
     Args:
-        directory: A path, or a URL that `tf.io.gfile` reaches.
+        directory: A path, or a URL that `tf.io.gfile` supports.
 
     Example:
 
@@ -194,7 +203,7 @@ def steps(directory: str | os.PathLike[str]) -> list[int]:
     if not path.is_dir():
         return []
     named = [(_STEP.fullmatch(entry.name), entry) for entry in path.iterdir()]
-    # A remote store cannot rename: there a folder is complete when it has a manifest.
+    # Remote stores cannot rename: there a folder is complete once it has a manifest.
     return sorted(int(m[1]) for m, entry in named if m and (entry / MANIFEST).exists())
 
 
@@ -221,7 +230,7 @@ def locate(directory: str | os.PathLike[str], step: int | None = None) -> Locati
 
 
 def newest(directory: Location, known: list[int], step: int | None = None) -> Location:
-    """Returns the folder of the newest of the known steps, or of the one asked for.
+    """Returns the folder of the given step, or of the newest known one.
 
     Raises:
         CheckpointError: There is none, or none of that step.
@@ -236,7 +245,7 @@ def newest(directory: Location, known: list[int], step: int | None = None) -> Lo
 
 
 def is_base(directory: Location, base: Base) -> bool:
-    """Whether the checkpoint is still there that a delta would add to."""
+    """Whether the base of a delta still exists."""
     folder = folder_of(directory, base.step)
     try:
         return _checksum(folder) == base.crc32c
@@ -245,16 +254,16 @@ def is_base(directory: Location, base: Base) -> bool:
 
 
 def sweep(directory: Location) -> None:
-    """Removes what killed processes left of checkpoints that they wrote or removed."""
+    """Removes incomplete checkpoints that killed processes left."""
     if isinstance(directory, Path):
         for left in directory.glob(".step-*.*"):
             storage.remove(left)
 
 
 def prune(directory: Location, max_to_keep: int | None) -> None:
-    """Removes all but the newest checkpoints, the best one, and those that these add to.
+    """Removes all checkpoints but the newest ones, the best one, and their bases.
 
-    The last one first: a delta is never there without what it adds to.
+    Later checkpoints are removed first, so that no delta exists without its base.
     """
     known = steps(directory)
     if max_to_keep is None or len(known) <= max_to_keep:
@@ -290,7 +299,7 @@ def _open_base(folder: Location, base: Base) -> Link:
     same = checksum == base.crc32c and manifest.sequence == base.sequence
     if not same:
         raise CheckpointError(
-            f"{folder} is a delta of another checkpoint than {found}: wanted {base}. Received: "
+            f"{folder} is a delta of a checkpoint other than {found}: wanted {base}. Received: "
             f"{Base(manifest.step, checksum, manifest.sequence)}"
         )
     return Link(found, manifest)
@@ -301,7 +310,7 @@ def _checksum(folder: Location) -> int:
 
 
 def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
-    """Yields a table's files; then checks that a whole table had as many rows as it should."""
+    """Yields a table's files, then checks the number of rows of a whole table."""
     rows = 0
     for file in entry.files:
         block = read_rows(folder / file, entry.dim, entry.state_shape, history=entry.history)
@@ -309,17 +318,17 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
         yield block
     if entry.whole and rows != entry.rows:
         raise CheckpointError(
-            f"The files {entry.files} in {folder} want {entry.rows} rows together. Received: {rows}"
+            f"The files {entry.files} in {folder} must have {entry.rows} rows. Received: {rows}"
         )
 
 
-def check_digest(folder: Location, table: str, entry: TableEntry, blocks: Iterable[Rows]) -> None:
-    """Compares the rows of a table's files with the digest of those that were saved.
+def check_digest(folder: Location, table: str, entry: TableEntry, digests: Iterable[int]) -> None:
+    """Compares the digests of a table's blocks with the digest of the saved rows.
 
     Raises:
-        CheckpointError: They are others.
+        CheckpointError: The rows differ.
     """
-    found = sum(map(digest, blocks)) % 2**64
+    found = sum(digests) % 2**64
     if found != entry.digest:
         raise CheckpointError(
             f"Table '{table}' in {folder} is not what was saved: wanted rows with digest "
@@ -328,11 +337,11 @@ def check_digest(folder: Location, table: str, entry: TableEntry, blocks: Iterab
 
 
 def _merged(blocks: list[Rows]) -> Rows:
-    """Lays blocks together: a key's place is its first, its row is its last."""
+    """Merges blocks: a key keeps its first position and its last row."""
     all_rows = Rows(*(np.concatenate(arrays) for arrays in zip(*blocks, strict=True)))
     _, first, numbers = np.unique(all_rows.keys, return_index=True, return_inverse=True)
     last = np.empty(len(first), np.int64)
-    last[numbers] = np.arange(len(all_rows.keys))  # of equal indices NumPy keeps the last value
+    last[numbers] = np.arange(len(all_rows.keys))  # for equal indices NumPy keeps the last value
     rows = last[np.argsort(first)]
     return Rows(*(array[rows] for array in all_rows))
 

@@ -1,12 +1,12 @@
-"""The safetensors files of a checkpoint, read without believing them.
+"""Reads the safetensors files of a checkpoint without trusting them.
 
     u64      bytes of the header, little-endian
     header   JSON: {"keys": {"dtype": "I64", "shape": [n], "data_offsets": [begin, end]}, ...}
-    data     the arrays; offsets count from here
+    data     the arrays; offsets are relative to its start
 
-Lengths, types, shapes and offsets are compared with each other and with the size of the file before
-anything else is, and nothing is copied: an array is a read-only view of the mapped file. Format:
-https://github.com/huggingface/safetensors#format. Neither TensorFlow nor Horovod is needed.
+Lengths, types, shapes and offsets are first checked against each other and against the file's size.
+Nothing is copied: an array is a read-only view of the mapped file. Format:
+https://github.com/huggingface/safetensors#format. This module needs neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
     keys: np.ndarray  # int64 [n]
     embeddings: np.ndarray  # float32 [n, dim]
     states: np.ndarray  # float32 [n, slots, dim]
-    history: np.ndarray  # uint8 [n, bytes of native.HISTORY], or [n, 0] where there is none
+    history: np.ndarray  # uint8 [n, bytes of native.HISTORY], or [n, 0] without a history
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +53,12 @@ class _Array:
 
 
 def no_history(rows: int) -> np.ndarray:
-    """Returns the histories of rows that have none."""
+    """Returns empty histories."""
     return np.empty((rows, 0), np.uint8)
 
 
 def evicted_file_name(table: str) -> str:
-    """Returns the name of the file of the keys that a table lost.
+    """Returns the name of the file of a table's evicted keys.
 
     Example:
 
@@ -73,8 +73,8 @@ def file_name(table: str, block: int, owner: int | None = None) -> str:
 
     Args:
         table: Name of the table.
-        block: Number of the block, of its owner's.
-        owner: The host whose rows they are, where hosts have different ones.
+        block: Number of the block among its owner's blocks.
+        owner: The host that owns the rows, for a sharded table.
 
     Example:
 
@@ -91,13 +91,13 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
     """Maps the arrays of a safetensors file.
 
     Args:
-        path: The file; it must not be made shorter while an array of it is in use.
+        path: The file; it must not be truncated while an array of it is in use.
 
     Returns:
         Read-only arrays by name; bfloat16 as uint16.
 
     Raises:
-        CheckpointError: It is missing, cut short, or contradicts itself.
+        CheckpointError: It is missing, truncated, or inconsistent.
     """
     try:
         file = storage.read(path)
@@ -112,10 +112,10 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
 
 
 def read_names(path: Location) -> dict[str, str]:
-    """Returns what a safetensors file says that its arrays are called in the model, by name.
+    """Returns the model's names of a safetensors file's arrays, by array name.
 
     Raises:
-        CheckpointError: It is missing, cut short, or says no names.
+        CheckpointError: It is missing, truncated, or has no names.
     """
     try:
         _, header = _parse_header(storage.read(path))
@@ -150,25 +150,25 @@ def read_rows(path: Location, dim: int, state_shape: tuple[int, int], *, history
     if history:
         wanted["history"] = ("uint8", (rows, native.HISTORY.itemsize))
     if found != wanted:
-        raise CheckpointError(f"{path} wants the arrays {wanted}. Received: {str(found)[:300]}")
+        raise CheckpointError(f"{path} must have the arrays {wanted}. Received: {str(found)[:300]}")
     return Rows(**({"history": no_history(rows)} | arrays))
 
 
 def read_evicted(path: Location) -> np.ndarray:
-    """Maps the keys, int64 `[n]`, of a file of those that a table lost.
+    """Maps a file of evicted keys, int64 `[n]`.
 
     Raises:
-        CheckpointError: It is missing, damaged, or has something else.
+        CheckpointError: It is missing or damaged, or has other arrays.
     """
     arrays = read_arrays(path)
     found = {name: (str(array.dtype), array.ndim) for name, array in arrays.items()}
     if found != {"keys": ("int64", 1)}:
-        raise CheckpointError(f"{path} wants int64 keys alone. Received: {str(found)[:300]}")
+        raise CheckpointError(f"{path} must have only int64 keys. Received: {str(found)[:300]}")
     return arrays["keys"]
 
 
 def arrays_of(block: Rows) -> dict[str, np.ndarray]:
-    """Returns what a file of these rows has."""
+    """Returns the arrays of a file of these rows."""
     arrays = {name: np.ascontiguousarray(array) for name, array in block._asdict().items()}
     if not arrays["history"].shape[1]:
         del arrays["history"]
@@ -182,11 +182,11 @@ def parts(block: Rows, rows: int) -> Iterator[Rows]:
 
 
 def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of all blocks in ascending order, and the places that they have there.
+    """Returns the keys of all blocks in ascending order, and their positions in that order.
 
     Args:
-        blocks: In order.
-        what: What they are, for the error.
+        blocks: The blocks, in order.
+        what: Their description, for the error.
 
     Raises:
         CheckpointError: A key occurs twice.
@@ -196,17 +196,19 @@ def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarr
     keys = keys[places]
     repeated = keys[1:][keys[1:] == keys[:-1]]
     if len(repeated):
-        raise CheckpointError(f"{what} has keys twice, of {len(keys)}: {np.unique(repeated)[:5]}")
+        raise CheckpointError(
+            f"{what} has duplicate keys among {len(keys)}: {np.unique(repeated)[:5]}"
+        )
     return keys, places
 
 
 def digest(block: Rows) -> int:
-    """Returns a block's share of a digest: their sum modulo 2^64 is what `Table.digest` returns."""
+    """Returns a block's share of a digest. `Table.digest` returns their sum modulo 2^64."""
     return native.rows_digest(*block)
 
 
 def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:
-    """Returns where the data begin, and the arrays."""
+    """Returns the offset of the data, and the arrays."""
     start, header = _parse_header(file)
     header.pop("__metadata__", None)
     arrays = {name: _array(name, entry) for name, entry in header.items()}
@@ -215,7 +217,7 @@ def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:
 
 
 def _parse_header(file: np.ndarray) -> tuple[int, dict[str, Any]]:
-    """Returns where the data begin, and what the header says."""
+    """Returns the offset of the data, and the header."""
     want(len(file) >= 8, "a file of at least 8 bytes", len(file))
     length = int.from_bytes(file[:8].tobytes(), "little")
     start = 8 + length
@@ -233,7 +235,7 @@ def _array(name: str, entry: Any) -> _Array:
     want(are_counts(shape, 2**63) and len(shape) <= _MAX_AXES, f"{what} a shape", shape)
     want(are_counts(offsets, 2**63) and len(offsets) == 2, f"{what} two offsets", offsets)
     array = _Array(np.dtype(_DTYPES[dtype]), tuple(shape), *offsets)
-    # NumPy counts an axis of 0 as 1 here.
+    # NumPy treats an axis of 0 as 1 here.
     strides = array.dtype.itemsize * math.prod(max(1, length) for length in shape)
     want(strides < 2**63, f"{what} a shape that can be addressed", shape)
     size = array.dtype.itemsize * math.prod(shape)
@@ -242,7 +244,7 @@ def _array(name: str, entry: Any) -> _Array:
 
 
 def _check_offsets(arrays: dict[str, _Array], size: int) -> None:
-    """Checks that the arrays lie side by side and fill the data: none overlap."""
+    """Checks that the arrays fill the data without gaps or overlaps."""
     position = 0
     for name, array in sorted(arrays.items(), key=lambda item: (item[1].begin, item[1].end)):
         want(array.begin == position, f"array {name[:100]!r} at byte {position}", array.begin)

@@ -1,6 +1,6 @@
-"""JSON of files that nobody vouches for: parsed strictly, every field checked before it is used.
+"""Strict parsing of JSON from untrusted files; each field is checked before it is used.
 
-All functions raise ValueError; who called them adds the name of the file.
+All functions raise ValueError; the caller adds the file's name.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, TypeGuard
 
 
 def parse_object(text: bytes) -> dict[str, Any]:
-    """Parses an object of JSON, in UTF-8, none of whose objects has a name twice.
+    """Parses a JSON object in UTF-8 and rejects duplicate names.
 
-    Of a repeated name some readers take the first and others the last.
+    For a duplicate name some readers take the first value and others the last.
 
     Example:
 
@@ -45,12 +45,12 @@ def want(condition: bool, wanted: str, received: object) -> None:
 
 
 def is_count(value: object, limit: int) -> bool:
-    """Whether it is a whole number from 0 to `limit - 1`; JSON's true is none."""
+    """Whether it is a whole number from 0 to `limit - 1`; JSON's `true` is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
 def is_integer(value: object, limit: int) -> bool:
-    """Whether it is a whole number from `-limit` to `limit - 1`; JSON's true is none."""
+    """Whether it is a whole number from `-limit` to `limit - 1`; JSON's `true` is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
 
 
@@ -60,17 +60,17 @@ def are_counts(values: object, limit: int) -> TypeGuard[list[int]]:
 
 
 def are_numbers(values: object) -> TypeGuard[list[float]]:
-    """Whether it is a list of finite numbers; Python's JSON knows NaN and Infinity too."""
+    """Whether it is a list of finite numbers; Python's JSON also accepts NaN and Infinity."""
     return isinstance(values, list) and all(map(_is_finite, values))
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether it is a string that can be written anywhere: JSON may hold half a surrogate pair."""
+    """Whether it is a string that can be encoded: JSON may contain half a surrogate pair."""
     return isinstance(value, str) and value == value.encode("utf-8", "ignore").decode("utf-8")
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether it is an object of JSON that can be written again, in any depth."""
+    """Whether it is a JSON object that can be written again, at any depth."""
     return isinstance(value, dict) and _is_json(value)
 
 

@@ -1,4 +1,4 @@
-"""`tfhybrid checkpoint`: the commands and their options; what they do is in the modules beside."""
+"""`tfhybrid checkpoint`: commands and options. Other modules of this package do the work."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ app = typer.Typer(no_args_is_help=True)
 Directory = Annotated[
     str, typer.Argument(help="Where checkpoints are kept, or the folder of one: a path or a URL.")
 ]
-Step = Annotated[
-    int | None, typer.Option(help="Which checkpoint of the directory; by default the newest.")
-]
+Step = Annotated[int | None, typer.Option(help="Step of the checkpoint; the newest by default.")]
 TableName = Annotated[str, typer.Option("--table", help="Name of the table.")]
 Json = Annotated[
     bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
@@ -36,27 +34,27 @@ Json = Annotated[
 
 @app.callback()
 def checkpoint() -> None:
-    """Look into checkpoints, check, compare, export and change them."""
+    """Show, check, compare, export and change checkpoints."""
 
 
 @app.command()
 def inspect(
     directory: Directory,
     step: Step = None,
-    table: Annotated[str | None, typer.Option(help="Look into this table's rows.")] = None,
+    table: Annotated[str | None, typer.Option(help="Show this table.")] = None,
     key: Annotated[
-        list[int] | None, typer.Option(help="Show the row of this key, with --table; repeatable.")
+        list[int] | None, typer.Option(help="Show the row of this key; needs --table; repeatable.")
     ] = None,
     string: Annotated[
-        list[str] | None, typer.Option(help="The same, of the key of a string.")
+        list[str] | None, typer.Option(help="Likewise, for the key of a string.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a checkpoint holds; with --table what its embeddings look like, or some rows."""
+    """Show a checkpoint's contents; with --table, statistics of its embeddings, or some rows."""
     stored = StoredCheckpoint.open(locate(directory, step))
     if key or string:
         if table is None:
-            raise ConfigError("--key and --string want the --table that they are of")
+            raise ConfigError("--key and --string need --table")
         rows = table_rows.of_keys(stored, table, key or [], string or [])
         (show_json if as_json else table_rows.show_rows)(rows)
         return
@@ -73,12 +71,14 @@ def inspect(
 def verify(
     directory: Directory,
     step: Step = None,
-    every: Annotated[bool, typer.Option("--all", help="All checkpoints of the directory.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Check all checkpoints of the directory.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check every file: sizes, checksums, shapes, one row per key. Exit status 1 if one is bad."""
     if every and step is not None:
-        raise ConfigError(f"--all is every step. Received: --step {step} too")
+        raise ConfigError(f"--all cannot be combined with --step. Received: --step {step}")
     path = storage.location(directory)
     folders = [folder_of(path, each) for each in steps(directory)] if every else []
     folders = folders or [locate(directory, step)]
@@ -97,7 +97,7 @@ def verify(
 @app.command()
 def diff(
     a: Annotated[str, typer.Argument(help="A checkpoint's folder, or a directory's newest.")],
-    b: Annotated[str, typer.Argument(help="The checkpoint that it is compared with.")],
+    b: Annotated[str, typer.Argument(help="The checkpoint to compare it with.")],
     as_json: Json = False,
 ) -> None:
     """Show which rows and dense arrays of B were added, removed or changed since A."""
@@ -109,14 +109,18 @@ def diff(
 @app.command()
 def export(
     directory: Directory,
-    file: Annotated[Path, typer.Argument(help="What to write: FILE.npz, FILE.parquet, ...")],
+    file: Annotated[Path, typer.Argument(help="The file to write: FILE.npz, FILE.parquet, ...")],
     table: TableName,
     step: Step = None,
     kind: Annotated[
         str | None,
-        typer.Option("--format", help="npz | parquet | records; by default the file's suffix."),
+        typer.Option(
+            "--format", help="npz | parquet | records; by default from the file's suffix."
+        ),
     ] = None,
-    states: Annotated[bool, typer.Option("--states", help="The optimizer state too.")] = False,
+    states: Annotated[
+        bool, typer.Option("--states", help="Also write the optimizer state.")
+    ] = False,
 ) -> None:
     """Write a table's keys and embeddings to a NumPy or Parquet file, or as binary records."""
     stored = StoredCheckpoint.open(locate(directory, step))
@@ -133,17 +137,18 @@ def import_(
     file: Annotated[Path, typer.Argument(help="Keys and embeddings: FILE.npz or FILE.parquet.")],
     table: TableName,
     output: Annotated[
-        Path, typer.Option(help="Directory in which the new checkpoint is made, of the same step.")
+        Path, typer.Option(help="Directory for the new checkpoint, which has the same step.")
     ],
     step: Step = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Drop the rows that the file does not have.")
+        bool, typer.Option("--replace", help="Drop rows that are not in the file.")
     ] = False,
 ) -> None:
-    """Copy a checkpoint with a table's rows taken from a file; no checkpoint is changed.
+    """Copy a checkpoint and take a table's rows from a file; the original is not changed.
 
-    Rows of the file overwrite those of the same key and are added where there is none. Their
-    optimizer state starts fresh, unless the file has it, as `export --states` writes it.
+    Rows of the file replace rows with the same key, or are added. Their optimizer state starts
+    fresh
+    unless the file has it, as `export --states` writes it.
     """
     stored = StoredCheckpoint.open(locate(directory, step))
     made, rows = table_import.import_table(stored, table, file, output, replace=replace)

@@ -1,4 +1,4 @@
-"""What the commands write on: results on standard output, errors and progress on standard error."""
+"""Output of the commands: results on standard output, errors and progress on standard error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _errors = Console(stderr=True, highlight=False, markup=False)
 
 
 def plain(text: str, style: str = "") -> Text:
-    r"""Returns text from a file for showing: its control characters visible, its brackets kept.
+    r"""Returns text from a file for display, with visible control characters and literal brackets.
 
     Example:
 
@@ -30,12 +30,12 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def show(line: str | Text) -> None:
-    """Writes a line on standard output, however long."""
+    """Writes a line on standard output, without wrapping."""
     _output.print(line, soft_wrap=True)
 
 
 def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[str]) -> None:
-    """Writes a table; all columns but those named in `text` hold numbers."""
+    """Writes a table; the columns not named in `text` hold numbers."""
     table = Table()
     for column in columns:
         table.add_column(column, justify="left" if column in text else "right", overflow="fold")
@@ -45,7 +45,7 @@ def show_table(columns: Sequence[str], rows: list[list[str]], *, text: Sequence[
 
 
 def show_json(value: Any) -> None:
-    """Writes JSON on standard output; NaN and infinities must be `None` already."""
+    """Writes JSON on standard output; NaN and infinities must have been replaced by `None`."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
@@ -59,7 +59,7 @@ def live() -> Iterator[Callable[[RenderableType], None]]:
     """Shows a table that changes: in place on a terminal, elsewhere one after the other.
 
     Yields:
-        A function that is called with the table as it is now.
+        A function to call with the current table.
     """
     if not _output.is_terminal:
         yield _output.print
@@ -70,14 +70,14 @@ def live() -> Iterator[Callable[[RenderableType], None]]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Shows a progress bar on standard error while in the context, if that is a terminal.
+    """Shows a progress bar during the block, if standard error is a terminal.
 
     Args:
         what: What is being done.
-        total: Bytes to go.
+        total: Total number of bytes.
 
     Yields:
-        A function that is called with bytes done.
+        A function to call with the number of bytes done.
     """
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
     with Progress(

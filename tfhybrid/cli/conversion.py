@@ -1,4 +1,4 @@
-"""Files of samples as Parquet, unit by unit."""
+"""Converts files of samples to Parquet, unit by unit."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ ROW_GROUP = 1 << 16
 
 
 def convert(file_format: Format, source: Path, target: Path, advance: Callable[[int], None]) -> int:
-    """Writes the samples of a file as Parquet; the target appears when it is complete.
+    """Writes a file's samples as Parquet; the target appears once it is complete.
 
     `tfhybrid.data.Parquet` with the same names reads the same samples.
 
     Args:
-        file_format: What the source looks like.
+        file_format: The source's format.
         source: The file.
-        target: The file to write; one that is there is replaced.
-        advance: Is called with the bytes of the source that were done since the last call.
+        target: The file to write; an existing one is replaced.
+        advance: Called with the number of source bytes done since the last call.
 
     Returns:
-        Samples written.
+        The number of samples written.
 
     Raises:
         DataError: A value of the source is malformed.
@@ -59,7 +59,7 @@ def convert(file_format: Format, source: Path, target: Path, advance: Callable[[
 def arrow_table(clicks: Clicks) -> pa.Table:
     """Returns samples as a table: int64 keys, float32 numbers, labels, and lists of those.
 
-    The only label is called `label`, several have their columns' names.
+    A single label is called `label`; several keep their columns' names.
     """
     columns = {**clicks.features, **clicks.dense, **clicks.labels}
     return pa.table({name: _arrow(column) for name, column in columns.items()})

@@ -48,11 +48,12 @@ def convert(
     delimiter: Delimiter = None,
     separator: Separator = None,
     bucketize: Bucketize = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace files there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace existing files.")] = False,
 ) -> None:
     """Write files as Parquet, which is read many times faster than text.
 
-    Options are those of the formats of `tfhybrid.data`; keys of strings are hashed now.
+    The options are those of the formats of `tfhybrid.data`; strings are hashed to keys during
+    conversion.
 
     tfhybrid data convert day_*.csv.gz --output days/ --format csv --features user,item
 
@@ -98,6 +99,6 @@ def _targets(sources: list[Path], output: Path, replace: bool) -> dict[Path, Pat
         if target in targets.values():
             raise ConfigError(f"Two files would be written to {target}. Received: {source}")
         if target.exists() and not replace:
-            raise ConfigError(f"{target} is there already; --replace replaces it.")
+            raise ConfigError(f"{target} exists; --replace replaces it.")
         targets[source] = target
     return targets

@@ -1,4 +1,4 @@
-"""What tables will hold, counted in files: the `expected_rows` to set, and the memory for them."""
+"""Counts the ids in files: the `expected_rows` to set for tables, and the memory they need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfhybrid.store.table_memory import TableBytes
 
 @dataclasses.dataclass
 class _Counted:
-    """A table: the features that share it, their keys in all samples, and the different ones."""
+    """A table: the features that share it, their number of keys, and of distinct keys."""
 
     features: list[str]
     keys: int = 0
@@ -31,13 +31,13 @@ def of_files(
     shared: dict[str, list[str]],
     bytes_of_rows: Callable[[int], TableBytes],
 ) -> dict[str, Any]:
-    """Counts the ids of each feature, a unit of a file at a time.
+    """Counts the ids of each feature, one unit of a file at a time.
 
     Args:
         paths: Files of samples.
-        file_format: What they look like.
-        shared: Features by the table that they share; each other feature has one of its own.
-        bytes_of_rows: Returns what a table takes, given its rows.
+        file_format: The files' format.
+        shared: Features by the table that they share; every other feature has its own table.
+        bytes_of_rows: Returns a table's size, given its number of rows.
 
     Returns:
         `samples` and `tables`, ready for JSON.
@@ -73,19 +73,19 @@ def shared_of(options: list[str]) -> dict[str, list[str]]:
     {'items': ['item', 'liked']}
 
     Raises:
-        ConfigError: An option is written otherwise.
+        ConfigError: An option has another form.
     """
     shared = {}
     for option in options:
         name, _, features = option.partition("=")
         if not (name and features):
-            raise ConfigError(f"--shared is TABLE=FEATURE,FEATURE. Received: {option!r}")
+            raise ConfigError(f"--shared must be TABLE=FEATURE,FEATURE. Received: {option!r}")
         shared[name] = features.split(",")
     return shared
 
 
 def rounded_up(count: int) -> int:
-    """Returns a number of two digits and zeros that is at least as large.
+    """Rounds up to a number with two significant digits.
 
     Example:
 
@@ -97,7 +97,7 @@ def rounded_up(count: int) -> int:
 
 
 def show_counts(found: dict[str, Any]) -> None:
-    """Writes what `of_files` returned."""
+    """Writes the result of `of_files`."""
     tables = found["tables"]
     show(f"{found['files']} file(s), {found['samples']:,} samples")
     rows = [
@@ -138,7 +138,7 @@ def _count(
                     samples += len(clicks)
                     if unknown := sorted(table_of.keys() - clicks.features.keys()):
                         raise ConfigError(
-                            f"--shared names features of the files, {sorted(clicks.features)}. "
+                            f"--shared must name features of the files, {sorted(clicks.features)}. "
                             f"Received: {unknown}"
                         )
                     for feature, keys in clicks.features.items():

@@ -1,4 +1,4 @@
-"""What changed from one checkpoint to another."""
+"""Differences between two checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfhybrid.cli.console import plain, show, show_table
 from tfhybrid.cli.variables import Variables, matched
 
 _PART_ROWS = 16384
-# What is told of a dense array and of a table's rows.
+# The columns for a dense array and for a table's rows.
 _ARRAY = ("largest_difference", "shape_changed")
 _TABLE = ("added", "removed", "changed", "largest_difference", "changed_states", "shape_changed")
 
@@ -21,7 +21,7 @@ _TABLE = ("added", "removed", "changed", "largest_difference", "changed_states",
 def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
     """Compares two checkpoints.
 
-    A table is compared in memory.
+    Each table is compared in memory.
 
     Args:
         a: One.
@@ -47,7 +47,7 @@ def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
 
 
 def show_difference(found: dict[str, Any]) -> None:
-    """Writes what `between` returned."""
+    """Writes the result of `between`."""
     for side in ("a", "b"):
         show(plain(f"{side.upper()}: step {found[side]['step']}, {found[side]['folder']}"))
     dense, tables = found["dense"], found["tables"]
@@ -66,7 +66,7 @@ def show_difference(found: dict[str, Any]) -> None:
 
 
 def _show(what: str, columns: Sequence[str], found: dict[str, dict[str, Any]]) -> None:
-    """Writes a row for each, without the columns that are empty in all of them."""
+    """Writes a row for each, without columns that are empty everywhere."""
     filled = [name for name in columns if any(each[name] is not None for each in found.values())]
     rows = [[name, *(_cell(each[column]) for column in filled)] for name, each in found.items()]
     if rows:
@@ -132,12 +132,12 @@ def _joined(blocks: Sequence[Rows], field: int) -> np.ndarray:
 def _values(
     a: np.ndarray, b: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]
 ) -> tuple[int, float]:
-    """Returns how many rows differ in a bit, and the largest difference of a number.
+    """Returns how many rows differ in any bit, and the largest difference of a value.
 
     Args:
         a: float32 `[n, ...]`.
         b: float32 `[m, ...]`.
-        pairs: Rows of `a` and of `b` that have the same key, int64 `[k]` each.
+        pairs: Row numbers in `a` and in `b` with the same key, int64 `[k]` each.
     """
     changed, largest = 0, 0.0
     for first in range(0, len(pairs[0]), _PART_ROWS):
@@ -152,7 +152,7 @@ def _values(
 
 
 def _largest(x: np.ndarray, y: np.ndarray) -> float:
-    """Returns the largest finite |difference|; what is NaN or infinite has none."""
+    """Returns the largest finite |difference|; NaN and infinities are ignored."""
     wide = np.complex128 if np.iscomplexobj(x) else np.float64
     with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(x.astype(wide) - y.astype(wide))

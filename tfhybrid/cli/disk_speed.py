@@ -1,4 +1,4 @@
-"""How fast a disk reads at random, which is what a table in files asks of it."""
+"""Measures random reads from a disk, which tables in files depend on."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class DiskSpeed:
-    """What was measured.
+    """The result of a measurement.
 
     Args:
-        reads: Reads of 4 KiB in a second, at random places, by all threads.
-        direct: Whether they passed by the page cache; if not, it may have served some.
+        reads: Random reads of 4 KiB per second, over all threads.
+        direct: Whether reads bypassed the page cache; if not, it may have served some of them.
     """
 
     reads: float
@@ -38,13 +38,13 @@ def measure(
     seconds: float = _SECONDS,
     threads: int = _THREADS,
 ) -> DiskSpeed:
-    """Writes a file, reads from it at random, and removes it.
+    """Writes a file, reads from it at random places, and removes it.
 
     Args:
         directory: On the disk.
         file_bytes: Size of the file, a multiple of 1 MiB.
         seconds: How long to read.
-        threads: That read at once.
+        threads: Number of threads that read.
 
     Raises:
         OSError: The file cannot be written or read.
@@ -71,7 +71,7 @@ def measure(
 
 
 def _fill(file: IO[bytes], size: int) -> None:
-    """Writes what no file system stores for less."""
+    """Writes data that no file system can compress."""
     for _ in range(size >> 20):
         file.write(os.urandom(1 << 20))
     file.flush()
@@ -91,7 +91,7 @@ def _open(path: str) -> tuple[int, bool]:
 
 def _read(descriptor: int, size: int, until: float, seed: int) -> int:
     places = random.Random(seed)
-    with contextlib.closing(mmap.mmap(-1, _BLOCK)) as block:  # aligned, as O_DIRECT wants it
+    with contextlib.closing(mmap.mmap(-1, _BLOCK)) as block:  # aligned, as O_DIRECT requires
         count = 0
         while count == 0 or time.monotonic() < until:
             if os.preadv(descriptor, [block], places.randrange(size // _BLOCK) * _BLOCK) < _BLOCK:

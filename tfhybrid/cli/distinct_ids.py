@@ -1,4 +1,4 @@
-"""How many different ids there are, in bounded memory: exact first, then estimated."""
+"""Counts distinct ids in bounded memory: exactly at first, then as an estimate."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from tfhybrid.data.ragged import Ragged
 
-EXACT_IDS = 1 << 20  # 8 MB a table
-_REGISTERS_LOG2 = 16  # 64 KB a table, and an error of 0.4 % (one standard deviation)
-_DEVIATIONS = 2  # of the bounds: 95 %
+EXACT_IDS = 1 << 20  # 8 MB per table
+_REGISTERS_LOG2 = 16  # 64 KB per table; the standard error is 0.4 %
+_DEVIATIONS = 2  # standard deviations of the 95 % bounds
 
 
 @dataclasses.dataclass(frozen=True)
 class Count:
-    """A number of ids: counted, or estimated, with bounds that hold in 95 of 100 cases."""
+    """A number of ids: counted, or estimated with bounds that hold in 95 of 100 cases."""
 
     ids: int
     least: int
@@ -25,10 +25,10 @@ class Count:
 
 
 class DistinctIds:
-    """Counts the different ids of a table: a set at first, a HyperLogLog sketch from then on.
+    """Counts the distinct ids of a table: with a set at first, then with a HyperLogLog sketch.
 
     Args:
-        exact_ids: So many are counted exactly.
+        exact_ids: Up to this many ids are counted exactly.
 
     Example:
 
@@ -45,7 +45,7 @@ class DistinctIds:
         self._sketch: Any = None
 
     def add(self, keys: np.ndarray | Ragged) -> None:
-        """Takes the ids of some samples, int64 of any shape."""
+        """Adds the ids of some samples, int64 of any shape."""
         new = np.unique(keys.values if isinstance(keys, Ragged) else keys)
         if self._sketch is None:
             new = self._ids = np.union1d(self._ids, new)
@@ -59,7 +59,7 @@ class DistinctIds:
             self._sketch.update(key)
 
     def count(self) -> Count:
-        """Returns how many different ids came."""
+        """Returns the number of distinct ids so far."""
         if self._sketch is None:
             counted = len(self._ids)
             return Count(counted, counted, counted, exact=True)

@@ -1,4 +1,4 @@
-"""`tfhybrid doctor`: what is wrong with this machine, or a job's hosts, and how to mend it."""
+"""`tfhybrid doctor`: finds problems of this machine or a job's hosts, and says how to fix them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STYLES = {
     Level.WARNING: "yellow",
     Level.ERROR: "bold red",
 }
-# What must be the same on all hosts of a job.
+# Findings that must be equal on all hosts of a job.
 _SAME = ("tfhybrid", "TensorFlow", "Horovod")
 
 
@@ -36,26 +36,27 @@ def doctor(
     hosts: Annotated[
         str | None,
         typer.Option(
-            help="Look at these hosts too, over ssh, as horovodrun -H names them: host1:4,host2:4."
+            help="Also check these hosts, over ssh; as for horovodrun -H: host1:4,host2:4."
         ),
     ] = None,
     identity: Annotated[
-        str | None, typer.Option("--ssh-identity-file", help="Key for ssh, as of horovodrun.")
+        str | None, typer.Option("--ssh-identity-file", help="Key for ssh, as for horovodrun.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--ssh-port", help="Port of the hosts' sshd, as of horovodrun.")
+        int | None, typer.Option("--ssh-port", help="Port of the hosts' sshd, as for horovodrun.")
     ] = None,
     files: Annotated[
         str | None,
-        typer.Option(help="Measure the disk of this directory, as of storage=FileTier(PATH)."),
+        typer.Option(help="Measure the disk of this directory, as for storage=FileTier(PATH)."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
     ] = False,
 ) -> None:
-    """Look for what would make a job fail or slow, and say how to mend it.
+    """Find what would make a job fail or slow, and say how to fix it.
 
-    Exit status 1 if something would. On other hosts the same Python runs, in the same place.
+    The exit status is 1 if there is a problem. On other hosts it runs the Python with the same
+    path.
     """
     by_host: dict[str, list[Finding]] = {}
     if hosts is None:
@@ -102,12 +103,12 @@ def _show(finding: Finding) -> None:
 def _names(hosts: str) -> list[str]:
     names = [part.split(":")[0].strip() for part in hosts.split(",")]
     if not all(names) or any(name.startswith("-") for name in names):
-        raise ConfigError(f"--hosts is host1:4,host2:4. Received: {hosts!r}")
+        raise ConfigError(f"--hosts must be like host1:4,host2:4. Received: {hosts!r}")
     return names
 
 
 def _look_at(options: list[str], files: str | None, host: str) -> list[Finding]:
-    """Has the doctor look at a host, with the same Python."""
+    """Runs the doctor on another host, with the Python of the same path."""
     of_files = [] if files is None else ["--files", files]
     command = shlex.join([sys.executable, "-m", "tfhybrid.cli", "doctor", "--json", *of_files])
     ssh = ["ssh", *options, host, command]
@@ -121,7 +122,7 @@ def _look_at(options: list[str], files: str | None, host: str) -> list[Finding]:
         said = (run.stderr.strip() or run.stdout.strip() or "nothing").splitlines()[-1]
         if run.returncode == 255:  # ssh's own
             return [Finding("ssh", said, Level.ERROR, _WANTS_SSH.format(host))]
-        mend = f"install tfhybrid there as here: {sys.executable} -m pip install tfhybrid"
+        mend = f"install tfhybrid there like here: {sys.executable} -m pip install tfhybrid"
         return [Finding("tfhybrid", said, Level.ERROR, mend)]
 
 
@@ -130,7 +131,7 @@ def _finding(fields: dict[str, Any]) -> Finding:
 
 
 def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
-    """Returns what differs between hosts and must not."""
+    """Returns findings that differ between hosts but must be equal."""
     differing = []
     for what in _SAME:
         found = {
@@ -147,7 +148,7 @@ def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
 
 
 def _ports(options: list[str], by_host: dict[str, list[Finding]]) -> list[Finding]:
-    """Returns which hosts do not reach each other; those where tfhybrid runs dial."""
+    """Returns which hosts cannot reach each other; tested from the hosts where tfhybrid runs."""
     running = [
         host
         for host, findings in by_host.items()
@@ -158,12 +159,10 @@ def _ports(options: list[str], by_host: dict[str, list[Finding]]) -> list[Findin
     found = unreached(["ssh", *options], running)
     if not found:
         hosts = ", ".join(running)
-        return [Finding("ports", f"free ports of {hosts} are reached by each other")]
-    text = "; ".join(
-        f"{host} does not reach {other} ({why})" for (host, other), why in found.items()
-    )
+        return [Finding("ports", f"the hosts {hosts} reach each other's free ports")]
+    text = "; ".join(f"{host} cannot reach {other} ({why})" for (host, other), why in found.items())
     mend = (
         "open all ports between the hosts in firewalls and network policies: Horovod and the row "
-        "service of sharded tables listen on free ones"
+        "service of sharded tables listen on arbitrary free ports"
     )
     return [Finding("ports", text, Level.ERROR, mend)]

@@ -1,7 +1,7 @@
-"""What can be known of a machine before a job fails on it; each finding says how to mend it.
+"""Checks of a machine, made before a job fails on it; each finding says how to fix a problem.
 
-Every function looks at one thing, and returns what it found. Neither TensorFlow nor Horovod is
-imported into this process: a broken one would take the doctor along.
+Each function checks one thing and returns its finding. TensorFlow and Horovod are not imported into
+this process: a broken one would crash the doctor.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tfhybrid.cli import disk_speed
 from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 
-_SECONDS = 120  # that TensorFlow may take to be imported
-# Docker gives a container 64 MB, which no table survives.
+_SECONDS = 120  # limit for importing TensorFlow
+# Docker's default is 64 MB, too little for any table.
 _LEAST_SHM = 1 << 30
 _LEAST_FILES = 4096
-_LEAST_READS = 10_000  # a second, of a disk for tables in files
+_LEAST_READS = 10_000  # reads per second, of a disk for tables in files
 _NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "lustre", "fuse.")
 _LEAST_MAPS = 65530  # Linux's default
 _BUILD = Path(native.__file__).parents[1] / "ops" / "_build_info.json"
@@ -52,17 +52,17 @@ _ABI = "from tfhybrid.ops._abi import check_build; check_build()"
 
 
 class Level(enum.StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     GOOD = "good"
-    NOTE = "note"  # worth knowing
-    WARNING = "warning"  # some jobs will fail, or be slow
-    ERROR = "error"  # no job will run
+    NOTE = "note"  # information
+    WARNING = "warning"  # some jobs will fail or be slow
+    ERROR = "error"  # no job can run
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was looked at, what was found, and how to mend it; nothing to mend where it is good."""
+    """What was checked, what was found, and how to fix it; `mend` is empty if nothing is wrong."""
 
     what: str
     found: str
@@ -71,7 +71,7 @@ class Finding:
 
 
 def find_all() -> Iterator[Finding]:
-    """Looks at everything, and yields what it finds as it finds it."""
+    """Makes all checks, and yields each finding at once."""
     for check in CHECKS:
         yield check()
 
@@ -82,7 +82,7 @@ def versions() -> Finding:
 
 
 def tensorflow() -> Finding:
-    """Whether the ops fit the TensorFlow that is installed."""
+    """Whether the ops match the installed TensorFlow."""
     installed = _installed("tensorflow") or _installed("tensorflow-cpu")
     built = json.loads(_BUILD.read_text())["tensorflow"] if _BUILD.exists() else None
     found = f"{installed}, ops built for {built}"
@@ -93,7 +93,7 @@ def tensorflow() -> Finding:
     problem = _problem_of(_ABI)
     if problem is None:
         return Finding("TensorFlow", found)
-    mend = "pip install --force-reinstall --no-deps tfhybrid, which builds the ops anew"
+    mend = "pip install --force-reinstall --no-deps tfhybrid, which rebuilds the ops"
     return Finding("TensorFlow", f"{found}: {problem}", Level.ERROR, mend)
 
 
@@ -106,43 +106,46 @@ def keras() -> Finding:
         return Finding("Keras", version or "not installed", level, mend)
     legacy = _installed("tf_keras")
     if legacy is None:
-        mend = "pip install tf_keras, of TensorFlow's release"
+        mend = "pip install tf_keras in TensorFlow's release"
         return Finding("Keras", "TF_USE_LEGACY_KERAS=1 without tf_keras", Level.ERROR, mend)
-    mend = "build models and optimizers of tf.keras, not of `import keras`"
+    mend = "build models and optimizers with tf.keras, not with `import keras`"
     return Finding("Keras", f"{legacy} as tf.keras, beside {version}", Level.NOTE, mend)
 
 
 def horovod() -> Finding:
-    """Whether Horovod loads, and what it was built with."""
+    """Whether Horovod can be imported, and with which features it was built."""
     version = _installed("horovod")
     if version is None:
-        mend = "scripts/horovod in tfhybrid's sources compiles it for this TensorFlow"
+        mend = "scripts/horovod in tfhybrid's source tree compiles it for this TensorFlow"
         return Finding("Horovod", "not installed", Level.ERROR, mend)
     run = _python(_HOROVOD)
     if run.returncode != 0:
-        mend = "scripts/horovod in tfhybrid's sources compiles it anew"
+        mend = "scripts/horovod in tfhybrid's source tree recompiles it"
         return Finding("Horovod", f"{version}: {_last_line(run.stderr)}", Level.ERROR, mend)
     built = json.loads(run.stdout.splitlines()[-1])
     found = f"{version}, built with {', '.join(built) or 'nothing'}"
     if "gloo" in built:
         return Finding("Horovod", found)
-    mend = "scripts/horovod in tfhybrid's sources builds it so"
-    return Finding("Horovod", found, Level.WARNING, f"horovodrun --gloo wants it: {mend}")
+    mend = "scripts/horovod in tfhybrid's source tree builds it with Gloo"
+    return Finding("Horovod", found, Level.WARNING, f"horovodrun --gloo needs it: {mend}")
 
 
 def shared_memory(directory: str | None = None) -> Finding:
-    """Whether tables have room, and lie in memory."""
+    """Whether there is space for tables, in memory."""
     path = directory or shm_directory()
     what = f"store {path}"
     if not os.access(path, os.W_OK | os.X_OK):
         return Finding(
-            what, "cannot be written", Level.ERROR, "TFHYBRID_SHM_DIR names a tmpfs that can"
+            what,
+            "cannot be written",
+            Level.ERROR,
+            "set TFHYBRID_SHM_DIR to a tmpfs that can be written",
         )
     kind, size = _file_system(path), shutil.disk_usage(path)
     free = native.available_bytes(path)
     found = f"{kind}, {decimal(size.total)}, {decimal(free)} of it free for tables"
     if kind not in ("tmpfs", "hugetlbfs"):
-        mend = "TFHYBRID_SHM_DIR names a tmpfs: elsewhere tables are written to a disk"
+        mend = "set TFHYBRID_SHM_DIR to a tmpfs: elsewhere tables are written to a disk"
         return Finding(what, found, Level.WARNING, mend)
     if size.total < _LEAST_SHM:
         mend = "docker run --shm-size=16g, or mount -o remount,size=16g /dev/shm; in Kubernetes an "
@@ -151,10 +154,10 @@ def shared_memory(directory: str | None = None) -> Finding:
 
 
 def disk(directory: str) -> Finding:
-    """How fast a disk for tables in files reads at random; it writes a file there for a moment."""
+    """The random read speed of a disk for tables in files; writes a temporary file there."""
     what = f"files {directory}"
     if not os.access(directory, os.W_OK | os.X_OK):
-        mend = "FileTier(path) wants a directory that exists and can be written, on every host"
+        mend = "FileTier(path) needs an existing directory that can be written, on every host"
         return Finding(what, "cannot be written", Level.ERROR, mend)
     kind, free = _file_system(directory), shutil.disk_usage(directory).free
     try:
@@ -163,44 +166,44 @@ def disk(directory: str) -> Finding:
         return Finding(what, f"{kind}: {error}", Level.ERROR, "tables in files need this disk")
     found = f"{kind}, {decimal(free)} free, {speed.reads:,.0f} reads of 4 KiB a second"
     if kind in ("tmpfs", "ramfs"):
-        return Finding(what, found, Level.WARNING, "this is memory: name a directory on a disk")
+        return Finding(what, found, Level.WARNING, "this is memory: use a directory on a disk")
     if kind.startswith(_NETWORK_FILE_SYSTEMS):
-        return Finding(what, found, Level.WARNING, "name a directory on a disk of this host")
+        return Finding(what, found, Level.WARNING, "use a directory on a disk of this host")
     if not speed.direct:
         found += ", some from the page cache"
     if speed.reads < _LEAST_READS:
-        mend = "a step waits for its rows: an NVMe disk reads 100,000 times a second or more"
+        mend = "steps wait for their rows: an NVMe disk reads 100,000 times a second or more"
         return Finding(what, found, Level.WARNING, mend)
     return Finding(what, found)
 
 
 def huge_pages() -> Finding:
-    """Whether a large table's pages are large."""
+    """Whether large tables use huge pages."""
     path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     setting = _chosen(path.read_text()) if path.exists() else "unknown"
     kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
     found = f"{setting} for shared memory, Linux {platform.release()}"
     if kernel >= (6, 1) or setting in ("always", "within_size", "advise", "force"):
         return Finding("huge pages", found)
-    mend = f"echo advise > {path}: lookups of tables beyond some GB then miss the TLB less"
+    mend = f"echo advise > {path}: lookups in tables of several GB then have fewer TLB misses"
     return Finding("huge pages", found, Level.NOTE, mend)
 
 
 def memory_limit() -> Finding:
-    """The memory that this container may use, the shared memory in it included."""
+    """The container's memory limit, which includes shared memory."""
     for path in (
         "/sys/fs/cgroup/memory.max",
         "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     ):
         text = Path(path).read_text().strip() if Path(path).exists() else "max"
         if text.isdigit() and int(text) < 1 << 60:
-            return Finding("memory limit", f"{decimal(int(text))}, of {path}; tables count")
+            return Finding("memory limit", f"{decimal(int(text))}, from {path}; includes tables")
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Finding("memory limit", f"none; the machine has {decimal(total)}")
 
 
 def remove_ipc(directory: str = "/etc/systemd") -> Finding:
-    """Whether logind removes a user's shared memory when he logs out."""
+    """Whether logind removes a user's shared memory at logout."""
     if os.geteuid() < 1000 or not Path("/run/systemd/seats").exists():
         return Finding("logind", "does not remove this user's shared memory")
     files = [Path(directory) / "logind.conf", *Path(directory).glob("logind.conf.d/*.conf")]
@@ -213,13 +216,13 @@ def remove_ipc(directory: str = "/etc/systemd") -> Finding:
 
 
 def limits() -> Finding:
-    """Limits that large tables and many ranks meet."""
+    """Limits that large tables and many ranks can reach."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     path = Path("/proc/sys/vm/max_map_count")
     maps = int(path.read_text()) if path.exists() else _LEAST_MAPS
     found = f"{files} open files, {maps} mappings"
     if files < _LEAST_FILES:
-        mend = f"ulimit -n {_LEAST_FILES}: each chunk of a table is a file"
+        mend = f"ulimit -n {_LEAST_FILES}: each chunk of a table is an open file"
         return Finding("limits", found, Level.WARNING, mend)
     if maps < _LEAST_MAPS:
         return Finding("limits", found, Level.WARNING, f"sysctl vm.max_map_count={_LEAST_MAPS}")
@@ -234,7 +237,7 @@ def processors() -> Finding:
 
 
 def interfaces() -> Finding:
-    """Network interfaces by which hosts can reach each other, and the name of this one."""
+    """Network interfaces through which hosts can reach each other, and this host's name."""
     links = []
     for _, name in socket.if_nameindex():
         folder = Path("/sys/class/net") / name
@@ -246,13 +249,13 @@ def interfaces() -> Finding:
     try:
         socket.getaddrinfo(host, None)
     except OSError:
-        mend = f"a line `127.0.0.1 {host}` in /etc/hosts: Horovod looks it up"
+        mend = f"add a line `127.0.0.1 {host}` to /etc/hosts: Horovod looks it up"
         return Finding("network", f"{found}, which does not resolve", Level.ERROR, mend)
     return Finding("network", found)
 
 
 def gpus() -> Finding:
-    """GPUs, by what NVIDIA's tool says, and whether both TensorFlow and Horovod can use them."""
+    """GPUs that nvidia-smi lists, and whether both TensorFlow and Horovod can use them."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Finding("GPUs", "none (no nvidia-smi)", Level.NOTE, "tables are for CPUs anyway")
@@ -260,16 +263,16 @@ def gpus() -> Finding:
     found = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
     if run.returncode != 0:
         return Finding("GPUs", found, Level.WARNING, "tfhybrid was never run on a GPU")
-    run = _python(_GPUS, with_gpus=True)  # where it fails, the findings about both say why
+    run = _python(_GPUS, with_gpus=True)  # if this fails, the findings about each of them say why
     answer = run.stdout.splitlines()[-1] if run.returncode == 0 else "[0, false, null]"
     used, built, tensorflow = json.loads(answer)
     if used == 0 or built:
         return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on a GPU")
     found += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
-    mend = "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod builds it for them"
+    mend = "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod builds it for GPUs"
     if tuple(map(int, tensorflow.split(".")[:2])) > _LAST_WITH_GPUS:
         last = ".".join(map(str, _LAST_WITH_GPUS))
-        mend = f"TensorFlow {last} is the last that Horovod can be built for GPUs with"
+        mend = f"Horovod can be built for GPUs only up to TensorFlow {last}"
     return Finding(
         "GPUs", found, Level.WARNING, f"{mend}; or train on CPUs: export CUDA_VISIBLE_DEVICES="
     )
@@ -314,7 +317,7 @@ def _last_line(text: str) -> str:
 
 
 def _file_system(path: str) -> str:
-    """Returns the kind of the file system that a path lies on."""
+    """Returns the type of a path's file system."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     real = os.path.realpath(path)
     points = [(point, kind) for _, point, kind, *_ in mounts]
@@ -333,6 +336,6 @@ def _chosen(text: str) -> str:
 def _speed(path: Path) -> str:
     try:
         speed = int(path.read_text())
-    except (OSError, ValueError):  # a virtual link has none
+    except (OSError, ValueError):  # virtual links have none
         return ""
     return f" ({speed} Mbit/s)" if speed > 0 else ""

@@ -1,9 +1,9 @@
-"""Whether hosts reach each other's free ports, which Horovod and the row service listen on.
+"""Tests whether hosts reach each other's free ports, on which Horovod and the row service listen.
 
-    python -m tfhybrid.cli.host_ports listen            says on which port; ends with its input
-    python -m tfhybrid.cli.host_ports dial HOST:PORT... says which it does not reach, and why
+    python -m tfhybrid.cli.host_ports listen            prints its port; ends at the end of input
+    python -m tfhybrid.cli.host_ports dial HOST:PORT... prints which it cannot reach, and why
 
-`tfhybrid doctor --hosts` runs both on the hosts, over ssh.
+`tfhybrid doctor --hosts` runs both on all hosts, over ssh.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _SSH_SECONDS = 60.0
 
 
 def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str], str]:
-    """Returns why hosts do not reach ports of others, by who dialed and who listened.
+    """Returns why hosts cannot reach ports of other hosts, by dialing and listening host.
 
     Args:
-        ssh: The command up to the name of a host.
-        hosts: Those to look at. One that does not answer is left out.
+        ssh: The ssh command up to the host's name.
+        hosts: The hosts to test. Hosts that do not answer are left out.
     """
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as threads:
         ports = {}
@@ -45,7 +45,7 @@ def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str],
 
 @contextlib.contextmanager
 def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
-    """Has a host listen meanwhile; yields the port, or `None` if it does not answer."""
+    """Lets a host listen during the block; yields the port, or `None` if it does not answer."""
     with subprocess.Popen(
         [*ssh, host, _command("listen")],
         stdin=subprocess.PIPE,
@@ -67,7 +67,7 @@ def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
 
 
 def _dialed(ssh: Sequence[str], host: str, ports: dict[str, int]) -> dict[str, str]:
-    """Has a host dial the others; returns why it does not reach them."""
+    """Lets a host dial the others; returns why it cannot reach them."""
     others = [f"{other}:{port}" for other, port in ports.items() if other != host]
     run = subprocess.run(
         [*ssh, host, _command("dial", *others)],
@@ -87,7 +87,7 @@ def _command(*arguments: str) -> str:
 
 
 def listen() -> None:
-    """Accepts whoever comes, until standard input ends."""
+    """Accepts connections until standard input ends."""
     with socket.create_server(("", 0)) as listener:
         sys.stdout.write(f"{listener.getsockname()[1]}\n")
         sys.stdout.flush()
@@ -95,7 +95,7 @@ def listen() -> None:
 
 
 def dial(places: Sequence[str]) -> None:
-    """Connects to all at once, and writes which could not be reached."""
+    """Connects to all in parallel, and writes which could not be reached."""
     with ThreadPoolExecutor(max(1, len(places))) as threads:
         found = dict(zip(places, threads.map(_problem, places), strict=True))
     problems = {place.rpartition(":")[0]: why for place, why in found.items() if why}

@@ -1,4 +1,4 @@
-"""The command `tfhybrid` and what all its parts share: the version, and how errors look."""
+"""The command `tfhybrid`, its version option, and its error output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from tfhybrid.errors import TfhybridError
 
 
 class _Commands(TyperGroup):
-    """Makes an error that a user can mend a line on standard error and status 1; shows flags."""
+    """Shows errors that a user can fix as one line on standard error, with status 1."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for command in _all_commands(self):
             for option in command.get_params(ctx):
                 if getattr(option, "is_flag", False):
-                    option.metavar = ""  # else help says `--json <bool>`, as if it took a value
+                    option.metavar = (
+                        ""  # otherwise help shows `--json <bool>`, as if it took a value
+                    )
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -76,4 +78,4 @@ def tfhybrid(
         ),
     ] = False,
 ) -> None:
-    """Training of models whose embedding tables dwarf everything else."""
+    """Train models whose embedding tables dwarf everything else."""

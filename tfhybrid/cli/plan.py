@@ -1,4 +1,4 @@
-"""`tfhybrid plan`: whether a job's tables fit, and what a step exchanges, before it is started."""
+"""`tfhybrid plan`: predicts whether a job's tables fit, and what a step exchanges."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tfhybrid.placement import Sharded
 from tfhybrid.store.auto_placement import USABLE, choose
 from tfhybrid.store.table_memory import TableBytes, TableShape, bytes_of
 
-# Vectors of `dim` floats of a row's optimizer state; of RowAdagrad a single float.
+# Optimizer state per row, in vectors of `dim` floats; RowAdagrad has a single float.
 _STATES = {
     **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
@@ -60,14 +60,14 @@ def plan(
         list[str] | None, typer.Argument(metavar="[FILES]", help="More files of --data.")
     ] = None,
     rows: Annotated[
-        str | None, typer.Option(help="Rows of a table in the end, such as 50M.")
+        str | None, typer.Option(help="Final number of rows of a table, such as 50M.")
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option(help="Files or patterns: count the ids of each feature in them instead."),
+        typer.Option(help="Files or patterns in which to count the ids of each feature instead."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help=f"Of --data: {' | '.join(FORMATS)}.")
+        str, typer.Option("--format", help=f"Format of --data: {' | '.join(FORMATS)}.")
     ] = "parquet",
     features: Features = None,
     strings: Strings = None,
@@ -81,17 +81,19 @@ def plan(
     separator: Separator = None,
     shared: Annotated[
         list[str] | None,
-        typer.Option(help="A table of several features of --data: items=item,liked."),
+        typer.Option(help="A table that several features of --data share: items=item,liked."),
     ] = None,
     dim: Annotated[int, typer.Option(min=1, max=65536, help="Of an embedding.")] = 16,
-    optimizer: Annotated[str, typer.Option(help=f"Of the tables: {', '.join(_STATES)}.")] = "adam",
+    optimizer: Annotated[
+        str, typer.Option(help=f"The tables' optimizer: {', '.join(_STATES)}.")
+    ] = "adam",
     tables: Annotated[int, typer.Option(min=1, help="Number of such tables.")] = 1,
     hosts: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
-    ranks: Annotated[int, typer.Option(min=1, help="Ranks of each host.")] = 1,
-    batch: Annotated[int, typer.Option(min=1, help="Samples of a rank's batch.")] = 4096,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks on each host.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Samples in a rank's batch.")] = 4096,
     keys: Annotated[int, typer.Option(min=1, help="Keys of a sample, in each table.")] = 1,
     zipf: Annotated[
-        float, typer.Option(min=0, help="The k-th key comes as often as k**-zipf; 0: all alike.")
+        float, typer.Option(min=0, help="The k-th key is as frequent as k**-zipf; 0: all equal.")
     ] = 1.0,
     bfloat16: Annotated[
         bool, typer.Option("--bfloat16", help='With wire_dtype="bfloat16".')
@@ -109,17 +111,17 @@ def plan(
     ] = 0,
     link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Run the ranks of one host here, and time a step.")
+        bool, typer.Option("--measure", help="Run the ranks of one host here and time a step.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
     ] = False,
 ) -> None:
-    """Tell what tables take in each host's shared memory and on disk, and what a step exchanges.
+    """Predict the shared memory and disk space of tables, and what a step exchanges.
 
-    Exit status 1 if they do not fit into this host's shared memory.
+    The exit status is 1 if the tables do not fit in this host's shared memory.
 
-    The bytes follow from the store's layout; --measure runs a job without a model on this host.
+    Sizes are computed from the store's layout; --measure runs a job without a model on this host.
 
     Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
 
@@ -128,7 +130,7 @@ def plan(
     Example: tfhybrid plan --data day_*.parquet --features user,item --dim 16
     """
     if optimizer not in _STATES:
-        raise ConfigError(f"--optimizer is one of {[*_STATES]}. Received: {optimizer!r}")
+        raise ConfigError(f"--optimizer must be one of {[*_STATES]}. Received: {optimizer!r}")
     _check_source(context, rows, data)
     floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
     free = native.available_bytes(shm_directory())
@@ -140,7 +142,7 @@ def plan(
         )
 
     def of_host(rows: int) -> TableBytes:
-        """What a table takes on a host, and its checkpoint in all."""
+        """The memory of a table on a host, and the size of its checkpoint."""
         share = math.ceil(rows / hosts) if sharded else rows
         size = bytes_of(TableShape(share, dim, floats, history, cache_bytes))
         return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
@@ -236,7 +238,7 @@ def parse_count(text: str, option: str) -> int:
 
 
 def _sharded_by_auto(shape: TableShape, tables: int, hosts: int, free: int) -> int:
-    """Returns how many of equal tables `placement="auto"` would shard, on hosts like this one."""
+    """Returns how many of equal tables `placement="auto"` would shard on hosts like this one."""
     room, sharded = int(USABLE * free), 0
     for _ in range(tables):
         choice = choose(shape, hosts, room)
@@ -264,7 +266,7 @@ def _check_source(context: typer.Context, rows: str | None, data: list[str] | No
 
 
 def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:
-    """Returns the bytes of all tables; one at a time grows."""
+    """Returns the bytes of all tables, assuming that only one grows at a time."""
     total = sum(table["bytes"] for table in tables.values())
     growing = max((table["peak_bytes"] - table["bytes"] for table in tables.values()), default=0)
     checkpoint = sum(table["checkpoint_bytes"] for table in tables.values())
@@ -275,7 +277,7 @@ def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:
 
 
 def _tell(found: dict[str, Any], shown: Callable[[dict[str, Any]], None], as_json: bool) -> None:
-    """Writes what was found, and ends with status 1 if it does not fit here."""
+    """Writes the plan, and ends with status 1 if the tables do not fit here."""
     (show_json if as_json else shown)(found)
     if not found["fits_here"]:
         raise typer.Exit(1)

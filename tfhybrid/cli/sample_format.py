@@ -1,4 +1,4 @@
-"""The options that say what files of samples look like, and the format that they make."""
+"""Command-line options that describe files of samples, and the format built from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from tfhybrid.errors import ConfigError
 
-# Class and module of each: pyarrow takes longer to import than all else that a command needs.
+# Class and module of each: importing pyarrow takes longer than everything else in a command.
 FORMATS = {
     "csv": ("Csv", "csv"),
     "libfm": ("Libfm", "libfm"),
@@ -21,30 +21,30 @@ FORMATS = {
 
 Features = Annotated[str | None, typer.Option(help="Columns of keys: a,b,c.")]
 Strings = Annotated[str | None, typer.Option(help="Columns of strings, to be hashed.")]
-Lists = Annotated[str | None, typer.Option(help="Columns of any number of keys.")]
+Lists = Annotated[str | None, typer.Option(help="Columns with any number of keys.")]
 Dense = Annotated[str | None, typer.Option(help="Columns of numbers.")]
-LabelColumns = Annotated[
-    str | None, typer.Option("--label", help="Column of the label, or several: a,b.")
+LabelColumns = Annotated[str | None, typer.Option("--label", help="Label column, or several: a,b.")]
+LabelKind = Annotated[str | None, typer.Option(help="Kind of label: click | number | class.")]
+Positive = Annotated[
+    float | None, typer.Option(help="The label is 1 if the column is at least this.")
 ]
-LabelKind = Annotated[str | None, typer.Option(help="What labels are: click | number | class.")]
-Positive = Annotated[float | None, typer.Option(help="The label is 1 from this value on.")]
-MissingKey = Annotated[int | None, typer.Option(help="Key of what is missing.")]
-MissingValue = Annotated[float | None, typer.Option(help="Number of what is missing.")]
-Columns = Annotated[str | None, typer.Option(help="All columns, of CSV without a header: a,b,c.")]
-Delimiter = Annotated[str | None, typer.Option(help="Between columns of CSV.")]
-Separator = Annotated[str | None, typer.Option(help="Between keys of a list in CSV.")]
+MissingKey = Annotated[int | None, typer.Option(help="Key for a missing value.")]
+MissingValue = Annotated[float | None, typer.Option(help="Number for a missing value.")]
+Columns = Annotated[str | None, typer.Option(help="All columns of CSV without a header: a,b,c.")]
+Delimiter = Annotated[str | None, typer.Option(help="Separator of columns in CSV.")]
+Separator = Annotated[str | None, typer.Option(help="Separator of a list's keys in CSV.")]
 Bucketize = Annotated[
-    bool | None, typer.Option("--bucketize", help="Criteo's numbers as features.")
+    bool | None, typer.Option("--bucketize", help="Read Criteo's numbers as features.")
 ]
 
 
 def format_of(name: str, **options: Any) -> Any:
-    """Returns the `tfhybrid.data.Format` that options describe.
+    """Returns the `tfhybrid.data.Format` that the options describe.
 
     Args:
-        name: Of `FORMATS`.
-        **options: By name, lists as such or as the command line gives them; `None` is not given.
-            `label_kind` is that of the labels.
+        name: One of `FORMATS`.
+        **options: Options by name; lists as lists or as on the command line; `None` means not
+            given. `label_kind` is the kind of the labels.
 
     Raises:
         ConfigError: There is no such format, or it has no such option.
@@ -57,7 +57,7 @@ def format_of(name: str, **options: Any) -> Any:
     options["label"] = _label(options.get("label"), label_kind)
     given = {option: value for option, value in options.items() if value is not None}
     if name not in FORMATS:
-        raise ConfigError(f"--format is one of {', '.join(FORMATS)}. Received: {name}")
+        raise ConfigError(f"--format must be one of {', '.join(FORMATS)}. Received: {name}")
     class_name, module = FORMATS[name]
     kind = getattr(import_module(f"tfhybrid.data.formats.{module}"), class_name)
     fields = {field.name: field for field in dataclasses.fields(kind)}
@@ -71,7 +71,7 @@ def format_of(name: str, **options: Any) -> Any:
 
 
 def _label(names: str | None, kind: str | None) -> Any:
-    """Returns a format's `label=`, or `None` where nothing is said of it."""
+    """Returns a format's `label=`, or `None` if no option mentions it."""
     if names is None and kind is None:
         return None
     from tfhybrid.data.formats.label import Label

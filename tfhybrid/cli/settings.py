@@ -1,4 +1,4 @@
-"""The settings of `tfhybrid train`: each field with its meaning, and what it may be.
+"""The settings of `tfhybrid train`: each field with its meaning and its allowed values.
 
 docs/train.md shows them as tables, `tfhybrid train --schema` as a JSON schema for editors.
 """
@@ -14,7 +14,7 @@ Rate = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
-# What each model of the zoo takes beside features and tables; a test compares it with the models.
+# Each model's arguments beside features and tables; a test compares them with the models.
 _DEEP = {"hidden", "dropout", "batch_norm"}
 MODEL_OPTIONS: dict[str, set[str]] = {
     "lr": set(),
@@ -28,7 +28,7 @@ MODEL_OPTIONS: dict[str, set[str]] = {
     "dlrm": _DEEP | {"bottom", "interaction"},
     "din": _DEEP | {"behaviours", "max_length", "attention"},
 }
-# Likewise of the optimizers of tables.
+# Likewise for table optimizers.
 OPTIMIZER_OPTIONS: dict[str, set[str]] = {
     "sgd": {"momentum", "nesterov"},
     "adagrad": {"initial_accumulator_value", "epsilon"},
@@ -45,37 +45,41 @@ OPTIMIZER_OPTIONS: dict[str, set[str]] = {
 
 
 class Section(BaseModel):
-    """A part of the file: unknown fields are errors."""
+    """A section of the file; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def given(self) -> dict[str, Any]:
-        """Returns the fields that the file has, but for `name` and what is null."""
+        """Returns the fields that the file sets, except `name` and null values."""
         values = {name: getattr(self, name) for name in self.model_fields_set - {"name"}}
         return {name: value for name, value in values.items() if value is not None}
 
 
 class Data(Section):
-    """Files of samples; what a format does not know of these is an error."""
+    """Files of samples; an option that the format does not have is an error."""
 
     train: str | list[str] = Field(description="Files or patterns to train on.")
     format: Literal["csv", "libfm", "criteo", "tfrecord", "parquet"] = Field(
-        "parquet", description="How they are written."
+        "parquet", description="The files' format."
     )
-    batch_size: Count = Field(description="Samples of a step, of all ranks together.")
-    window: Count = Field(1 << 20, description="Samples of all ranks that are shuffled together.")
+    batch_size: Count = Field(description="Samples per step, over all ranks.")
+    window: Count = Field(
+        1 << 20, description="Samples, over all ranks, that are shuffled together."
+    )
     features: list[str] | None = Field(None, description="Columns of keys.")
     strings: list[str] | None = Field(None, description="Columns of strings, hashed to keys.")
-    lists: list[str] | None = Field(None, description="Columns of any number of keys.")
+    lists: list[str] | None = Field(None, description="Columns with any number of keys.")
     dense: list[str] | None = Field(None, description="Columns of numbers.")
-    label: str | None = Field(None, description="Column of the label, 0 or 1.")
-    positive: float | None = Field(None, description="The label is 1 from this value on.")
-    missing_key: int | None = Field(None, description="Key of what is missing.")
-    missing_value: float | None = Field(None, description="Number of what is missing.")
-    columns: list[str] | None = Field(None, description="All columns, of CSV without a header.")
-    delimiter: str | None = Field(None, description="Between columns of CSV.")
-    separator: str | None = Field(None, description="Between keys of a list in CSV.")
-    bucketize: bool | None = Field(None, description="Criteo's numbers as features.")
+    label: str | None = Field(None, description="Label column, 0 or 1.")
+    positive: float | None = Field(
+        None, description="The label is 1 if the column is at least this."
+    )
+    missing_key: int | None = Field(None, description="Key for a missing value.")
+    missing_value: float | None = Field(None, description="Number for a missing value.")
+    columns: list[str] | None = Field(None, description="All columns of CSV without a header.")
+    delimiter: str | None = Field(None, description="Separator of columns in CSV.")
+    separator: str | None = Field(None, description="Separator of a list's keys in CSV.")
+    bucketize: bool | None = Field(None, description="Read Criteo's numbers as features.")
 
 
 class Model(Section):
@@ -85,23 +89,27 @@ class Model(Section):
         "lr", "fm", "dnn", "deepfm", "wide_deep", "dcn", "dcnv2", "xdeepfm", "dlrm", "din"
     ] = Field(description="Which one.")
     hidden: list[Count] | None = Field(None, description="Units of the deep network's layers.")
-    dropout: Share | None = Field(None, description="Share of activations dropped in training.")
-    batch_norm: bool | None = Field(None, description="Whether the deep network normalises.")
-    crosses: Count | None = Field(None, description="Cross layers of dcn and dcnv2.")
+    dropout: Share | None = Field(None, description="Fraction of activations dropped in training.")
+    batch_norm: bool | None = Field(
+        None, description="Whether the deep network uses batch normalisation."
+    )
+    crosses: Count | None = Field(None, description="Number of cross layers; dcn and dcnv2.")
     interactions: list[Count] | None = Field(
-        None, description="Feature maps of xdeepfm's interaction network."
+        None, description="Feature maps of the interaction network; xdeepfm."
     )
     bottom: list[Count] | None = Field(
-        None, description="Units of dlrm's layers over dense columns."
+        None, description="Units of the layers over dense columns; dlrm."
     )
     interaction: Literal["dot", "cat"] | None = Field(
-        None, description="How dlrm combines embeddings."
+        None, description="How embeddings are combined; dlrm."
     )
     behaviours: dict[str, str] | None = Field(
-        None, description="Of din: columns of lists, each with the feature it is held against."
+        None, description="Columns of lists, each with the feature it is compared with; din."
     )
-    max_length: Count | None = Field(None, description="Of din: the last keys of a list to use.")
-    attention: list[Count] | None = Field(None, description="Units of din's attention.")
+    max_length: Count | None = Field(
+        None, description="How many of a list's last keys to use; din."
+    )
+    attention: list[Count] | None = Field(None, description="Units of the attention; din.")
 
     @model_validator(mode="after")
     def _check_options(self) -> Model:
@@ -115,17 +123,17 @@ class TableOptimizer(Section):
         description="Which one."
     )
     learning_rate: Rate | None = Field(
-        None, description="Defaults to that of the dense weights' optimizer."
+        None, description="Defaults to the rate of the dense weights' optimizer."
     )
     weight_decay: NonNegative | None = Field(
-        None, description="Share by which embeddings shrink; 0.004 of adamw, else 0, by default."
+        None, description="Weight decay of embeddings; defaults to 0.004 for adamw, else 0."
     )
-    momentum: Share = Field(0.0, description="Of sgd and rmsprop.")
+    momentum: Share = Field(0.0, description="For sgd and rmsprop.")
     nesterov: bool = Field(False, description="Of sgd.")
     initial_accumulator_value: NonNegative = Field(
-        0.1, description="Of adagrad, row_adagrad and ftrl."
+        0.1, description="For adagrad, row_adagrad and ftrl."
     )
-    epsilon: Rate = Field(1e-7, description="Of all but sgd and ftrl.")
+    epsilon: Rate = Field(1e-7, description="For all but sgd and ftrl.")
     beta_1: Share = Field(0.9, description="Of adam and adamw.")
     beta_2: Share = Field(0.999, description="Of adam and adamw.")
     amsgrad: bool = Field(False, description="Of adam and adamw.")
@@ -154,30 +162,34 @@ class Admission(Section):
 class Eviction(Section):
     """`tfhybrid.Eviction`: which rows are removed."""
 
-    unseen_steps: Count | None = Field(None, description="Rows of keys unseen for so many updates.")
-    min_frequency: float | None = Field(None, description="Rows of keys that come less often.")
-    half_life: Count | None = Field(None, description="Updates after which frequencies halve.")
-    min_norm: float | None = Field(None, description="Rows whose embedding is shorter.")
+    unseen_steps: Count | None = Field(
+        None, description="Removes rows of keys unseen for this many updates."
+    )
+    min_frequency: float | None = Field(None, description="Removes rows of less frequent keys.")
+    half_life: Count | None = Field(None, description="Updates after which frequencies are halved.")
+    min_norm: float | None = Field(
+        None, description="Removes rows whose embedding has a smaller norm."
+    )
     max_rows: Count | None = Field(None, description="Rows to keep.")
-    keep: Literal["recent", "frequent"] = Field("recent", description="Which ones those are.")
-    every: Count | None = Field(None, description="Updates in which each key is examined once.")
+    keep: Literal["recent", "frequent"] = Field("recent", description="Which rows max_rows keeps.")
+    every: Count | None = Field(None, description="Each key is examined once in this many updates.")
 
 
 class Storage(Section):
     """`tfhybrid.FileTier`: rows in files on a disk."""
 
     path: str = Field(description="A directory on every host.")
-    cache_bytes: Count = Field(256 << 20, description="Shared memory of a table's cache.")
+    cache_bytes: Count = Field(256 << 20, description="Bytes of shared memory for a table's cache.")
 
 
 class OwnTable(Section):
-    """A table's recipe, where it differs from the others'."""
+    """The settings of a feature's table that differ from the others'."""
 
     optimizer: TableOptimizer | None = Field(
-        None, description="Defaults to the twin of the dense weights' optimizer."
+        None, description="Defaults to the counterpart of the dense weights' optimizer."
     )
     initializer: Literal["uniform", "normal", "truncated_normal", "zeros", "ones"] = Field(
-        "uniform", description="Of keys that were never updated."
+        "uniform", description="Values of keys that were never updated."
     )
     expected_rows: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Rows to reserve memory for; `tfhybrid plan --data` says how many."
@@ -185,14 +197,14 @@ class OwnTable(Section):
     admission: Admission | None = Field(None, description="When a key gets a row.")
     eviction: Eviction | None = Field(None, description="Which rows are removed.")
     placement: Literal["replicated", "sharded"] = Field(
-        "replicated", description="On which hosts rows lie."
+        "replicated", description="Which hosts hold the rows."
     )
-    lazy: bool = Field(True, description="Whether a step updates the rows of its keys alone.")
-    storage: Storage | None = Field(None, description="Rows in files; defaults to memory.")
+    lazy: bool = Field(True, description="Whether a step updates only the rows of its own keys.")
+    storage: Storage | None = Field(None, description="Keeps rows in files; defaults to memory.")
 
 
 class Table(OwnTable):
-    """The recipe of all tables: fields of `tfhybrid.TableConfig`."""
+    """The settings of all tables: fields of `tfhybrid.TableConfig`."""
 
     dim: Annotated[int, Field(ge=1, le=65536)] = Field(16, description="Length of an embedding.")
 
@@ -200,20 +212,22 @@ class Table(OwnTable):
 class Optimizer(Section):
     """The optimizer of dense weights, and how ranks work together."""
 
-    name: str = Field("adam", description="Of `keras.optimizers`.")
-    learning_rate: Rate = Field(0.001, description="Its learning rate.")
-    weight_decay: NonNegative | None = Field(None, description="Its weight decay.")
+    name: str = Field("adam", description="One of `keras.optimizers`.")
+    learning_rate: Rate = Field(0.001, description="Learning rate.")
+    weight_decay: NonNegative | None = Field(None, description="Weight decay.")
     clipnorm: Rate | None = Field(None, description="Norm to which each gradient is clipped.")
-    global_clipnorm: Rate | None = Field(None, description="Norm of all gradients together.")
+    global_clipnorm: Rate | None = Field(
+        None, description="Norm to which all gradients together are clipped."
+    )
     reduction: Literal["frequency", "mean", "sum"] = Field(
-        "frequency", description="What a key's gradients are divided by."
+        "frequency", description="By what the sum of a key's gradients is divided."
     )
     exchange: Literal["leaders", "owner", "all_ranks"] = Field(
         "leaders", description="How gradients travel between hosts."
     )
     wire_dtype: Literal["float32", "bfloat16"] = Field("float32", description="As what numbers.")
     on_nonfinite: Literal["raise", "skip"] = Field(
-        "raise", description="What happens to gradients that are not finite."
+        "raise", description="What to do if a gradient is not finite."
     )
 
 
@@ -221,57 +235,61 @@ class Evaluation(Section):
     """Metrics over the samples of all ranks after every epoch: AUC, GAUC, log loss, calibration."""
 
     files: str | list[str] = Field(description="Files or patterns to evaluate on.")
-    batch_size: Count = Field(4096, description="Samples of a batch of each rank.")
-    group: str | None = Field(None, description="Feature within whose samples GAUC ranks.")
+    batch_size: Count = Field(4096, description="Samples in each rank's batch.")
+    group: str | None = Field(None, description="Feature by which samples are grouped for GAUC.")
     monitor: Literal["val_auc", "val_gauc", "val_log_loss", "val_normalized_entropy"] = Field(
-        "val_auc", description="What the best epoch is best by."
+        "val_auc", description="Metric that chooses the best epoch."
     )
     patience: Count | None = Field(
-        None, description="Epochs without a better one after which training stops."
+        None, description="Training stops after this many epochs without a better one."
     )
 
     @property
     def mode(self) -> str:
-        """Whether more of what is monitored is better, `"max"`, or less."""
+        """`"max"` if a larger value of the monitored metric is better, else `"min"`."""
         return "max" if self.monitor in ("val_auc", "val_gauc") else "min"
 
     @model_validator(mode="after")
     def _check_group(self) -> Evaluation:
         if self.monitor == "val_gauc" and self.group is None:
-            raise ValueError("monitor: val_gauc wants a group")
+            raise ValueError("monitor: val_gauc needs a group")
         return self
 
 
 class Checkpoints(Section):
-    """`tfhybrid.callbacks.Checkpoint`; a job that is started again goes on from the newest."""
+    """`tfhybrid.callbacks.Checkpoint`; a restarted job continues from the newest checkpoint."""
 
     directory: str = Field(description="Folder or URL that all hosts see.")
-    save_freq: Literal["epoch"] | Count = Field("epoch", description="After how many steps.")
-    max_to_keep: Count | None = Field(3, description="Newest ones to keep; null keeps all.")
-    full_every: Count = Field(1, description="Every how many of them has all rows.")
-    best: bool = Field(True, description="Keeps the best epoch's too, if there is an evaluation.")
+    save_freq: Literal["epoch"] | Count = Field("epoch", description="Steps between checkpoints.")
+    max_to_keep: Count | None = Field(
+        3, description="Number of newest checkpoints to keep; null keeps all."
+    )
+    full_every: Count = Field(1, description="One in this many checkpoints has all rows.")
+    best: bool = Field(True, description="Also keep the best epoch's, if there is an evaluation.")
 
 
 class Export(Section):
     """`tfhybrid.export.saved_model`, at the end."""
 
     directory: str = Field(description="Where the versions of the model are kept.")
-    best: bool = Field(True, description="The best epoch's, if it is kept; else the last.")
+    best: bool = Field(True, description="Export the best epoch, if it is kept; else the last.")
     unseen: Literal["initial", "zeros"] = Field(
         "initial", description="What a key without a row reads."
     )
-    min_norm: NonNegative = Field(0.0, description="Rows whose embedding is shorter are left out.")
+    min_norm: NonNegative = Field(
+        0.0, description="Rows whose embedding has a smaller norm are left out."
+    )
 
 
 class Job(Section):
-    """`tfhybrid.init`, and what others see of the job."""
+    """`tfhybrid.init`, TensorBoard and Prometheus."""
 
     name: str | None = Field(None, description="Name of the job; a random one by default.")
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(
-        0, description="Of initial values and of the order of samples."
+        0, description="Seed of initial values and of the order of samples."
     )
     resume: Literal["memory"] | None = Field(
-        None, description="A named job that died goes on from memory."
+        None, description="A named job that died resumes from memory."
     )
     tensorboard: str | None = Field(None, description="Folder for TensorBoard.")
     metrics_port: Annotated[int, Field(ge=0, lt=65536)] | None = Field(
@@ -280,18 +298,19 @@ class Job(Section):
 
 
 class Settings(Section):
-    """All of the file."""
+    """The whole file."""
 
     data: Data = Field(description="Files of samples.")
     model: Model = Field(description="The model.")
-    table: Table = Field(default_factory=Table, description="The recipe of all tables.")
+    table: Table = Field(default_factory=Table, description="The settings of all tables.")
     tables: dict[str, OwnTable] = Field(
-        default_factory=dict, description="What differs in the table of a feature, by its name."
+        default_factory=dict,
+        description="Settings that differ for a feature's table, by feature name.",
     )
     optimizer: Optimizer = Field(
         default_factory=Optimizer, description="The optimizer of dense weights."
     )
-    epochs: Count = Field(1, description="How often all samples are trained on.")
+    epochs: Count = Field(1, description="Number of passes over all samples.")
     evaluation: Evaluation | None = Field(None, description="Metrics after every epoch.")
     checkpoints: Checkpoints | None = Field(None, description="Where and when to save.")
     export: Export | None = Field(None, description="A SavedModel, at the end.")
@@ -300,7 +319,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_sections(self) -> Settings:
         if self.job.resume is not None and (self.job.name is None or self.checkpoints is None):
-            raise ValueError("resume: memory wants a name of the job, and checkpoints")
+            raise ValueError("resume: memory needs a name of the job, and checkpoints")
         return self
 
 

@@ -1,4 +1,4 @@
-"""A file of settings, read with the line of each: what is wrong with it is named with its place."""
+"""Reads a file of settings; errors name the line of the setting."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SettingsFile:
         path: The file.
 
     Raises:
-        ConfigError: It is no YAML, or a setting is missing, unknown or out of range; each with its
-            line.
+        ConfigError: It is not YAML, or a setting is missing, unknown or out of range; the message
+            names each one's     names each one's line.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +43,7 @@ class SettingsFile:
             raise ConfigError("\n".join(map(self._told, error.errors()))) from error
 
     def at(self, *place: str | int) -> str:
-        """Returns what to put in front of an error about a setting: file, line and name."""
+        """Returns the prefix of an error about a setting: file, line and name."""
         return f"{self._path}:{self._line(place)}: {'.'.join(map(str, place))}"
 
     def _told(self, error: Any) -> str:
@@ -56,7 +56,7 @@ class SettingsFile:
         return f"{self.at(*place) or self._path}: {message[:1].lower()}{message[1:]}{shown}"
 
     def _known(self, place: Place) -> Place:
-        """Leaves out what pydantic adds to a place: which of several types it tried."""
+        """Removes the type names that pydantic adds to a location when it tries several types."""
         found: list[str | int] = []
         node = self._tree
         for number, each in enumerate(place):

@@ -1,6 +1,6 @@
-"""How long the tables of a planned step take on this host: a real job that has tables and no model.
+"""Measures the tables' part of a planned step on this host: a real job with tables but no model.
 
-`python -m tfhybrid.cli.step_seconds WORK` is a rank of it; WORK is a `Work` as JSON.
+`python -m tfhybrid.cli.step_seconds WORK` runs one rank; WORK is a `Work` as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfhybrid.optimizers import SparseOptimizer
 
 _BLOCK = 1 << 18  # rows written at a time
-_BATCHES = 16  # that are drawn, and then come again
+_BATCHES = 16  # different batches, which are then repeated
 _WARM_UP = 5
 _SECONDS = 3.0
 
@@ -35,13 +35,13 @@ class Work:
 
     Args:
         tables: Number of tables.
-        rows: Of each table, before the first step.
-        dim: Of an embedding.
-        optimizer: Name of the tables' optimizer, as `tfhybrid plan` has it.
-        keys: Of a rank's batch, in each table.
-        exponent: The k-th key comes in proportion to `k ** -exponent`.
-        bfloat16: Whether gradients travel so.
-        history: Whether rows have one.
+        rows: Rows of each table before the first step.
+        dim: Length of an embedding.
+        optimizer: Name of the tables' optimizer, as in `tfhybrid plan`.
+        keys: Keys of a rank's batch, in each table.
+        exponent: The k-th key's frequency is proportional to `k ** -exponent`.
+        bfloat16: Whether gradients are sent as bfloat16.
+        history: Whether rows have a history.
     """
 
     tables: int
@@ -55,7 +55,7 @@ class Work:
 
 
 def measure(work: Work, ranks: int) -> float:
-    """Returns the seconds of a step, lookup and update, of so many ranks on this host.
+    """Returns the seconds of a step (lookup and update) with this many ranks on this host.
 
     Raises:
         TfhybridError: The job failed.
@@ -73,9 +73,10 @@ def measure(work: Work, ranks: int) -> float:
 def draw(
     rng: np.random.Generator, rows: int, shape: int | tuple[int, ...], exponent: float
 ) -> np.ndarray:
-    """Returns keys below `rows`: the k-th in proportion to `k ** -exponent`, as the plan counts.
+    """Returns keys below `rows`, the k-th in proportion to `k ** -exponent`, as the plan assumes.
 
-    Not by `data.IdSpace`, whose law is smoothed: it has other numbers of different keys.
+    `data.IdSpace` cannot be used: its distribution is smoothed, with other numbers of distinct
+    keys.
 
     Example:
 
@@ -127,14 +128,14 @@ def run(work: Work) -> float:
 
 
 def _agreed_steps(seconds: float) -> int:
-    """Returns how many steps rank 0 takes time for: all ranks make as many."""
+    """Returns the number of steps that rank 0 measures; all ranks make the same number."""
     from tfhybrid import distributed
 
     return distributed.broadcast_object(max(10, min(2000, int(_SECONDS / seconds))))
 
 
 def _fill(layer: EmbeddingCollection, rows: int) -> None:
-    """Has the leader write the rows, without waiting for it: the first lookup does."""
+    """Lets the leader write the rows. Does not wait, because the first lookup does."""
     from tfhybrid import distributed
     from tfhybrid.store import RowBlock
 

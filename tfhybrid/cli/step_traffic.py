@@ -1,6 +1,6 @@
-"""How many different keys a step has, and what they bring to a host; docs/several_hosts.md.
+"""Predicts a step's number of distinct keys and its traffic; see docs/several_hosts.md.
 
-Keys are drawn from a Zipf distribution over the rows of a table, as those of logs nearly are.
+Keys are drawn from a Zipf distribution over a table's rows, which is close to that of real logs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _GROUPS = 2000  # of ranks in the distribution; each counts as if its keys were 
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """Of one step and one table.
+    """The traffic of one step for one table.
 
     Args:
-        rank_keys: Different keys of a rank.
-        host_keys: Of a host.
-        all_keys: Of all hosts.
-        host_bytes: That come to a host from the others, by the leaner way; of a sharded table also
-            keys that are asked for, and rows.
+        rank_keys: Distinct keys of a rank.
+        host_keys: Distinct keys of a host.
+        all_keys: Distinct keys of all hosts.
+        host_bytes: Bytes that a host receives from the others, with the cheaper exchange; for a
+            sharded table this includes requested keys, and rows.
     """
 
     rank_keys: float
@@ -45,12 +45,12 @@ class FastTier:
 
 
 def distinct_keys(rows: int, draws: float, exponent: float) -> float:
-    """Returns how many different keys `draws` draws are expected to have.
+    """Returns the expected number of distinct keys in `draws` draws.
 
     Args:
-        rows: Keys that there are.
-        draws: Their number.
-        exponent: The k-th most frequent key comes in proportion to `k ** -exponent`; 0 is uniform.
+        rows: Number of existing keys.
+        draws: Number of draws.
+        exponent: The k-th key's frequency is proportional to `k ** -exponent`; 0 is uniform.
 
     Example:
 
@@ -62,7 +62,7 @@ def distinct_keys(rows: int, draws: float, exponent: float) -> float:
     count = end - first
     weight = ((first + end - 1) / 2.0) ** -exponent
     chance = weight / (weight * count).sum()
-    # log1p keeps what a chance of 1e-9 is.
+    # log1p keeps the precision of probabilities near 1e-9.
     return float((count * -np.expm1(draws * np.log1p(-np.minimum(chance, 1 - 1e-12)))).sum())
 
 
@@ -77,17 +77,17 @@ def traffic_of(
     gradient_bytes: int = 4,
     sharded: bool = False,
 ) -> Traffic:
-    """Returns what a step exchanges for a table.
+    """Returns a step's traffic for a table.
 
     Args:
-        rows: Of the table.
-        dim: Of an embedding.
+        rows: Rows of the table.
+        dim: Length of an embedding.
         keys_of_rank: Keys that a rank looks up in a step.
         hosts: Number of hosts.
-        ranks: Of each host.
-        exponent: As of `distinct_keys`.
-        gradient_bytes: Of one number of a gradient on the wire: 4, or 2 for bfloat16.
-        sharded: Whether each row lies on one host.
+        ranks: Number of ranks on each host.
+        exponent: See `distinct_keys`.
+        gradient_bytes: Bytes of a gradient's value on the wire: 4, or 2 for bfloat16.
+        sharded: Whether each row is on one host.
     """
     rank, host, union = (
         distinct_keys(rows, keys_of_rank * times, exponent) for times in (1, ranks, hosts * ranks)

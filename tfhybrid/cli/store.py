@@ -1,4 +1,4 @@
-"""`tfhybrid store`: the tables in this host's memory, of jobs that live and of jobs that died."""
+"""`tfhybrid store`: the tables in this host's memory, of running and of dead jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True)
 ShmDirectory = Annotated[
     str | None,
     typer.Option(
-        "--shm-dir", help="Where stores are kept; by default $TFHYBRID_SHM_DIR or /dev/shm."
+        "--shm-dir", help="Directory of stores; defaults to $TFHYBRID_SHM_DIR or /dev/shm."
     ),
 ]
 Json = Annotated[
@@ -30,7 +30,7 @@ Job = Annotated[str, typer.Argument(help="Name of the job, as `tfhybrid store li
 
 @app.callback()
 def store() -> None:
-    """Look at the tables in this host's memory, and remove what dead jobs left."""
+    """Show the tables in this host's memory, and remove those of dead jobs."""
 
 
 @app.command("list")
@@ -76,7 +76,7 @@ def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None
 
 @app.command()
 def remove(job: Job, shm_dir: ShmDirectory = None) -> None:
-    """Remove the store of a job whose processes are all dead, and give its memory back."""
+    """Remove the store of a job whose processes are all dead, and free its memory."""
     size = native.remove_store(shm_dir or shm_directory(), job)
     show(plain(f"Removed the store of {job}: {decimal(size)}"))
 
@@ -98,7 +98,7 @@ def find(job: str, shm_dir: str | None) -> StoreReport:
 
 
 def show_tables(found: StoreReport) -> None:
-    """Writes a line per table of what it holds, and one of its bytes: both fit 80 columns."""
+    """Writes two tables, with contents and with sizes: each fits in 80 columns."""
     known = [table for table in found.tables if not table.problem]
     for table in found.tables:
         if table.problem:
@@ -154,12 +154,12 @@ def show_passes(found: StoreReport) -> None:
 
 
 def state_text(found: StoreReport) -> str:
-    """Returns whether a job runs, in a word."""
+    """Returns a job's state in one word."""
     return "running" if found.living else "dead"
 
 
 def as_dict(found: StoreReport) -> dict[str, Any]:
-    """Returns a report as JSON has it."""
+    """Returns a report as JSON."""
     report = dataclasses.asdict(found) | {"living": found.living}
     report["ranks"] = [
         dataclasses.asdict(rank) | {"state": rank.state.name.lower()} for rank in found.ranks

@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and what a table's embeddings look like."""
+"""Contents of a checkpoint, and statistics of a table's embeddings."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tfhybrid.core.native import (
 )
 from tfhybrid.data.position import told
 
-# Name of an optimizer, and which of a table's optimizer settings it has. The classes themselves, in
-# tfhybrid.optimizers, need Keras.
+# Each optimizer's name, and which of a table's optimizer settings it has. The classes in
+# tfhybrid.optimizers cannot be used here, because they need Keras.
 OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
     OptimizerKind.SGD: ("SGD", ("momentum", "nesterov")),
     OptimizerKind.ADAGRAD: ("Adagrad", ("initial_accumulator_value", "epsilon")),
@@ -43,7 +43,7 @@ OPTIMIZERS: dict[int, tuple[str, tuple[str, ...]]] = {
     ),
     OptimizerKind.ROW_ADAGRAD: ("RowAdagrad", ("initial_accumulator_value", "epsilon")),
 }
-# Of every optimizer; told where they are not 0.
+# Settings of every optimizer; shown if they are not 0.
 EXTRAS = ("weight_decay", "penalty_l1", "penalty_l2", "every_row")
 _FLAGS = {
     "nesterov": OptimizerFlag.NESTEROV,
@@ -51,7 +51,7 @@ _FLAGS = {
     "centered": OptimizerFlag.CENTERED,
     "every_row": OptimizerFlag.EVERY_ROW,
 }
-_SHORTER = "_regularization_strength"  # which Keras has at the end of names, and the store has not
+_SHORTER = "_regularization_strength"  # a suffix of Keras's names that the store's names lack
 _FIRST_ROWS = 5
 _SHOWN_COLUMNS = 6
 _PART_ROWS = 16384
@@ -162,7 +162,7 @@ def _table(manifest: Manifest, name: str) -> dict[str, Any]:
 
 
 def _optimizer(native: Sequence[float]) -> dict[str, Any] | None:
-    """Returns name and settings of a table's optimizer; a table that never had one has none."""
+    """Returns name and settings of a table's optimizer, if it ever had one."""
     if not native:
         return None
     values = optimizer_settings(native)

@@ -1,4 +1,4 @@
-"""A table of a checkpoint as a file for other programs, written block by block."""
+"""Exports a table of a checkpoint to a file for other programs, block by block."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ def export_table(
     kind: str | None = None,
     states: bool = False,
 ) -> int:
-    """Writes keys and embeddings of a table; a file of that name is replaced when it is complete.
+    """Writes a table's keys and embeddings; a complete new file replaces an existing one.
 
-    `tfhybrid.checkpoint.NumpyRows` and `ParquetRows` read them back, `tfhybrid.RecordFile` records.
+    `tfhybrid.checkpoint.NumpyRows`, `ParquetRows` and, for records, `tfhybrid.RecordFile` read
+    them.
 
     Args:
         stored: The checkpoint.
@@ -38,12 +39,12 @@ def export_table(
         file: `.npz`: arrays `keys` int64 `[n]`, `embeddings` float32 `[n, dim]`, `states` float32
             `[n, slots, dim]`. `.parquet`: columns `key` int64, `embedding` and `state`, lists of
             `dim` and `slots * dim` floats.
-        kind: `"npz"`, `"parquet"`, or `"records"`: int64 key and float32 embedding of each row, one
-            after another, as `record_of` has them. Defaults to what the suffix says.
+        kind: `"npz"`, `"parquet"`, or `"records"`: each row's int64 key and float32 embedding, as
+            in `record_of`. Defaults to the file's suffix.
         states: Whether to write the optimizer state.
 
     Returns:
-        Rows written.
+        The number of rows written.
 
     Raises:
         CheckpointError: There is no such table, or its files are damaged.
@@ -53,11 +54,11 @@ def export_table(
     kind = kind or file.suffix.removeprefix(".")
     if kind not in writers:
         raise ConfigError(
-            "A table is exported to FILE.npz or FILE.parquet, or to any file with --format "
+            "A table can be exported to FILE.npz or FILE.parquet, or to any file with --format "
             f"{' | '.join(writers)}. Received: {file}, format {kind!r}"
         )
     if states and kind == "records":
-        raise ConfigError("Records are keys and embeddings. Received: --states")
+        raise ConfigError("Records have only keys and embeddings. Received: --states")
     blocks = stored.rows(name)
     entry = stored.manifest.tables[name]
     if states and not entry.state_slots:
@@ -74,7 +75,7 @@ def export_table(
 
 
 def record_of(dim: int) -> np.dtype:
-    """Returns what a record of a table is, for `tfhybrid.RecordFile`."""
+    """Returns the dtype of a table's records, for `tfhybrid.RecordFile`."""
     return np.dtype([("key", "<i8"), ("embedding", "<f4", (dim,))])
 
 
@@ -126,7 +127,7 @@ def _write_parquet(
     states: bool,
     advance: Callable[[int], None],
 ) -> None:
-    import pyarrow  # takes longer to import than all else that a command needs
+    import pyarrow  # importing it takes longer than everything else in a command
     import pyarrow.parquet
 
     lengths = {"embedding": entry.dim}

@@ -1,4 +1,4 @@
-"""Rows of a file into a copy of a checkpoint, which `tfhybrid.checkpoint.restore` then accepts."""
+"""Imports rows from a file into a copy of a checkpoint, for `tfhybrid.checkpoint.restore`."""
 
 from __future__ import annotations
 
@@ -27,41 +27,41 @@ from tfhybrid.cli.console import progress
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.errors import CheckpointError, ConfigError
 
-# As a table is saved: a block is held in memory while it is written.
+# As in saving: a block is held in memory while it is written.
 _BLOCK_BYTES = 64 << 20
 
 
 def import_table(
     stored: StoredCheckpoint, name: str, file: Path, output: Path, *, replace: bool
 ) -> tuple[Path, int]:
-    """Makes a copy of a checkpoint in which a table has the rows of a file.
+    """Copies a checkpoint, with a table's rows taken from a file.
 
     The copy of a delta has all rows, and no base.
 
     Args:
-        stored: The checkpoint; it stays as it is.
-        name: The table; its version stays, too.
-        file: As `export_table` writes it; without states the rows' optimizer state starts fresh.
-        output: Directory in which the copy appears under the same step, when it is complete.
-        replace: Whether the table has these rows alone; otherwise they overwrite those of the same
-            key, and the others stay.
+        stored: The checkpoint; it is not changed.
+        name: The table; its version is not changed either.
+        file: A file as written by `export_table`; without states the optimizer state starts fresh.
+        output: Directory in which the copy appears under the same step, once it is complete.
+        replace: Whether the table gets only these rows; otherwise they replace rows with the same
+            key, and the other rows stay.
 
     Returns:
-        The copy's folder, and the rows in the table.
+        The copy's folder, and the table's number of rows.
 
     Raises:
-        CheckpointError: The checkpoint is damaged, or `output` has one of that step.
+        CheckpointError: The checkpoint is damaged, or `output` has one of the same step.
         DataError: The file is malformed or does not fit the table.
-        ConfigError: The file has another suffix, or rows with NaN or infinities.
+        ConfigError: The file has another suffix, or has rows with NaN or infinities.
     """
     manifest = stored.manifest
     destination = Path(folder_of(output, manifest.step))
     if destination.exists():
         raise CheckpointError(f"{destination} exists; give another directory. Nothing was changed.")
     old = stored.rows(name)
-    # What a delta has of the other tables is laid together with its bases.
+    # A delta's rows of the other tables are merged with those of its bases.
     merged = [each for each, its in manifest.tables.items() if not its.whole and each != name]
-    for each in (name, *merged):  # the copy's checksums would hide damage
+    for each in (name, *merged):  # otherwise the copy's checksums would hide damage
         stored.check_table(each)
     rows = _read(file, manifest.tables[name])
     written: dict[str, Iterable[Rows]] = {each: stored.rows(each) for each in merged}
@@ -103,8 +103,8 @@ def _read(file: Path, entry: TableEntry) -> Rows:
     bad = ~np.isfinite(rows.embeddings).all(axis=1)
     if bad.any():
         raise ConfigError(
-            f"{file} wants finite embeddings. Received: NaN or infinities in {bad.sum()} rows, of "
-            f"the keys {rows.keys[bad][:5]}"
+            f"{file} must have finite embeddings. Received: NaN or infinities in {bad.sum()} rows, "
+            f"of the keys {rows.keys[bad][:5]}"
         )
     return rows
 
@@ -113,28 +113,30 @@ def _source(file: Path) -> NumpyRows | ParquetRows:
     if file.suffix == ".parquet":
         return ParquetRows(file, state="state" if "state" in parquet_columns(file) else None)
     if file.suffix != ".npz":
-        raise ConfigError(f"A table is imported from FILE.npz or FILE.parquet. Received: {file}")
+        raise ConfigError(
+            f"A table can be imported from FILE.npz or FILE.parquet. Received: {file}"
+        )
     return NumpyRows(file, states="states" if "states" in array_names(file) else None)
 
 
 def _fresh_state(entry: TableEntry) -> np.ndarray:
     """Returns the optimizer state of a new row, float32 `[slots, dim]`.
 
-    As `InitializeState` of `custom_ops/core/compute/optimizer.cc` does.
+    Equal to `InitializeState` in `custom_ops/core/compute/optimizer.cc`.
     """
     state = np.zeros(entry.state_shape, np.float32)
     if not entry.state_slots:
         return state
     kind = entry.optimizer[0] if entry.optimizer else None
     if kind not in list(OptimizerKind):
-        raise CheckpointError(f"What a new row's state is, is not known for optimizer {kind}")
+        raise CheckpointError(f"The initial state of rows is unknown for optimizer {kind}")
     if kind in (OptimizerKind.ADAGRAD, OptimizerKind.ROW_ADAGRAD, OptimizerKind.FTRL):
         state[0] = entry.optimizer[1]
     return state
 
 
 def _fresh_history(entry: TableEntry, rows: int) -> np.ndarray:
-    """Returns histories of rows that were updated just now, uint8 `[rows, ...]`."""
+    """Returns histories of rows that were just updated, uint8 `[rows, ...]`."""
     if not entry.history:
         return no_history(rows)
     return entry.just_updated(rows)[:, np.newaxis].view(np.uint8)
@@ -152,7 +154,7 @@ def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, File
 
 
 def _merged(old: list[Rows], rows: Rows) -> Iterator[Rows]:
-    """Yields the old rows, overwritten where there are new ones, and then the other new ones."""
+    """Yields the old rows, replaced by new ones with the same key, and then the other new rows."""
     is_new = np.ones(len(rows.keys), bool)
     for block in old:
         at = np.searchsorted(rows.keys, block.keys)

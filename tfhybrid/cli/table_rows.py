@@ -19,12 +19,12 @@ def of_keys(
     Args:
         stored: The checkpoint.
         name: The table.
-        keys: What is looked for.
-        strings: Whose keys are looked for, too.
+        keys: The keys to look up.
+        strings: Strings whose keys are looked up too.
 
     Returns:
-        `key`, `string`, `embedding` and `states` of each, in the order asked for; the last two are
-        None where there is no row.
+        `key`, `string`, `embedding` and `states` for each, in the given order; the last two are
+        `None` if there is no row.
 
     Raises:
         CheckpointError: There is no such table, or its files are damaged.
@@ -44,7 +44,7 @@ def of_keys(
 
 
 def show_rows(rows: Sequence[dict[str, Any]]) -> None:
-    """Writes what `of_keys` returned."""
+    """Writes the result of `of_keys`."""
     for row in rows:
         of = "" if row["string"] is None else f" of {row['string']!r}"
         show(plain(f"key {row['key']}{of}", "bold"))
@@ -59,7 +59,9 @@ def show_rows(rows: Sequence[dict[str, Any]]) -> None:
 def _keys_of(strings: Sequence[str]) -> list[int]:
     if not strings:
         return []
-    from tfhybrid.data.strings import string_keys  # TensorFlow, which other keys do not need
+    from tfhybrid.data.strings import (
+        string_keys,
+    )  # imports TensorFlow, which other keys do not need
 
     return [int(key) for key in string_keys(list(strings)).numpy()]
 

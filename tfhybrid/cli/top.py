@@ -1,4 +1,4 @@
-"""`tfhybrid top`: a running job's tables, seen from outside of it."""
+"""`tfhybrid top`: watches a running job's tables from another process."""
 
 from __future__ import annotations
 
@@ -33,28 +33,31 @@ _OF_FILES = {"cache_hits": "hits/s", "cache_misses": "misses/s"}
 
 def top(
     job: Job,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
     count: Annotated[
-        int | None, typer.Option(min=1, help="How many looks; by default until the job ends.")
+        int | None, typer.Option(min=1, help="Number of readings; by default until the job ends.")
     ] = None,
     shm_dir: ShmDirectory = None,
     as_json: Json = False,
     prometheus: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="Answer Prometheus on this port, and show nothing."),
+        typer.Option(
+            min=0, max=65535, help="Serve Prometheus on this port instead of showing a table."
+        ),
     ] = None,
     nodes: Annotated[
         Path | None,
         typer.Option(help="The cluster file of the nodes that own the tables: shows them too."),
     ] = None,
 ) -> None:
-    """Watch a job's tables: rows, updates a second, keys that come and go.
+    """Watch a job's tables: rows, updates per second, new and evicted keys.
 
     Reads counters in shared memory and disturbs nobody. Ends when the job does, or at Ctrl-C.
     Tables on embedding nodes have no rows on this host: name the cluster file with --nodes.
 
-    With --prometheus the tables and ranks of this host are told at http://HOST:PORT/metrics; what
-    only the job itself knows (samples, phases, checkpoints), tfhybrid.metrics.serve() tells.
+    With --prometheus the tables and ranks of this host are served at http://HOST:PORT/metrics.
+    Metrics
+    that only the job itself knows (samples, phases, checkpoints) need tfhybrid.metrics.serve().
     """
     if prometheus is not None:
         _answer(job, shm_dir, prometheus, interval, count)
@@ -87,10 +90,10 @@ def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str
 
 
 def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
-    """Answers Prometheus while the job lives."""
+    """Serves Prometheus while the job runs."""
     from tfhybrid.store.prometheus import Endpoint
 
-    find(job, shm_dir)  # or say which jobs there are
+    find(job, shm_dir)  # or raise an error that lists the jobs
     endpoint = Endpoint(job, lambda: metrics.of_store(find(job, shm_dir)), port, "0.0.0.0")
     show(plain(f"Metrics of {job}: port {endpoint.port}, /metrics"))
     try:
@@ -103,7 +106,7 @@ def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: in
 
 
 def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
-    """Returns the tables of a job with what happened in a second."""
+    """Returns a job's tables, with rates per second."""
     by_table = metrics.rates(before, now, seconds)
     title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
     in_files = any(table.file_bytes for table in now.tables)

@@ -1,4 +1,4 @@
-"""`tfhybrid train`: a model of the zoo on files, without a line of Python."""
+"""`tfhybrid train`: trains a built-in model on files, without Python code."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from tfhybrid.errors import ConfigError
 
 def train(
     settings: Annotated[
-        Path | None, typer.Argument(help="A YAML file: docs/train.md has every setting.")
+        Path | None, typer.Argument(help="A YAML file; docs/train.md lists every setting.")
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check the file, and train nothing.")
+        bool, typer.Option("--check", help="Only check the file, do not train.")
     ] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema of such files, for editors.")
+        bool, typer.Option("--schema", help="Print the JSON schema of the file, for editors.")
     ] = False,
 ) -> None:
     """Train a model of tfhybrid.models on files, with checkpoints, metrics and export.
 
-    On one rank, or on many: horovodrun -np 8 tfhybrid train model.yaml
+    Runs on one rank, or on many: horovodrun -np 8 tfhybrid train model.yaml
 
-    Started again, a job with checkpoints goes on where it stopped.
+    A job with checkpoints, when started again, continues where it stopped.
     """
-    # Imported here: pydantic takes longer than all else that other commands need.
+    # Imported here: importing pydantic takes longer than everything else in other commands.
     if schema:
         from tfhybrid.cli.settings import Settings
 
         show_json(Settings.model_json_schema())
         return
     if settings is None:
-        raise ConfigError("train wants a file of settings. Received: none")
+        raise ConfigError("train needs a file of settings. Received: none")
     from tfhybrid.cli.settings_file import SettingsFile
 
     file = SettingsFile(settings)

@@ -1,4 +1,4 @@
-"""A model of the zoo, trained on files as a file of settings says."""
+"""Trains a built-in model on files, as a file of settings describes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _OPTIMIZERS = {
 
 
 class Training:
-    """A job: what its file says, built.
+    """A job, built from its file of settings.
 
-    Every rank makes one and calls `run`.
+    Every rank creates one and calls `run`.
 
     Args:
         file: Its settings.
 
     Raises:
-        ConfigError: A setting does not fit the data, the model or the ranks; its line is named.
+        ConfigError: A setting does not fit the data, the model or the ranks; names its line.
         DataError: Files are missing or damaged.
     """
 
@@ -59,8 +59,8 @@ class Training:
         """Trains, evaluates and exports.
 
         Returns:
-            `step`, the number of steps of the model in the end; `scores` of the evaluation, if
-            there is one; `exported`, the folder, if there is one.
+            `step`, the final number of steps; `scores` of the evaluation, if there is one;
+            `exported`, the folder, if there is an export.
         """
         settings = self._settings
         saved = settings.checkpoints
@@ -135,7 +135,7 @@ class Training:
         name = settings.model.name
         reads_lists = {*options.get("behaviours", {})}
         for columns, read, what in (
-            (lists, reads_lists, "lists, which din reads as its behaviours"),
+            (lists, reads_lists, "lists, which din reads as behaviours"),
             (dense, dense.keys() if name == "dlrm" else set(), "dense columns, which dlrm reads"),
         ):
             if columns.keys() != read:
@@ -167,7 +167,7 @@ class Training:
         return [name for name in others if name not in dense], lists, dense
 
     def _table(self, feature: str) -> TableConfig:
-        """Returns the recipe of all tables, with what differs for a feature's."""
+        """Returns the settings of all tables, with the differences for a feature's table."""
         common, own = self._settings.table, self._settings.tables.get(feature, OwnTable())
         place = ("tables", feature) if own.model_fields_set else ("table",)
         fields = common.given() | own.given()
@@ -191,7 +191,7 @@ class Training:
         config = settings.model_dump(exclude=ranks | {"name"}, exclude_none=True)
         with self._named("optimizer"):
             try:
-                # By its name: of a dictionary Keras 2 makes an optimizer of its older kind.
+                # By name: from a dictionary Keras 2 would create a legacy optimizer.
                 of_keras = type(keras.optimizers.get(settings.name))(**config)
             except (TypeError, ValueError) as error:
                 raise ConfigError(f"{settings.name} with {config}: {error}") from error
@@ -219,7 +219,7 @@ class Training:
 
     @contextlib.contextmanager
     def _named(self, *place: str) -> Iterator[None]:
-        """Puts file, line and name of a section in front of what is wrong with it."""
+        """Puts a section's file, line and name in front of an error."""
         try:
             yield
         except ConfigError as error:

@@ -1,4 +1,4 @@
-"""The dense arrays of a checkpoint by the names that its model gave to its variables."""
+"""The dense arrays of a checkpoint, by the names of the model's variables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tfhybrid.checkpoint.table_file import read_arrays, read_names
 
 @dataclasses.dataclass(frozen=True)
 class Variables:
-    """Dense arrays by number, such as `weights/0003`, and what Keras called them.
+    """Dense arrays by number, such as `weights/0003`, and Keras's names for them.
 
     Args:
-        arrays: By number.
-        names: Of some or all of them; a checkpoint of an older version has none.
+        arrays: The arrays by number.
+        names: Names of some or all of them; older checkpoints have none.
     """
 
     arrays: dict[str, np.ndarray]
@@ -26,14 +26,14 @@ class Variables:
 
     @classmethod
     def of(cls, stored: StoredCheckpoint) -> Variables:
-        """Reads those of a checkpoint.
+        """Reads the dense arrays of a checkpoint.
 
         Raises:
             CheckpointError: The file is damaged.
         """
         path = stored.folder / DENSE
         arrays, names = read_arrays(path), read_names(path)
-        # Only what tells one array from the others of its group is a name.
+        # A name must be unique in its group.
         counts = collections.Counter((_group(number), name) for number, name in names.items())
         return cls(
             arrays,
@@ -45,7 +45,7 @@ class Variables:
         )
 
     def called(self, number: str) -> str:
-        """Returns what to call an array: group and name, or its number.
+        """Returns an array's display name: group and name, or its number.
 
         Example:
 
@@ -60,11 +60,12 @@ class Variables:
 
 
 def matched(a: Variables, b: Variables) -> dict[str, str]:
-    """Returns for arrays of `a` those of `b` that are the same variable, by number.
+    """Returns, for arrays of `a`, the number of the same variable in `b`.
 
-    A group whose arrays have the same shapes in both is of the same model, and numbers count: Keras
-    makes up other names when a model is built twice in a process. Otherwise variables of one name
-    belong together, wherever they stand, because a layer may have come in between.
+    If a group's arrays have the same shapes in both, they come from the same model and are matched
+    by
+    number, because Keras generates other names when a model is built twice in a process. Otherwise
+    variables are matched by name, because a layer may have been added.
     """
     pairs: dict[str, str] = {}
     for group in {*map(_group, a.arrays)}:

@@ -1,4 +1,4 @@
-"""Whether checkpoints are whole: all that `tfhybrid.checkpoint.restore` will check, and more."""
+"""Checks checkpoints for everything that `tfhybrid.checkpoint.restore` checks, and more."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from tfhybrid.checkpoint.manifest import DENSE, MANIFEST, Manifest
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, check_digest, folder_of
-from tfhybrid.checkpoint.table_file import Rows, read_arrays, read_rows, sorted_keys
+from tfhybrid.checkpoint.table_file import Rows, digest, read_arrays, read_rows, sorted_keys
 from tfhybrid.cli.console import progress
 from tfhybrid.errors import CheckpointError
 
 
 def verify(folders: list[Location]) -> list[dict[str, Any]]:
-    """Checks checkpoints, with a progress bar; of a delta's bases only that they are there.
+    """Checks checkpoints, with a progress bar. A delta's bases must only exist.
 
     Args:
-        folders: Theirs.
+        folders: The checkpoints' folders.
 
     Returns:
-        For each its `folder`, number of `files` and `problems`: `where` (a file or a table) and
-        `message`.
+        For each checkpoint its `folder`, number of `files`, and `problems`, each with `where` (a
+        file or a table) and file or a table) and `message`.
     """
     opened: list[StoredCheckpoint | CheckpointError] = [_open(folder) for folder in folders]
     total = sum(_work(each.manifest) for each in opened if isinstance(each, StoredCheckpoint))
@@ -57,13 +57,13 @@ def _open(folder: Location) -> StoredCheckpoint | CheckpointError:
 
 
 def _work(manifest: Manifest) -> int:
-    """Returns the bytes that will be read: all files, and then the tables' rows."""
+    """Returns the number of bytes to read: all files, and then the tables' rows."""
     files = sum(entry.size for entry in manifest.files.values())
     return files + sum(entry.rows * entry.row_bytes for entry in manifest.tables.values())
 
 
 def _problems(stored: StoredCheckpoint, advance: Callable[[int], None]) -> list[tuple[str, str]]:
-    """Returns what is wrong, by file or table; a table is looked into if its files are good."""
+    """Returns problems by file or table; a table's rows are checked only if its files are good."""
     problems = []
     folder, manifest = stored.folder, stored.manifest
 
@@ -86,8 +86,8 @@ def _problems(stored: StoredCheckpoint, advance: Callable[[int], None]) -> list[
 
 def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], None]) -> None:
     folder, entry = stored.folder, stored.manifest.tables[name]
-    blocks = stored.rows(name)  # as many as there must be, with those of its bases
-    if not entry.whole:  # what is checked below is in its own files
+    blocks = stored.rows(name)  # the expected number of rows, with those of its bases
+    if not entry.whole:  # the checks below read only its own files
         blocks = [
             read_rows(folder / file, entry.dim, entry.state_shape, history=entry.history)
             for file in entry.files
@@ -98,5 +98,5 @@ def _check_rows(stored: StoredCheckpoint, name: str, advance: Callable[[int], No
             yield block
             advance(len(block.keys) * entry.row_bytes)
 
-    check_digest(folder, name, entry, counted())
+    check_digest(folder, name, entry, map(digest, counted()))
     sorted_keys(blocks, f"Table '{name}' in {folder}, {entry.files},")

@@ -1,4 +1,4 @@
-"""An engine of the core: a host's store as this process sees it, without TensorFlow."""
+"""An engine of the core: this process's view of a host's store, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tfhybrid.core import native
 from tfhybrid.core.meetings import Meeting, Standing
 from tfhybrid.core.update import Update, UpdateChoices
 
-# How long a rank waits for its leader to make a table; the leader may be loading data first.
+# How long a rank waits for its leader to create a table; the leader may load data first.
 _OPEN_TIMEOUT_MS = 120_000
 
 
 class Engine:
-    """The store of a job's host, its tables and their updates; a process may have several.
+    """A host's store, its tables and their updates; a process may have several engines.
 
-    It holds one store after another: `open_store` or `recover_store` begins, `close_store` ends.
+    An engine has one store at a time, from `open_store` or `recover_store` until `close_store`.
 
     Args:
-        hosts: The host of each rank of the job; ranks of a host follow each other.
-        host: This one.
-        nodes: Embedding nodes of the job. They count as hosts behind those of ranks, and own the
-            sharded tables where there are some.
+        hosts: The host of each rank of the job; the ranks of a host are consecutive.
+        host: This host.
+        nodes: Number of embedding nodes. They are numbered as hosts after those of ranks; if there
+            are any, they own the sharded tables.
 
     Attributes:
-        number: By which the C interface and TensorFlow's ops name it; never given twice.
-        handle: The number, as C takes it.
-        meetings: What each meeting is that this rank may begin, by signature.
+        number: Identifies the engine in the C interface and TensorFlow's ops; never reused.
+        handle: The number as a C argument.
+        meetings: The meetings that this rank may begin, by signature.
 
     Raises:
-        ConfigError: This one is neither in `hosts` nor an embedding node.
+        ConfigError: This host is neither in `hosts` nor an embedding node.
     """
 
     def __init__(self, hosts: Sequence[int] = (0,), host: int = 0, nodes: int = 0) -> None:
@@ -58,33 +58,33 @@ class Engine:
 
     @property
     def other_owners(self) -> list[int]:
-        """The hosts beside this one that have rows of sharded tables: nodes where there are any."""
+        """The other hosts that own rows of sharded tables: nodes, if there are any."""
         ranked = max(self.hosts) + 1
         if self.nodes:
             return [host for host in range(ranked, ranked + self.nodes) if host != self.host]
         return [host for host in range(ranked) if host != self.host]
 
     def call(self, function: str, *arguments: object) -> None:
-        """Calls a function of the C interface that takes an engine; as `native.call`."""
+        """Calls a function of the C interface that takes an engine; see `native.call`."""
         native.call(function, self.handle, *arguments)
 
     def open_store(
         self, directory: str, job: str, local_rank: int, description: str, token: int
     ) -> str:
-        """Opens the store: the leader makes it, others attach it.
+        """Opens the store: the leader creates it, the other ranks attach to it.
 
         Args:
             directory: In shared memory.
             job: Name of the job.
-            local_rank: Of this process; 0 leads.
-            description: What it calls itself.
-            token: Of the store; other ranks attach no other.
+            local_rank: This process's local rank; 0 is the leader.
+            description: This process's description of itself.
+            token: The store's token; other ranks attach only to a store with this token.
 
         Returns:
-            What was reclaimed from dead jobs, a line each.
+            What was reclaimed from dead jobs, one line each.
 
         Raises:
-            TfhybridError: It cannot be made, or is not there; or one is open.
+            TfhybridError: The store cannot be created or does not exist, or one is open already.
         """
         return native.text(
             "store_open",
@@ -98,7 +98,7 @@ class Engine:
         )
 
     def recover_store(self, directory: str, job: str, description: str) -> int:
-        """Opens the store that a dead job left on this host, as its leader; returns its token."""
+        """Opens, as its leader, the store that a dead job left on this host; returns its token."""
         token = ctypes.c_uint64()
         self.call(
             "store_recover",
@@ -110,15 +110,15 @@ class Engine:
         return token.value
 
     def close_store(self, *, leave: bool = False) -> None:
-        """Closes the store, if one is open; the last process of a job removes it, or leaves it."""
+        """Closes the store, if one is open. A job's last process removes or keeps it."""
         native.close_store(self.number, leave)
 
     def store_versions(self) -> dict[str, int]:
-        """Returns the version of each table of the store that was recovered, by its file."""
+        """Returns the version of each table of the recovered store, by the table's file."""
         return self._by_file("store_versions")
 
     def store_digests(self) -> dict[str, int]:
-        """Returns the digest of each table of the store that was recovered, by its file."""
+        """Returns the digest of each table of the recovered store, by the table's file."""
         return self._by_file("store_digests")
 
     def last_updates(self) -> np.ndarray:
@@ -126,15 +126,15 @@ class Engine:
         return native.words(np.int64, "last_updates", self.handle)
 
     def roll_forward(self, updates: np.ndarray) -> None:
-        """Applies those updates of another host that this one's tables lack."""
+        """Applies another host's updates that this host's tables lack."""
         self.call("roll_forward", native.pointer(updates), ctypes.c_int64(len(updates)))
 
     def forget_updates(self) -> None:
-        """Ends the recovery: the next updates are the job's own."""
+        """Ends the recovery; the next updates are the job's own."""
         self.call("forget_updates")
 
     def rank_state(self, local_rank: int) -> tuple[native.RankState, str]:
-        """Returns what became of a rank of this host, and the description it gave of itself."""
+        """Returns the state of a rank of this host, and its description of itself."""
         state = ctypes.c_int()
         description = native.text(
             "rank_state",
@@ -145,14 +145,14 @@ class Engine:
         return native.RankState(state.value), description
 
     def standing(self) -> Standing:
-        """Returns where this rank is among the meetings of all ranks."""
+        """Returns this rank's progress through the meetings of all ranks."""
         standing = Standing()
         self.call("standing_get", ctypes.byref(standing))
         return standing
 
     @contextlib.contextmanager
     def meeting(self, meeting: Meeting) -> Iterator[None]:
-        """Notes that this rank is in a meeting meanwhile."""
+        """Marks this rank as being in a meeting during the block."""
         self.meetings[meeting.signature] = meeting
         number = ctypes.c_uint64()
         names = ctypes.c_uint64(meeting.signature), ctypes.c_uint64(meeting.series)
@@ -173,21 +173,22 @@ class Engine:
         placement: tuple[native.PlacementKind, int] = (native.PlacementKind.REPLICATED, 0),
         files: tuple[str, int] = ("", 0),
     ) -> None:
-        """Opens a table in the engine's store; the leader makes it, the others wait for that.
+        """Opens a table in the engine's store; the leader creates it, the others wait for it.
 
         Args:
-            name: Of the table.
-            dim: Floats of an embedding.
+            name: The table's name.
+            dim: Length of an embedding.
             initializer: `native` of one of `tfhybrid.initializers`.
-            seed: Of the job.
-            policy: Fields of `native.RowPolicyStruct`; by default no row is ever waited for or
-                removed.
-            placement: How its rows lie on the hosts of the job, and the host that has all of them,
-                where one has; equal on all ranks.
-            files: `native` of a `tfhybrid.FileTier`; by default rows lie in memory.
+            seed: The job's seed.
+            policy: Fields of `native.RowPolicyStruct`; by default there is no admission and no
+                eviction.
+            placement: How the rows are distributed over the hosts of the job, and the host that has
+                all of them, if one has; equal on all ranks.
+            files: `native` of a `tfhybrid.FileTier`; by default rows are kept in memory.
 
         Raises:
-            TfhybridError: It is open with another configuration, or did not come in time.
+            TfhybridError: It is open with another configuration, or the leader did not create it in
+                time.
         """
         config = native.TableConfigStruct(
             name.encode(),
@@ -208,9 +209,9 @@ class Engine:
 
         Args:
             host: The other host.
-            purpose: What it is for.
-            link: A connected stream socket, the engine's from now on.
-            peer: What the leader calls itself, for messages.
+            purpose: What the connection is for.
+            link: A connected stream socket, which the engine owns from now on.
+            peer: The leader's description of itself, for messages.
 
         Raises:
             TfhybridError: There is no such host, or no store is open.
@@ -220,13 +221,13 @@ class Engine:
     def serve_owner(
         self, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
-        """Lets the engine serve a connection that a rank of another host has made; as above."""
+        """Lets the engine serve a connection from a rank of another host; see `add_link`."""
         self._hand_over("owners_serve", host, purpose, link, peer)
 
     def _hand_over(
         self, function: str, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
-        link.setblocking(True)  # it has limits of its own
+        link.setblocking(True)  # the row service has its own timeouts
         self.call(
             function,
             ctypes.c_int64(host),
@@ -236,7 +237,7 @@ class Engine:
         )
 
     def owned(self, name: str, keys: np.ndarray) -> np.ndarray:
-        """Returns for each key whether this host has its row, or would have: bool `[n]`.
+        """Returns for each key whether this host owns it: bool `[n]`.
 
         Args:
             name: Of the table.
@@ -254,9 +255,9 @@ class Engine:
         return found.astype(bool)
 
     def lookup(self, name: str, dim: int, keys: np.ndarray) -> np.ndarray:
-        """Returns embeddings, from whichever host has the rows.
+        """Returns embeddings, from whichever hosts own the rows.
 
-        Waits until the tables have the updates that this rank has taken part in.
+        Waits until the tables have the updates in which this rank has taken part.
 
         Args:
             name: Of the table.
@@ -278,14 +279,14 @@ class Engine:
         return out
 
     def set_optimizer(self, name: str, **settings: float) -> None:
-        """Gives a table its optimizer; the leader alone.
+        """Sets a table's optimizer; only on the leader.
 
         Args:
             name: Of the table.
-            **settings: Fields of `native.OptimizerConfigStruct`; those that are left out are 0.
+            **settings: Fields of `native.OptimizerConfigStruct`; omitted ones are 0.
 
         Raises:
-            TfhybridError: A setting cannot be, or this process does not lead.
+            TfhybridError: A setting is invalid, or this process is not the leader.
         """
         self.call(
             "table_set_optimizer",
@@ -294,16 +295,16 @@ class Engine:
         )
 
     def forget_optimizer(self, name: str) -> None:
-        """Ends the updates that were opened for a table, which shall have another optimizer.
+        """Closes a table's updates, so that the table can get another optimizer.
 
-        Every rank calls it. On the leader the table has no optimizer and no state afterwards.
+        Every rank must call it. On the leader the table then has no optimizer and no state.
         """
         self.call("table_forget_optimizer", name.encode())
 
     def digest(self, name: str) -> int:
-        """Returns a hash by which two hosts see whether a table's replicas are equal, bit for bit.
+        """Returns a hash for comparing a table's replicas on two hosts, bit for bit.
 
-        On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
+        On a leader it covers keys, embeddings and optimizer state; elsewhere keys and embeddings.
         """
         value = ctypes.c_uint64()
         self.call("table_digest", name.encode(), ctypes.byref(value))
@@ -316,7 +317,7 @@ class Engine:
         return struct
 
     def count_nan(self, name: str) -> int:
-        """Returns how many embeddings of a table on this host hold a NaN; reads them all."""
+        """Returns how many of a table's embeddings on this host contain NaN; reads all of them."""
         rows = ctypes.c_int64()
         self.call("table_count_nan", name.encode(), ctypes.byref(rows))
         return rows.value
@@ -326,17 +327,17 @@ class Engine:
 
         Args:
             name: Of the table.
-            version: Updates that were applied.
-            optimizer_start: The version at which its optimizer began.
+            version: Number of updates applied.
+            optimizer_start: The version at which the table's optimizer began.
         """
         numbers = ctypes.c_uint64(version), ctypes.c_uint64(optimizer_start)
         self.call("table_set_version", name.encode(), *numbers)
 
     def wait(self, table: str) -> None:
-        """Waits until a table has the updates that this rank has taken part in.
+        """Waits until a table has the updates in which this rank has taken part.
 
         Raises:
-            TfhybridError: Why one of them failed.
+            TfhybridError: One of the updates failed; says why.
         """
         self.call("table_wait", table.encode())
 
@@ -348,13 +349,13 @@ class Engine:
         min_versions: Sequence[int] | None = None,
         timeout_seconds: float = 60.0,
     ) -> tuple[list[np.ndarray], list[int]]:
-        """Reads embeddings of several tables as they all were after one update, beside training.
+        """Reads embeddings of several tables at one common update, while training continues.
 
         Args:
             tables: Name and dim of each.
             keys: int64 `[n]` of each table.
-            min_versions: The least version of each table that will do; by default any.
-            timeout_seconds: How long to wait for that.
+            min_versions: The lowest acceptable version of each table; by default any.
+            timeout_seconds: How long to wait for these versions.
 
         Returns:
             Embeddings, float32 `[n, dim]`, and the version, of each table.
@@ -398,7 +399,7 @@ class Engine:
             steps: That the job has done of it, where rows of an embedding node are taken over.
 
         Raises:
-            ConfigError: A choice cannot be, or the update is open with others.
+            ConfigError: A setting is invalid, or the update is open with other settings.
             StoreError: No store is open, or a table is not open in it.
         """
         choices = choices or UpdateChoices()

@@ -1,4 +1,4 @@
-"""What is told of a table that is being saved."""
+"""Descriptions of a table that is being saved."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 
 class FrozenTable(NamedTuple):
-    """A table at one moment.
+    """A table at one point in time.
 
-    `rows` are the table's; `whole` says whether its parts hold all of them, or those that changed.
-    `removed` is the number of keys whose rows were removed since. `event_time` and `decay` are the
-    table's.
+    `rows` is the table's number of rows; `whole` says whether its parts hold all of them, or only
+    those
+    that changed. `removed` is the number of keys whose rows were removed since. `event_time` and
+    `decay` are the table's.
     """
 
     rows: int
@@ -23,7 +24,7 @@ class FrozenTable(NamedTuple):
 
 
 class TableFile(NamedTuple):
-    """A file of rows: their number, its bytes, their digest, and the CRC-32C of its content."""
+    """A file of rows: number of rows, size in bytes, digest of the rows, CRC-32C of the content."""
 
     rows: int
     bytes: int

@@ -25,14 +25,14 @@ class Standing(ctypes.Structure):
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """What this rank does in a meeting.
+    """This rank's part in a meeting.
 
     Args:
-        what: Its kind, such as "step".
-        of: The optimizer that it belongs to.
+        what: The kind of meeting, such as "step".
+        of: The optimizer to which it belongs.
         tables: Names of the tables that have a gradient, in order.
-        variables: The dense variables that have one, in order; the same text on all ranks.
-        paths: Keras's names of these, which may differ between ranks.
+        variables: The dense variables that have a gradient, in order; the same text on all ranks.
+        paths: Keras's names of these variables, which may differ between ranks.
     """
 
     what: str
@@ -43,22 +43,22 @@ class Meeting:
 
     @functools.cached_property
     def signature(self) -> int:
-        """A hash of all but the paths, 64 bits without a sign."""
+        """A hash of everything but the paths, an unsigned 64-bit number."""
         return _hash([self.what, self.of, self.tables, self.variables])
 
     @functools.cached_property
     def series(self) -> int:
-        """A hash of what such meetings are counted by: what and of."""
+        """A hash of `what` and `of`, by which meetings are counted."""
         return _hash([self.what, self.of])
 
     def to_json(self) -> dict[str, Any]:
-        """Returns its fields; long names of tables and variables are shortened."""
+        """Returns the fields as JSON; long names of tables and variables are shortened."""
         short = dataclasses.replace(self, tables=_short(self.tables), paths=_short(self.paths))
         return dataclasses.asdict(short)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Meeting:
-        """Returns what `to_json` gave. Its signature is another one if a name was shortened."""
+        """Parses the output of `to_json`. The signature differs if a name was shortened."""
         lists = (tuple(fields[name]) for name in ("tables", "variables", "paths"))
         return cls(fields["what"], fields["of"], *lists)
 
@@ -66,7 +66,7 @@ class Meeting:
         """Returns a text for messages, such as "step 7 of optimizer update_0 (tables 'a', 'b')".
 
         Args:
-            ordinal: Its place in the series.
+            ordinal: The meeting's number in its series.
         """
         parts = [f"tables {listed(map(repr, self.tables))}"] if self.tables else []
         if self.variables:
@@ -75,7 +75,7 @@ class Meeting:
         return f"{self.what} {ordinal} of optimizer {self.of}{details}"
 
     def beyond(self, other: Meeting) -> list[str]:
-        """Returns the tables and variables that it has and another one of the series has not."""
+        """Returns the tables and variables that another meeting of the series lacks."""
         if self.series != other.series:
             return []
         tables = [f"table {name!r}" for name in self.tables if name not in other.tables]
@@ -88,7 +88,7 @@ class Meeting:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Returns names as text; of many, the first ones and how many follow."""
+    """Returns names as text; for many names, the first ones and the number of the rest."""
     every = list(names)
     more = f" and {len(every) - _MOST_NAMES} more" if len(every) > _MOST_NAMES else ""
     return ", ".join(every[:_MOST_NAMES]) + more

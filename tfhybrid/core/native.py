@@ -1,6 +1,6 @@
 """The C interface of the native core (`custom_ops/core/c_api.h`), through ctypes; no TensorFlow.
 
-Every call that can fail raises the exception of `tfhybrid.errors` that its status stands for.
+Every call that can fail raises the exception of `tfhybrid.errors` that matches its status.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OptimizerFlag(enum.IntFlag):
     EVERY_ROW = 8
 
 
-# Behind the kind, in the order in which checkpoints list them; what an older one lacks is 0.
+# After the kind, in the order of checkpoints. Numbers that an older checkpoint lacks are 0.
 OPTIMIZER_NUMBERS = (
     "initial_accumulator_value",
     "beta_1",
@@ -71,7 +71,7 @@ OPTIMIZER_NUMBERS = (
 
 
 def optimizer_settings(optimizer: Sequence[float]) -> dict[str, float]:
-    """Returns kind and `OPTIMIZER_NUMBERS` by name, but for those that an older list lacks."""
+    """Returns kind and `OPTIMIZER_NUMBERS` by name, without those that an older list lacks."""
     return dict(zip(("kind", *OPTIMIZER_NUMBERS), optimizer, strict=False))
 
 
@@ -128,7 +128,7 @@ COUNTERS = (
     *("fetched_rows", "fetched_bytes", "served_rows", "served_bytes"),
 )
 
-# How many bytes or words a result of unknown size is first given room for.
+# Initial size, in bytes or words, of the buffer for a result of unknown size.
 _FIRST_ROOM = 65536
 
 # `tfhybrid::RowHistory`
@@ -239,14 +239,14 @@ _library = _load()
 
 
 def call(function: str, *arguments: object) -> None:
-    """Calls a function of the C interface and raises what its status says.
+    """Calls a function of the C interface and raises an exception if it fails.
 
     Args:
-        function: Name without the `tfhybrid_` in front.
+        function: Name without the prefix `tfhybrid_`.
         *arguments: ctypes values, `bytes` or `None`.
 
     Raises:
-        TfhybridError: The subclass that the status stands for, with the core's message.
+        TfhybridError: The subclass that matches the status, with the core's message.
     """
     code = getattr(_library, f"tfhybrid_{function}")(*arguments)
     if code != 0:
@@ -256,19 +256,19 @@ def call(function: str, *arguments: object) -> None:
 def words(
     dtype: type[np.generic], function: str, *arguments: object, again: bool = True
 ) -> np.ndarray:
-    """Calls a function whose last arguments are a buffer, its room and the size of what there is.
+    """Calls a function whose last arguments are a buffer, its capacity and the result's size.
 
     Args:
-        dtype: Type of what the buffer holds.
-        function: As of `call`.
-        *arguments: What comes before the buffer.
-        again: Whether to call once more where the room was too small; otherwise the rest is cut.
+        dtype: Type of the buffer's elements.
+        function: See `call`.
+        *arguments: The arguments before the buffer.
+        again: Whether to call again if the buffer was too small; otherwise the rest is cut off.
 
     Returns:
-        What came, `dtype [size]`.
+        The result, `dtype [size]`.
 
     Raises:
-        TfhybridError: As of `call`.
+        TfhybridError: See `call`.
     """
     room = _FIRST_ROOM
     while True:
@@ -280,12 +280,12 @@ def words(
 
 
 def text(function: str, *arguments: object, again: bool = True) -> str:
-    """As `words`, of a text."""
+    """Like `words`, for text."""
     return words(np.uint8, function, *arguments, again=again).tobytes().decode(errors="replace")
 
 
 def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
-    """Returns the address of a C-contiguous array, or `None` for none."""
+    """Returns the address of a C-contiguous array, or `None` for `None`."""
     return None if array is None else ctypes.c_void_p(array.ctypes.data)
 
 
@@ -295,12 +295,12 @@ def pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
 
 
 def close_store(engine: int, leave: bool) -> None:
-    """As `tfhybrid_store_close`, which cannot fail."""
+    """Calls `tfhybrid_store_close`, which cannot fail."""
     _library.tfhybrid_store_close(ctypes.c_int64(engine), ctypes.c_int(leave))
 
 
 def report_stores(directory: str) -> list[list[str]]:
-    """Returns what `tfhybrid_report_stores` says: lines of fields, decoded."""
+    """Returns the output of `tfhybrid_report_stores`: lines of fields, decoded."""
     lines = text("report_stores", directory.encode()).split("\n")[:-1]
     return [[unquote(field) for field in line.split("\t")] for line in lines]
 
@@ -324,50 +324,50 @@ def report_passes(directory: str) -> dict[str, int]:
 
 
 def remove_store(directory: str, job: str) -> int:
-    """Removes the store of a dead job; returns its bytes."""
+    """Removes the store of a dead job; returns its size in bytes."""
     size = ctypes.c_int64()
     call("remove_store", directory.encode(), job.encode(), ctypes.byref(size))
     return size.value
 
 
 def exit_after(seconds: float) -> None:
-    """Ends this process with status 1 after that time, unless it has ended by itself.
+    """Ends this process with status 1 after this time, unless it has already ended.
 
-    Not a Python thread: those stand still while the interpreter is finalized, which can hang.
+    A Python thread could not do this: Python threads stop during finalization, which can hang.
     """
     call("exit_after", ctypes.c_int(round(seconds * 1000)))
 
 
 def linger_after_sigterm(seconds: float) -> None:
-    """From now on SIGTERM ends this process that much later; 0 gives SIGTERM back.
+    """Makes SIGTERM end this process with a delay from now on; 0 restores the default.
 
-    Not a Python handler: those run when the main thread comes back from TensorFlow. Nothing changes
-    where the program ignores SIGTERM or has a handler of its own.
+    A Python handler could not do this: it runs only when the main thread returns from TensorFlow.
+    Nothing changes if the program ignores SIGTERM or has its own handler.
     """
     call("linger_after_sigterm", ctypes.c_int(round(seconds * 1000)))
 
 
 def is_lingering() -> bool:
-    """Returns whether this process has had a SIGTERM that it lingers after."""
+    """Returns whether this process has received a SIGTERM and lingers."""
     return bool(_library.tfhybrid_is_lingering())
 
 
 def phase_times() -> dict[str, float]:
-    """Returns the seconds that this process has spent in each phase of its steps so far."""
+    """Returns the seconds that this process has spent in each phase of its steps."""
     times = (ctypes.c_int64 * len(PHASES))()
     call("phase_times", ctypes.c_int(len(PHASES)), times)
     return {phase: 1e-9 * time for phase, time in zip(PHASES, times, strict=True)}
 
 
 def counters() -> dict[str, int]:
-    """Returns what this process has counted since it began, by name of `COUNTERS`."""
+    """Returns this process's counters since it started, by name of `COUNTERS`."""
     counts = (ctypes.c_int64 * len(COUNTERS))()
     call("counters", ctypes.c_int(len(COUNTERS)), counts)
     return dict(zip(COUNTERS, counts, strict=True))
 
 
 def available_bytes(directory: str) -> int:
-    """Returns the bytes that can still be reserved in a directory, memory limit considered."""
+    """Returns the bytes that can be reserved in a directory, within the memory limit."""
     return int(_library.tfhybrid_available_bytes(directory.encode()))
 
 
@@ -399,13 +399,13 @@ def table_seed(job_seed: int, name: str) -> int:
 def rows_digest(
     keys: np.ndarray, embeddings: np.ndarray, states: np.ndarray, history: np.ndarray
 ) -> int:
-    """Returns what rows add to a table's digest, modulo 2^64.
+    """Returns the rows' contribution to a table's digest, modulo 2^64.
 
     Args:
         keys: int64 `[n]`.
         embeddings: float32 `[n, dim]`.
         states: float32 `[n, slots, floats]`.
-        history: `HISTORY` `[n]`; of no bytes where the table keeps none.
+        history: `HISTORY` `[n]`; empty if the table keeps none.
     """
     arrays = [
         np.require(array, requirements=["C", "A"]) for array in (keys, embeddings, states, history)

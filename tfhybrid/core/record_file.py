@@ -1,4 +1,4 @@
-"""The binary file of sparse parameters."""
+"""Binary files of sparse parameters."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class RecordFile:
-    """A binary file of records, each with a key and an embedding; the dtype is its schema.
+    """A binary file of records, each with a key and an embedding; the dtype is the schema.
 
     Args:
         path: The file; every host reads it alone.
         dtype: A NumPy structured dtype, little-endian, with an int64 field `key` and a float32
             field `embedding` of shape `[dim]`. Other fields and padding are skipped.
-        header_bytes: Bytes in front of the first record.
+        header_bytes: Bytes before the first record.
 
     Example:
 
@@ -35,17 +35,17 @@ class RecordFile:
     header_bytes: int = 0
 
     def layout(self, dim: int) -> tuple[int, int, int, int]:
-        """Returns bytes of header and record and the offsets of key and embedding in a record.
+        """Returns the sizes of header and record, and the offsets of key and embedding in a record.
 
         Raises:
-            ConfigError: The dtype has no such fields, or an embedding of another length.
+            ConfigError: The dtype lacks these fields, or its embedding has another length.
         """
         fields: dict[str, Any] = dict(self.dtype.fields or {})
         wanted = {"key": np.dtype("<i8"), "embedding": np.dtype(("<f4", (dim,)))}
         for name, dtype in wanted.items():
             if name not in fields or fields[name][0] != dtype:
                 raise ConfigError(
-                    f"Records of {Path(self.path)} want a field '{name}' of type {dtype}. "
+                    f"Records of {Path(self.path)} must have a field '{name}' of type {dtype}. "
                     f"Received: {self.dtype}"
                 )
         return (

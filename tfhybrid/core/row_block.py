@@ -1,4 +1,4 @@
-"""Rows as they are read and written, a block at a time."""
+"""Blocks of rows for reading and writing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 class RowBlock:
     """Rows: keys `[n]`, embeddings `[n, dim]`, states `[n, slots, dim]`, history `[n]`.
 
-    The history is of `native.HISTORY`: frequency, step and event time of the last update.
+    The dtype of the history is `native.HISTORY`: frequency, step and event time of the last update.
     """
 
     keys: np.ndarray
@@ -33,9 +33,9 @@ class RowBlock:
 
 
 class RowSource(Protocol):
-    """Where rows come from: `tfhybrid.checkpoint` has several."""
+    """A source of rows; `tfhybrid.checkpoint` has several."""
 
-    path: Path | str  # what errors call it
+    path: Path | str  # its name in error messages
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
         """Yields the rows of a table of `dim` columns, whose state has that shape."""

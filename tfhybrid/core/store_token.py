@@ -1,7 +1,7 @@
-"""A store's token: the run of the job that made it, and the number of the host that it was made on.
+"""A store's token: the run of the job that created it, and the number of its host.
 
-By it stores of different runs, or of hosts that come in another order, are told from those that
-belong together.
+The token shows which stores belong together: not those of different runs, or of hosts in another
+order.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ def token_of(run: int, host: int) -> int:
 
 
 def run_of(token: int) -> int:
-    """Returns the run that made a store."""
+    """Returns the run that created a store."""
     return token >> _HOST_BITS
 
 
 def host_of(token: int) -> int:
-    """Returns the number of the host that a store was made on."""
+    """Returns the number of the host on which a store was created."""
     return token % 2**_HOST_BITS

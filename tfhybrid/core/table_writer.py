@@ -1,4 +1,4 @@
-"""What the leader of a host does with a table between two steps."""
+"""Operations of a host's leader on a table between two steps."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from tfhybrid.errors import ConfigError
 
 
 class TableWriter:
-    """Rows into a table of the host's store, and out of it to files; not while a step runs.
+    """Writes rows into a table of the host's store, and from it to files; not during a step.
 
-    `Table.writer` makes it. On a rank that does not lead its methods raise `StoreError`.
+    `Table.writer` creates it. On a rank that is not the leader its methods raise `StoreError`.
 
     Args:
-        engine: In which the table is open.
-        name: Of the table.
-        dim: Of the table.
-        state_shape: Of a row's optimizer state: vectors, and floats in each.
-        waiting: That of the keys which wait for admission, if any do.
-        owned_as: The sharded table of whose keys this host keeps its own; `None` keeps all.
+        engine: The engine in which the table is open.
+        name: The table's name.
+        dim: The table's dim.
+        state_shape: Shape of a row's optimizer state: vectors, and floats in each.
+        waiting: Writer for the keys that wait for admission, if the table has admission.
+        owned_as: The sharded table whose owner rule decides which keys this host keeps; `None`
+            keeps all.
     """
 
     def __init__(
@@ -46,22 +47,22 @@ class TableWriter:
         self._owned_as = owned_as
 
     def reserve(self, rows: int) -> None:
-        """Makes room for so many rows in all.
+        """Reserves space for this many rows in total.
 
         Raises:
-            OutOfSpaceError: Shared memory is full. The table stays as it is.
+            OutOfSpaceError: Shared memory is full. The table is unchanged.
         """
         self._call("reserve", ctypes.c_int64(rows))
 
     def write_rows(self, block: RowBlock) -> int:
-        """Creates or overwrites rows; of a sharded table those that this host owns.
+        """Creates or overwrites rows; of a sharded table, only those that this host owns.
 
         Args:
-            block: The rows; the last of equal keys wins. Without states they start fresh, and
-                without a history as if they had been updated just now.
+            block: The rows; of equal keys the last one wins. Without states they start fresh, and
+                without a history they count as just updated.
 
         Returns:
-            How many it took.
+            How many rows were written.
         """
         self._check(block)
         if self._owned_as is not None:
@@ -97,17 +98,17 @@ class TableWriter:
         self._call("remove_keys", ctypes.c_int64(len(keys)), native.pointer(keys))
 
     def clear(self) -> None:
-        """Forgets all rows, and who waits."""
+        """Removes all rows and all waiting keys."""
         self._call("clear")
         if self._waiting is not None:
             self._waiting.clear()
 
     def set_decay(self, decay: float) -> None:
-        """Continues with a table that was cleared; see `Table.decay`."""
+        """Sets the decay of a cleared table; see `Table.decay`."""
         self._call("set_decay", ctypes.c_double(decay))
 
     def set_event_time(self, time: int) -> None:
-        """Continues with the event time of a table that was saved."""
+        """Sets the event time of a saved table."""
         self._call("set_event_time", ctypes.c_int64(time))
 
     def track_changes(self, cursor: str) -> None:
@@ -123,8 +124,8 @@ class TableWriter:
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
         """Keeps the rows as they are now, to be written while training goes on.
 
-        `thaw` ends it. Rows are copied aside just before they change. Until then nothing can be
-        loaded or cleared.
+        Rows are copied just before they change. Until `thaw`, rows can be neither loaded nor
+        cleared.
 
         Args:
             cursor: As of `track_changes`: whose marks are taken. By default nobody's.
@@ -151,22 +152,22 @@ class TableWriter:
         self._call("return_changes")
 
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
-        """Returns the keys, int64, whose rows were removed since what is frozen began to change.
+        """Returns the keys, int64, whose rows were removed in the period of the frozen rows.
 
-        They come before the rows: some of them may have one again.
+        Apply them before the rows: some of these keys may have a row again.
         """
         keys = np.empty(frozen.removed, np.int64)
         self._call("removed_keys", native.pointer(keys))
         return keys
 
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
-        """Writes a part of the frozen rows as safetensors; several threads may write several.
+        """Writes a part of the frozen rows as safetensors; threads may write parts in parallel.
 
-        Training may go on meanwhile.
+        Training may continue meanwhile.
 
         Args:
-            part: Which, from 0; each once.
-            path: A new file. `None`: only describes what would be written.
+            part: Number of the part, from 0; each part once.
+            path: A new file. `None` only describes what would be written.
 
         Raises:
             OutOfSpaceError: The disk is full. No file is left behind.

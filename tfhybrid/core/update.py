@@ -1,7 +1,7 @@
-"""An update of tables without TensorFlow, through the engine that has it open.
+"""Updates of tables without TensorFlow, through an engine.
 
-How messages travel between hosts is the caller's: `DistributedOptimizer` has Horovod do it inside
-TensorFlow's graph, by ops over the same engine.
+The caller must send the messages between hosts. `DistributedOptimizer` instead uses ops over the
+same engine, and Horovod, inside TensorFlow's graph.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class UpdateChoices:
-    """How the updates of some tables are done.
+    """Settings of an update.
 
     Args:
         exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
-        reduction: What the sum of a key's gradients is divided by: `"frequency"`, `"mean"` or
+        reduction: By what the sum of a key's gradients is divided: `"frequency"`, `"mean"` or
             `"sum"`.
-        wire_dtype: What gradients are rounded to between hosts: `"float32"` or `"bfloat16"`.
-        clipping: Of reduced gradients: `"none"`, `"value"`, `"norm"` or `"global_norm"`.
-        clip_limit: Of what is clipped.
+        wire_dtype: To what gradients are rounded between hosts: `"float32"` or `"bfloat16"`.
+        clipping: How reduced gradients are clipped: `"none"`, `"value"`, `"norm"` or
+            `"global_norm"`.
+        clip_limit: The largest value or norm.
     """
 
     exchange: str = "leaders"
@@ -52,7 +53,7 @@ class UpdateConfigStruct(ctypes.Structure):
 class ContributionStruct(ctypes.Structure):
     """`tfhybrid_contribution`."""
 
-    held: object = None  # what it points into
+    held: object = None  # keeps the memory alive
 
     _fields_ = [
         ("counts", ctypes.POINTER(ctypes.c_int64)),
@@ -66,26 +67,26 @@ class ContributionStruct(ctypes.Structure):
 
 
 class Update:
-    """The updates of some tables: each step every rank posts, and each host applies it once.
+    """An update of tables: in each step every rank posts, and each host applies the update once.
 
-    Where several hosts take part, their leaders then `merge`, send each other what that returns,
-    `stage` what they got, and `commit`; with `exchange="owner"` there is `merge_owned` between.
-    With `exchange="all_ranks"` every rank instead packs a message, gets those of all ranks, and
-    calls `apply_gathered`.
+    On several hosts the leaders then `merge`, send each other the result, `stage` what they
+    received,
+    and `commit`; with `exchange="owner"`, `merge_owned` comes between. With `exchange="all_ranks"`
+    every rank instead packs a message, receives those of all ranks, and calls `apply_gathered`.
 
     Args:
         engine: Handle of the engine.
-        name: Tells it from other updates; equal on all ranks.
+        name: Identifies the update; equal on all ranks.
         tables: Name and dim of its tables, which are open in the engine.
         messages: How many messages a merge makes.
         choices: How it is done.
         steps: That the job has done of it before this process.
 
     Attributes:
-        number: Of the update, in its engine.
+        number: The update's number in its engine.
 
     Raises:
-        ConfigError: A choice cannot be, or the update is open with others.
+        ConfigError: A setting is invalid, or the update is open with other settings.
         StoreError: The engine has no store, or a table is not open in it.
     """
 
@@ -136,22 +137,21 @@ class Update:
         failure: str | None = None,
         dense_squares: float = 0.0,
     ) -> None:
-        """Posts what this rank brings to a step, once the tables have the one before.
+        """Posts this rank's gradients for a step, after the tables have the previous one.
 
         Args:
-            keys: int64 `[n]` of each table, in any order, as often as they occur.
-            gradients: Of each key, float32 `[n, dim]`.
-            learning_rates: Of each table.
-            samples: Of the batch; 0 from a rank that has none left.
-            event_time: Of the batch's latest event.
-            skip: Whether a gradient is not finite, so that nobody applies this step.
+            keys: int64 `[n]` for each table, in any order, with repetitions.
+            gradients: The gradient of each key, float32 `[n, dim]`.
+            learning_rates: The learning rate of each table.
+            samples: Samples in the batch; 0 on a rank that has none left.
+            event_time: Time of the batch's latest event.
+            skip: Whether a gradient is not finite, so that no rank applies this step.
             failure: Why there are no gradients; every rank raises it.
-            dense_squares: The squares of all dense gradients, added up; for clipping by global
-                norm.
+            dense_squares: Sum of squares of all dense gradients, for clipping by global norm.
 
         Raises:
-            ConfigError: Shapes do not fit.
-            TfhybridError: An update before failed, or there is no room for the message.
+            ConfigError: Shapes do not match.
+            TfhybridError: An earlier update failed, or there is no space for the message.
         """
         self._call(
             "post",
@@ -160,10 +160,11 @@ class Update:
         )
 
     def merge(self) -> list[np.ndarray]:
-        """Waits for the posts of this host's ranks and merges them; leaders of several hosts.
+        """Waits for the posts of this host's ranks and merges them; for leaders of several hosts.
 
         Returns:
-            What goes to all other leaders, int64 `[words]`; with `exchange="owner"` what goes to
+            The message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
+            to
             each leader.
         """
         sizes = (ctypes.c_int64 * self._messages)()
@@ -177,10 +178,10 @@ class Update:
         return np.split(self._merged(sum(sizes)), np.cumsum(list(sizes))[:-1])
 
     def merge_owned(self, shares: np.ndarray) -> np.ndarray:
-        """Merges what the leaders sent to this one; with `exchange="owner"`.
+        """Merges the messages that leaders sent to this one, for `exchange="owner"`.
 
         Args:
-            shares: int64 `[words]`, end to end in the order of hosts.
+            shares: int64 `[words]`, concatenated in the order of hosts.
 
         Returns:
             What goes to all leaders, int64 `[words]`.
@@ -195,13 +196,13 @@ class Update:
         return self._merged(words.value)
 
     def stage(self, messages: np.ndarray) -> tuple[bool, str]:
-        """Plans what the leaders say and makes room for it.
+        """Plans the update from the leaders' messages, and reserves space for it.
 
         Args:
             messages: int64 `[words]`, end to end in the order of hosts.
 
         Returns:
-            Whether the other hosts' complaints count too, and why this host cannot apply the
+            Whether other hosts' errors must be considered too, and why this host cannot apply the
             update; empty if it can.
         """
         vote = ctypes.c_int()
@@ -223,12 +224,12 @@ class Update:
         *,
         dense_squares: float = 0.0,
     ) -> None:
-        """Applies what was staged, or tells all ranks of this host why it will not come.
+        """Applies the staged update, or tells all ranks of this host why it is not applied.
 
         Args:
-            learning_rates: Of each table.
-            complaint: Of all hosts, the same on all; empty to apply it.
-            dense_squares: As of `post`.
+            learning_rates: The learning rate of each table.
+            complaint: The combined error of all hosts, the same on all; empty to apply the update.
+            dense_squares: See `post`.
         """
         self._call(
             "commit",
@@ -246,15 +247,15 @@ class Update:
         skip: bool = False,
         failure: str | None = None,
     ) -> np.ndarray:
-        """Packs what this rank brings to a step; with `exchange="all_ranks"`.
+        """Packs this rank's gradients for a step, for `exchange="all_ranks"`.
 
         Args:
-            keys: As of `post`; so are the others.
-            gradients: As of `post`.
-            samples: As of `post`.
-            event_time: As of `post`.
-            skip: As of `post`.
-            failure: As of `post`.
+            keys: See `post`, also for the other arguments.
+            gradients: See `post`.
+            samples: See `post`.
+            event_time: See `post`.
+            skip: See `post`.
+            failure: See `post`.
 
         Returns:
             What goes to all ranks, int64 `[words]`.
@@ -275,7 +276,7 @@ class Update:
         *,
         dense_squares: float = 0.0,
     ) -> None:
-        """Lets the leader apply what all ranks packed; on every rank.
+        """Lets the leader apply the messages of all ranks; every rank must call it.
 
         Args:
             messages: int64 `[words]`, end to end in the order of ranks.
@@ -302,7 +303,7 @@ class Update:
     def _numbers(self, learning_rates: Sequence[float], dense_squares: float) -> tuple:
         if len(learning_rates) != len(self._dims):
             raise ConfigError(
-                f"There is a learning rate for each of {len(self._dims)} tables. "
+                f"There must be a learning rate for each of {len(self._dims)} tables. "
                 f"Received: {list(learning_rates)}"
             )
         rates = (ctypes.c_float * len(learning_rates))(*learning_rates)
@@ -322,7 +323,7 @@ class Update:
         wanted = [(len(some), dim) for some, dim in zip(keys, self._dims, strict=True)]
         if [of_table.shape for of_table in gradients] != wanted:
             raise ConfigError(
-                f"Gradients are {wanted} for these keys. "
+                f"Gradients must be {wanted} for these keys. "
                 f"Received: {[of_table.shape for of_table in gradients]}"
             )
         contribution = ContributionStruct(

@@ -1,4 +1,4 @@
-"""Files that appear whole."""
+"""Files that are written atomically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write(path: Path, content: bytes) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that nobody sees half written, in the place of the one that was there."""
+    """Writes a file atomically, replacing an existing one."""
     unfinished = unfinished_of(path)
     write(unfinished, content)
     unfinished.replace(path)

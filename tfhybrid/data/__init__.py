@@ -1,4 +1,4 @@
-"""Training data: formats of files, batches of a table and of files, streams, a generated log.
+"""Training data: file formats, batches from memory and from files, streams, a generated log.
 
 Its names are imported when they are first used: the command line reads formats without TensorFlow.
 """

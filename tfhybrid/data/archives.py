@@ -1,4 +1,4 @@
-"""The real data sets for development and tests, where this machine has them."""
+"""The real data sets for development and tests, if this machine has them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FRAPPE_FEATURES = (
 def data_directory() -> Path:
     """Returns the directory of archives: `TFHYBRID_DATA`, else `../shared/data`.
 
-    The latter is looked for beside the working directory and beside the source tree.
+    The latter is searched beside the working directory and beside the source tree.
 
     Raises:
         DataError: There is no such directory.
@@ -53,8 +53,8 @@ def data_directory() -> Path:
 def unpacked(name: str) -> Path:
     """Returns the directory of an archive's files.
 
-    `<name>.tar.xz` is unpacked once into the user's cache directory, under the archive's digest;
-    several processes may do so at once.
+    `<name>.tar.xz` is unpacked once into the user's cache directory, under the archive's digest.
+    Several processes may do so at the same time.
 
     Raises:
         DataError: There is no such archive.
@@ -103,12 +103,12 @@ def _unpack(archive: Path, target: Path) -> None:
         try:
             files.rename(target)
         except OSError:
-            if not target.is_dir():  # else another process was faster
+            if not target.is_dir():  # otherwise another process was faster
                 raise
 
 
 def _extract(archive: tarfile.TarFile, target: Path) -> None:
-    """Writes the regular files of an archive, and refuses what would lie elsewhere.
+    """Extracts the regular files of an archive, and refuses paths outside the target.
 
     `extractall(filter="data")` does this from Python 3.11.4 on; Debian 12 has 3.11.2.
     """

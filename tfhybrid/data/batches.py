@@ -1,4 +1,4 @@
-"""Batches of a table in memory: sharded by rank, shuffled by seed, resumable at any step."""
+"""Batches of samples in memory: sharded by rank, shuffled by seed, resumable at any step."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from tfhybrid.data.sharding import Shard
 class Batches(ResumableBatches):
     """Batches of one rank: the same global batches whatever the number of ranks.
 
-    An epoch is a permutation of all samples that follows from (seed, epoch) alone. It is cut into
-    global batches of `batch_size * size` samples, and each rank takes a contiguous part of each: no
-    sample is lost or repeated, and all ranks have the same number of steps. The last global batch
-    of an epoch is shared out evenly; where it would hold fewer samples than ranks, it joins the one
-    before it.
+    An epoch is a permutation of all samples that depends only on (seed, epoch). It is cut into
+    global
+    batches of `batch_size * size` samples, and each rank takes a contiguous part of each: no sample
+    is
+    lost or repeated, and all ranks have the same number of steps. The last global batch of an epoch
+    is
+    divided evenly; if it has fewer samples than there are ranks, it is appended to the previous
+    batch.
 
     Args:
         clicks: The samples of all ranks; every rank holds the same table.
         batch_size: Samples per rank and step.
         seed: Seed of the shuffle, not negative, the same on every rank.
-        shuffle: Whether to shuffle; else batches come in the order of the table.
-        drop_remainder: Whether to leave out a last batch that is not full; the dataset's batch
-            dimension is static then.
-        shard: Which rank this is, and of how many. Defaults to this Horovod rank.
+        shuffle: Whether to shuffle; otherwise batches keep the order of the table.
+        drop_remainder: Whether to drop an incomplete last batch; the dataset's batch dimension is
+            then static.
+        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
 
     Raises:
         ConfigError: `batch_size` or `seed` is out of range, or there is no batch for every rank.

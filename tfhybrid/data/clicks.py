@@ -1,4 +1,4 @@
-"""A table of samples in memory: what every reader returns and every batch is cut from."""
+"""A table of samples in memory: readers return it, and batches are cut from it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Clicks:
     """Samples of a click model, column by column.
 
     Args:
-        features: The keys of each feature: int64 `[n]`, `[n, length]` for as many keys in every
-            sample, or `Ragged`.
-        label: float32 `[n]`, 1 for a click and 0 for none; or any numbers, or classes, int64; or
+        features: The keys of each feature: int64 `[n]`, `[n, length]` if every sample has the same
+            number of keys, or `Ragged`.
+        label: float32 `[n]`, 1 for a click and 0 for none; or any numbers; or classes, int64; or
             several such columns by name.
         dense: Numeric columns: float32 `[n]` or `[n, width]`. Defaults to none.
 
     Raises:
-        ConfigError: The columns differ in length, have another dtype, or share a name.
+        ConfigError: The columns differ in length, have a wrong dtype, or share a name.
 
     Example:
 
@@ -50,7 +50,7 @@ class Clicks:
             _check_column(name, column, np.float32, (1, 2), len(self))
         if both := self.features.keys() & self.dense.keys():
             raise ConfigError(
-                f"A column is a feature or dense, not both. Received: {sorted(both)} in both."
+                f"A column must be a feature or dense, not both. Received: {sorted(both)} in both."
             )
 
     def __len__(self) -> int:
@@ -58,11 +58,11 @@ class Clicks:
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
-        """The columns of labels by name; the only one is `"label"`."""
+        """The columns of labels by name; a single one is called `"label"`."""
         return self.label if isinstance(self.label, dict) else {"label": self.label}
 
     def take(self, samples: slice | np.ndarray | Sequence[int]) -> Clicks:
-        """Returns the samples at these positions, in this order; a slice copies nothing."""
+        """Returns the samples at these positions, in this order; a slice is not copied."""
         return Clicks(
             {name: column[samples] for name, column in self.features.items()},
             self._with_labels({name: column[samples] for name, column in self.labels.items()}),
@@ -78,7 +78,7 @@ class Clicks:
 
     @staticmethod
     def concatenate(tables: Sequence[Clicks]) -> Clicks:
-        """Returns the samples of all tables, which have the same columns, one after another."""
+        """Concatenates tables with the same columns."""
         first = tables[0]
         return Clicks(
             {name: _joined([t.features[name] for t in tables]) for name in first.features},

@@ -1,4 +1,4 @@
-"""Batches of files: read a window at a time, sharded by rank, shuffled by seed, resumable."""
+"""Batches from files: read window by window, sharded by rank, shuffled by seed, resumable."""
 
 from __future__ import annotations
 
@@ -21,30 +21,35 @@ _SCANNERS = 8
 
 
 class FileBatches(ResumableBatches):
-    r"""Batches of one rank, out of files that need not fit into memory.
+    r"""Batches of one rank, from files that need not fit in memory.
 
-    An epoch puts the files' units (runs of lines, row groups, runs of records) into an order that
-    follows from (seed, epoch) alone, and cuts their samples into windows. Of a window each rank
-    reads a contiguous part, shuffles it and makes batches of it, while it reads its part of the
-    next window. So a rank holds `2 * window / size` samples; no sample is lost or repeated, and
-    all ranks have the same number of steps.
+    An epoch orders the files' units (runs of lines, row groups, runs of records) in a way that
+    depends
+    only on (seed, epoch), and cuts their samples into windows. Each rank reads a contiguous part of
+    a
+    window, shuffles it and cuts it into batches, while it reads its part of the next window. So a
+    rank
+    holds `2 * window / size` samples. No sample is lost or repeated, and all ranks have the same
+    number
+    of steps.
 
-    Resuming reads the one window that the position lies in and then goes on, on as many ranks as
-    before. On another number of ranks, with the same samples per step in all, a window holds the
-    same samples but cuts them into other batches: begin at a multiple of `steps_per_window`.
+    To resume with the same number of ranks, only the window of the position is read again. With
+    another
+    number of ranks and the same number of samples per step, a window has the same samples in other
+    batches: start at a multiple of `steps_per_window`.
 
     Args:
-        file_format: What the files look like, such as `Parquet(["user", "item"])`.
+        file_format: The format of the files, such as `Parquet(["user", "item"])`.
         files: A path, a pattern such as `"day_*/*.parquet"`, or several. All ranks must see the
-            same files; they are counted when this is made.
+            same files, whose samples are counted when the object is created.
         batch_size: Samples per rank and step.
         seed: Seed of the shuffle, not negative, the same on every rank.
-        shuffle: Whether to shuffle; else units come in the order of the sorted names.
-        window: Samples of all ranks that are shuffled together. Units much larger than
-            `window / size` are read several times.
-        drop_remainder: Whether to leave out a last batch that is not full; the dataset's batch
-            dimension is static then.
-        shard: Which rank this is, and of how many. Defaults to this Horovod rank.
+        shuffle: Whether to shuffle; otherwise units keep the order of the sorted names.
+        window: Number of samples, over all ranks, that are shuffled together. Units much larger
+            than `window / size` are read several times.
+        drop_remainder: Whether to drop an incomplete last batch; the dataset's batch dimension is
+            then static.
+        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
 
     Raises:
         ConfigError: `batch_size`, `seed` or `window` is out of range, or there is no batch for
@@ -105,7 +110,7 @@ class FileBatches(ResumableBatches):
                 step = 0
 
     def _batches_of(self, window: int, part: Clicks, step: int) -> Iterator[Clicks]:
-        """Yields the batches of this rank's part of a window from a step of it on."""
+        """Yields the batches of this rank's part of a window, starting at a step."""
         begin, end = self._windows.bounds(window)
         last = window == self._windows.count - 1
         steps = Steps(
@@ -129,7 +134,7 @@ class FileBatches(ResumableBatches):
         return part.take(order)
 
     def _rows(self, units: list[Unit], begin: int, end: int) -> Iterator[Clicks]:
-        """Yields the samples `[begin, end)` of units one after another."""
+        """Yields the samples `[begin, end)` of the concatenated units."""
         first = 0
         for unit in units:
             if begin < first + unit.rows and first < end:

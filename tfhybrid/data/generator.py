@@ -14,7 +14,7 @@ from tfhybrid.data.hashing import factors, stream_seed, uniforms
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics.binary import auc
 
-_BLOCK = 16_384  # samples made at a time: their columns stay in the processor's cache
+_BLOCK = 16_384  # samples generated at a time: their columns stay in the processor's cache
 _CALIBRATION_SAMPLES = 1 << 17
 _SCATTER = 2_654_435_761  # a prime above any number of keys
 
@@ -32,8 +32,8 @@ class IdSpace:
     Args:
         keys: Number of ids alive at a time, up to 2^31.
         exponent: Zipf's exponent, not negative; 0 makes all ids equally frequent.
-        drift: Part of the ids replaced per sample: each id lives for 1 / drift samples, then
-            one never seen before, with latent factors of its own, takes its popularity.
+        drift: Fraction of the ids replaced per sample: each id lives for 1 / drift samples. Then a
+            new id with its own latent factors takes over its popularity.
 
     Raises:
         ConfigError: A number is out of range.
@@ -76,7 +76,7 @@ class BestAuc(NamedTuple):
 
     Attributes:
         expected: The mean over all labels that the probabilities could have drawn.
-        drawn: That with the labels that they did draw.
+        drawn: The AUC with the labels that were drawn.
     """
 
     expected: float
@@ -84,12 +84,13 @@ class BestAuc(NamedTuple):
 
 
 class ClickLog:
-    """An endless click log in which sample i is a pure function of (settings, seed, i).
+    """An endless click log. Sample i is a pure function of (settings, seed, i).
 
-    Ids follow `IdSpace`. Each id has a bias and a latent vector, both hashed from the key, so there
-    is no table of keys and 10^8 of them cost no memory. The logit of a sample is the sum of its
-    biases and of the inner products of its latent vectors, two by two (a factorization machine),
-    centred and scaled; the label is drawn from its sigmoid.
+    Ids follow `IdSpace`. Each id has a bias and a latent vector, both hashed from the key, so even
+    10^8
+    keys take no memory. The logit of a sample is the sum of its biases and of the pairwise inner
+    products of its latent vectors (a factorization machine), centred and scaled. The label is drawn
+    with the logit's sigmoid as its probability.
 
     Args:
         features: The ids of each feature; a number stands for `IdSpace(keys=number)`.
@@ -142,8 +143,8 @@ class ClickLog:
     def clicks(self, start: int, count: int) -> Clicks:
         """Returns samples `start` to `start + count`: keys `[count]` of each feature, and labels.
 
-        Without drift a feature's keys are `[0, keys)`, frequent and rare ones mixed; the g-th id
-        that takes a place has the key of the first one plus g times `keys`.
+        Without drift a feature's keys are `[0, keys)`, frequent and rare ones mixed. The g-th
+        successor of an id has the key of the first one plus g times `keys`.
         """
         blocks = [self._block(numbers) for numbers in _blocks(start, count)]
         features = {
@@ -161,7 +162,7 @@ class ClickLog:
         chances = self.probabilities(start, count)
         labels = self._labels(start, chances).astype(np.float64)
         return BestAuc(
-            # Each sample is positive with its chance and negative with the rest.
+            # Each sample counts as positive with its probability and as negative with the rest.
             expected=auc(
                 np.repeat([1, 0], len(chances)),
                 np.tile(chances, 2),
@@ -181,7 +182,7 @@ class ClickLog:
         places = space.popularity_ranks(uniform) * _SCATTER % space.keys
         if space.drift == 0:
             return places
-        # Places change hands at moments of their own, so that ids come and go one at a time.
+        # Ids are replaced at different times, so that they change one at a time.
         phases = uniforms(stream_seed(self._seed, feature, "phases"), places)
         return places + space.keys * (numbers * space.drift + phases).astype(np.int64)
 
@@ -206,7 +207,7 @@ class ClickLog:
 
     @functools.cached_property
     def _calibration(self) -> tuple[float, float]:
-        """The scale and intercept that give the first samples the wanted spread and mean."""
+        """The scale and intercept that give the first samples the requested spread and mean."""
         scores = np.concatenate(
             [
                 self._scores({name: self._keys(name, numbers) for name in self._spaces})

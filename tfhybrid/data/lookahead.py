@@ -1,4 +1,4 @@
-"""A look ahead over batches: their keys are announced before they are used, as passes."""
+"""Reads batches ahead and announces their keys as passes before they are used."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Boundary(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Lookahead:
-    """How far to look, and what passes may take.
+    """How far to look ahead, and how much memory passes may take.
 
     Args:
-        length: Batches of a pass.
-        ahead: Passes that are announced beside the one that is used.
-        refuses: A key that was not announced is an error.
-        most_bytes: Of all passes of this rank that stand at a time; `None` for no limit.
+        length: Number of batches in a pass.
+        ahead: Number of passes announced beside the one in use.
+        refuses: Whether a key that was not announced is an error.
+        most_bytes: Limit for all existing passes of this rank; `None` for no limit.
     """
 
     length: int
@@ -148,7 +148,7 @@ class _InStep:
 
 @dataclasses.dataclass
 class _Group:
-    """Elements that make a pass, and the pass once it is announced."""
+    """The elements of a pass, and the pass once it is announced."""
 
     elements: list[Any]
     keys: list[BatchKeys]
@@ -196,7 +196,7 @@ class _Groups:
         self._next = None
 
     def has_next(self, standing: Iterable[_Group]) -> bool:
-        """Returns whether there is a pass more, and room for it beside those that stand."""
+        """Returns whether there is another pass, and space for it beside the existing ones."""
         self._next = self._next or self._gather()
         if self._next is None or self._limits.most_bytes is None:
             return self._next is not None
@@ -204,7 +204,7 @@ class _Groups:
         return self._next.size + taken <= self._limits.most_bytes
 
     def announce(self) -> _Group:
-        """Announces the pass that `has_next` has found."""
+        """Announces the pass that `has_next` found."""
         group, self._next = self._next, None
         assert group is not None
         if any(group.keys):
@@ -227,8 +227,8 @@ class _Groups:
                     break
                 if size > most:
                     raise ConfigError(
-                        f"A rank's part of fast_tier_bytes is {most} bytes, and a batch alone "
-                        f"wants more. Received: a batch of {size} bytes"
+                        f"A rank's part of fast_tier_bytes is {most} bytes; a batch needs more. "
+                        f"Received: a batch of {size} bytes"
                     )
                 group.size = size
             group.elements.append(found[0])

@@ -1,7 +1,7 @@
-"""Where training stands in its data, as checkpoints and kept states hold it.
+"""Positions of training in its data, as saved in checkpoints and kept states.
 
-They hold a cursor: an object of JSON that means something to the data alone. What reads from a
-queue, or from shards, brings one of its own.
+A position is saved as a cursor: a JSON object that only the data source interprets. Sources that
+read from a queue, or from shards, define their own.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class StreamPosition(NamedTuple):
 
 
 AnyPosition: TypeAlias = Position | StreamPosition | Mapping[str, Any]
-"""One of ours, or an object of JSON that whoever made it understands."""
+"""A position of tfhybrid, or a JSON object that its creator understands."""
 
 
 def cursor_of(position: AnyPosition) -> Cursor:
-    """Returns a position as JSON has it.
+    """Returns a position as JSON.
 
     Raises:
-        ConfigError: It is none, or JSON does not have it.
+        ConfigError: It is not a position, or cannot be represented in JSON.
 
     Example:
 
@@ -50,13 +50,13 @@ def cursor_of(position: AnyPosition) -> Cursor:
         return json.loads(json.dumps(named, allow_nan=False, default=int))
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
-            "A position is a Position, a StreamPosition, or an object that JSON can hold. "
+            "A position must be a Position, a StreamPosition, or a JSON object. "
             f"Received: {position!r}"
         ) from error
 
 
 def position_of(cursor: Cursor) -> Position | StreamPosition | Cursor:
-    """Returns the position that became a cursor; what is neither of ours, as it is.
+    """Returns the position of a cursor; a cursor of another source is returned unchanged.
 
     Example:
 

@@ -12,15 +12,15 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """The keys of a feature that has any number of them in a sample, none included.
+    """The keys of a feature with any number of keys per sample, including none.
 
     Args:
-        values: int64 `[m]`: the keys of all samples, one sample after another.
-        splits: int64 `[n + 1]`, from 0 to m and never falling: sample i has the keys
-            `values[splits[i]:splits[i + 1]]`. As in `tf.RaggedTensor.from_row_splits`.
+        values: int64 `[m]`: the keys of all samples, concatenated.
+        splits: int64 `[n + 1]`, non-decreasing from 0 to m: sample i has the keys
+            `values[splits[i]:splits[i + 1]]`, as in `tf.RaggedTensor.from_row_splits`.
 
     Raises:
-        ConfigError: A dtype or shape is another, or `splits` are no such positions.
+        ConfigError: A dtype or shape is wrong, or `splits` are invalid.
 
     Example:
 
@@ -58,7 +58,7 @@ class Ragged:
         return len(self.splits) - 1
 
     def __getitem__(self, samples: slice | np.ndarray | Sequence[int]) -> Ragged:
-        """Returns the lists of these samples, in this order; a slice without a step copies none."""
+        """Returns these samples' lists, in this order; a slice without a step is not copied."""
         if isinstance(samples, slice):
             begin, end, step = samples.indices(len(self))
             if step == 1:
@@ -84,7 +84,7 @@ class Ragged:
 
     @staticmethod
     def concatenate(columns: Sequence[Ragged]) -> Ragged:
-        """Returns the samples of all columns, one after another."""
+        """Concatenates columns."""
         values = np.concatenate([column.values for column in columns])
         return Ragged.from_lengths(values, np.concatenate([column.lengths for column in columns]))
 

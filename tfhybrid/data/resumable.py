@@ -1,4 +1,4 @@
-"""What the batches of a table in memory and of files have in common: positions, and the dataset."""
+"""Base class for batches from memory and from files: positions, and the dataset."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tfhybrid.errors import ConfigError
 
 
 class ResumableBatches(abc.ABC):
-    """Batches of one rank that can be gone through from any position on.
+    """Batches of one rank that can be read from any position.
 
     Args:
-        samples: Number of samples in an epoch, those of all ranks.
+        samples: Number of samples in an epoch, over all ranks.
         batch_size: Samples per rank and step.
         seed: Seed of the shuffle, not negative.
-        drop_remainder: Whether to leave out a last batch that is not full.
-        shard: Which rank this is, and of how many.
+        drop_remainder: Whether to drop an incomplete last batch.
+        shard: This rank's number, and the number of ranks.
 
     Raises:
         ConfigError: `batch_size` or `seed` is out of range, or there is no batch for every rank.
@@ -49,34 +49,35 @@ class ResumableBatches(abc.ABC):
         return self._steps.count
 
     def position(self, steps: int) -> Position:
-        """Returns where training stands after this many steps from the start of epoch 0."""
+        """Returns the position after this many steps from the start of epoch 0."""
         return Position(*divmod(steps, self.steps_per_epoch))
 
     def batches(self, epoch: int = 0, step: int = 0, epochs: int | None = 1) -> Iterator[Clicks]:
-        """Yields what `dataset` does, as tables."""
+        """Yields the batches of `dataset` as tables."""
         self._check_position(epoch, step)
         passes = itertools.count(epoch) if epochs is None else range(epoch, epoch + epochs)
         for current in passes:
             yield from self._epoch(current, step if current == epoch else 0)
 
     def dataset(self, epoch: int = 0, step: int = 0, epochs: int | None = 1) -> tf.data.Dataset:
-        """Returns the batches from a position on: always the same ones, however often it is read.
+        """Returns the batches from a position on, always the same ones.
 
-        Each epoch of an endless dataset is shuffled anew. Keras's `fit` starts a dataset of one
-        epoch again for each of its own, so give it the endless one:
+        Each epoch of an endless dataset is shuffled differently. Keras's `fit` would repeat a
+        dataset
+        of one epoch, so give it the endless one:
 
         ```python
         model.fit(batches.dataset(epochs=None), epochs=3, steps_per_epoch=batches.steps_per_epoch)
         model.evaluate(validation.dataset())
         ```
 
-        To resume within an epoch, `tfhybrid.checkpoint.finish_epoch` comes before `fit`.
+        To resume within an epoch, call `tfhybrid.checkpoint.finish_epoch` before `fit`.
 
         Args:
             epoch: Epoch of the first batch.
             step: Step of the first batch within its epoch.
-            epochs: Number of epochs, the first one counted even if only its rest is left. `None`
-                for no end.
+            epochs: Number of epochs, including a first one of which only the rest is left. `None`
+                for an endless dataset.
 
         Returns:
             Elements `({name: [batch, length]}, label [batch, 1])`: int64 keys of each feature,
@@ -100,11 +101,11 @@ class ResumableBatches(abc.ABC):
 
     @abc.abstractmethod
     def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
-        """Yields the batches of an epoch from a step on."""
+        """Yields the batches of an epoch, starting at a step."""
 
     @abc.abstractmethod
     def _example(self) -> Clicks:
-        """Returns a table with the columns of every batch; of its samples none are used."""
+        """Returns a table with the columns of every batch; its samples are not used."""
 
     def _check_position(self, epoch: int, step: int) -> None:
         if epoch < 0 or not 0 <= step < self.steps_per_epoch:

@@ -1,4 +1,4 @@
-"""Which samples a rank takes: every sample once, every rank the same number of steps."""
+"""Assigns samples to ranks: each sample once, with the same number of steps on every rank."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Shard:
     @classmethod
     def of_this_process(cls) -> Shard:
         """Returns the part of this Horovod rank."""
-        from tfhybrid import distributed  # reading data needs Horovod only here
+        from tfhybrid import distributed  # the only place where reading data needs Horovod
 
         return cls(distributed.rank(), distributed.size())
 
@@ -48,18 +48,20 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """Cuts `[0, samples)` into global batches that every rank has a part of.
+    """Cuts `[0, samples)` into global batches of which every rank has a part.
 
-    All global batches hold `batch_size * size` samples but the last one. It holds what is left, or,
-    where that is fewer samples than ranks, a full batch and what is left: so no sample is lost, no
-    rank is without one, and all ranks make the same number of steps. Fewer samples than ranks in
-    all make no step.
+    Each global batch has `batch_size * size` samples, except the last. The last one has the
+    remaining
+    samples; if these are fewer than the ranks, they are added to the previous batch instead. So no
+    sample is lost, no rank is without samples, and all ranks make the same number of steps. If
+    there
+    are fewer samples than ranks in total, there is no step.
 
     Args:
         samples: Number of samples.
         batch_size: Samples of one rank in a full batch.
         size: Number of ranks.
-        drop_remainder: Whether to leave out the last batch where it would not be a full one.
+        drop_remainder: Whether to drop an incomplete last batch.
 
     Raises:
         ConfigError: `batch_size` is not positive.
@@ -87,7 +89,7 @@ class Steps:
         return full + (left >= self.size and not self.drop_remainder)
 
     def bounds(self, step: int) -> tuple[int, int]:
-        """Returns the first sample of the global batch of a step and the one after its last."""
+        """Returns the first sample of a step's global batch, and the one after its last."""
         global_batch = self.batch_size * self.size
         begin = step * global_batch
         if step == self.count - 1 and not self.drop_remainder:

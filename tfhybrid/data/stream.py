@@ -1,4 +1,4 @@
-"""Batches of the files of a directory, in order, while new files keep arriving."""
+"""Batches from the files of a directory, in order, while new files keep arriving."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tfhybrid.data.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError, DataError
 
 END_MARKER = "_END"
-"""The file that says that no more files will come."""
+"""The file that marks the end of the stream."""
 
 _logger = logging.getLogger("tfhybrid.data.stream")
 
@@ -41,25 +41,29 @@ class DirectoryStream:
     - names are published in increasing order (a time or a counter with leading zeros);
     - a file named `_END`, made after the last file, ends the stream; without it readers wait.
 
-    So ranks agree without a word between them: each reads the next name as soon as it sees it, and
-    all read the same files in the same order, however late some of them look. For the same reason
-    nothing ends by a timeout. Ranks on several hosts need a directory that all of them see.
+    So ranks agree without communication: each reads the next name as soon as it sees it, and all
+        read
+    the same files in the same order, however late some of them look. For the same reason nothing
+    ends
+    by a timeout. Ranks on several hosts need a directory that all of them see.
 
     Within a file samples keep their order and are cut as in `Batches`: every rank has the same
-    number of steps and no sample is lost. A file with fewer samples than ranks is put before the
-    next one; if it is the last, its samples are left out, which is logged, and a stream that
-    starts at the position reached has them again.
+    number
+    of steps and no sample is lost. A file with fewer samples than ranks is joined with the next
+    one. If
+    it is the last file, its samples are left out, with a log message; a stream that starts at the
+    reached position gets them again.
 
     Args:
-        directory: Where files appear.
-        read: Reads a file, for example `Csv(["user", "item"]).read`.
+        directory: The directory in which files appear.
+        read: Function that reads a file, for example `Csv(["user", "item"]).read`.
         batch_size: Samples per rank and step.
-        pattern: What names of files match.
-        poll_seconds: Time between looks at the directory.
-        shard: Which rank this is, and of how many. Defaults to this Horovod rank.
+        pattern: Pattern of the files' names.
+        poll_seconds: Time between two listings of the directory.
+        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
 
     Raises:
-        ConfigError: `directory` is no directory or `batch_size` is not positive.
+        ConfigError: `directory` is not a directory, or `batch_size` is not positive.
 
     Example:
 
@@ -89,7 +93,7 @@ class DirectoryStream:
         self._segments: dict[int, _Segment] = {}
         if not self._directory.is_dir():
             raise ConfigError(f"directory must exist. Received: {self._directory}.")
-        self._steps(0)  # says now that batch_size is wrong
+        self._steps(0)  # raises now if batch_size is wrong
 
     def __enter__(self) -> DirectoryStream:
         return self
@@ -103,24 +107,24 @@ class DirectoryStream:
         self.close()
 
     def close(self) -> None:
-        """Ends the stream early: iterations stop waiting and yield no more. From any thread."""
+        """Ends the stream early: iterations stop waiting and end. Callable from any thread."""
         self._closed.set()
 
     def batches(self, start: StreamPosition | None = None) -> Iterator[Clicks]:
-        """Yields what `dataset` does, as tables."""
+        """Yields the batches of `dataset` as tables."""
         return (batch for batch in self._poll(start) if batch is not None)
 
     def dataset(self, start: StreamPosition | None = None) -> tf.data.Dataset:
-        """Returns the batches from a position on; waits for the first file, whose columns type it.
+        """Returns the batches from a position on. Waits for the first file to learn its columns.
 
-        A violated contract or a malformed file ends the iteration with a
-        `tf.errors.InvalidArgumentError` that holds the message of the `DataError`.
+        If the contract is violated or a file is malformed, the iteration ends with a
+        `tf.errors.InvalidArgumentError` that contains the message of the `DataError`.
 
         Args:
             start: Where to begin. Defaults to the first file of the directory.
 
         Returns:
-            Elements as those of `Batches.dataset`, without a known end.
+            Elements like those of `Batches.dataset`, without a known end.
 
         Raises:
             DataError: The stream ended or was closed before there was a file.
@@ -139,10 +143,10 @@ class DirectoryStream:
         return polled.filter(lambda _, label: tf.shape(label)[0] > 0).prefetch(tf.data.AUTOTUNE)
 
     def position(self, steps: int) -> StreamPosition:
-        """Returns where training stands after this many steps of the latest iteration.
+        """Returns the position after this many steps of the latest iteration.
 
         Raises:
-            ConfigError: The iteration has not come so far.
+            ConfigError: The iteration has not reached this step.
         """
         firsts = [first for first in sorted(self._segments) if first <= steps]
         if firsts:
@@ -152,10 +156,10 @@ class DirectoryStream:
             if taken <= cuts.count:
                 row = cuts.bounds(taken - 1)[1] if taken else 0
                 return StreamPosition(segment.start.file, segment.start.row + row)
-        raise ConfigError(f"The stream has not come to this step. Received: step {steps}.")
+        raise ConfigError(f"The stream has not reached this step. Received: step {steps}.")
 
     def _poll(self, start: StreamPosition | None) -> Iterator[Clicks | None]:
-        """Yields batches, and None at each look at the directory that finds nothing new."""
+        """Yields batches, and None whenever the directory has nothing new."""
         self._segments = segments = {}
         steps_before = 0
         for item in self._segments_from(start):
@@ -174,7 +178,7 @@ class DirectoryStream:
     def _segments_from(
         self, start: StreamPosition | None
     ) -> Iterator[tuple[Clicks, StreamPosition] | None]:
-        """Yields tables with a sample for each rank, and the position at which each begins."""
+        """Yields tables with at least a sample for each rank, and the position of each table."""
         begin, waiting = start, None
         for name in self._names(start):
             if name is None:
@@ -192,7 +196,7 @@ class DirectoryStream:
             self._leave(waiting, begin)
 
     def _leave(self, waiting: Clicks, begin: StreamPosition) -> None:
-        """Says at the end of the stream which samples are left out."""
+        """Logs at the end of the stream which samples are left out."""
         left = len(waiting) - begin.row
         if left < 0:
             raise DataError(
@@ -208,10 +212,10 @@ class DirectoryStream:
             )
 
     def _names(self, start: StreamPosition | None) -> Iterator[str | None]:
-        """Yields each file's name once it is there, and None at each look that finds none."""
+        """Yields each file's name once it exists, and None whenever there is no new one."""
         seen: set[str] = set()
         while not self._closed.is_set():
-            ended = (self._directory / END_MARKER).exists()  # asked first: all files are there then
+            ended = (self._directory / END_MARKER).exists()  # before the listing
             new = sorted(self._published(start) - seen)
             self._check_order(new, seen, start, ended)
             for name in new:
@@ -232,7 +236,7 @@ class DirectoryStream:
     ) -> None:
         if start and not seen and (new or ended) and new[:1] != [start.file]:
             raise DataError(
-                f"Wanted {start.file} in {self._directory}, where the stream is to go on. "
+                f"Wanted {start.file} in {self._directory}, where the stream should continue. "
                 f"Received: {new[0] if new else END_MARKER}."
             )
         if new and seen and new[0] < max(seen):

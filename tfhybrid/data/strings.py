@@ -1,4 +1,4 @@
-"""Keys of features that come as strings."""
+"""Keys for features whose values are strings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ def string_keys(strings: Any) -> Any:
     In a functional model, and where clients of the exported one send strings,
     `tfhybrid.layers.StringKeys` does the same.
 
-    The hash is FarmHash's Fingerprint64 modulo 2^63 - 1 (`tf.strings.to_hash_bucket_fast`), the
+    The hash is FarmHash's Fingerprint64 modulo 2^63 - 1 (`tf.strings.to_hash_bucket_fast`). It is
+    the
     same on every machine and in every version of TensorFlow, and an exported model can compute it.
-    That any two of 10^8 different strings get one key has a chance of 1 in 1,800.
+    The
+    probability that any two of 10^8 different strings get the same key is 1 in 1,800.
 
     Args:
         strings: `tf.string`, any shape: a tensor, `tf.RaggedTensor` or `tf.SparseTensor`.
@@ -28,7 +30,7 @@ def string_keys(strings: Any) -> Any:
         int64 of the same kind and shape.
 
     Raises:
-        ConfigError: They are no strings, or an input of a functional model.
+        ConfigError: They are not strings, or are an input of a functional model.
 
     Example:
 
@@ -43,10 +45,10 @@ def string_keys(strings: Any) -> Any:
         return strings.with_values(string_keys(strings.values))
     if isinstance(strings, getattr(tf.keras, "KerasTensor", ())):
         raise ConfigError(
-            "string_keys takes strings that are there. Those of a functional model's Input become "
-            f"keys by a layer: tfhybrid.layers.StringKeys()(inputs). Received: {strings!r}"
+            "string_keys needs actual strings. For a functional model's Input use the layer "
+            f"tfhybrid.layers.StringKeys()(inputs). Received: {strings!r}"
         )
     tensor = tf.convert_to_tensor(strings)
     if tensor.dtype != tf.string:
-        raise ConfigError(f"string_keys takes strings. Received: {tensor.dtype.name}")
+        raise ConfigError(f"string_keys needs strings. Received: {tensor.dtype.name}")
     return tf.strings.to_hash_bucket_fast(tensor, _KEYS)

@@ -1,4 +1,4 @@
-"""Ranks that differ are told so before they do something together."""
+"""Checks that all ranks agree before they act together."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _ABSENT = "nothing"
 
 
 def check_same(mine: Mapping[str, object]) -> None:
-    """Compares what this rank has with what the others have; every rank must call it.
+    """Checks that the values are the same on all ranks; every rank must call it.
 
     Args:
-        mine: Values that Python can pickle and compare, by what they are.
+        mine: Values that Python can pickle and compare, by description.
 
     Raises:
-        ConfigError: On all ranks: which one differs, its values, and which ranks have them.
+        ConfigError: On all ranks, if a value differs; names it, its values and their ranks.
 
     Example:
 
@@ -36,6 +36,6 @@ def check_same(mine: Mapping[str, object]) -> None:
         ]
         if differing:
             raise ConfigError(
-                f"All ranks have the same {what}. Received: {value!r} on {first}, but "
+                f"All ranks must have the same {what}. Received: {value!r} on {first}, but "
                 f"{', '.join(differing)}"
             )

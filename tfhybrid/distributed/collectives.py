@@ -1,4 +1,4 @@
-"""Horovod, and nothing else of it than its collectives: the only importer of `horovod`.
+"""Horovod's collectives. This is the only module that imports `horovod`.
 
 Horovod's own Keras wrappers fail on Keras 3; its collectives do not.
 """
@@ -18,8 +18,8 @@ except ModuleNotFoundError as error:
     if error.name != "horovod":
         raise
     raise ModuleNotFoundError(
-        "tfhybrid trains over Horovod, which is not installed here. In tfhybrid's sources, "
-        "scripts/horovod compiles it for the TensorFlow of this environment",
+        "tfhybrid trains over Horovod, which is not installed. In tfhybrid's source tree, "
+        "scripts/horovod compiles it for this environment's TensorFlow",
         name="horovod",
     ) from None
 import numpy as np
@@ -29,8 +29,8 @@ from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
 
-# Milliseconds. In each cycle all ranks tell each other what they are ready for, and while one waits
-# for the others Gloo polls: Horovod's own 1 ms takes a tenth of a step's processor time, or more.
+# Milliseconds. In each cycle all ranks exchange which tensors are ready, and Gloo polls while a
+# rank waits. Horovod's default of 1 ms takes a tenth of a step's processor time, or more.
 _CYCLE_TIME = "5"
 
 _hosts: tuple[int, ...] = (0,)
@@ -38,20 +38,20 @@ _leaders: hvd.ProcessSet = hvd.global_process_set
 
 
 def start() -> None:
-    """Starts Horovod, once; without `horovodrun`, as one rank.
+    """Starts Horovod, if it is not running. Without `horovodrun` there is one rank.
 
-    One that was built without GPUs gets a longer cycle, unless the user has set one.
+    A build without GPU support gets a longer cycle time, unless the user has set one.
 
     Raises:
-        ConfigError: This host's own name does not resolve. Gloo looks it up, and dies of it.
+        ConfigError: This host's name does not resolve. Gloo looks it up, and would abort.
     """
     name = socket.gethostname()
     try:
         socket.getaddrinfo(name, None)
     except OSError as error:
         raise ConfigError(
-            "Horovod looks up this host by its own name: a line `127.0.0.1 NAME` in /etc/hosts "
-            f"lets it. Received: {name!r}, {error}"
+            "Horovod must be able to look up this host by its own name: add a line `127.0.0.1 "
+            f"NAME` to /etc/hosts. Received: {name!r}, {error}"
         ) from error
     if not built_for_gpus():
         os.environ.setdefault("HOROVOD_CYCLE_TIME", _CYCLE_TIME)
@@ -59,16 +59,16 @@ def start() -> None:
 
 
 def find_hosts() -> tuple[int, ...]:
-    """Returns the host of each rank, and gives the leaders of several collectives of their own.
+    """Returns the host of each rank; on several hosts, gives the leaders their own process set.
 
-    Every rank calls it, once devices and threads are set: TensorFlow is in use afterwards.
+    Every rank must call it, after devices and threads are configured: it initializes TensorFlow.
 
     Raises:
-        ConfigError: Horovod was started in a way in which leaders can have none.
+        ConfigError: Horovod was started without support for process sets.
     """
     global _hosts, _leaders
-    # A host begins with its leader. Not Horovod's cross_rank, which on hosts with different
-    # numbers of ranks counts anew for each local rank.
+    # A host begins with its leader. Horovod's cross_rank does not work here: on hosts with
+    # different numbers of ranks it starts again at 0 for each local rank.
     first = [int(local_rank == 0) for local_rank in allgather_object(local_rank())]
     _hosts = tuple(host - 1 for host in itertools.accumulate(first))
     leaders = [rank for rank, is_first in enumerate(first) if is_first]
@@ -78,14 +78,14 @@ def find_hosts() -> tuple[int, ...]:
             _leaders = hvd.add_process_set(leaders)
         except ValueError as error:
             raise ConfigError(
-                "On several hosts import tfhybrid before Horovod starts, or start it with "
+                "On several hosts, import tfhybrid before Horovod starts, or start it with "
                 f"HOROVOD_DYNAMIC_PROCESS_SETS=1. Received: {error}"
             ) from error
     return _hosts
 
 
 def hosts() -> tuple[int, ...]:
-    """Returns what `find_hosts` found: the host of each rank; ranks of a host follow each other."""
+    """Returns the host of each rank, as `find_hosts` found it; a host's ranks are consecutive."""
     return _hosts
 
 
@@ -130,11 +130,11 @@ def cross_size() -> int:
 
 
 def address() -> str:
-    """Returns the address of this host that the others reach: it faces `horovodrun`."""
+    """Returns this host's address that the other hosts can reach: that towards `horovodrun`."""
     launcher = os.environ.get("HOROVOD_GLOO_RENDEZVOUS_ADDR", socket.gethostname())
     family, kind, _, _, target = socket.getaddrinfo(launcher, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
-        probe.connect(target)  # sends nothing
+        probe.connect(target)  # sends no packet
         return str(probe.getsockname()[0])
 
 
@@ -149,7 +149,7 @@ def built_for_gpus() -> bool:
 
 
 def barrier() -> None:
-    """Waits until all ranks have come here."""
+    """Waits until all ranks have called it."""
     allgather_object(None)
 
 
@@ -164,10 +164,10 @@ def allgather_object(value: Any) -> list[Any]:
 
 
 def allgather(array: np.ndarray) -> np.ndarray:
-    """Returns the arrays of all ranks, joined along axis 0 in order; first axes may differ.
+    """Returns all ranks' arrays, concatenated along axis 0 in rank order; first axes may differ.
 
     Args:
-        array: Of at least one axis; the other axes and the dtype are equal on all ranks.
+        array: Has at least one axis; the other axes and the dtype are equal on all ranks.
     """
     if size() == 1:
         return array
@@ -175,18 +175,18 @@ def allgather(array: np.ndarray) -> np.ndarray:
 
 
 def together(work: Callable[[], Result]) -> Result:
-    """Runs `work` on every rank, and raises on all of them if it fails on one.
+    """Runs `work` on every rank, and raises on all ranks if it fails on one.
 
-    Without it a rank whose part fails would leave the others waiting in their next collective.
+    Otherwise a rank that fails would leave the others waiting in their next collective.
 
     Raises:
-        Exception: Where `work` raised, what it raised; with a note of the others that failed.
-        StoreError: On the other ranks, with the ranks that failed in front, a line each.
+        Exception: What `work` raised on this rank, with a note about other ranks that failed.
+        StoreError: On the other ranks; lists the ranks that failed, one per line.
     """
     failure: Exception | None = None
     try:
         result = work()
-    except Exception as error:  # told to all ranks, raised below
+    except Exception as error:  # sent to all ranks, raised below
         failure = error
     told = allgather_object(failure and f"{here()}: {type(failure).__name__}: {failure}")
     failures = [text for other, text in enumerate(told) if text and other != rank()]
@@ -200,32 +200,32 @@ def together(work: Callable[[], Result]) -> Result:
 
 
 def gather_messages(message: tf.Tensor, name: str) -> tf.Tensor:
-    """Lays the messages of all ranks end to end, in a graph.
+    """Concatenates the messages of all ranks, in a graph.
 
     Args:
-        message: `[words]`; every rank may bring another number.
-        name: Equal on all ranks, and different from what is under way at the same time.
+        message: `[words]`; the number of words may differ between ranks.
+        name: Equal on all ranks, and unique among the collectives in flight.
     """
     return hvd.allgather(message, name=name, ignore_name_scope=True) if size() > 1 else message
 
 
 def gather_from_hosts(message: tf.Tensor, name: str) -> tf.Tensor:
-    """Lays the messages of all leaders end to end, by host, in a graph of theirs.
+    """Concatenates the messages of all leaders in the order of hosts, in the leaders' graph.
 
     Args:
-        message: As of `gather_messages`.
-        name: As of `gather_messages`.
+        message: See `gather_messages`.
+        name: See `gather_messages`.
     """
     return hvd.allgather(message, name=name, ignore_name_scope=True, process_set=_leaders)
 
 
 def scatter_to_hosts(shares: tf.Tensor, splits: tf.Tensor, name: str) -> tf.Tensor:
-    """Sends each leader its share, and lays what the leaders sent here end to end, by host.
+    """Sends each leader its share; concatenates the shares received, in the order of hosts.
 
     Args:
-        shares: `[words]`, one share per host, end to end.
+        shares: `[words]`, one share per host, concatenated.
         splits: int32 `[hosts]`, their lengths.
-        name: As of `gather_messages`.
+        name: See `gather_messages`.
     """
     received, _ = hvd.alltoall(
         shares, splits, name=name, ignore_name_scope=True, process_set=_leaders
@@ -237,9 +237,9 @@ def total(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
     """Returns the sums of tensors over ranks, in a graph, as one group.
 
     Args:
-        tensors: In the same order on all ranks, each of one shape.
-        name: As of `gather_messages`. Horovod would make one of the layers' names, which differ
-            where one rank has built another model before, and the ranks would wait forever.
+        tensors: In the same order and with the same shapes on all ranks.
+        name: See `gather_messages`. Horovod's default depends on layer names. These differ if a
+            rank has built another model before, and the ranks would wait forever.
     """
     if size() == 1:
         return list(tensors)
@@ -247,17 +247,17 @@ def total(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
 
 
 def total_of_hosts(tensors: Sequence[tf.Tensor], name: str) -> list[tf.Tensor]:
-    """Returns the sums of tensors over the leaders of hosts, in a graph of theirs, as one group.
+    """Returns the sums of tensors over the leaders of hosts, in the leaders' graph, as one group.
 
     Args:
-        tensors: As of `total`.
-        name: As of `gather_messages`.
+        tensors: See `total`.
+        name: See `gather_messages`.
     """
     return _grouped_sum(tensors, name, _leaders)
 
 
 def _grouped_sum(tensors: Sequence[tf.Tensor], name: str, ranks: hvd.ProcessSet) -> list[tf.Tensor]:
-    """Returns the sums over some ranks; a group for each dtype, since Horovod mixes none."""
+    """Returns the sums over some ranks; one group per dtype, since Horovod cannot mix them."""
     sums: dict[int, tf.Tensor] = {}
     for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
         places = [place for place, tensor in enumerate(tensors) if tensor.dtype == dtype]

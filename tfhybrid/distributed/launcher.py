@@ -1,4 +1,4 @@
-"""What `horovodrun` has told this process, for the time before Horovod starts."""
+"""What `horovodrun` tells this process through the environment, before Horovod starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Place:
         rank: Its number among all.
         size: The number of ranks.
         local_rank: Its number on its host.
-        local_size: The number of ranks on its host; their numbers follow each other.
+        local_size: The number of ranks on its host; their numbers are consecutive.
     """
 
     rank: int
@@ -30,7 +30,7 @@ class Place:
 
 
 def place() -> Place:
-    """Returns this process's place, as Horovod or the launcher has told it; else of one rank."""
+    """Returns this process's place from Horovod or the launcher; without either, one rank."""
     if hvd.is_initialized():
         return Place(hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size())
     defaults = {"RANK": "0", "SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
@@ -39,12 +39,12 @@ def place() -> Place:
 
 
 class Server:
-    """The server that a launcher runs for the rendezvous of Gloo: it keeps values by name.
+    """The launcher's key-value server for the rendezvous of Gloo.
 
-    Who reaches it can read and write them, and they are gone with the launcher.
+    Anyone who can reach it can read and write its values. They are lost when the launcher ends.
 
     Args:
-        address: Of the server.
+        address: The server's address.
     """
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -54,20 +54,20 @@ class Server:
         return f"{self._address[0]} port {self._address[1]}"
 
     def get(self, name: str) -> str | None:
-        """Returns the value of that name, or `None` if there is none.
+        """Returns the value of a key, or `None` if there is none.
 
         Raises:
-            OSError: The server does not answer; `ConnectionRefusedError`: it is gone.
+            OSError: The server does not respond; `ConnectionRefusedError`: it has ended.
         """
         status, text = self._ask("GET", name)
         return text if status == http.HTTPStatus.OK else None
 
     def put(self, name: str, value: str) -> None:
-        """Keeps a value. Raises as `get` does."""
+        """Stores a value. Raises as `get` does."""
         self._ask("PUT", name, value)
 
     def remove(self, name: str) -> None:
-        """Forgets a value. Raises as `get` does."""
+        """Deletes a value. Raises as `get` does."""
         self._ask("DELETE", name)
 
     def _ask(self, method: str, name: str, value: str | None = None) -> tuple[int, str]:
@@ -82,10 +82,11 @@ class Server:
 
 
 def launcher_server() -> Server | None:
-    """Returns the launcher's server while Horovod still has to meet there, or `None`.
+    """Returns the launcher's server before Horovod starts, or `None`.
 
-    There is none without `horovodrun`, nor once Horovod runs. An elastic job, whose ranks have no
-    numbers before it runs, does not use it.
+    There is none without `horovodrun`, or once Horovod runs. An elastic job does not use it,
+    because
+    its ranks have no numbers before it runs.
     """
     told = os.environ
     port = told.get("HOROVOD_GLOO_RENDEZVOUS_PORT", "")

@@ -1,4 +1,4 @@
-"""Trained models for serving, without anything of tfhybrid inside."""
+"""Exports trained models for serving without tfhybrid."""
 
 from typing import TYPE_CHECKING
 

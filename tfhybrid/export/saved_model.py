@@ -45,16 +45,16 @@ def saved_model(
 
     Args:
         model: Built; it need not be compiled. A table of 2^31 rows or more is refused.
-        path: Where the versions of this model are kept, what TensorFlow Serving calls its base
-            path: a local or mounted folder, made if it does not exist.
-        version: The number of this one, 0 or more, not one of those there. `None` takes the one
-            after the highest, 1 for the first.
+        path: The folder of this model's versions, which TensorFlow Serving calls its base path: a
+            local or mounted folder, created if it does not exist.
+        version: The number of this version, 0 or more, which must be new. `None` uses the highest
+            number plus one, 1 for the first.
         unseen: What a key without a row reads: `"initial"`, its initial value as in training, or
             `"zeros"`.
         min_norm: Rows whose embedding has a smaller Euclidean norm are left out; their keys are
-            unseen then. How often a key occurred is not stored, so rows cannot be chosen by it.
-        inputs: What a subclassed model is called with: a dict of `tf.TensorSpec` by name, or one
-            or a list of them with names. A functional model says it itself.
+            then unseen. Rows cannot be chosen by frequency, which is not stored.
+        inputs: The inputs of a subclassed model: a dict of `tf.TensorSpec` by name, or one or a
+            list of them with names. A functional model defines its inputs itself.
 
     Returns:
         The folder, `path/version`. Its signature "serving_default" takes the model's inputs by
@@ -62,9 +62,9 @@ def saved_model(
         model that returns a dict.
 
     Raises:
-        ConfigError: An argument cannot be, or the model's inputs are not known.
-        ExportError: On all ranks: stock TensorFlow cannot run the model, or it could not be
-            written. No folder appeared.
+        ConfigError: An argument is invalid, or the model's inputs are unknown.
+        ExportError: On all ranks: stock TensorFlow cannot run the model, or writing failed. No
+            folder appeared.
 
     Example:
 
@@ -99,7 +99,7 @@ def saved_model(
 
     try:
         folder = distributed.together(write)
-    # An AssertionError is how TensorFlow says that a resource could not be saved.
+    # TensorFlow raises an AssertionError if a resource cannot be saved.
     except (TfhybridError, OSError, tf.errors.OpError, AssertionError) as error:
         raise ExportError(f"'{model.name}' could not be exported to {path}. {error}") from error
     return distributed.broadcast_object(folder)
@@ -107,11 +107,13 @@ def saved_model(
 
 def _check(version: Any, unseen: Any, min_norm: Any) -> None:
     if version is not None and (not isinstance(version, int) or version < 0):
-        raise ConfigError(f"version is a whole number from 0 on. Received: version={version!r}")
+        raise ConfigError(
+            f"version must be a whole number, at least 0. Received: version={version!r}"
+        )
     if unseen not in _UNSEEN:
-        raise ConfigError(f"unseen is one of {_UNSEEN}. Received: unseen={unseen!r}")
+        raise ConfigError(f"unseen must be one of {_UNSEEN}. Received: unseen={unseen!r}")
     if not min_norm >= 0:
-        raise ConfigError(f"min_norm is a number from 0 on. Received: min_norm={min_norm!r}")
+        raise ConfigError(f"min_norm must be a number, at least 0. Received: min_norm={min_norm!r}")
 
 
 def _report(

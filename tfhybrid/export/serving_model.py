@@ -13,28 +13,28 @@ from tfhybrid.export.stock_table import StockTable
 from tfhybrid.layers import table_lookup
 from tfhybrid.store import Table
 
-# What only a process with tfhybrid and Horovod installed can run.
+# Operations that need tfhybrid or Horovod.
 _FOREIGN = ("Tfhybrid", "Horovod")
 
 _SHORT_FLOATS = (tf.bfloat16, tf.float16)
 
 
 class Signature:
-    """The inputs of a model, by the names under which requests bring them.
+    """The inputs of a model, by the names that requests use.
 
     Args:
-        model: Built. A functional or sequential model says itself what it takes.
-        inputs: For any other model what it is called with: one `tf.TensorSpec`, or a dict or a
-            list of them, each with a name where it is not in a dict.
+        model: Built. A functional or sequential model defines its inputs itself.
+        inputs: For any other model, its inputs: one `tf.TensorSpec`, or a dict or a list of them,
+            each with a name unless it is in a dict.
 
     Raises:
-        ConfigError: The inputs are not known, or have no names.
+        ConfigError: The inputs are unknown, or have no names.
     """
 
     def __init__(self, model: keras.Model, inputs: Any = None) -> None:
         if not model.built:
             raise ConfigError(
-                f"A model that is exported has been built: call '{model.name}' once before."
+                f"A model must be built before it is exported: call '{model.name}' once."
             )
         if inputs is None:
             inputs = _inputs_of(model)
@@ -44,14 +44,14 @@ class Signature:
         else:
             named = {leaf.name: leaf for leaf in tf.nest.flatten(inputs)}
         if None in named or len(named) < len(tf.nest.flatten(inputs)):
-            raise ConfigError(f"Every input has a name of its own. Received: {inputs}")
+            raise ConfigError(f"Every input must have a different name. Received: {inputs}")
         self._leaves = named
         self.specs = {
             spec.name: spec for name, leaf in named.items() for spec in _specs_of(name, leaf)
         }
 
     def pack(self, named: Mapping[str, tf.Tensor]) -> Any:
-        """Returns inputs in the structure that the model takes."""
+        """Returns inputs in the structure that the model expects."""
         leaves = {name: _as_leaf(name, leaf, named) for name, leaf in self._leaves.items()}
         if isinstance(self._structure, Mapping):
             return leaves
@@ -59,7 +59,7 @@ class Signature:
 
 
 def _specs_of(name: str, leaf: Any) -> list[tf.TensorSpec]:
-    """Returns the tensors by which a request brings an input; a signature has no other kind."""
+    """Returns the dense tensors that represent an input in a request."""
     if _is(leaf, "ragged"):
         return [
             tf.TensorSpec((None,), leaf.dtype, name),
@@ -75,7 +75,7 @@ def _specs_of(name: str, leaf: Any) -> list[tf.TensorSpec]:
 
 
 def _as_leaf(name: str, leaf: Any, named: Mapping[str, tf.Tensor]) -> Any:
-    """Returns an input of the model, of what a request brought."""
+    """Builds an input of the model from the tensors of a request."""
     if _is(leaf, "ragged"):
         return tf.RaggedTensor.from_row_splits(named[name], named[f"{name}_row_splits"])
     if _is(leaf, "sparse"):
@@ -87,21 +87,21 @@ def _as_leaf(name: str, leaf: Any, named: Mapping[str, tf.Tensor]) -> Any:
 def _is(leaf: Any, kind: str) -> bool:
     """Whether an input, a Keras tensor or a specification, is ragged or sparse."""
     specs = {"ragged": tf.RaggedTensorSpec, "sparse": tf.SparseTensorSpec}
-    # A tensor of Keras 2 has a specification, one of Keras 3 tells by itself.
+    # A Keras 2 tensor has a specification; a Keras 3 tensor has the attributes itself.
     spec = getattr(leaf, "type_spec", leaf)
     return isinstance(spec, specs[kind]) or bool(getattr(leaf, kind, False))
 
 
 class ServingModel(tf.Module):
-    """What is saved: the graph of a prediction, its dense variables and its tables.
+    """The object that is saved: the graph of a prediction, its dense variables and its tables.
 
     Args:
         model: The trained model.
         tables: The copies of its tables, by name.
-        signature: Of the graph.
+        signature: The graph's signature.
 
     Raises:
-        ExportError: The graph has operations that stock TensorFlow does not have.
+        ExportError: The graph has operations that stock TensorFlow lacks.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ServingModel(tf.Module):
             return tables[table.name].lookup(keys)
 
         with table_lookup.replaced_by(lookup):
-            # The traced graph is kept, not the function: saving would trace that once more.
+            # The traced graph is kept, not the function, which saving would trace again.
             self.prediction = tf.function(serve).get_concrete_function(signature.specs)
         refuse_foreign(model, self.prediction)
         of_tables = {id(variable) for variable in self.variables}
@@ -131,7 +131,7 @@ def _inputs_of(model: keras.Model) -> Any:
         return model.input
     except (AttributeError, ValueError):
         raise ConfigError(
-            f"'{model.name}' does not say what it takes, as a functional model does: give its "
+            f"'{model.name}' does not define its inputs, as a functional model does: give its "
             'inputs, such as inputs={"user": tf.TensorSpec([None, 1], tf.int64)}.'
         ) from None
 
@@ -164,7 +164,7 @@ def refuse_foreign(model: keras.Model, graph: Any) -> None:
     found = sorted({node.op for node in nodes if node.op.startswith(_FOREIGN)})
     if found:
         raise ExportError(
-            f"'{model.name}' keeps the operations {found}, which stock TensorFlow does not have. A "
-            "call() or layer that is a tf.function of its own was traced in training and is not "
-            "traced again: leave the decorator away"
+            f"'{model.name}' contains the operations {found}, which stock TensorFlow lacks. A "
+            "call() or layer that is decorated with tf.function was traced in training and is not "
+            "traced again: remove the decorator"
         )

@@ -1,4 +1,4 @@
-"""A table as stock TensorFlow reads it: sorted keys, their vectors, binary search."""
+"""A table in stock TensorFlow: sorted keys, their vectors, binary search."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class StockTable(tf.Module):
     The variables of this object have one row, so that a table of any size can be traced and saved.
     `slices` yields the rows that belong into them.
 
-    Every key is legal, so none marks an empty place: keys are sorted and found by binary search.
+    Every int64 is a valid key, so none can mark an empty slot of a hash table. Keys are sorted and
+    found by binary search.
 
     Args:
         table: The table; no step may run while it is exported.
@@ -115,7 +116,7 @@ class StockTable(tf.Module):
             values = self._values_of_unseen(tf.gather_nd(keys, unseen))
             return tf.tensor_scatter_nd_update(vectors, unseen, values)
 
-        # Initial values take more operations than all the rest: only where a key wants one.
+        # Initial values are the most expensive part, so compute them only if a key needs one.
         return tf.cond(tf.reduce_all(is_held), lambda: vectors, with_initial_values)
 
     def _values_of_unseen(self, keys: tf.Tensor) -> tf.Tensor:

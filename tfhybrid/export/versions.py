@@ -1,4 +1,4 @@
-"""Folders as TensorFlow Serving expects them: one per version, named by its number.
+"""Version folders as TensorFlow Serving expects them, named by number.
 
 PATH/3/                  complete: Serving loads the highest number it sees
 PATH/.4.unfinished/      being written; Serving does not look at it (checkpoint.storage.appearing)
@@ -39,5 +39,5 @@ def choose(path: Path, version: int | None) -> Path:
     if version is None:
         version = max(there, default=0) + 1
     if version in there:
-        raise ExportError(f"A new version is none of those there. Received: {version} of {there}")
+        raise ExportError(f"A new version must not exist yet. Received: {version} of {there}")
     return path / str(version)

@@ -1,4 +1,4 @@
-"""A job's life: its start, the store that it opens or takes over, who lives, and its end."""
+"""A job's life cycle: its start, its store, the liveness of its ranks, and its end."""
 
 from typing import TYPE_CHECKING
 

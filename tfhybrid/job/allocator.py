@@ -1,8 +1,8 @@
-"""What a step frees stays in the process.
+"""Keeps memory that a step frees in the process.
 
-By default glibc gives large buffers back to the kernel as soon as they are free, and the next step
-asks for them again: each page is then made and cleared anew. On one machine that was 8 % of a
-step's processor time, on another too little to be seen.
+By default glibc returns large buffers to the kernel as soon as they are freed, and the next step
+requests them again: the kernel then allocates and clears each page again. On one machine that took
+8 % of a step's processor time, on another it was not measurable.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import os
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
-_LARGEST = 2**31 - 1  # bytes: what mallopt can be told
+_LARGEST = 2**31 - 1  # bytes: the largest value for mallopt
 
 _SETTINGS = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_")
 
 
 def keep_freed_memory() -> bool:
-    """Lets glibc keep what is freed; not where the user has set an allocator or glibc's own.
+    """Makes glibc keep freed memory, unless the user has set an allocator or glibc's own options.
 
-    The process then holds as much as its largest step needed.
+    The process then keeps as much memory as its largest step needed.
 
     Returns:
-        Whether it was done.
+        Whether the option was set.
 
     Example:
 

@@ -1,7 +1,7 @@
-"""How ranks connect with rank 0: a step at a time, so that they can watch meanwhile.
+"""Connects ranks with rank 0, in small steps, so that they can watch for failures meanwhile.
 
-Rank 0 tells the others where it listens and what it wants to be shown: its *invitation*. Before
-Horovod starts it leaves that with the launcher's server, afterwards Horovod carries it.
+Rank 0 tells the others its address and a token: its *invitation*. Before Horovod starts, it stores
+the invitation on the launcher's server; afterwards Horovod sends it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _INVITATION = "rank-0"
 
 @dataclasses.dataclass(frozen=True)
 class Invitation:
-    """What a rank must know to connect with rank 0.
+    """What a rank needs to connect with rank 0.
 
     Args:
-        address: Where it listens.
-        token: What it wants to be shown.
+        address: The address at which rank 0 listens.
+        token: The token that rank 0 expects.
         host: Rank 0 itself.
     """
 
@@ -46,7 +46,7 @@ class Invitation:
 
     @classmethod
     def from_json(cls, text: str) -> Invitation:
-        """Returns what `to_json` has written.
+        """Parses the output of `to_json`.
 
         Raises:
             ValueError: Something else has.
@@ -56,36 +56,36 @@ class Invitation:
 
 
 class Connecting(Protocol):
-    """A rank that connects with others."""
+    """The connecting side of a rank."""
 
     def step(self, seconds: float) -> Mapping[socket.socket, Member]:
-        """Goes on for about that long; returns new connections, and who is at their other end.
+        """Continues for about this long; returns new connections and their peers.
 
         Raises:
-            StoreError: It fails, for all ranks.
+            StoreError: Connecting failed, for all ranks.
             LauncherGoneError: The job has ended.
         """
 
     def missing(self) -> list[str]:
-        """Returns the ranks that are not there yet; nobody once all are connected."""
+        """Returns the ranks that are not connected yet."""
 
     def close(self) -> None:
-        """Connects no more."""
+        """Stops connecting."""
 
 
 class LauncherGoneError(Exception):
-    """The launcher's server is gone, and with it the launcher."""
+    """The launcher's server, and thus the launcher, has ended."""
 
 
 class Gathering:
-    """Rank 0, which lets all others in. Strangers are turned away, and delay nobody.
+    """Rank 0's side: accepts all other ranks. Strangers are rejected without delaying the ranks.
 
     Args:
         listener: Closed by `close`.
         own: Rank 0.
-        ranks: The number of all ranks.
-        silence: After how many seconds without an answer a connection breaks.
-        server: Where to leave the invitation until all are there; `None` if Horovod carries it.
+        ranks: The number of ranks.
+        silence: Seconds without an answer after which a connection breaks.
+        server: Where to store the invitation until all are connected; `None` if Horovod sends it.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Gathering:
         self._left = False  # the invitation, with the server
 
     def step(self, seconds: float) -> dict[socket.socket, Member]:
-        """Lets in who comes within that time."""
+        """Accepts ranks that connect within this time."""
         if self._server is not None and not self._left:
             self._leave_invitation(self._server)
         links = {}
@@ -125,14 +125,14 @@ class Gathering:
         return links
 
     def missing(self) -> list[str]:
-        """Returns who is not there yet, with its host where another rank of it is there."""
+        """Returns the missing ranks, with their host if another rank of it is connected."""
         return [self._describe(rank) for rank in sorted(self._absent)]
 
     def close(self) -> None:
-        """Lets nobody in any more, and takes the invitation back."""
+        """Stops accepting, and deletes the invitation."""
         self._door.close()
         if self._server is not None and self._left:
-            with contextlib.suppress(OSError):  # it is gone with the launcher
+            with contextlib.suppress(OSError):  # it ended with the launcher
                 self._server.remove(_INVITATION)
 
     def _leave_invitation(self, server: Server) -> None:
@@ -141,7 +141,7 @@ class Gathering:
         except ConnectionRefusedError as error:
             raise LauncherGoneError from error
         except OSError:
-            return  # busy; again in the next step
+            return  # busy; try again in the next step
         self._left = True
 
     def _describe(self, rank: int) -> str:

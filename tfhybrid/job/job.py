@@ -75,16 +75,16 @@ class Job:
 
     @property
     def several_hosts(self) -> bool:
-        """Whether there are tables on other hosts to keep equal."""
+        """Whether replicas of tables on other hosts must be kept equal."""
         return len(set(self.hosts)) > 1
 
     @property
     def asks_nodes(self) -> bool:
-        """Whether this rank has embedding nodes do what leaders do elsewhere."""
+        """Whether embedding nodes do this rank's leader tasks."""
         return isinstance(self.engine, NodesEngine) and self.engine.asks
 
     def placement_of(self, placement: Placement | str) -> tuple[PlacementKind, int]:
-        """Returns what the engine is told of a new table's placement; in one order on all ranks."""
+        """Returns a new table's placement for the engine; called in one order on all ranks."""
         owners = self.engine.nodes or len(set(self.hosts))
         if self.nodes is None and (not isinstance(placement, Sharded) or owners == 1):
             return PlacementKind.REPLICATED, 0
@@ -94,7 +94,7 @@ class Job:
         return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % owners
 
     def connect_owners(self) -> None:
-        """Connects this rank to the others that own rows of sharded tables, or hear of updates."""
+        """Connects this rank to the owners of sharded rows, and to hosts that need updates."""
         if self.rows is not None:
             self.rows.connect()
         if self.nodes is not None:
@@ -108,15 +108,15 @@ class Job:
         waiting: TableWriter | None,
         owned_as: str | None,
     ) -> TableWriter:
-        """Returns what a leader does with a table between two steps; as of `TableWriter`."""
+        """Returns the writer of a table; see `TableWriter`."""
         if isinstance(self.engine, NodesEngine) and self.engine.asks:
             return NodesTableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
         return TableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
 
     def discard_recovered(self) -> None:
-        """Puts fresh stores in the place of those that a killed run left; on all ranks."""
+        """Replaces the stores that a killed run left by new ones; on all ranks."""
         assert self.resumption is not None
-        # A store that is closed looks like a rank that leaves.
+        # A closed store looks like a rank that leaves.
         with self.watch.paused() if self.watch else contextlib.nullcontext():
             distributed.barrier()
             self.resumption.discard()
@@ -139,27 +139,29 @@ def current_job() -> Job:
 
 
 def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) -> None:
-    """Starts the job: Horovod, a GPU and a share of threads per rank, a fresh store per host.
+    """Starts the job: Horovod, a GPU and a share of threads per rank, a new store per host.
 
-    Call it once at the top of the script, on every rank; a second call with the same arguments does
+    Call it once at the top of the script, on every rank. A second call with the same arguments does
     nothing. Without `horovodrun` it starts a job of one rank.
 
-    With `resume="memory"` the job keeps its dense state beside the tables at every step, and when
-    it is started again after a crash, `tfhybrid.checkpoint.restore(model, directory)` goes on from
-    memory at the very step, where all hosts still hold it and nothing was changed; otherwise it
-    restores the checkpoint, and says why. It must be called before the first step; until then the
-    tables are not there.
+    With `resume="memory"` the job keeps its dense state beside the tables at every step. When it is
+    started again after a crash, `tfhybrid.checkpoint.restore(model, directory)` resumes from memory
+    at
+    exactly that step, if all hosts still hold the state and nothing was changed; otherwise it
+    restores
+    the checkpoint, and logs why. `restore` must be called before the first step; until then the
+    tables
+    do not exist.
 
     Args:
         job: Name of the job, 1 to 64 letters, digits, '.', '_' or '-'; equal on all ranks. Two
-            living jobs of one name on a host are refused. Defaults to a random one.
+            running jobs on a host cannot have the same name. Defaults to a random name.
         seed: Seed of all initial values, 0 to 2^64 - 1; equal on all ranks.
-        resume: `None`, every run is a fresh one; or `"memory"`, for which the job needs a name.
+        resume: `None`: every run starts from scratch. `"memory"`: see above; the job needs a name.
 
     Raises:
         NameTakenError: A job of that name runs on this host; the message names its processes.
-        ConfigError: Ranks gave different arguments, run different versions, or an argument cannot
-            be.
+        ConfigError: Ranks have different arguments or versions, or an argument is invalid.
         StoreError: The ranks of a host do not share memory, or cannot reach rank 0.
 
     Example:
@@ -171,10 +173,12 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
     """
     global _current
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
-        raise ConfigError(f"seed is a whole number from 0 to 2^64 - 1. Received: seed={seed!r}")
+        raise ConfigError(
+            f"seed must be a whole number from 0 to 2^64 - 1. Received: seed={seed!r}"
+        )
     if resume not in (None, "memory") or (resume is not None and job is None):
         raise ConfigError(
-            "resume is None, or 'memory' for a job with a name, by which its next run finds it. "
+            "resume must be None, or 'memory' for a job with a name, which its next run needs. "
             f"Received: job={job!r}, resume={resume!r}"
         )
     if _current is not None:
@@ -206,7 +210,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
     if gpus and not distributed.built_for_gpus() and distributed.rank() == 0:
         _log.warning(
             "TensorFlow uses %d GPU(s), but this Horovod was not built for GPUs: every step copies "
-            "the dense gradients to main memory and back. `tfhybrid doctor` says what can be done.",
+            "the dense gradients to main memory and back. `tfhybrid doctor` says how to fix it.",
             len(gpus),
         )
     if _current.resumption is not None:
@@ -220,7 +224,7 @@ def _start(name: str | None, seed: int, resume: str | None) -> Job:
     watching = watch.start()
     try:
         distributed.start()
-        _set_up_logging()  # only Horovod may know which rank this is
+        _set_up_logging()  # perhaps only Horovod knows this rank's number
         if watching is not None:
             watching.horovod_has_started()
         _share_devices()
@@ -238,7 +242,7 @@ def _start(name: str | None, seed: int, resume: str | None) -> Job:
 
 
 def _open(name: str | None, seed: int, resume: str | None, watching: Watch | None) -> Job:
-    """Opens the stores of a job whose ranks have met."""
+    """Opens the stores of a job whose ranks are connected."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
     nodes = joining_nodes.named()
@@ -265,7 +269,7 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
 
 
 def _room(job: str) -> int:
-    """Returns the bytes that tables of the job may take on this host, with what they have."""
+    """Returns the bytes that the job's tables may take on this host, including existing tables."""
     stores = [found for kind, *found in native.report_stores(shm_directory()) if kind == "store"]
     taken = sum(int(size) for name, _, size, _ in stores if name == job)
     return native.available_bytes(shm_directory()) + taken
@@ -274,14 +278,15 @@ def _room(job: str) -> int:
 def shutdown() -> None:
     """Ends the job in this process and closes its store; the last process removes it.
 
-    Layers and models of the job are unusable afterwards. Called by itself when Python exits. A job
-    with `resume="memory"` that ends by an exception leaves its store to the next run.
+    Layers and models of the job are unusable afterwards. It is called automatically when Python
+    exits.
+    A job with `resume="memory"` that ends with an exception leaves its store to the next run.
     """
     _end(failed=False)
 
 
 def _exit() -> None:
-    # Python sets `last_value` when it prints the exception that ends the script.
+    # Python sets `last_value` when it prints the exception that ended the script.
     _end(failed=hasattr(sys, "last_value"))
 
 
@@ -302,7 +307,7 @@ def _end(*, failed: bool) -> None:
 
 
 def _set_up_logging() -> None:
-    """Rank 0 alone talks; where the application configured no logging, to standard error."""
+    """Lets only rank 0 log; to standard error unless the application has configured logging."""
     logger = logging.getLogger("tfhybrid")
     logger.setLevel(log_level() if distributed.place().rank == 0 else logging.WARNING)
     if not logger.hasHandlers():
@@ -333,7 +338,7 @@ def _share_devices() -> None:
 
 
 def _leave_to_parent() -> None:
-    """In a forked child: the job is the parent's, who alone leaves it."""
+    """Forgets the job in a forked child: the job belongs to the parent, which will leave it."""
     global _current
     atexit.unregister(_exit)
     if _current is None:

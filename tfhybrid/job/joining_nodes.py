@@ -1,4 +1,4 @@
-"""How the ranks of a job come to tables that embedding nodes own."""
+"""Gives the ranks of a job access to tables that embedding nodes own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfhybrid.nodes.tls import Tls
 
 @dataclasses.dataclass(frozen=True)
 class OnNodes:
-    """The tables' place, as one rank knows it.
+    """One rank's access to the tables.
 
     Args:
         engine: Of this rank.

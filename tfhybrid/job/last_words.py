@@ -1,6 +1,6 @@
-"""What a process prints that ends because another rank did: a few lines, not the graph's traceback.
+"""Shortens the error of a process that ends because another rank ended.
 
-Who has died is in the log already, by the watch; this rank's collectives and waits merely broke.
+The watch has already logged which rank died; this rank's collectives and waits only broke.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import tensorflow as tf
 
 _log = logging.getLogger("tfhybrid.job")
 
-# Of Horovod when it has ended or lost a connection, and of an op that waited for a rank that died.
+# From Horovod after it ended or lost a connection, and from an op that waited for a dead rank.
 _BROKEN = re.compile(r"Horovod has been shut down|HorovodInternalError|\bhas died\b|\bhas ended\b")
 _OF_GRAPH = re.compile(r"^(\s|Detected at node |Graph execution error|Traceback |$)")
 
 
 def shorten() -> None:
-    """From now on errors that only say that another rank is gone are printed in a few lines."""
+    """Shortens, from now on, errors that only say that another rank has ended."""
     before = sys.excepthook
     if getattr(before, "shortens", False):
         return
@@ -39,7 +39,7 @@ def shorten() -> None:
 
 
 def last_words(error: BaseException, frames: TracebackType | None) -> str | None:
-    """Returns what to print of an error, or `None` if it is not about another rank."""
+    """Returns the short form of an error, or `None` if it is not about another rank."""
     broken = isinstance(error, tf.errors.OpError) or type(error).__name__ == "HorovodInternalError"
     if not broken or not _BROKEN.search(f"{type(error).__name__}: {error}"):
         return None
@@ -49,6 +49,6 @@ def last_words(error: BaseException, frames: TracebackType | None) -> str | None
     where = f" at {stack[0].filename}:{stack[0].lineno}, {stack[0].line}" if stack else ""
     return (
         f"{type(error).__name__}{where}\n{message}\n"
-        "This rank ends because another one has: the log above, or that rank's own, says why. "
+        "This rank ends because another one did: the log above, or that rank's own, says why. "
         "TFHYBRID_LOG_LEVEL=DEBUG prints the whole traceback.\n"
     )

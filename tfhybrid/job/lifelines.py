@@ -1,11 +1,11 @@
-"""Lifelines: a TCP connection of every rank with rank 0, on which the news of an end travels.
+"""Lifelines: a TCP connection of every rank with rank 0, which carries the news that a rank ended.
 
-Notes travel beside news: what a rank that waits tells rank 0 (`tfhybrid/job/waits.py`). News is a
-line of text, a note is a line of JSON. Nothing is sent while all is well.
+Lifelines also carry notes: what a waiting rank reports to rank 0 (`tfhybrid/job/waits.py`). News is
+a line of text, a note is a line of JSON. Nothing is sent while all is well.
 
-A process that dies closes its connection, and a host that is silent breaks it: the kernels probe it
-every second (TCP keepalive), so that neither a busy interpreter nor a stopped process counts as
-silence.
+A process that dies closes its connection. A silent host breaks it: the kernels probe each
+connection every second (TCP keepalive), so neither a busy interpreter nor a stopped process counts
+as silent.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import selectors
 import socket
 from collections.abc import Mapping
 
-LEFT = "left"  # news: a rank has left the job in order
+LEFT = "left"  # news: a rank has left the job normally
 
 _FLUSH_SECONDS = 1.0
-_NOTE = "{"  # what a line of JSON begins with, and no sentence
+_NOTE = "{"  # begins a line of JSON, and no sentence
 
 
 class Lifelines:
-    """This process's connections: rank 0 has one with every other rank, the others have its.
+    """This process's connections: of rank 0 with every other rank, or of another rank with rank 0.
 
     Not thread-safe.
 
     Args:
-        links: Connected sockets, and who is at their other end; closed by `close`.
-        silence: The limit that the links were made with, for messages.
+        links: Connected sockets and their peers; closed by `close`.
+        silence: The timeout of the links, for messages.
     """
 
     def __init__(self, links: Mapping[socket.socket, str], silence: float) -> None:
@@ -43,7 +43,7 @@ class Lifelines:
             self.add(link, peer)
 
     def add(self, link: socket.socket, peer: str) -> None:
-        """Takes one more connection, with `peer` at its other end, which hears what was told."""
+        """Adds a connection with `peer`, which is sent the earlier news."""
         link.setblocking(False)
         self._links[link] = peer
         self._received[link] = b""
@@ -52,22 +52,22 @@ class Lifelines:
         self._send()
 
     def news(self, seconds: float) -> list[str]:
-        """Waits for news, and returns them: each `LEFT`, or a sentence that says who is gone."""
+        """Waits for news and returns it: `LEFT`, or a sentence that names the rank that ended."""
         self._send()
         found = []
         for key, _ in self._selector.select(seconds):
             if news := self._read(key.data):
                 found.append(news)
-                self._selector.unregister(key.data)  # who has left closes it
+                self._selector.unregister(key.data)  # a rank that left closes it
         return found
 
     def notes(self) -> list[tuple[str, str]]:
-        """Returns the notes that came with the news: who sent each, and the note."""
+        """Returns the notes that came with the news, each with its sender."""
         notes, self._notes = self._notes, []
         return notes
 
     def tell(self, line: str) -> None:
-        """Passes news or a note on to all that are connected; never waits."""
+        """Sends news or a note to all connected peers; never waits."""
         told = f"{line}\n".encode()
         if not line.startswith(_NOTE):
             self._told += told
@@ -80,7 +80,7 @@ class Lifelines:
         self._selector.close()
         for link in self._links:
             with contextlib.suppress(OSError):
-                if self._unsent[link]:  # behind a long note, and it may be what says LEFT
+                if self._unsent[link]:  # waits behind a long note, and may be LEFT
                     link.settimeout(_FLUSH_SECONDS)
                     link.sendall(self._unsent[link])
             link.close()
@@ -91,8 +91,8 @@ class Lifelines:
                 try:
                     self._unsent[link] = unsent[link.send(unsent) :]
                 except BlockingIOError:
-                    pass  # with the next look
-                except OSError:  # it is gone itself
+                    pass  # at the next call
+                except OSError:  # the peer itself has ended
                     self._unsent[link] = b""
 
     def _read(self, link: socket.socket) -> str | None:
@@ -106,7 +106,7 @@ class Lifelines:
         except OSError:
             return (
                 f"{peer} has not answered for {self._silence:g} s (TFHYBRID_SILENCE_SECONDS): its "
-                "host is down, or the network to it"
+                "host, or the network to it, is down"
             )
         if not data:
             return f"{peer} has died"

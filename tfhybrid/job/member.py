@@ -15,7 +15,7 @@ class Member:
         pid: Its process.
         host: Its host.
         neighbours: The first and the last rank of its host.
-        secret: What it alone knows. Once Horovod has brought all together, they compare it.
+        secret: A random secret. Once Horovod runs, the ranks compare their secrets.
     """
 
     rank: int
@@ -33,7 +33,7 @@ class Member:
 
     @classmethod
     def from_json(cls, text: str) -> Member:
-        """Returns what `to_json` has written.
+        """Parses the output of `to_json`.
 
         Raises:
             ValueError: Something else has.
@@ -49,4 +49,4 @@ class Member:
                 str(told["secret"]),
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"A rank introduces itself in JSON. Received: {text!r}") from error
+            raise ValueError(f"A rank must introduce itself in JSON. Received: {text!r}") from error

@@ -1,4 +1,4 @@
-"""How the ranks of a job open the stores of their hosts: fresh ones, or those of a killed run."""
+"""Opens the stores of a job's hosts: new ones, or those of a killed run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Result = TypeVar("Result")
 
 _log = logging.getLogger("tfhybrid.job")
 
-_DYING_SECONDS = 10.0  # that the processes of a run that was killed may take to be gone
+_DYING_SECONDS = 10.0  # time for the processes of a killed run to disappear
 
 
 def open_fresh(engine: Engine, job: str) -> None:
-    """Opens a fresh store on all ranks, leaders first; where one fails, all raise.
+    """Opens a new store on all ranks, leaders first; if one rank fails, all raise.
 
     Args:
         engine: Of this rank.
@@ -43,17 +43,18 @@ def open_fresh(engine: Engine, job: str) -> None:
 
 
 def recover(engine: Engine, job: str) -> str | None:
-    """Opens the stores that a killed run of the job left, all at one version, on all ranks.
+    """Opens, on all ranks, the stores that a killed run of the job left, all at one version.
 
-    Hosts that died one update apart come together at the later one. Where not every host has a
-    store that can be used, all are removed.
+    Hosts that died one update apart are brought to the later one. If a host has no usable store,
+    all
+    stores are removed.
 
     Args:
         engine: Of this rank.
         job: Name of the job.
 
     Returns:
-        `None`, or why there is nothing to go on with; then no store is open.
+        `None`, or why the job cannot resume; then no store is open.
 
     Raises:
         NameTakenError: The job still runs.
@@ -78,7 +79,7 @@ def recover(engine: Engine, job: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """What a leader found on its host: a store, or why there is none."""
+    """What a leader found on its host: a store, or the reason why there is none."""
 
     token: int = 0
     versions: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -109,12 +110,12 @@ def _recover(engine: Engine, job: str) -> _Found:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-        except TfhybridError as error:  # whatever a damaged store says
+        except TfhybridError as error:  # whatever error a damaged store causes
             return _Found(failure=f"{socket.gethostname()}: {error}")
 
 
 def _mismatch(found: list[_Found]) -> str | None:
-    """Returns why stores do not belong together, or `None`."""
+    """Returns why the stores do not belong together, or `None`."""
     for store in found:
         if store.failure is not None:
             return store.failure
@@ -123,14 +124,14 @@ def _mismatch(found: list[_Found]) -> str | None:
     if len(runs) > 1:
         return "the hosts hold tables of different runs of the job"
     if hosts != list(range(len(found))):
-        return f"the hosts came in another order, or were others: {hosts}"
+        return f"the hosts came in another order, or are different hosts: {hosts}"
     if len({tuple(store.versions) for store in found}) > 1:
         return "the hosts hold different tables"
     return None
 
 
 def _come_together(engine: Engine, found: dict[int, _Found]) -> str | None:
-    """Brings hosts that are behind to the newest version; returns why it cannot be, or `None`."""
+    """Brings hosts that are behind to the newest version; returns why that failed, or `None`."""
     newest = {
         table: max(store.versions[table] for store in found.values())
         for table in next(iter(found.values())).versions
@@ -151,12 +152,12 @@ def _come_together(engine: Engine, found: dict[int, _Found]) -> str | None:
     for rank, told in enumerate(distributed.allgather_object(failure)):
         if told is not None:
             return f"rank {rank} cannot catch up with the other hosts: {told}"
-    _log.info("%d of %d hosts died one update behind; they have it now", len(behind), len(found))
+    _log.info("%d of %d hosts died one update behind; they have caught up", len(behind), len(found))
     return None
 
 
 def _difference(engine: Engine, leaders: list[int]) -> str | None:
-    """Returns how tables of one version differ between hosts, of which memory was changed."""
+    """Returns how tables of the same version differ between hosts, because memory was changed."""
     if len(leaders) == 1:
         return None
     leads = distributed.rank() in leaders
@@ -166,12 +167,12 @@ def _difference(engine: Engine, leaders: list[int]) -> str | None:
     for name, digests in others:
         different = [file for file in first if digests[file] != first[file]]
         if different:
-            return f"{first_name} and {name} have other rows in {different}, of the same version"
+            return f"{first_name} and {name} have different rows in {different} at the same version"
     return None
 
 
 def _attempt(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
-    """Returns what is wrong, or what came out."""
+    """Returns the error, or the result."""
     try:
         return None, work()
     except TfhybridError as error:

@@ -1,4 +1,4 @@
-"""What a job that may go on from memory begins with."""
+"""The start of a job that may resume from memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfhybrid.job import opening
 
 
 class Openable(Protocol):
-    """A table that is opened when it is known in which store."""
+    """A table that is opened once its store has been chosen."""
 
     name: str
     dim: int
@@ -23,21 +23,22 @@ class Openable(Protocol):
 
 
 class Resumption:
-    """The stores that a killed run left, or fresh ones, and the tables that wait for the choice.
+    """The stores that a killed run left, or new ones, and the tables that wait for the choice.
 
-    Nobody sees a row of either before `tfhybrid.checkpoint.restore` has chosen, so that what one
-    trains on is never part of both. Every rank calls the same methods.
+    No row of either can be read before `tfhybrid.checkpoint.restore` has chosen, so that training
+    never
+    mixes both. Every rank calls the same methods.
 
     Args:
         engine: Of this rank.
         job: Name of the job.
 
     Attributes:
-        absence: Why there is nothing to go on with; `None` if there is.
-        settled: Whether the choice was made. Tables that come later are opened when they are made.
-        tables: Those that came before.
-        configuration: What must be the same in the run that goes on from this one.
-        kept: What this rank keeps beside the tables.
+        absence: Why the job cannot resume; `None` if it can.
+        settled: Whether the choice was made. Later tables are opened when they are created.
+        tables: The tables that were created before the choice.
+        configuration: What must be equal in the run that resumes from this one.
+        kept: The state that this rank keeps beside the tables.
         optimizers: Number of optimizers that train tables.
     """
 
@@ -54,7 +55,7 @@ class Resumption:
             opening.open_fresh(engine, job)
 
     def open_tables(self) -> None:
-        """Opens the tables that wait, in the stores that there are."""
+        """Opens the waiting tables in the existing stores."""
 
         def open_all() -> None:
             for table in self.tables:
@@ -63,13 +64,13 @@ class Resumption:
         distributed.together(open_all)
 
     def discard(self) -> None:
-        """Puts fresh stores in the place of those that a killed run left."""
+        """Replaces the stores that a killed run left by new ones."""
         self._engine.close_store()
         distributed.barrier()
         opening.open_fresh(self._engine, self._job)
 
     def count_optimizer(self) -> None:
-        """Counts an optimizer; with a second one nothing is kept any more."""
+        """Counts an optimizer; with a second one, no more state is kept."""
         self.optimizers += 1
         if self.optimizers > 1:
             self.kept.forget()

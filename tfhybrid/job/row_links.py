@@ -1,4 +1,4 @@
-"""How the ranks of a job on several hosts learn where rows of other hosts are served."""
+"""Tells the ranks of a job on several hosts where the rows of other hosts are served."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Waits: which rank waits for which others, and whether all of them would do the same.
+"""Finds which rank waits for which others, and ranks that wait for each other forever.
 
-All ranks begin the same meetings in the same order (`core/engine/meetings.h`). A rank that has been
-waiting in one for a second tells rank 0, with the meeting's number and signature. If two ranks wait
-in the meeting of one number with different signatures, they would wait for each other forever: that
-is news, and ends the job. A rank that merely waits for another one is logged after ten seconds.
+All ranks begin the same meetings in the same order (`core/engine/meetings.h`). A rank that has
+waited in one for a second reports the meeting's number and signature to rank 0. If two ranks wait
+in meetings of the same number with different signatures, they would wait for each other forever:
+that is news, and ends the job. A rank that only waits for another one is logged after ten seconds.
 
-Nothing is told while nobody waits for a second.
+Nothing is sent while no rank waits for a second.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _log = logging.getLogger("tfhybrid.watch")
 
 TOLD_SECONDS = 1.0
 LOGGED_SECONDS = 10.0
-# A process that was stopped has not waited meanwhile, so a gap between two looks counts as this.
+# A stopped process does not wait, so a longer gap between two checks counts as this much.
 _LONGEST_GAP_SECONDS = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """What a rank waits in.
+    """A wait of a rank.
 
     Args:
-        number: Of the meeting; for tables, of the last one before.
-        signature: Of that meeting.
-        ordinal: Its place in its series.
-        for_tables: How many waits for an update of tables had begun; 0 in a meeting.
+        number: Number of the meeting; while waiting for tables, of the last meeting before.
+        signature: Signature of that meeting.
+        ordinal: The meeting's number in its series.
+        for_tables: Number of waits for an update of tables so far; 0 in a meeting.
     """
 
     number: int
@@ -45,12 +45,12 @@ class Wait:
 
     @property
     def place(self) -> tuple[int, bool]:
-        """What all ranks that wait in the same have in common."""
+        """Equal for all ranks that wait for the same."""
         return self.number, self.for_tables > 0
 
 
 class OwnWait:
-    """Notices when this rank waits, for rank 0 to be told.
+    """Notices that this rank waits, so that rank 0 can be told.
 
     Not thread-safe.
 
@@ -63,11 +63,11 @@ class OwnWait:
         self._wait: Wait | None = None
         self._seconds = 0.0
         self._looked = time.monotonic()
-        self._told = 0.0  # seconds of this wait that rank 0 knows of
+        self._told = 0.0  # seconds of this wait that rank 0 knows about
         self._described: set[int] = set()
 
     def look(self) -> list[str]:
-        """Looks where this rank is, and returns what rank 0 has to know, a line each."""
+        """Checks where this rank is, and returns the lines to send to rank 0."""
         now = time.monotonic()
         gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now
         wait = _wait_of(self._engine.standing())
@@ -93,7 +93,7 @@ class OwnWait:
 
 
 class Board:
-    """Where all ranks are, as far as they have told; on rank 0.
+    """Where all ranks are, according to their reports; on rank 0.
 
     Not thread-safe.
 
@@ -108,7 +108,7 @@ class Board:
         self._logged: tuple[int, bool] | None = None
 
     def hear(self, rank: str, line: str) -> str | None:
-        """Takes what a rank has told; returns a sentence if that rank and another one differ."""
+        """Adds a rank's report; returns a sentence if the rank differs from another one."""
         note = json.loads(line)
         if note["wait"] is None:
             self._waits.pop(rank, None)
@@ -160,7 +160,7 @@ class Board:
             self._title(wait),
             listed(waiting),
             ". ".join(f"{place}: {listed(ranks)}" for place, ranks in elsewhere.items())
-            or "All ranks are there",
+            or "All ranks have arrived",
         )
 
     def _place(self, rank: str) -> tuple[int, bool] | None:

@@ -1,15 +1,16 @@
-"""The watch: a thread in every process that says at once who has died, and ends its own process.
+"""The watch: a thread in every process that reports at once which rank died, and ends the process.
 
-It also says which ranks wait for which others (`tfhybrid/job/waits.py`).
+It also reports which ranks wait for which others (`tfhybrid/job/waits.py`).
 
-A rank that waits in Horovod for a dead one gets an error that names nobody, and one that is busy
-elsewhere gets none. So every rank looks at the lifelines of all, and at the liveness locks of its
-host's ranks once their store is open. The first news are passed on, and end the watch.
+A rank that waits in Horovod for a dead rank gets an error that does not name it, and a rank that is
+busy elsewhere gets no error. So every rank watches its lifelines and, once the store is open, the
+liveness locks of its host's ranks. The first news is passed on and ends the watch.
 
-Where the launcher has a server for it, the watch begins before Horovod: a rank that dies then
-leaves the others in a rendezvous that names nobody and, on other hosts than the launcher's, waits.
+If the launcher has a server for it, the watch begins before Horovod starts. A rank that dies then
+would leave the others in a rendezvous that does not name it and, on hosts other than the
+launcher's, waits forever.
 
-`horovodrun` ends survivors with SIGTERM, perhaps before they have looked: they linger, and look.
+`horovodrun` ends survivors with SIGTERM, perhaps before they have read the news: so they linger.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ _log = logging.getLogger("tfhybrid.watch")
 
 POLL_SECONDS = 0.025
 GRACE_SECONDS = 2.0
-LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5
-TOGETHER_SECONDS = 0.1  # less than survivors linger: they must not count as dead
+LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5 s
+TOGETHER_SECONDS = 0.1  # shorter than survivors linger, so that these do not count as dead
 
 
 def start() -> Watch | None:
     """Starts to watch, before Horovod starts; every rank must call it.
 
     Returns:
-        `None` in a job of one rank, and where ranks cannot meet without Horovod: under `mpirun`,
-        or if it runs already.
+        `None` in a job of one rank, and if ranks cannot meet without Horovod: under `mpirun`, or if
+        Horovod already runs.
     """
     place, server = distributed.place(), distributed.launcher_server()
     if place.size == 1 or server is None:
@@ -69,17 +70,17 @@ def start() -> Watch | None:
 
 
 def start_with_horovod(watch: Watch | None) -> Watch | None:
-    """Starts to watch if that could not be done before; every rank must call it, with Horovod up.
+    """Starts to watch if `start` could not; every rank must call it, with Horovod running.
 
     Args:
-        watch: What `start` has returned.
+        watch: The result of `start`.
 
     Returns:
         `None` in a job of one rank.
     """
     if distributed.size() == 1 or all(distributed.allgather_object(watch is not None)):
         return watch
-    if watch is not None:  # another rank had started Horovod before
+    if watch is not None:  # another rank had already started Horovod
         watch.leave()
     own, silence = _own(distributed.place()), silence_seconds()
     gathering = distributed.together(
@@ -96,17 +97,19 @@ def start_with_horovod(watch: Watch | None) -> Watch | None:
 
 
 class Watch:
-    """Watches the other ranks of the job until one is gone, or this one leaves.
+    """Watches the other ranks of the job until one of them ends, or this one leaves.
 
-    After a death this process is given 2 s to end by itself; an error of a collective does that.
-    A rank that leaves in order ends the watch without a word: Horovod ends with it on all ranks,
-    nobody waits for another any more, and `horovodrun` may kill the rest. But a rank that leaves
-    before Horovod has started would be waited for, so that is news as a death is.
+    After a death this process has 2 s to end by itself, usually by the error of a collective. A
+    rank
+    that leaves normally ends the watch silently: Horovod ends with it on all ranks, no rank waits
+        for
+    another any more, and `horovodrun` may kill the rest. But the others would wait for a rank that
+    leaves before Horovod has started, so that counts as a death.
 
     Args:
         own: This rank.
         lifelines: Closed by `leave` and `abandon`.
-        connecting: How those come that are not there yet; closed once all are.
+        connecting: Connects the missing ranks; closed once all are connected.
     """
 
     def __init__(
@@ -115,12 +118,12 @@ class Watch:
         self._own = own
         self._lifelines = lifelines
         self._connecting = connecting
-        self._members: dict[int, Member] = {}  # at the other ends
+        self._members: dict[int, Member] = {}  # the ranks at the other ends
         self._failure: StoreError | None = None
         self._connected = threading.Event()
         self._starting = connecting is not None
         self._began = time.monotonic()
-        self._logged = False  # who is late
+        self._logged = False  # ranks that are late
         self._inside: _Inside | None = None
         self._news: str | None = None
         self._stopping = threading.Event()
@@ -128,41 +131,41 @@ class Watch:
         self._start()
 
     def horovod_has_started(self) -> None:
-        """Ends the start: from now on Horovod ends with the first rank that leaves."""
+        """Marks the end of the start: from now on Horovod ends with the first rank that leaves."""
         self._starting = False
 
     def meet(self) -> None:
-        """Returns once all ranks are connected; every rank must call it, with Horovod up.
+        """Waits until all ranks are connected; every rank must call it, with Horovod running.
 
         Raises:
-            StoreError: On all ranks: a lifeline cannot be made, or a stranger has made it.
+            StoreError: On all ranks: a lifeline cannot be opened, or a stranger has opened it.
         """
         distributed.together(self._wait_until_connected)
         told = distributed.allgather_object(self._own.secret)
         distributed.together(lambda: self._compare(told))
 
     def attach(self, engine: Engine, neighbours: Sequence[int], board: Board | None) -> None:
-        """Looks at the store of this host, too, and at who waits.
+        """Also watches the store of this host, and which ranks wait.
 
         Args:
-            engine: Of this rank, with its store open.
+            engine: This rank's engine, with an open store.
             neighbours: The local ranks of this host's other ranks.
-            board: Where all ranks are; on rank 0 alone.
+            board: Where all ranks are; only on rank 0.
         """
         self._inside = _Inside(engine, neighbours, OwnWait(engine), board)
 
     def leave(self, *, failed: bool = False) -> None:
-        """Leaves the job in order, before the store is closed.
+        """Leaves the job normally, before the store is closed.
 
-        Looks around once more: a rank whose collective has failed because another one died may
-        come here before the watch has seen it.
+        Checks the other ranks once more: if a collective failed because another rank died, this
+        rank may come here before the watch has seen the death.
 
         Args:
-            failed: Whether this rank leaves by an exception. Gloo's connections with a rank that
-                dies break first, its lifeline and the news a little later: they are waited for.
+            failed: Whether this rank leaves because of an exception. When a rank dies, Gloo's
+                connections break first, and its lifeline and the news follow: so wait for them.
         """
         if failed:
-            self._thread.join(LINGER_SECONDS)  # it ends with the first news
+            self._thread.join(LINGER_SECONDS)  # the watch ends with the first news
         self._stop()
         if self._news is None:
             self._judge(self._seen(0))
@@ -173,12 +176,12 @@ class Watch:
         native.linger_after_sigterm(0)
 
     def abandon(self) -> None:
-        """Leaves the watch to the parent, in a forked child: it would keep the lifelines open."""
+        """Closes the lifelines in a forked child, which would keep them open."""
         self._lifelines.close()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Looks away meanwhile."""
+        """Pauses the watch during the block."""
         self._stop()
         try:
             yield
@@ -200,12 +203,12 @@ class Watch:
         self._lifelines.close()
 
     def _run(self) -> None:
-        # With news this process ends soon. Those that come meanwhile hear them, too.
+        # After news this process ends soon. Ranks that connect meanwhile get the news too.
         while not self._stopping.is_set() and (self._news is None or self._connecting is not None):
             terminated = native.is_lingering()
             self._look(POLL_SECONDS)
             if terminated:
-                # Ranks that get SIGTERM together have all looked before the first one ends.
+                # Ranks that get SIGTERM together have all checked before the first one ends.
                 if self._starting and self._news is None:
                     self._judge([f"{self._own} was told to end (SIGTERM)"])
                 return
@@ -257,15 +260,15 @@ class Watch:
         for rank, member in sorted(self._members.items()):
             if not hmac.compare_digest(member.secret, told[rank]):
                 raise StoreError(
-                    f"Whoever has connected as rank {rank} is a rank of this job. Received: "
-                    f"{member}, which Horovod does not know"
+                    f"The process that connected as rank {rank} must be a rank of this job. "
+                    f"Received: {member}, which Horovod does not know"
                 )
 
     def _judge(self, news: list[str]) -> None:
         if not news:
             return
-        # A death makes collectives fail, and ranks leave: it shows soon, and is the news. So do
-        # others that die at the same time.
+        # After a death collectives fail and ranks leave. The death itself is seen a little later,
+        # and so are others at the same time: they are the news.
         deadline = time.monotonic() + TOGETHER_SECONDS
         while time.monotonic() < deadline:
             news = news + self._seen(POLL_SECONDS)
@@ -287,7 +290,7 @@ class Watch:
         return news
 
     def _differences(self, inside: _Inside) -> list[str]:
-        """Tells rank 0 whether this rank waits; there, returns which ranks do different things."""
+        """Reports to rank 0 whether this rank waits; on rank 0, returns which ranks differ."""
         own = inside.own_wait.look()
         if inside.board is None:
             for note in own:
@@ -300,7 +303,7 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class _Inside:
-    """What is to be seen once the store of this host is open."""
+    """What the watch checks once the store of this host is open."""
 
     engine: Engine
     neighbours: Sequence[int]

@@ -12,36 +12,37 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.layers.embedding_collection import EmbeddingCollection
 from tfhybrid.store import Table
 
-# What becomes of the arguments of `keras.layers.Embedding`.
+# What replaces the arguments of `keras.layers.Embedding`.
 _OF_KERAS = {
     "input_dim": "there is no size: any int64 is a key",
-    "input_length": "lengths need not be known",
+    "input_length": "lengths may vary",
     "output_dim": "TableConfig(dim=...)",
     "embeddings_initializer": "TableConfig(initializer=...)",
     "embeddings_regularizer": "TableConfig(regularizer=...)",
     "embeddings_constraint": "rows have no constraint",
-    "mask_zero": "key 0 is a key like any other; lists come ragged instead of padded",
+    "mask_zero": "key 0 is an ordinary key; use ragged lists instead of padding",
     "weights": "layer.table.load(tfhybrid.checkpoint.ArrayRows(keys, embeddings))",
 }
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")
 class Embedding(EmbeddingCollection):
-    """Turns keys into embeddings, as `keras.layers.Embedding`, without a vocabulary size.
+    """Turns keys into embeddings, like `keras.layers.Embedding` but without a vocabulary size.
 
     Args:
-        config: The table's recipe.
-        name: Name of the layer. Defaults to one that Keras makes, with `table`.
-        table: Name of its table, unique within the job. Defaults to the layer's name. A model has
-            one layer of a name, its inputs included: beside `keras.Input(name="user")` only the
-            table can be called "user".
-        **kwargs: Of `keras.layers.Layer`.
+        config: The table's settings.
+        name: Name of the layer. If `table` is given, defaults to a name from Keras.
+        table: Name of the table, unique within the job. Defaults to the layer's name. Layer names,
+            including inputs, are unique in a model: with `keras.Input(name="user")`, only the table
+            can be called "user".
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Raises:
-        ConfigError: It is given what Keras's layer takes, or neither name.
+        ConfigError: It is given an argument of Keras's layer, or neither name.
 
     Input shape: Integer keys of any shape, usually `[batch, length]`: a tensor, a `tf.RaggedTensor`
-    or, with a combiner, a `tf.SparseTensor`.
+        or,
+    with a combiner, a `tf.SparseTensor`.
 
     Output shape: `keys.shape + [dim]`, ragged as the keys are; with a combiner `[batch, dim]`.
 
@@ -67,7 +68,7 @@ class Embedding(EmbeddingCollection):
         feature = table or name
         if not feature:
             raise ConfigError(
-                "An Embedding wants a name for its table: Embedding(config, table='user'), or "
+                "An Embedding needs a name for its table: Embedding(config, table='user'), or "
                 "name='user' for layer and table. Received: neither"
             )
         super().__init__({feature: config}, name=name, **kwargs)
@@ -78,18 +79,18 @@ class Embedding(EmbeddingCollection):
         return self.tables[self.features[0]]
 
     def call(self, inputs: Any, weights: Any = None) -> tf.Tensor:
-        """Looks the keys up, and combines them where the recipe has a combiner.
+        """Looks up the keys, and combines embeddings if the settings have a combiner.
 
         Args:
             inputs: Keys, int32 or int64.
-            weights: Of the keys, of their kind and shape, for the combiner.
+            weights: Weights of the keys for the combiner, of the same kind and shape as the keys.
         """
         feature = self.features[0]
         of_keys = None if weights is None else {feature: weights}
         return super().call({feature: inputs}, of_keys)[feature]
 
     def compute_output_spec(self, inputs: Any, weights: Any = None) -> Any:
-        """Returns what `call` would, as `keras.KerasTensor`."""
+        """Returns the output of `call` as `keras.KerasTensor`."""
         feature = self.features[0]
         return super().compute_output_spec({feature: inputs})[feature]
 
@@ -104,13 +105,13 @@ def _refuse_arguments_of_keras(config: Any, sizes: tuple[Any, ...], named: dict[
     if isinstance(config, int) or sizes:
         dim = sizes[0] if sizes and isinstance(sizes[0], int) else config
         raise ConfigError(
-            "An Embedding takes a recipe, not Keras's sizes: "
+            "An Embedding needs a TableConfig, not Keras's sizes: "
             f"Embedding(tfhybrid.TableConfig(dim={dim}), table='user'). Received: "
             f"{', '.join(map(repr, (config, *sizes)))}"
         )
     if found:
         told = ". ".join(f"{name}: {_OF_KERAS[name]}" for name in found)
         raise ConfigError(
-            "An Embedding does not take these arguments of keras.layers.Embedding. "
+            "An Embedding does not support these arguments of keras.layers.Embedding. "
             f"{told}. Received: {', '.join(found)}"
         )

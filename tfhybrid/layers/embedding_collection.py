@@ -1,4 +1,4 @@
-"""Embeddings of many features, read by one fused lookup."""
+"""Embeddings of many features, read by one lookup."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ from tfhybrid.store import Table
 class EmbeddingCollection(keras.layers.Layer):
     """Turns the keys of many features into embeddings, one table per feature.
 
-    All features are read by one op. A key is any int64; one that was never updated reads its
-    initial value, in training and evaluation alike, and gets a row with its first update.
+    One op reads all features. Any int64 is a key. A key that was never updated reads its initial
+    value,
+    in training and in evaluation, and gets a row with its first update.
 
     Args:
-        configs: The recipe of each feature's table, by feature name. The table takes the name.
-        shared: Tables that several features share: table name -> feature names. Their recipes in
-            `configs` are equal, or the table's own name has the recipe.
-        concatenate: Whether the output is one tensor, in which a sample's embeddings of all
-            features lie side by side, in the order of `configs`. It saves the copies of a
-            `keras.layers.Concatenate` and of its gradient.
-        prefix: Put in front of every table name, to keep the names of two collections apart.
-        **kwargs: Of `keras.layers.Layer`. With `trainable=False` the tables stay as they are.
+        configs: The settings of each feature's table, by feature name, which is also the table's
+            name.
+        shared: Tables that several features share: table name -> feature names. Their settings in
+            `configs` must be equal, or given once under the table's name.
+        concatenate: Whether the output is one tensor with all embeddings of a sample concatenated,
+            in the order of `configs`. This avoids the copies of a `keras.layers.Concatenate` and of
+            its gradient.
+        prefix: Prefix of every table name, to distinguish the tables of two collections.
+        **kwargs: Arguments of `keras.layers.Layer`. With `trainable=False` the tables are not
+            updated.
 
     Raises:
-        ConfigError: Recipes are missing or contradict each other.
+        ConfigError: Settings are missing or contradict each other.
 
     Input shape: A dict, feature name -> integer keys of any shape, usually `[batch, length]`:
     tensors, `tf.RaggedTensor` or, for features with a combiner, `tf.SparseTensor`.
 
-    Output shape: A dict, feature name -> `keys.shape + [dim]`, ragged as the keys are, or
-    `[batch, dim]` where the recipe has a combiner; with `concatenate=True` one tensor `[batch, sum
-    of length * dim]`.
+    Output shape: A dict, feature name -> `keys.shape + [dim]`, ragged if the keys are, or
+    `[batch, dim]` with a combiner; with `concatenate=True` one tensor `[batch, sum of length *
+    dim]`.
 
     Example:
 
@@ -82,15 +85,15 @@ class EmbeddingCollection(keras.layers.Layer):
             feature: configs.get(feature, self._recipes[table])
             for feature, table in self._table_of.items()
         }
-        # Kept apart: Keras may begin to build a layer, give up at its first variable, and begin
-        # again; a table is opened once.
+        # Keras may start to build a layer, stop at its first variable, and start again. A table
+        # must be opened only once.
         self._opened: dict[str, Table] = {}
         self._proxies: dict[str, TableProxy] = {}
         self._on_device: DeviceRows | None = None
 
     @property
     def features(self) -> list[str]:
-        """Names of the features that the layer wants."""
+        """Names of the layer's features."""
         return list(self._table_of)
 
     @property
@@ -118,7 +121,7 @@ class EmbeddingCollection(keras.layers.Layer):
                 self._opened[name] = Table(self._prefix + name, config)
             self._proxies[name] = _proxy(self._opened[name], config.trainable)
             if IS_KERAS_3 and not self.trainable:
-                # It leaves variables that are made after `trainable=False` was given trainable.
+                # Variables created after `trainable=False` was set would stay trainable.
                 self._proxies[name].trainable = False
         on_device = {
             self._prefix + name: config.dim
@@ -130,23 +133,25 @@ class EmbeddingCollection(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None) -> Any:
-        """Looks the keys up, and combines them.
+        """Looks up the keys, and combines embeddings.
 
         Args:
-            inputs: Keys by feature name, int32 or int64; features of others are ignored.
-            weights: Of the keys of features with a combiner, by feature name, each of the kind and
-                shape of its keys. They are data: no gradient flows to them.
+            inputs: Keys by feature name, int32 or int64; other features are ignored.
+            weights: Weights of keys, by feature name, for features with a combiner, each of the
+                same kind and shape as its keys. They are data: no gradient flows to them.
         """
         missing = [feature for feature in self._table_of if feature not in inputs]
         if missing:
             raise ConfigError(
-                f"{self.name} wants the features {self.features}; {missing} are missing. "
+                f"{self.name} needs the features {self.features}; {missing} are missing. "
                 f"Received: {sorted(inputs)}"
             )
         weights = weights or {}
         unknown = [feature for feature in weights if feature not in self._table_of]
         if unknown:
-            raise ConfigError(f"Weights are of features, {self.features}. Received: {unknown}")
+            raise ConfigError(
+                f"Weights must belong to the features {self.features}. Received: {unknown}"
+            )
         keys = [
             feature_inputs.feature_keys(feature, config, inputs[feature], weights.get(feature))
             for feature, config in self._configs.items()
@@ -167,7 +172,7 @@ class EmbeddingCollection(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Mapping[str, Any], weights: Mapping[str, Any] | None = None
     ) -> Any:
-        """Returns what `call` would, as `keras.KerasTensor`."""
+        """Returns the output of `call` as `keras.KerasTensor`."""
         for feature in self._table_of:
             feature_inputs.check_dtype(feature, inputs[feature].dtype)
         shapes = self._output_shapes({f: inputs[f].shape for f in self._table_of})
@@ -207,28 +212,28 @@ class EmbeddingCollection(keras.layers.Layer):
         ragged = [f for f in self._table_of if self._is_ragged(f, inputs[f])]
         if ragged:
             raise ConfigError(
-                "With concatenate=True ragged features want a combiner: samples side by side are "
-                f"of one width. Received: {ragged} without one"
+                "With concatenate=True ragged features need a combiner: all samples must have the "
+                f"same width. Received: {ragged} without one"
             )
 
     def get_config(self) -> NoReturn:
-        """Refuses to be saved or cloned: the tables would not come along."""
+        """Refuses saving and cloning, which would leave out the tables."""
         raise refuse_to_save(list(self._recipes))
 
     def save_own_variables(self, store: Any) -> None:
-        """Refuses: the tables are saved by `tfhybrid.callbacks.Checkpoint`."""
+        """Refuses saving: use `tfhybrid.callbacks.Checkpoint`."""
         raise refuse_to_save(list(self._recipes))
 
     def load_own_variables(self, store: Any) -> None:
-        """Refuses: the tables are restored by `tfhybrid.checkpoint.restore`."""
+        """Refuses loading: use `tfhybrid.checkpoint.restore`."""
         raise refuse_to_save(list(self._recipes))
 
 
 def _proxy(table: Table, trainable: bool) -> TableProxy:
-    """Returns a table's variable, also where Keras 3 looks for what a model's `call` needs.
+    """Returns a table's variable, also while Keras 3 symbolically runs a model's `call`.
 
-    It runs `call` of a subclassed model once in a scope in which no variable can be made but by an
-    initializer, later; a lookup wants its variable now. Scopes are of a thread.
+    Keras runs `call` of a subclassed model once in a scope in which variables are only initialized
+    later, but a lookup needs its variable now. Scopes are per thread, so another thread creates it.
     """
     try:
         return TableProxy(table, trainable=trainable)
@@ -240,17 +245,19 @@ def _proxy(table: Table, trainable: bool) -> TableProxy:
 def _resolve(
     configs: dict[str, TableConfig], shared: dict[str, Sequence[str]]
 ) -> tuple[dict[str, str], dict[str, TableConfig]]:
-    """Returns the table of each feature and the recipe of each table."""
+    """Returns the table of each feature and the settings of each table."""
     for name, config in configs.items():
         if not isinstance(config, TableConfig):
-            raise ConfigError(f"The recipe of '{name}' is a TableConfig. Received: {config!r}")
+            raise ConfigError(
+                f"The settings of '{name}' must be a TableConfig. Received: {config!r}"
+            )
     table_of = {feature: feature for feature in configs if feature not in shared}
-    recipes: dict[str, TableConfig] = {}  # of tables
+    recipes: dict[str, TableConfig] = {}  # by table
     for table, features in shared.items():
         given = {name: configs[name] for name in [table, *features] if name in configs}
         if not given or len({_recipe(config) for config in given.values()}) > 1:
             raise ConfigError(
-                f"The shared table '{table}' wants one recipe, under its own name or equal ones "
+                f"The shared table '{table}' needs settings under its own name, or equal settings "
                 f"under {list(features)}. Received: {given}"
             )
         for feature in features:
@@ -263,17 +270,17 @@ def _resolve(
     for feature, table in table_of.items():
         recipes.setdefault(table, configs.get(feature) or recipes[table])
     if not table_of:
-        raise ConfigError("A collection wants at least one feature. Received: none")
+        raise ConfigError("A collection needs at least one feature. Received: none")
     return table_of, recipes
 
 
 def _recipe(config: TableConfig) -> TableConfig:
-    """Returns what is the table's, without what each feature has of its own."""
+    """Returns the table's settings without those that belong to a feature."""
     return dataclasses.replace(config, combiner=None, max_length=None, keep="first")
 
 
 def _rows(keys: tuple[int | None, ...], config: TableConfig) -> tuple[int | None, ...]:
-    """Returns the shape of a feature's embeddings, without the dim, for that of its keys."""
+    """Returns the shape of a feature's embeddings, without the dim, from that of its keys."""
     if config.combiner is not None:
         return keys[:1]
     if config.max_length is None or len(keys) < 2 or keys[1] is None:

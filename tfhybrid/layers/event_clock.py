@@ -11,7 +11,7 @@ from tfhybrid.core import native
 
 
 class _Clock:
-    """Holds a variable that is no weight of the layer: tables keep the time that counts."""
+    """Holds a variable that is not a weight of the layer, because the tables keep the time."""
 
     def __init__(self) -> None:
         with tf.init_scope():
@@ -19,17 +19,20 @@ class _Clock:
 
 
 class EventClock(keras.layers.Layer):
-    """The latest event time that this rank has seen: a clock of the data, not of the wall.
+    """The latest event time that this rank has seen: the time of the data, not wall-clock time.
 
-    Tables evict rows by it (`Eviction(unseen_time=...)`), so that a run over old logs, or one that
-    is resumed, evicts what the first one would have. It never goes back; of all ranks the latest
+    Tables use it to evict rows (`Eviction(unseen_time=...)`), so that a run over old logs, or a
+    resumed
+    run, evicts the same rows as the original run. It never goes backwards; the latest time of all
+    ranks
     counts.
 
-    Called as a layer it passes its inputs on, and in training notes the times of their samples.
-    Whoever has no times in the data calls `advance`.
+    Called as a layer, it returns its inputs and, in training, records the times of their samples.
+    If
+    the data have no times, call `advance`.
 
     Args:
-        name: As of any layer.
+        name: Name of the layer.
 
     Example:
 
@@ -52,21 +55,21 @@ class EventClock(keras.layers.Layer):
         return self._clock.latest.read_value()
 
     def advance(self, time: int | tf.Tensor) -> None:
-        """Notes that events of a time were seen.
+        """Records that events of a time were seen.
 
         Args:
-            time: int64, of any shape; in the unit of `Eviction(unseen_time=...)`.
+            time: int64 of any shape, in the unit of `Eviction(unseen_time=...)`.
         """
         newest = tf.reduce_max(tf.cast(time, tf.int64))
         self._clock.latest.assign(tf.maximum(self._clock.latest, newest))
 
     def call(self, inputs: Any, event_time: tf.Tensor, training: bool | None = None) -> Any:
-        """Passes `inputs` on.
+        """Returns `inputs`.
 
         Args:
             inputs: Tensors in any structure.
             event_time: int64, the times of the samples.
-            training: Whether to note them.
+            training: Whether to record them.
         """
         if not training:
             return inputs

@@ -1,4 +1,4 @@
-"""What a feature may come as, dense, ragged or sparse, and the keys that this means."""
+"""Converts a feature's input, dense, ragged or sparse, to keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def feature_keys(feature: str, config: TableConfig, inputs: Any, weights: Any) -
         feature: Its name, for errors.
         config: Its configuration.
         inputs: Integer keys: a tensor, `tf.RaggedTensor` or `tf.SparseTensor`.
-        weights: Of the keys, of the same kind and shape, or `None`.
+        weights: Weights of the keys, of the same kind and shape, or `None`.
 
     Raises:
-        ConfigError: The keys cannot be of this feature.
+        ConfigError: The keys are invalid for this feature.
     """
     if config.combiner is None:
         return _one_by_one(feature, config, inputs, weights)
@@ -44,7 +44,7 @@ def _one_by_one(feature: str, config: TableConfig, inputs: Any, weights: Any) ->
     if weights is not None or isinstance(inputs, tf.SparseTensor):
         raise ConfigError(
             f"{'Weights' if weights is not None else 'A SparseTensor'} of feature '{feature}' "
-            "want a combiner: TableConfig(combiner='sum', 'mean' or 'sqrtn'). Received: none"
+            "need a combiner: TableConfig(combiner='sum', 'mean' or 'sqrtn'). Received: none"
         )
     if not isinstance(inputs, tf.RaggedTensor):
         return FeatureKeys(_cut(_as_keys(feature, inputs), config))
@@ -59,7 +59,7 @@ def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
         inputs = inputs[:, tf.newaxis] if inputs.shape.rank == 1 else inputs
     if inputs.shape.rank != 2:
         raise ConfigError(
-            f"Keys of feature '{feature}', which has a combiner, are [batch, length]. "
+            f"Keys of feature '{feature}', which has a combiner, must be [batch, length]. "
             f"Received: {inputs.shape}"
         )
     if isinstance(inputs, tf.RaggedTensor):
@@ -76,15 +76,15 @@ def _as_bags(feature: str, inputs: Any) -> tf.RaggedTensor:
 def _check_weights(
     feature: str, keys: tf.RaggedTensor, weights: tf.RaggedTensor
 ) -> list[tf.Operation]:
-    """Returns what fails where a sample has not as many weights as keys."""
-    told = f"A weight of feature '{feature}' is of the key in its place, sample by sample."
+    """Returns assertions that fail if a sample does not have as many weights as keys."""
+    told = f"Feature '{feature}' must have one weight per key in every sample."
     splits = tf.cast(weights.row_splits, keys.row_splits.dtype)
     check = tf.debugging.assert_equal(keys.row_splits, splits, f"{told} Received: row splits of")
     return [] if check is None else [check]
 
 
 def check_dtype(feature: str, dtype: str) -> None:
-    """Refuses inputs of a Keras model that cannot hold keys, and warns of those that cut them.
+    """Refuses model inputs that cannot hold keys, and warns about those that truncate keys.
 
     Raises:
         ConfigError: They are neither int64 nor int32.
@@ -94,16 +94,16 @@ def check_dtype(feature: str, dtype: str) -> None:
     if dtype == "int32" and feature not in _warned:
         _warned.add(feature)
         _log.warning(
-            "The Input of feature '%s' is int32: Keras cuts the keys of the data to 32 bits, "
-            "without an error. Give it dtype='int64' unless all keys are smaller",
+            "The Input of feature '%s' is int32: Keras silently truncates the keys of the data to "
+            "32 bits. Use dtype='int64' unless all keys are smaller",
             feature,
         )
 
 
 def _not_keys(feature: str, dtype: str) -> ConfigError:
     return ConfigError(
-        f"Keys of feature '{feature}' are int64 or int32: give its Input dtype='int64', and "
-        f"make keys of strings with tfhybrid.data.string_keys. Received: {dtype}"
+        f"Keys of feature '{feature}' must be int64 or int32: give its Input dtype='int64', and "
+        f"convert strings with tfhybrid.data.string_keys. Received: {dtype}"
     )
 
 

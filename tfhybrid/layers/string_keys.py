@@ -1,4 +1,4 @@
-"""Keys of strings, inside the model."""
+"""Converts strings to keys inside a model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tfhybrid.data.strings import string_keys
 class StringKeys(keras.layers.Layer):
     """Turns strings into keys, as `tfhybrid.data.string_keys` does in a data pipeline.
 
-    Inside the model it is exported with it, so that clients of the SavedModel send raw strings.
-    There is no vocabulary: every string has a key.
+    As a part of the model it is exported too, so that clients of the SavedModel send raw strings.
+    There
+    is no vocabulary: every string has a key.
 
     Args:
-        **kwargs: Of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Input shape: Strings of any shape: a tensor, a `tf.RaggedTensor` or a `tf.SparseTensor`.
 
@@ -42,7 +43,7 @@ class StringKeys(keras.layers.Layer):
         return string_keys(inputs)
 
     def compute_output_spec(self, inputs: Any) -> Any:
-        """Returns what `call` would, as `keras.KerasTensor`."""
+        """Returns the output of `call` as `keras.KerasTensor`."""
         kinds = {"sparse": bool(getattr(inputs, "sparse", False))}
         if getattr(inputs, "ragged", False):
             kinds = {"ragged": True}

@@ -1,4 +1,4 @@
-"""How layers read their tables: by the native op, or by what an export puts in its place."""
+"""How layers read their tables: with the native op, or with a replacement for an export."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfhybrid.ops.device_lookup import DeviceRows
 from tfhybrid.ops.lookup import FeatureKeys, TableRef
 from tfhybrid.store import Table
 
-# From a table and int64 keys of any shape to float32 `keys.shape + [dim]`.
+# Maps a table and int64 keys of any shape to float32 `keys.shape + [dim]`.
 TableLookup = Callable[[Table, tf.Tensor], tf.Tensor]
 
 _replacement: contextvars.ContextVar[TableLookup | None] = contextvars.ContextVar(
@@ -24,9 +24,9 @@ _replacement: contextvars.ContextVar[TableLookup | None] = contextvars.ContextVa
 
 @contextlib.contextmanager
 def replaced_by(replacement: TableLookup) -> Iterator[None]:
-    """Lets all layers of this thread read tables by another function than the native op.
+    """Makes all layers of this thread read tables with another function than the native op.
 
-    What is traced inside has neither native op nor table proxy in its graph.
+    Graphs traced inside the block contain neither the native op nor table proxies.
 
     Args:
         replacement: Called for every feature with its table and keys.
@@ -52,7 +52,7 @@ def lookup(
     side_by_side: bool = False,
     on_device: DeviceRows | None = None,
 ) -> list[tf.Tensor]:
-    """Reads the embeddings of all features, and combines those of bags.
+    """Reads the embeddings of all features, and combines the embeddings of bags.
 
     Args:
         proxies: The proxy of each feature's table; features may share one.
@@ -103,7 +103,7 @@ def _of_tiers(
 
 
 def _ref(proxy: TableProxy) -> TableRef:
-    # Reading the variable, though nobody uses what is read, tells the gradient tape of it.
+    # The value is unused, but reading the variable registers it with the gradient tape.
     tf.convert_to_tensor(proxy)
     return proxy.table_ref
 

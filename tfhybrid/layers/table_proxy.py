@@ -1,4 +1,4 @@
-"""The Keras variable that stands for a table."""
+"""The Keras variable that represents a table."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ class TableProxy(_Variable):
     """An empty trainable variable, `[0, dim]`: the handle by which a table takes part in Keras.
 
     Gradients of a lookup reach the optimizer as the `tf.IndexedSlices` of this variable, TensorFlow
-    orders lookups and updates by it, and freezing a layer freezes it. The rows themselves lie in
-    shared memory; so whatever would copy "all weights" through variables is refused here, because
-    it would leave the tables out and mix two moments of a model.
+    orders lookups and updates by it, and freezing a layer freezes it. The rows are in shared
+    memory. So
+    everything that would copy "all weights" through variables is refused here: it would leave out
+    the
+    tables and mix two states of a model.
 
     Args:
-        table: The table that it stands for.
+        table: The table that it represents.
         trainable: Whether it is ever trained.
     """
 
     def __init__(self, table: Table, *, trainable: bool) -> None:
-        # A cast copy, as mixed precision would make on reading, has no handle and no gradient.
+        # Mixed precision would read a cast copy, which has no handle and no gradient.
         options = {"autocast": False} if IS_KERAS_3 else {}
         super().__init__(
             np.zeros((0, table.dim), np.float32), name=table.name, trainable=trainable, **options
@@ -41,7 +43,7 @@ class TableProxy(_Variable):
 
     @property
     def table_ref(self) -> TableRef:
-        """The table as ops name it."""
+        """The table's handle for ops."""
         return TableRef(self.table.engine, self.table.name, self.table.dim, self.handle)
 
     def assign(self, value: Any, *options: Any, **named: Any) -> NoReturn:
@@ -59,24 +61,24 @@ class TableProxy(_Variable):
 
     @property
     def _distributed_container(self) -> NoReturn:
-        """Refuses an optimizer of Keras 2, which asks this before it makes room for a variable."""
+        """Refuses an optimizer of Keras 2, which asks this before it creates a variable's slots."""
         raise self._refuse_optimizer()
 
     def _serialize_to_tensors(self) -> NoReturn:
-        """Refuses `model.export` and `tf.saved_model.save`; of TensorFlow's Trackable protocol."""
+        """Refuses `model.export` and `tf.saved_model.save`; part of TensorFlow's Trackable."""
         raise self._refuse("saved")
 
     def _refuse_optimizer(self) -> UnsupportedError:
         return UnsupportedError(
-            f"The rows of table '{self.table.name}' lie in shared memory, where a Keras optimizer "
-            "does not reach them. Compile with tfhybrid.DistributedOptimizer(optimizer), on one "
+            f"The rows of table '{self.table.name}' are in shared memory, where a Keras optimizer "
+            "cannot reach them. Compile with tfhybrid.DistributedOptimizer(optimizer), on one "
             "rank too."
         )
 
     def _refuse(self, verb: str) -> UnsupportedError:
         return UnsupportedError(
-            f"The rows of table '{self.table.name}' lie in shared memory and are not {verb} with "
-            "the weights of the model: the result would mix two moments of it (get_weights, "
+            f"The rows of table '{self.table.name}' are in shared memory and are not {verb} with "
+            "the weights of the model: the result would mix two states of it (get_weights, "
             "set_weights, EarlyStopping(restore_best_weights=True), export). Save with "
             "tfhybrid.callbacks.Checkpoint(directory) and restore the step you want with "
             "tfhybrid.checkpoint.restore(model, directory, step=...). To serve the model, use "
@@ -85,10 +87,10 @@ class TableProxy(_Variable):
 
 
 def refuse_to_save(tables: list[str]) -> UnsupportedError:
-    """Returns the error of a layer that Keras asks to save or load its own variables."""
+    """Returns the error for a layer that Keras asks to save or load its variables."""
     return UnsupportedError(
         f"model.save, save_weights, ModelCheckpoint and BackupAndRestore would leave out the "
-        f"tables {tables}, which lie in shared memory. Use "
+        f"tables {tables}, which are in shared memory. Use "
         "tfhybrid.callbacks.Checkpoint(directory) to save dense weights, tables and position "
         "together, and tfhybrid.export.saved_model(model, path) to serve the model."
     )

@@ -1,4 +1,4 @@
-"""Exact metrics over the samples of all ranks, where the time of their steps goes, an endpoint."""
+"""Exact metrics over the samples of all ranks, the time of a step's phases, and an endpoint."""
 
 from __future__ import annotations
 

@@ -15,10 +15,11 @@ Floats = npt.NDArray[np.float64]
 def auc(
     labels: npt.ArrayLike, scores: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Area under the ROC curve: the chance that a positive scores above a negative.
+    """Area under the ROC curve: the probability that a positive scores above a negative.
 
-    Ties count one half, as in `sklearn.metrics.roc_auc_score`. Sorts once, so it costs
-    O(n log n) and has no buckets that would make it approximate.
+    Ties count one half, as in `sklearn.metrics.roc_auc_score`. It is exact, without buckets, and
+    sorts
+    once, which takes O(n log n).
 
     Args:
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
@@ -26,8 +27,9 @@ def auc(
         weights: Weight per sample, not negative. Defaults to 1 each.
 
     Returns:
-        AUC in `[0, 1]`; nan, with a `RuntimeWarning`, where only one class has weight (as
-        scikit-learn does: a small share of clicks is not a mistake in the program).
+        AUC in `[0, 1]`; nan, with a `RuntimeWarning`, if only one class has weight (as in
+        scikit-learn,
+        because a small share of clicks is not a programming error).
 
     Raises:
         DataError: No samples, unequal sizes, a label other than 0 and 1, a score or weight that
@@ -63,7 +65,7 @@ def log_loss(
         weights: Weight per sample, not negative. Defaults to 1 each.
 
     Returns:
-        The weighted mean; nan, with a `RuntimeWarning`, where all weights are 0.
+        The weighted mean; nan, with a `RuntimeWarning`, if all weights are 0.
 
     Raises:
         DataError: As for `auc`, or a probability outside `[0, 1]`.

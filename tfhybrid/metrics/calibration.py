@@ -1,4 +1,4 @@
-"""How far predicted probabilities are clicks: beside the base rate, and in sum."""
+"""Metrics of predicted probabilities: normalized entropy and calibration."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfhybrid.metrics.binary import checked_samples, log_loss
 def normalized_entropy(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """Log loss over that of always predicting the share of positives, of He et al. 2014.
+    """Log loss divided by that of always predicting the share of positives (He et al., 2014).
 
-    Below 1 is better than knowing the base rate alone. Unlike log loss it can be compared between
-    data with different base rates.
+    A value below 1 is better than knowing only the base rate. Unlike log loss, it can be compared
+    between data with different base rates.
 
     Args:
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
@@ -24,7 +24,7 @@ def normalized_entropy(
         weights: Weight per sample, not negative. Defaults to 1 each.
 
     Returns:
-        The quotient; nan, with a `RuntimeWarning`, where only one class has weight.
+        The quotient; nan, with a `RuntimeWarning`, if only one class has weight.
 
     Raises:
         DataError: As for `log_loss`.
@@ -46,7 +46,7 @@ def normalized_entropy(
 def calibration(
     labels: npt.ArrayLike, probabilities: npt.ArrayLike, weights: npt.ArrayLike | None = None
 ) -> float:
-    """The sum of predicted clicks over the number of clicks: 1 at best, above 1 if too many.
+    """Predicted clicks divided by actual clicks: 1 is best, above 1 means too many are predicted.
 
     Args:
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
@@ -54,7 +54,7 @@ def calibration(
         weights: Weight per sample, not negative. Defaults to 1 each.
 
     Returns:
-        The quotient; nan, with a `RuntimeWarning`, where no positive has weight.
+        The quotient; nan, with a `RuntimeWarning`, if no positive has weight.
 
     Raises:
         DataError: As for `auc`.

@@ -1,4 +1,4 @@
-"""Evaluation of a model over the samples of all ranks."""
+"""Evaluates a model over the samples of all ranks."""
 
 from __future__ import annotations
 
@@ -26,30 +26,31 @@ def evaluate(
 ) -> dict[str, float]:
     """Scores a binary classifier on the samples of all ranks together.
 
-    Every rank calls it with its own share, of whatever size, none included; all get the same
-    numbers. An average of the ranks' AUCs would be another number than the AUC of all samples.
+    Every rank must call it with its share of the samples, which may be empty. All ranks get the
+    same
+    numbers. The AUC is that of all samples, not the average of the ranks' AUCs.
 
     Args:
-        model: Gives one value per sample, `[batch, 1]` or `[batch]`; or several such outputs, in a
-            dictionary or a list.
-        dataset: This rank's batches: `(features, labels)` or `(features, labels, weights)`. Of a
-            model with several outputs labels, and weights, are dictionaries or lists likewise;
-            outputs without a label are left out.
+        model: Returns one value per sample, `[batch, 1]` or `[batch]`; or several such outputs, in
+            a dictionary or a list.
+        dataset: This rank's batches: `(features, labels)` or `(features, labels, weights)`. For a
+            model with several outputs, labels and weights are dictionaries or lists too; outputs
+            without a label are left out.
         steps: Number of batches to take. Defaults to all.
-        from_logits: Whether the model gives logits (the models of tfhybrid do) or probabilities; by
-            output, where they differ.
-        group: A feature with one integer key per sample, such as "user", whose samples are ranked
-            among themselves.
+        from_logits: Whether the model returns logits (tfhybrid's models do) or probabilities; a
+            dictionary by output if outputs differ.
+        group: A feature with one integer key per sample, such as "user", by which samples are
+            grouped for GAUC.
 
     Returns:
-        `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"`, the number of
-        samples of all ranks, and with a group `"gauc"`. Of a model with several outputs the names
-        are Keras's, such as `"click_auc"`; a list's outputs have the names of its layers.
+        `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"` (the number of
+        samples of all ranks) and, with a group, `"gauc"`. For a model with several outputs the
+        names
+        are those of Keras, such as `"click_auc"`; outputs in a list are named after their layers.
 
     Raises:
-        DataError: No rank has a sample, labels other than 0 and 1, predictions that are not
-            finite, outputs and labels that do not belong together, or a group that is no such
-            feature; on all ranks alike.
+        DataError: On all ranks: no rank has samples, labels are not 0 or 1, predictions are not
+            finite, labels do not match outputs, or `group` is not such a feature.
 
     Example:
 
@@ -58,7 +59,7 @@ def evaluate(
     print(tfhybrid.metrics.evaluate(model, test, group="user")["gauc"])
     ```
     """
-    # Checked after the gather only: a rank that raised before it would leave the others waiting.
+    # Checked only after the gather: a rank that raised before it would leave the others waiting.
     share = distributed.together(
         lambda: _share(model, itertools.islice(dataset, steps), group, from_logits)
     )
@@ -75,7 +76,7 @@ def evaluate(
 
 
 class _Share(NamedTuple):
-    """What a rank has: label, output, weight `[samples, 3]` by output; groups; what is logits."""
+    """A rank's share: label, output, weight `[samples, 3]` by output; groups; which are logits."""
 
     heads: dict[str, np.ndarray]
     keys: np.ndarray
@@ -83,12 +84,14 @@ class _Share(NamedTuple):
 
 
 def _agreed(share: _Share) -> tuple[list[str], dict[str, bool]]:
-    """Returns the outputs' names and which are logits, of the ranks that have samples."""
+    """Returns the outputs' names, and which are logits, from the ranks that have samples."""
     every = distributed.allgather_object(share.logits)
     found = [logits for logits in every if logits]
     if any(logits != found[0] for logits in found):
-        raise DataError(f"All ranks have outputs and labels of the same names. Received: {found}")
-    logits = found[0] if found else {"": True}  # without a sample a metric says so
+        raise DataError(
+            f"Outputs and labels must have the same names on all ranks. Received: {found}"
+        )
+    logits = found[0] if found else {"": True}  # without any sample, the metrics raise the error
     return [*logits], logits
 
 
@@ -119,7 +122,8 @@ def _share(
         found = _predict(model, batch)
         if columns and columns.keys() != found.keys():
             raise DataError(
-                f"All batches have labels of the same outputs. Received: {[*columns]}, {[*found]}"
+                "All batches must have labels of the same outputs. "
+                f"Received: {[*columns]}, {[*found]}"
             )
         for name, of_batch in found.items():
             columns.setdefault(name, []).append(of_batch)
@@ -135,15 +139,15 @@ def _logits(from_logits: bool | Mapping[str, bool], names: Iterable[str]) -> dic
         return dict.fromkeys(names, from_logits)
     if missing := [name for name in names if name not in from_logits]:
         raise DataError(
-            f"from_logits by output names all of them. Received: {dict(from_logits)}, not {missing}"
+            f"from_logits must name all outputs. Received: {dict(from_logits)}, not {missing}"
         )
     return {name: from_logits[name] for name in names}
 
 
 def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
-    """Columns label, output, weight of one batch: float32 `[samples, 3]` of each labelled output.
+    """Returns label, output, weight of a batch: float32 `[samples, 3]` for each labelled output.
 
-    The only output of a model has the name "".
+    A single output has the name "".
     """
     features, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
     outputs = _named(model, model.predict_on_batch(features), "outputs")
@@ -152,12 +156,12 @@ def _predict(model: keras.Model, batch: Any) -> dict[str, np.ndarray]:
     if len(outputs) == len(labels) == 1:
         labels = dict(zip(outputs, labels.values(), strict=True))
         weights = dict(zip(outputs, weights.values(), strict=False))
-    elif weights.keys() == {""}:  # one for all outputs
+    elif weights.keys() == {""}:  # one weight for all outputs
         weights = dict.fromkeys(labels, weights[""])
     if not labels or not labels.keys() <= outputs.keys():
         raise DataError(
-            "evaluate wants labels that have the names of the model's outputs, or stand in their "
-            f"order. Received: labels {[*labels]}, outputs {[*outputs]}"
+            "evaluate needs labels with the names of the model's outputs, or in their order. "
+            f"Received: labels {[*labels]}, outputs {[*outputs]}"
         )
     return {
         name: _columns(name, label, outputs[name], weights.get(name))
@@ -174,7 +178,7 @@ def _named(model: keras.Model, values: Any, what: str) -> dict[str, Any]:
     if len(names) != len(values):
         names = [f"output_{number}" for number in range(len(values))]
     if len(set(names)) != len(values):
-        raise DataError(f"The {what} want a name each. Received: {names}")
+        raise DataError(f"The {what} must have different names. Received: {names}")
     return dict(zip(names, values, strict=True))
 
 
@@ -184,7 +188,7 @@ def _columns(name: str, label: Any, output: Any, weight: Any) -> np.ndarray:
     weights = np.ones_like(labels) if weight is None else np.asarray(weight, np.float32).ravel()
     if not labels.size == outputs.size == weights.size:
         raise DataError(
-            "evaluate wants one label, one output and one weight per sample. Received: "
+            "evaluate needs one label, one output and one weight per sample. Received: "
             f"{name or 'labels'} {list(np.shape(label))}, outputs {list(np.shape(output))}, "
             f"{weights.size} weights"
         )
@@ -197,12 +201,12 @@ def _keys(batch: Any, group: str, samples: int) -> np.ndarray:
     keys = np.asarray(features[group]) if group in names else np.empty(0)
     if keys.dtype.kind not in "iu" or keys.size != samples:
         raise DataError(
-            f"group is a feature with one integer key per sample. Received: group={group!r}, "
+            f"group must be a feature with one integer key per sample. Received: group={group!r}, "
             f"features {names}, its keys {keys.dtype.name} {list(keys.shape)} of {samples} samples."
         )
     return keys.astype(np.int64).ravel()
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Float64 and through logaddexp: no logit overflows, small probabilities keep their digits."""
+    """Uses float64 and logaddexp: logits do not overflow, small probabilities stay precise."""
     return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))

@@ -1,4 +1,4 @@
-"""AUC within groups, such as the samples of a user: what a ranking for him is judged by."""
+"""AUC within groups, such as the samples of a user: the quality of a ranking for that user."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ def gauc(
     scores: npt.ArrayLike,
     weights: npt.ArrayLike | None = None,
 ) -> float:
-    """Mean AUC of groups, each weighing as much as its samples do, of Zhou et al. 2018 (DIN).
+    """Mean AUC of groups, weighted by the weight of their samples (Zhou et al., 2018, DIN).
 
-    Groups of one class alone have no AUC and are left out. Sorts once: O(n log n) for any number of
-    groups.
+    Groups with only one class have no AUC and are left out. It sorts once, which takes O(n log n)
+    for
+    any number of groups.
 
     Args:
-        groups: A key per sample, `[n]` or `[n, 1]`, of whatever can be sorted.
+        groups: A key per sample, `[n]` or `[n, 1]`, of any type that can be sorted.
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
         scores: Finite score per sample, any monotone scale.
         weights: Weight per sample, not negative. Defaults to 1 each.
 
     Returns:
-        The mean, in `[0, 1]`; nan, with a `RuntimeWarning`, where no group has both classes.
+        The mean, in `[0, 1]`; nan, with a `RuntimeWarning`, if no group has both classes.
 
     Raises:
-        DataError: As for `auc`, or another number of groups than of samples.
+        DataError: As for `auc`, or the numbers of groups and samples differ.
 
     Example:
 
@@ -42,17 +43,19 @@ def gauc(
     samples = checked_samples(labels, scores, weights)
     keys = np.asarray(groups).ravel()
     if keys.size != samples[0].size:
-        raise DataError(f"A group for each of {samples[0].size} samples. Received: {keys.size}.")
+        raise DataError(
+            f"There must be a group for each of {samples[0].size} samples. Received: {keys.size}."
+        )
     order = np.lexsort((samples[1], keys))
     ordered, (label, score, weight) = keys[order], (column[order] for column in samples)
     new_group = np.concatenate([[True], ordered[1:] != ordered[:-1]])
     new_tie = new_group | np.concatenate([[True], score[1:] != score[:-1]])
-    tie = np.cumsum(new_tie) - 1  # samples of one group and score
+    tie = np.cumsum(new_tie) - 1  # samples with the same group and score
     group = (np.cumsum(new_group) - 1)[new_tie]
     positives = np.bincount(tie, weight * label)
     negatives = np.bincount(tie, weight * (1 - label))
     below = np.cumsum(negatives) - negatives
-    below -= below[np.searchsorted(group, group)]  # what groups before this one had
+    below -= below[np.searchsorted(group, group)]  # sum over earlier groups
     wins = np.bincount(group, positives * (below + 0.5 * negatives))
     pairs = np.bincount(group, positives) * np.bincount(group, negatives)
     mass = np.bincount(group, positives + negatives)

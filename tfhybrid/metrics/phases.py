@@ -1,4 +1,4 @@
-"""Where the time of a step goes."""
+"""The time of a step's phases."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from tfhybrid.core import native
 
 
 def phase_times() -> dict[str, float]:
-    """Returns the seconds that this process has spent in each phase of its steps so far.
+    """Returns the seconds that this process has spent in each phase of its steps.
 
-    `callbacks.TensorBoard` says which phases there are; those of different threads overlap.
+    `callbacks.TensorBoard` describes the phases; phases of different threads overlap.
 
     Example:
 

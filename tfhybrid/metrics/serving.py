@@ -1,4 +1,4 @@
-"""A running job's metrics, for Prometheus."""
+"""Serves a running job's metrics to Prometheus."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ _log = logging.getLogger("tfhybrid.metrics")
 
 
 def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | None:
-    """Answers Prometheus on rank 0: `http://HOST:PORT/metrics`, until the program ends.
+    """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 
-    Steps, samples, phases, tables, exchanged bytes and checkpoints; docs/operations.md has the
-    list, and docker/grafana a dashboard. A request reads counters, and waits for nobody.
+    The metrics cover steps, samples, phases, tables, exchanged bytes and checkpoints. They are
+    listed
+    in docs/operations.md; docker/grafana has a dashboard. A request only reads counters, and waits
+    for
+    no rank.
 
     Args:
-        port: To listen on; 0 for any that is free. Defaults to `TFHYBRID_METRICS_PORT`; without
-            that nothing is served.
-        address: To listen on. Defaults to all of the host's.
+        port: The port to listen on; 0 for any free port. Defaults to `TFHYBRID_METRICS_PORT`; if
+            that is not set, nothing is served.
+        address: The address to listen on. Defaults to all addresses of the host.
 
     Returns:
         On rank 0, the endpoint, with its `port` and `close()`; elsewhere, or without a port,
         `None`.
 
     Raises:
-        ConfigError: The port cannot be had, on any rank.
+        ConfigError: On all ranks: the port is not available.
 
     Example:
 

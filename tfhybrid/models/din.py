@@ -1,4 +1,4 @@
-"""Deep Interest Network: what a user did before counts by its relation to the candidate.
+"""Deep Interest Network: weighs a user's earlier behaviours by their relation to the candidate.
 
 Zhou, Song, Zhu, Ma, Yan, Dai, Zhu, Jin, Li and Gai, "Deep Interest Network for Click-Through Rate
 Prediction", KDD 2018.
@@ -33,18 +33,20 @@ def din(
 ) -> keras.Model:
     """Builds the Deep Interest Network over one-valued features and sequences of behaviours.
 
-    Sequences are ragged: nothing is padded, and a sample without behaviours reads zeros. As in the
-    paper the weights of a sequence are not normalised, so that many related behaviours count for
-    more than one. The towers have ReLU where the paper has Dice.
+    Sequences are ragged, without padding; a sample without behaviours reads zeros. As in the paper,
+    the
+    weights of a sequence are not normalised, so that many related behaviours count more than one.
+    The
+    towers use ReLU instead of the paper's Dice.
 
     Args:
         features: Names of the one-valued features, in the order in which the network reads them.
             Each gets a table of that name.
-        behaviours: Sequences by name, each with the feature whose candidate it is held against, and
-            whose table it reads: `{"clicked_items": "item"}`.
+        behaviours: Sequences by name, each with the feature of the candidate with which it is
+                compared, and whose table it reads: `{"clicked_items": "item"}`.
         table: Recipe of the embeddings, or a recipe for each feature.
-        max_length: Of longer sequences so many keys count, the last ones. Defaults to all.
-        attention: Units of the layers that weigh a behaviour, before the one that gives the weight.
+        max_length: Only this many last keys of a longer sequence are used. Defaults to all.
+        attention: Units of the layers that weigh a behaviour, before the output layer.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
         batch_norm: Whether the deep network normalises its activations.
@@ -56,7 +58,7 @@ def din(
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: A sequence is held against no feature, or has the name of one.
+        ConfigError: A sequence is compared with an unknown feature, or has the name of a feature.
 
     Example:
 
@@ -71,7 +73,8 @@ def din(
     """
     if set(behaviours) & set(features) or not set(behaviours.values()) <= set(features):
         raise ConfigError(
-            "behaviours has names of their own, each with the feature it is held against. "
+            "behaviours must have names that are no features, each with the feature it is "
+            "compared with. "
             f"Received: behaviours={dict(behaviours)}, features={list(features)}"
         )
     inputs = {feature: keras.Input((1,), dtype="int64", name=feature) for feature in features}
@@ -103,13 +106,13 @@ def _rows_of(
 
 @keras.utils.register_keras_serializable(package="tfhybrid")
 class Interest(keras.layers.Layer):
-    """Sums the embeddings of a sequence, each weighed by a network that sees the candidate too.
+    """Sums a sequence's embeddings, weighted by a network that also reads the candidate.
 
     From float `[batch, (length), dim]`, ragged, and candidates `[batch, dim]` to `[batch, dim]`.
 
     Args:
-        units: Of the network's layers, before the one that gives the weight.
-        **options: Of `keras.layers.Layer`.
+        units: Units of the network's layers, before the output layer.
+        **options: Arguments of `keras.layers.Layer`.
     """
 
     def __init__(self, units: Sequence[int], **options: Any) -> None:

@@ -33,18 +33,20 @@ def dlrm(
 ) -> keras.Model:
     """Builds DLRM over one-valued categorical features and dense columns.
 
-    The network reads the interaction beside what the bottom layers make of the dense columns, as
-    in the paper; products alone say little, so without dense columns it reads them beside the
-    embeddings.
+    As in the paper, the network reads the interaction and the bottom layers' output for the dense
+    columns. Products alone contain little information, so without dense columns it reads them
+    together
+    with the embeddings.
 
     Args:
         features: Names of the features, in the order in which the network reads them. Each gets a
             table of that name.
         table: Recipe of the embeddings, or a recipe for each feature.
-        dense: Width of each dense column, float `[batch, width]`, by its name; none by default.
-        bottom: Units of the layers over the dense columns, before the one of `table.dim`.
-        interaction: `"dot"` for the products of all pairs, `"cat"` for the embeddings side by side;
-            the authors' program has both.
+        dense: Width of each dense column, float `[batch, width]`, by name; none by default.
+        bottom: Units of the layers over the dense columns, before the last one of `table.dim`
+            units.
+        interaction: `"dot"` for the products of all pairs, `"cat"` for concatenated embeddings; the
+            authors' program has both.
         hidden: Units of the deep network's layers.
         dropout: Fraction of the deep network's activations dropped in training.
         batch_norm: Whether the deep network normalises its activations.
@@ -56,7 +58,7 @@ def dlrm(
         train it with `keras.losses.BinaryCrossentropy(from_logits=True)`.
 
     Raises:
-        ConfigError: There is no such interaction.
+        ConfigError: The interaction is unknown.
 
     Example:
 
@@ -65,7 +67,7 @@ def dlrm(
     ```
     """
     if interaction not in ("dot", "cat"):
-        raise ConfigError(f"DLRM's interaction is 'dot' or 'cat'. Received: {interaction!r}.")
+        raise ConfigError(f"DLRM's interaction must be 'dot' or 'cat'. Received: {interaction!r}.")
     inputs, fields = look_up(features, table)
     described = []
     if dense:
@@ -82,7 +84,7 @@ def dlrm(
 
 
 def _described(columns: list[keras.KerasTensor], units: Sequence[int]) -> keras.KerasTensor:
-    """Reads dense columns into one more field, `[batch, units[-1]]`."""
+    """Maps dense columns to one more field, `[batch, units[-1]]`."""
     outputs = side_by_side(columns)
     for index, width in enumerate(units, start=1):
         layer = keras.layers.Dense(width, activation="relu", name=f"bottom_{index}")

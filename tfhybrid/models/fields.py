@@ -1,4 +1,4 @@
-"""What every model begins with: inputs, embeddings side by side, first-order weights, pairs."""
+"""Common parts of all models: inputs, embeddings, first-order weights, pairs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tfhybrid.layers import EmbeddingCollection
 
 Inputs = dict[str, Any]
 Tables: TypeAlias = TableConfig | Mapping[str, TableConfig]
-"""A recipe of all tables, or one for each feature; embeddings of one length."""
+"""Settings of all tables, or settings by feature; embeddings of equal length."""
 
 
 def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str, TableConfig]:
-    """Returns the recipe of each feature's table.
+    """Returns the settings of each feature's table.
 
     Args:
-        features: Their names.
-        table: One recipe, or one for each of them.
-        **changes: Fields that have other values.
+        features: The features' names.
+        table: Settings of all tables, or settings by feature.
+        **changes: Fields with other values.
 
     Raises:
-        ConfigError: A feature has no recipe, or their `dim` differ.
+        ConfigError: A feature has no settings, or values of `dim` differ.
 
     Example:
 
@@ -40,7 +40,7 @@ def recipes(features: Sequence[str], table: Tables, **changes: Any) -> dict[str,
     if configs.keys() != set(features) or len({config.dim for config in configs.values()}) != 1:
         dims = {name: config.dim for name, config in configs.items()}
         raise ConfigError(
-            f"table is a TableConfig, or one for each of {list(features)}, all of one dim. "
+            f"table must be a TableConfig, or one for each of {list(features)}, with equal dims. "
             f"Received: dims {dims}"
         )
     return {name: dataclasses.replace(configs[name], **changes) for name in features}
@@ -52,7 +52,7 @@ def dim_of(table: Tables) -> int:
 
 
 def look_up(features: Sequence[str], table: Tables) -> tuple[Inputs, keras.KerasTensor]:
-    """Looks up one-valued features, each in a table of its name.
+    """Looks up one-valued features, each in the table with its name.
 
     Args:
         features: Their names.
@@ -71,8 +71,9 @@ def look_up_with_weights(
 ) -> tuple[Inputs, keras.KerasTensor, keras.KerasTensor]:
     """Looks up embeddings and first-order weights.
 
-    A weight is one more column of the embedding's row: one lookup, one index entry and one
-    gradient per key serve both, where a table of its own would double them.
+    A weight is an additional column of the embedding's row, so that one lookup, one index entry and
+    one
+    gradient per key serve both. A separate table would double them.
 
     Returns:
         Inputs, embeddings `[batch, features, table.dim]` and the sum of the weights, `[batch, 1]`.
@@ -82,18 +83,18 @@ def look_up_with_weights(
 
 
 def flat(embeddings: keras.KerasTensor) -> keras.KerasTensor:
-    """Lays embeddings side by side: `[batch, features, dim]` -> `[batch, features * dim]`."""
+    """Concatenates embeddings: `[batch, features, dim]` -> `[batch, features * dim]`."""
     return keras.layers.Flatten(name="embeddings")(embeddings)
 
 
 def side_by_side(parts: Sequence[keras.KerasTensor]) -> keras.KerasTensor:
-    """Concatenates along the axis after the batch's; one part stays as it is."""
+    """Concatenates along axis 1; a single part is returned unchanged."""
     return keras.layers.Concatenate(axis=1)(parts) if len(parts) > 1 else parts[0]
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")
 class Sum(keras.layers.Layer):
-    """Sums over the axis after the batch's: `[batch, fields, dim]` -> `[batch, dim]`."""
+    """Sums over axis 1: `[batch, fields, dim]` -> `[batch, dim]`."""
 
     def call(self, inputs: Any) -> Any:
         """Sums."""
@@ -117,10 +118,10 @@ class PairwiseInteractions(keras.layers.Layer):
 
 @keras.utils.register_keras_serializable(package="tfhybrid")
 class Bias(keras.layers.Layer):
-    """Adds a trained number to each column, from zero on: `[batch, width]` -> the same."""
+    """Adds a trained number to each column, initially zero: `[batch, width]` -> the same."""
 
     def build(self, input_shape: Any) -> None:
-        """Makes the numbers."""
+        """Creates the numbers."""
         self.bias = self.add_weight(shape=(input_shape[-1],), initializer="zeros", name="bias")
 
     def call(self, inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The multilayer perceptron that deep models have in common."""
+"""The multilayer perceptron of the deep models."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def tower(
         inputs: float `[batch, width]`.
         hidden: Units of each layer, first to last.
         dropout: Fraction of a layer's activations that is dropped in training, in `[0, 1)`.
-        batch_norm: Whether to normalise before the ReLU. The moving averages are those of a
-            rank's own samples.
+        batch_norm: Whether to normalise before the ReLU. Each rank's moving averages are those of
+            its own samples.
 
     Returns:
         float `[batch, hidden[-1]]`.
@@ -33,8 +33,8 @@ def tower(
     for index, units in enumerate(hidden, start=1):
         outputs = keras.layers.Dense(units, name=f"dense_{index}")(outputs)
         if batch_norm:
-            # Keras's default momentum, 0.99, lags hundreds of steps behind: whole epochs here. Its
-            # default epsilon, 1e-3, would hide what penalized, thus small, embeddings say.
+            # Keras's default momentum, 0.99, lags hundreds of steps behind, which can be epochs.
+            # Its default epsilon, 1e-3, would hide the signal of small, penalized embeddings.
             normalize = keras.layers.BatchNormalization(
                 momentum=0.9, epsilon=1e-5, name=f"batch_norm_{index}"
             )

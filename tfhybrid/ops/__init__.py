@@ -1,1 +1,1 @@
-"""The native ops, and the same functions in stock TensorFlow where exported models need them."""
+"""The native ops, and stock TensorFlow versions of them for exported models."""

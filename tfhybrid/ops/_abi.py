@@ -1,8 +1,8 @@
-"""Compares the TensorFlow that the ops were compiled for with the installed one.
+"""Checks that the ops were compiled for the installed TensorFlow.
 
-TensorFlow's C++ interface changes with every release: a library compiled for another one fails
-with a mangled symbol name, or worse, loads. setup.py records in _build_info.json what it compiled
-for, and this is checked before the ops are loaded.
+TensorFlow's C++ interface changes with every release. A library compiled for another release fails
+with a mangled symbol name, or worse, loads. So setup.py records the release in _build_info.json,
+which is checked before the ops are loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-_REBUILD = "to rebuild them, run `pip install --force-reinstall --no-deps .` in tfhybrid's sources"
+_REBUILD = "to rebuild them, run `pip install --force-reinstall --no-deps .` in its source tree"
 
 
 def check_build(directory: Path = Path(__file__).parent) -> None:

@@ -22,12 +22,15 @@ _TAIL_DENOMINATOR = (0.12021132975, 0.73700164250, 1.0)
 def initial_values(
     initializer_kind: str, a: float, b: float, table_seed: int, keys: tf.Tensor, dim: int
 ) -> tf.Tensor:
-    """Returns the embeddings that keys without a row have.
+    """Returns the embeddings of keys without a row.
 
-    The same bits as the native store (`custom_ops/core/compute/initializer.h` has the formulas),
-    but without a custom operation: an exported model calls this for keys that it does not hold, so
-    that it serves in plain TensorFlow what training would have read. XLA may fuse multiplication
-    and addition, which can change the last bit.
+    They have the same bits as in the native store (formulas:
+    `custom_ops/core/compute/initializer.h`),
+    but need no custom operation. An exported model calls this for unknown keys, so that it serves
+    in
+    plain TensorFlow what training would have read. XLA may fuse multiplication and addition, which
+    can
+    change the last bit.
 
     Args:
         initializer_kind: `"zeros"`, `"constant"`, `"uniform"`, `"normal"` or `"truncated_normal"`.

@@ -1,12 +1,12 @@
-"""The lookup and its gradient, and what the gradient says besides keys and sums.
+"""The lookup and its gradient, and the information that the gradient carries.
 
-A tape hands on nothing but `tf.IndexedSlices`, and users may change their values. So the rest lies
-in what they leave as it is:
+A tape passes on only `tf.IndexedSlices`, and users may change their values. So other information is
+in parts that users do not change:
 
-- The number of samples is the first axis of `dense_shape`. A table has no number of rows, and
-  everything that changes the values of slices hands their shape on.
-- The keys of one lookup's gradient are distinct, and those of two that the tape has laid end to end
-  need not be. In a graph the former are an output of the op that made them distinct.
+- The number of samples is the first axis of `dense_shape`. A table has no fixed number of rows,
+  and operations that change the values of slices keep their shape.
+- The keys of one lookup's gradient are distinct. If the tape has concatenated two gradients, keys
+  may repeat. In a graph, distinct keys are an output of the op that made them distinct.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tfhybrid.ops._library import OPS
 
 @dataclasses.dataclass(frozen=True)
 class TableRef:
-    """A table as an op names it.
+    """A table's identification in ops.
 
     Args:
-        engine: The number of the engine that it is open in.
+        engine: The number of the engine in which it is open.
         name: The table's name there.
-        dim: Its dim.
+        dim: The table's dim.
         proxy: The handle of its proxy variable, which carries gradients and orders ops.
     """
 
@@ -39,14 +39,14 @@ class TableRef:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureKeys:
-    """The keys of a feature, and where it has a combiner, how they fall into bags.
+    """The keys of a feature and, with a combiner, their division into bags.
 
     Args:
-        keys: int64, of any shape; of bags `[n]`, bag after bag.
+        keys: int64 of any shape; for bags `[n]`, concatenated.
         combiner: `"sum"`, `"mean"` or `"sqrtn"`; `""` for an embedding per key.
         splits: int64 `[bags + 1]`: bag b has `keys[splits[b]:splits[b + 1]]`.
         weights: float32 `[n]`, or `None` for 1.
-        ragged: Keys without a combiner as they came, where their embeddings shall be ragged too.
+        ragged: The original ragged keys without a combiner, if the embeddings must be ragged too.
     """
 
     keys: tf.Tensor
@@ -56,7 +56,7 @@ class FeatureKeys:
     ragged: tf.RaggedTensor | None = None
 
     def restore(self, embeddings: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
-        """Returns embeddings in the shape that the keys came in."""
+        """Returns embeddings in the original shape of the keys."""
         return embeddings if self.ragged is None else self.ragged.with_flat_values(embeddings)
 
     def combine(self, embeddings: tf.Tensor) -> tf.Tensor:
@@ -66,7 +66,7 @@ class FeatureKeys:
             embeddings: float32 `keys.shape + [dim]`.
 
         Returns:
-            float32 `[bags, dim]`; without a combiner what was given.
+            float32 `[bags, dim]`; without a combiner, `embeddings`.
         """
         if self.splits is None:
             return embeddings
@@ -86,12 +86,12 @@ class FeatureKeys:
 def lookup(
     tables: Sequence[TableRef], features: Sequence[FeatureKeys], *, side_by_side: bool = False
 ) -> list[tf.Tensor]:
-    """Reads the embeddings of all features in one op, and combines those of bags.
+    """Reads the embeddings of all features in one op, and combines the embeddings of bags.
 
     Args:
         tables: The table of each feature; features may share one.
         features: Their keys; side by side `[batch, ...]`, or a bag per sample.
-        side_by_side: Whether all features of a sample lie in one row of one tensor.
+        side_by_side: Whether to concatenate all features of a sample in one row of one tensor.
 
     Returns:
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
@@ -193,11 +193,11 @@ def _samples(feature: FeatureKeys) -> tf.Tensor:
 
 
 def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
-    """Returns the number of samples that a lookup's gradient is of, int64, where it says so."""
+    """Returns the number of samples of a lookup's gradient, int64, if the gradient has it."""
     return None if slices.dense_shape is None else tf.cast(slices.dense_shape[0], tf.int64)
 
 
 def has_distinct_keys(slices: tf.IndexedSlices) -> bool:
-    """Returns whether it is known that no key of a gradient comes twice."""
-    made_by = getattr(slices.indices, "op", None)  # none of an eager tensor, also inside a graph
+    """Returns whether the keys of a gradient are known to be distinct."""
+    made_by = getattr(slices.indices, "op", None)  # an eager tensor has none, even inside a graph
     return made_by is not None and made_by.type == "TfhybridSumGradients"

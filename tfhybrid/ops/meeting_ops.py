@@ -1,4 +1,4 @@
-"""The TensorFlow ops of a meeting: what notes that this rank waits for all others."""
+"""The TensorFlow ops of a meeting, which record that this rank waits for all others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _order: tf.Variable | None = None
 
 @dataclasses.dataclass(frozen=True)
 class MeetingRef:
-    """A meeting as an op names it.
+    """A meeting's identification in ops.
 
     Args:
         engine: Number of this rank's engine.
-        meeting: What this rank does in it.
+        meeting: This rank's part in it.
     """
 
     engine: int
@@ -27,14 +27,14 @@ class MeetingRef:
 
     @property
     def signature(self) -> int:
-        """Of the meeting, 64 bits without a sign."""
+        """The meeting's signature, an unsigned 64-bit number."""
         return self.meeting.signature
 
     def begin(self, told: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Notes that the meeting begins.
+        """Records that the meeting begins.
 
         Args:
-            told: float32; what the meeting uses comes after it.
+            told: float32; the meeting's ops must depend on the result.
 
         Returns:
             The same tensor, and the number of the meeting.
@@ -51,15 +51,15 @@ class MeetingRef:
     def sum_on_host(
         self, told: tf.Tensor, gradients: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Averages gradients over the ranks of this host, each weighed by its `told[0]`.
+        """Averages gradients over the ranks of this host, weighted by `told[0]`.
 
         Args:
-            told: float32 `[n]`, at least one, to be added up.
+            told: float32 `[n]`, n >= 1, to be summed.
             gradients: float32 or float64.
 
         Returns:
-            What all told, and the averages. With other hosts the ranks that are no leader get what
-            the leader shares; it gets the sums of its host, and calls `share_on_host`.
+            The sum of `told`, and the averages. On several hosts the leader gets the sums of its
+            host, and calls `share_on_host`; the other ranks get what the leader shares.
         """
         sums = OPS.tfhybrid_sum_on_host(
             order=_order_of_meetings().handle,
@@ -73,14 +73,14 @@ class MeetingRef:
     def share_on_host(
         self, told: tf.Tensor, gradients: Sequence[tf.Tensor]
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Averages sums over all hosts, for all ranks of the leader's.
+        """Averages the sums of all hosts, for all ranks of the leader's host.
 
         Args:
-            told: What all hosts told.
-            gradients: Their sums.
+            told: The sum of `told` over all hosts.
+            gradients: The sums of gradients over all hosts.
 
         Returns:
-            What was told, and the averages.
+            `told`, and the averages.
         """
         shared = OPS.tfhybrid_share_on_host(
             order=_order_of_meetings().handle,
@@ -91,20 +91,19 @@ class MeetingRef:
         return shared.told_by_all, list(shared.averages)
 
     def end(self, told: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-        """Notes that the meeting has ended, and returns what it gave.
+        """Records that the meeting has ended, and returns its result.
 
         Args:
-            told: float32, what the meeting gave.
-            number: Of the meeting.
+            told: float32, the meeting's result.
+            number: The meeting's number.
         """
         return OPS.tfhybrid_end_meeting(told=told, number=number, engine=self.engine)
 
 
 def _order_of_meetings() -> tf.Variable:
-    """Returns what meetings of a graph take: TensorFlow keeps them in the order of the program.
+    """Returns a resource that keeps the meetings of a graph in program order.
 
-    Two steps of a graph that do not depend on each other could else come in another order on
-    another rank.
+    Otherwise two independent steps of a graph could run in another order on another rank.
     """
     global _order
     if _order is None:
@@ -114,5 +113,5 @@ def _order_of_meetings() -> tf.Variable:
 
 
 def _signed(word: int) -> int:
-    """Returns 64 bits as an attribute of an op has them."""
+    """Returns an unsigned 64-bit number as an op's (signed) attribute."""
     return word - 2**64 if word >= 2**63 else word

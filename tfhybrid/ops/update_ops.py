@@ -1,4 +1,4 @@
-"""The TensorFlow ops of an update: what becomes of the gradients of lookups."""
+"""The TensorFlow ops of an update, which consume the gradients of lookups."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import tensorflow as tf
 from tfhybrid.ops._library import OPS
 from tfhybrid.ops.lookup import TableRef, has_distinct_keys
 
-# What the norm of a reduced gradient may be: the largest float32 is 3.4e38, so that thousands of
-# its squares, which optimizers add up, are finite.
+# Largest norm of a reduced gradient. The largest float32 is 3.4e38, so thousands of squares, which
+# optimizers add up, stay finite.
 LARGEST_GRADIENT = 1e17
 
 
 @dataclasses.dataclass(frozen=True)
 class UpdateRef:
-    """An optimizer's updates of some tables as an op names them.
+    """The identification, in ops, of an optimizer's update of some tables.
 
     Args:
         tables: The tables, each once.
-        number: Of the update in the tables' engine.
+        number: The update's number in the tables' engine.
         exchange: How gradients travel between hosts: `"leaders"`, `"owner"` or `"all_ranks"`.
-        sharded: Whether hosts own rows that others have not; then the engine exchanges.
+        sharded: Whether hosts own different rows; then the engine exchanges gradients.
     """
 
     tables: tuple[TableRef, ...]
@@ -40,7 +40,7 @@ class UpdateRef:
 
     @property
     def attributes(self) -> dict[str, int]:
-        """By which an op names the update."""
+        """The attributes that identify the update in an op."""
         return {"engine": self.tables[0].engine, "update": self.number}
 
 
@@ -49,8 +49,8 @@ class StepNumbers(NamedTuple):
 
     Args:
         learning_rates: float32 `[tables]`.
-        dense_squares: float64, of the dense variables' gradients as `square_sum` adds them up; read
-            where gradients are clipped by global norm.
+        dense_squares: float64, `square_sum` of the dense variables' gradients; used if gradients
+            are clipped by global norm.
     """
 
     learning_rates: tf.Tensor
@@ -59,13 +59,13 @@ class StepNumbers(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Contribution:
-    """What a rank brings to an update.
+    """A rank's contribution to an update.
 
     Args:
         gradients: One per table: int64 keys `[n]` as indices, float32 values `[n, dim]`.
-        samples: int64, of the batch.
-        skip: bool, whether no rank shall apply the update, because a gradient is not finite.
-        event_time: int64, of the batch's latest event; `native.NO_TIME` where none is known.
+        samples: int64, the samples of the batch.
+        skip: bool, whether no rank may apply the update, because a gradient is not finite.
+        event_time: int64, time of the batch's latest event; `native.NO_TIME` if unknown.
         failure: string; if not empty, why this rank has no gradients.
     """
 
@@ -77,7 +77,7 @@ class Contribution:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """As inputs and attributes of an op."""
+        """Returns the inputs and attributes for an op."""
         return {
             **_batch(self.gradients),
             "samples": self.samples,
@@ -98,15 +98,15 @@ def _batch(gradients: Sequence[tf.IndexedSlices]) -> dict[str, list[tf.Tensor]]:
 def find_nonfinite(
     update: UpdateRef, gradients: Sequence[tf.IndexedSlices], summands: int
 ) -> tf.Tensor:
-    """Returns "key K of table 'NAME' is ..." for the first gradient that cannot be used, or "".
+    """Returns "key K of table 'NAME' is ..." for the first unusable gradient, or "".
 
-    That is one which is not finite, or so large that the sum of as many may have a square which is
-    not.
+    A gradient is unusable if it is not finite, or so large that the square of a sum of `summands`
+    gradients may not be finite.
 
     Args:
-        update: Of which tables.
+        update: The update.
         gradients: One per table.
-        summands: How many gradients of a key an update adds up: of ranks and micro-batches.
+        summands: How many gradients of a key an update adds up: those of ranks and micro-batches.
     """
     limits = [LARGEST_GRADIENT / summands / math.sqrt(table.dim) for table in update.tables]
     return OPS.tfhybrid_find_nonfinite(
@@ -119,7 +119,7 @@ def find_nonfinite(
 
 
 def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> tf.Operation:
-    """Keeps the gradients of a micro-batch until this rank posts or packs the next.
+    """Keeps a micro-batch's gradients until this rank posts or packs the next ones.
 
     Args:
         update: Of which tables.
@@ -131,7 +131,7 @@ def keep_gradients(update: UpdateRef, gradients: Sequence[tf.IndexedSlices]) -> 
 
 
 def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
-    """Sums gradients of equal keys and packs those of all tables into this rank's message.
+    """Sums gradients of equal keys, and packs those of all tables into this rank's message.
 
     Returns:
         int64 `[words]`.
@@ -140,7 +140,7 @@ def pack_gradients(update: UpdateRef, contribution: Contribution) -> tf.Tensor:
 
 
 def apply_gathered(update: UpdateRef, messages: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
-    """Lets the leader apply the messages of all ranks; elsewhere notes that it will.
+    """Lets the leader apply the messages of all ranks; on other ranks, records that it will.
 
     Args:
         update: Of which tables.
@@ -174,14 +174,14 @@ def post_gradients(
 
 
 def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
-    """Merges what the ranks of this host posted; on the leader.
+    """Merges the posts of this host's ranks; on the leader.
 
     Args:
         update: Of which tables.
 
     Returns:
-        The host's message int64 `[words]`, whole or, with `exchange="owner"`, in one share per
-        host; the lengths of what it is made of, int32.
+        The host's message int64 `[words]`, or with `exchange="owner"` one share per host,
+        concatenated; the lengths of the parts, int32.
     """
     return OPS.tfhybrid_merge_host(proxies=update.proxies, **update.attributes)
 
@@ -192,21 +192,21 @@ def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
 
 
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Plans the update that the hosts' messages say, and makes room for it; on the leader.
+    """Plans the update from the hosts' messages, and reserves space for it; on the leader.
 
     Returns:
-        bool: whether hosts must be asked if all can apply it; uint8 `[n]`: why this one cannot, or
-        nothing.
+        bool: whether all hosts must agree that they can apply it; uint8 `[n]`: why this host
+        cannot, empty if it can.
     """
     return OPS.tfhybrid_stage_update(proxies=update.proxies, messages=messages, **update.attributes)
 
 
 def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers) -> tf.Operation:
-    """Applies what was staged, or tells all who wait why it will not come; on the leader.
+    """Applies the staged update, or tells all waiting ranks why it failed; on the leader.
 
     Args:
         update: Of which tables.
-        complaints: uint8 `[n]`, those of all hosts.
+        complaints: uint8 `[n]`, the errors of all hosts.
         numbers: Of the step.
     """
     return OPS.tfhybrid_commit_update(
@@ -218,14 +218,14 @@ def commit_update(update: UpdateRef, complaints: tf.Tensor, numbers: StepNumbers
 
 
 def square_sum(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the sum of the squares of all tensors, float64, the same bits on all ranks."""
+    """Returns the sum of squares of all tensors, float64, with the same bits on all ranks."""
     return OPS.tfhybrid_square_sum(gradients=[tf.cast(g, tf.float32) for g in gradients])
 
 
 def clip_factor(update: UpdateRef) -> tf.Tensor:
-    """Returns what clipping multiplied the gradients of the last update by, float32.
+    """Returns the factor by which clipping scaled the last update's gradients, float32.
 
-    It waits until that is applied on this host.
+    It waits until the update is applied on this host.
     """
     return OPS.tfhybrid_clip_factor(proxies=update.proxies, **update.attributes)
 
@@ -236,9 +236,9 @@ def keep_state(
     """Keeps this rank's state in the store, for a restart from memory.
 
     Args:
-        tables: The tables of the update that is posted next.
+        tables: The tables of the next update.
         step: int64 scalar, the step after which this is the state.
-        state: Tensors of plain numbers, always of the same shapes.
+        state: Numeric tensors, always with the same shapes.
     """
     return OPS.tfhybrid_keep_state(
         proxies=[table.proxy for table in tables],

@@ -1,4 +1,4 @@
-"""Optimizers: of tables, and the wrapper that makes a Keras optimizer reach them."""
+"""Optimizers for tables, and the wrapper that makes a Keras optimizer update them."""
 
 from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
 from tfhybrid.optimizers.twin import twin

@@ -1,4 +1,4 @@
-"""How the gradients of a step are clipped: as the Keras optimizer says, tables included."""
+"""Clips a step's gradients, including those of tables, as the Keras optimizer is configured."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from tensorflow import keras
 
 
 class Clipping(NamedTuple):
-    """What of a step's reduced gradients is clipped, and to what.
+    """How a step's reduced gradients are clipped.
 
     Args:
-        kind: `"none"`; `"value"`, each number; `"norm"`, each table and each dense variable alone;
-            `"global_norm"`, all of them together.
+        kind: `"none"`; `"value"`: each number; `"norm"`: each table and each dense variable on its
+            own; `"global_norm"`: all of them together.
         limit: The largest value or norm.
     """
 
@@ -20,7 +20,7 @@ class Clipping(NamedTuple):
     limit: float = 0.0
 
 
-# Options of Keras optimizers, in the order in which Keras looks for them.
+# Options of Keras optimizers, in the order in which Keras checks them.
 _OPTIONS = {"clipnorm": "norm", "global_clipnorm": "global_norm", "clipvalue": "value"}
 
 

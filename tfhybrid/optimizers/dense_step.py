@@ -20,21 +20,21 @@ def check_way(way: str) -> None:
     """Refuses what is not a way to add up dense gradients.
 
     Raises:
-        ConfigError: There is no such way.
+        ConfigError: `dense` is unknown.
     """
     if way not in WAYS:
         raise ConfigError(f"dense is one of {WAYS}. Received: {way!r}")
 
 
 class DenseStep(NamedTuple):
-    """What all ranks together say about a step.
+    """The combined result of all ranks for a step.
 
     Args:
         gradients: Averages over the samples of all ranks.
-        samples: Of all ranks, float32.
+        samples: Samples of all ranks, float32.
         active: Number of ranks that still train, float32.
         nonfinite: Number of ranks with a gradient that is not finite, float32.
-        stopping: Number of ranks that want training to stop after this step, float32.
+        stopping: Number of ranks that request to stop after this step, float32.
     """
 
     gradients: list[tf.Tensor]
@@ -45,7 +45,7 @@ class DenseStep(NamedTuple):
 
     @property
     def applies(self) -> tf.Tensor:
-        """Whether the gradients are to be applied, bool."""
+        """Whether to apply the gradients, bool."""
         return tf.logical_and(self.samples > 0, tf.equal(self.nonfinite, 0))
 
 
@@ -60,11 +60,11 @@ def reduce(
 ) -> DenseStep:
     """Averages dense gradients over the samples of all ranks, in a graph.
 
-    What ranks tell each other beside travels in the same group, so that it costs nothing more.
+    The other values that ranks exchange are sent in the same group, at no extra cost.
 
     Args:
-        gradients: Of this rank's mean loss, in the same order on all ranks.
-        samples: int64, how many they are of.
+        gradients: Gradients of this rank's mean loss, in the same order on all ranks.
+        samples: int64, the number of samples of that mean.
         active: Whether this rank still trains.
         nonfinite: bool, whether one of its gradients is not finite.
         stopping: float32, 1 where this rank wants training to stop after this step, else 0.
@@ -91,7 +91,7 @@ def reduce(
 def _average_by_horovod(
     own: tf.Tensor, gradients: Sequence[tf.Tensor], meeting: MeetingRef
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Averages by one allreduce among all ranks."""
+    """Averages with one allreduce among all ranks."""
     weighted = [gradient * tf.cast(own[0], gradient.dtype) for gradient in gradients]
     *sums, told = distributed.total([*weighted, own], _name_of(meeting))
     count = tf.maximum(told[0], 1.0)
@@ -101,7 +101,7 @@ def _average_by_horovod(
 def _average_by_host(
     own: tf.Tensor, gradients: Sequence[tf.Tensor], meeting: MeetingRef
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Averages in each host's shared memory, and by an allreduce among the leaders of hosts."""
+    """Averages in each host's shared memory, then with an allreduce among the leaders of hosts."""
     wide = [_widened(gradient) for gradient in gradients]
     told, sums = meeting.sum_on_host(own, wide)
     if distributed.cross_size() > 1 and distributed.local_rank() == 0:
@@ -116,14 +116,14 @@ def _name_of(meeting: MeetingRef) -> str:
 
 
 def _widened(gradient: tf.Tensor) -> tf.Tensor:
-    """Returns it as the core adds it up: what is smaller than float32 is rounded at the end."""
+    """Converts for summation in the core: smaller types than float32 are rounded at the end."""
     return gradient if gradient.dtype.size >= 4 else tf.cast(gradient, tf.float32)
 
 
 def find_nonfinite(gradients: Sequence[tf.Tensor], variables: Sequence[Any]) -> tf.Tensor:
-    """Returns "variable 'PATH' is ..." for the first gradient that cannot be used, or "".
+    """Returns "variable 'PATH' is ..." for the first unusable gradient, or "".
 
-    That is one which is not finite, or so large that its square may not be.
+    A gradient is unusable if it is not finite, or so large that its square may not be.
     """
     if not gradients:
         return tf.constant("")

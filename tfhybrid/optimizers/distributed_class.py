@@ -1,4 +1,4 @@
-"""What stands in front of a Keras optimizer's class, so that its step spans all ranks."""
+"""Mixins in front of a Keras optimizer's class that make its step span all ranks."""
 
 from __future__ import annotations
 
@@ -27,39 +27,39 @@ def _check_settled() -> None:
     resumption = current_job().resumption
     if resumption is not None and not resumption.settled:
         raise ConfigError(
-            "A job with init(resume='memory') calls tfhybrid.checkpoint.restore(model, directory) "
-            "before its first step: there it is chosen whether its tables come from memory."
+            "A job with init(resume='memory') must call tfhybrid.checkpoint.restore(model, "
+            "directory) before its first step, which chooses whether tables come from memory."
         )
 
 
-# For the type checker alone: what stands behind the mixin.
+# Only for the type checker: the class behind the mixin.
 _KerasOptimizer: Any = keras.optimizers.Optimizer if TYPE_CHECKING else object
 
 
 class Distributed(_KerasOptimizer):
-    """What `DistributedOptimizer` puts in front of a Keras optimizer class, of either Keras.
+    """The mixin of `DistributedOptimizer` for optimizer classes of Keras 2 and 3.
 
-    Keras sees the dense variables alone; `build` and `step` split what they are given.
+    Keras sees only the dense variables; `build` and `step` separate them from the tables.
     """
 
     def start_distributed(self, step: DistributedStep) -> None:
-        """Takes what belongs to all ranks together."""
-        # In one plain object: Keras would take variables among attributes for its own.
+        """Sets the part that spans all ranks."""
+        # In one plain object: Keras would track variables that are attributes.
         self.distributed_step = step
         self.sparse_update = step.sparse_update
 
     @classmethod
     def from_config(cls, *_config: Any, **_options: Any) -> NoReturn:
-        """Refuses: a configuration is that of the Keras optimizer, without what spans all ranks."""
+        """Refuses: the configuration would lack the distributed part."""
         name = cls.__name__
         raise UnsupportedError(
-            "A copy of a DistributedOptimizer would train each rank for itself: its configuration "
-            "is that of the Keras optimizer. Make a new one of it: tfhybrid.DistributedOptimizer("
+            "A copy of a DistributedOptimizer would train each rank separately: its configuration "
+            "is that of the Keras optimizer. Create a new one: tfhybrid.DistributedOptimizer("
             f"keras.optimizers.{name}.from_config(optimizer.get_config()), ...)"
         )
 
     def build(self, variables: Sequence[Any]) -> None:
-        """Builds the dense state for dense variables and gives the tables their optimizer."""
+        """Creates the state of dense variables, and sets the tables' optimizer."""
         if keras.mixed_precision.global_policy().name == "mixed_float16":
             raise UnsupportedError(
                 "mixed_float16 scales the loss in a way that would scatter sparse gradients and "
@@ -67,7 +67,7 @@ class Distributed(_KerasOptimizer):
             )
         if self.distributed_step.built:
             return
-        # Not an attribute of this object: Keras would take the variables for the optimizer's own.
+        # Not an attribute of this object: Keras would track the variables as the optimizer's own.
         self.sparse_update.variables = list(variables)
         proxies = [v for v in variables if isinstance(v, TableProxy)]
         for proxy in proxies:
@@ -77,7 +77,7 @@ class Distributed(_KerasOptimizer):
             )
         dense = [v for v in variables if not isinstance(v, TableProxy)]
         super().build(dense)
-        # A rank that steps another optimizer meanwhile would never come to the comparison.
+        # A rank that steps another optimizer meanwhile would never reach the comparison.
         with current_job().engine.meeting(Meeting("build", self.sparse_update.name)):
             distributed.check_same(recipe_of(self))
         self.distributed_step.build(self._trained(proxies, dense))
@@ -117,11 +117,11 @@ class Distributed(_KerasOptimizer):
         )
 
     def join(self) -> None:
-        """Takes part in the steps of other ranks, without samples, until all have come here.
+        """Joins the other ranks' steps with zero samples until every rank has called `join`.
 
-        For training loops of one's own, once this rank's data has ended; every rank must call it.
-        `fit` does at its end, and the callbacks of tfhybrid do before what they do together. The
-        model is not run meanwhile, and ranks without samples weigh nothing.
+        Call it in custom training loops when this rank's data has ended; every rank must call it.
+        `fit` calls it at its end, and tfhybrid's callbacks call it before they use collectives. The
+        model does not run meanwhile, and ranks without samples have no weight.
 
         Example:
 
@@ -134,7 +134,7 @@ class Distributed(_KerasOptimizer):
         self.distributed_step.join()
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
-        """Joins the other ranks; `fit` calls it when this rank's epochs are over."""
+        """Joins the other ranks; `fit` calls it after this rank's last epoch."""
         self.join()
         super().finalize_variable_values(var_list)
 
@@ -143,7 +143,7 @@ class Distributed(_KerasOptimizer):
         raise NotImplementedError
 
     def rate(self) -> tf.Tensor:
-        """Returns the learning rate of the step that is to come."""
+        """Returns the learning rate of the next step."""
         raise NotImplementedError
 
     def _trained(self, proxies: Sequence[TableProxy], variables: Sequence[Any]) -> Trained:
@@ -165,7 +165,7 @@ class Distributed(_KerasOptimizer):
 
 
 class OfKeras3(Distributed):
-    """Of Keras 3, where `fit`, `apply_gradients` and loops of one's own call `apply`."""
+    """For Keras 3, where `fit`, `apply_gradients` and custom loops call `apply`."""
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Does a step over all ranks."""
@@ -182,9 +182,9 @@ class OfKeras3(Distributed):
 
 
 class OfKeras2(Distributed):
-    """Of Keras 2, where `fit` and loops of one's own call `apply_gradients`."""
+    """For Keras 2, where `fit` and custom loops call `apply_gradients`."""
 
-    # What it traces has no conditions for AutoGraph, which would look at every line of it.
+    # It needs no conversion by AutoGraph, which would inspect every line.
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self, grads_and_vars: Iterable[tuple[Any, Any]], name: str | None = None, **options: Any
@@ -199,6 +199,6 @@ class OfKeras2(Distributed):
         super().apply_gradients(zip(gradients, variables, strict=True))
 
     def rate(self) -> tf.Tensor:
-        """Returns the rate; of a schedule this step's: `learning_rate` is that of the last."""
+        """Returns this step's rate; of a schedule, `learning_rate` is the last step's."""
         schedule = schedule_of(self)
         return self.learning_rate if schedule is None else schedule(self.iterations)

@@ -1,4 +1,4 @@
-"""A Keras optimizer whose step spans all ranks and reaches the tables."""
+"""A Keras optimizer whose step spans all ranks and updates the tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tfhybrid.optimizers.sparse_update import SparseUpdate
 
 _ordinals = itertools.count()
 
-# Options that Keras applies to what it sees, the dense side alone, and what to do instead.
+# Options that Keras would apply only to dense variables, and what to use instead.
 _REFUSED = {
     "gradient_accumulation_steps": "use DistributedOptimizer(backward_passes_per_step=...)",
     "use_ema": "the average would leave the tables out",
@@ -38,33 +38,36 @@ def DistributedOptimizer(
     update: str = "batch",
     dense: str = "horovod",
 ) -> keras.optimizers.Optimizer:
-    """Makes a Keras optimizer work over all ranks, for dense weights and tables.
+    """Wraps a Keras optimizer so that a step spans all ranks, for dense weights and tables.
 
-    Dense gradients are averaged over the samples of all ranks and applied by every rank to its own
-    copy. Sparse gradients go to the leader of each host; for each key they are summed, divided as
-    `reduction` says, and applied once per host. Tables without an optimizer of their own take the
-    optimizer's native twin and follow its learning rate. `clipvalue`, `clipnorm` and
-    `global_clipnorm` clip what the reduction over ranks gives: a table's gradients of a step are
-    one variable's, each key once.
+    Dense gradients are averaged over the samples of all ranks, and every rank applies them to its
+    copy.
+    Sparse gradients go to the leader of each host; for each key they are summed, divided according
+    to
+    `reduction`, and applied once per host. Tables without their own optimizer use the native
+    counterpart of the Keras optimizer and follow its learning rate. `clipvalue`, `clipnorm` and
+    `global_clipnorm` clip the reduced gradients: a table's gradients in a step, each key once,
+    count as
+    those of one variable.
 
-    Ranks may have different numbers of batches, and short ones. In `fit` a rank that has none left
-    goes on to take part without samples; a loop of one's own calls `optimizer.join()` when its data
-    ends.
+    Ranks may have different numbers of batches, and batches of different sizes. In `fit`, a rank
+    without batches continues to take part with zero samples. A custom loop calls `optimizer.join()`
+    when its data ends.
 
     Args:
         optimizer: A `keras.optimizers.Optimizer`, or its name. It is copied and must be new.
         reduction: `"frequency"` divides a key's sum by the number of ranks in which it occurred;
-            `"mean"` weighs ranks by their samples and divides by the samples of all (N ranks with
-            batches of B then equal one rank with N * B), `"sum"` divides by nothing.
-        exchange: How sparse gradients travel between hosts: `"leaders"`, each host's merged in
-            shared memory, then an allgather among leaders; `"owner"`, likewise, but each key is
-            reduced by one leader; `"all_ranks"`, an allgather of every rank's own. On one host the
-            first two are the same: shared memory alone. All give the same bits.
+            `"mean"` weights ranks by their samples and divides by all samples (N ranks with batches
+            of B then equal one rank with N * B); `"sum"` does not divide.
+        exchange: How sparse gradients travel between hosts. `"leaders"`: merged in each host's
+            shared memory, then an allgather among leaders. `"owner"`: likewise, but each key is
+            reduced by one leader. `"all_ranks"`: an allgather of all ranks' gradients. On one host
+            the first two are the same and use only shared memory. All give the same bits.
         wire_dtype: `"bfloat16"` halves the gradients' bytes between hosts; all hosts still get the
             same bits.
-        on_nonfinite: What becomes of a step in which a gradient is NaN or infinite: `"raise"` an
-            error on all ranks, or `"skip"` the step on all ranks, with a warning. Either names the
-            key and table, or the variable, and the rank. A skipped step counts as one.
+        on_nonfinite: What to do with a step in which a gradient is NaN or infinite: `"raise"` an
+            error on all ranks, or `"skip"` the step on all ranks with a warning. Either names the
+            key and table, or the variable, and the rank. A skipped step counts as a step.
         event_clock: A `layers.EventClock`, for tables that evict rows by event time. The latest
             time over all ranks counts.
         backward_passes_per_step: Number of `apply` calls whose gradients are summed before they are
@@ -82,8 +85,8 @@ def DistributedOptimizer(
         An optimizer of the same class, for `model.compile` or a custom loop, with a method `join`.
 
     Raises:
-        UnsupportedError: It has an option that would act on the dense side alone.
-        ConfigError: An argument is unknown or cannot be, or the optimizer was used.
+        UnsupportedError: The optimizer has an option that would affect only dense variables.
+        ConfigError: An argument is invalid, or the optimizer was already used.
 
     Example:
 
@@ -104,13 +107,13 @@ def DistributedOptimizer(
         )
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise ConfigError(
-            "DistributedOptimizer wants one of tf.keras.optimizers, here of Keras "
+            "DistributedOptimizer needs one of tf.keras.optimizers, here of Keras "
             f"{VERSION}, or its name. Received: {type(optimizer).__module__}."
             f"{type(optimizer).__qualname__}"
         )
     if int(optimizer.iterations) > 0 or isinstance(optimizer, Distributed):
         raise ConfigError(
-            "DistributedOptimizer wants an optimizer that was not used yet, and wraps it once. "
+            "DistributedOptimizer needs an optimizer that is neither used nor wrapped yet. "
             f"Received: {optimizer!r}"
         )
     for option, instead in _REFUSED.items():
@@ -125,7 +128,7 @@ def DistributedOptimizer(
     wrapped = base.from_config.__func__(distributed_class, optimizer.get_config())
     clipping = clipping_of(wrapped)
     if clipping.kind == "global_norm":
-        wrapped.global_clipnorm = None  # the norm is that of tables too, which Keras does not see
+        wrapped.global_clipnorm = None  # the norm includes tables, which Keras does not see
     name = f"update_{next(_ordinals)}"
     sparse = SparseUpdate(reduction, exchange, wire_dtype, clipping, event_clock, name)
     wrapped.start_distributed(

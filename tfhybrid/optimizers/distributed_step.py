@@ -1,4 +1,4 @@
-"""One step over all ranks: what they exchange, and what becomes of it."""
+"""One step over all ranks: the exchange of gradients and their application."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Trained:
     """What one `apply` trains, and how.
 
     Args:
-        proxies: Of the tables that have gradients.
-        variables: The dense variables that have.
-        rates: Gives the learning rates of the tables, float32 `[tables]`.
+        proxies: Proxies of the tables with gradients.
+        variables: The dense variables with gradients.
+        rates: Returns the learning rates of the tables, float32 `[tables]`.
         apply_dense: Applies gradients, one per dense variable, and counts the step.
         count: Counts a step in which nothing is applied.
     """
@@ -55,7 +55,7 @@ class Trained:
         self.count = count
 
     def same_as(self, other: Trained) -> bool:
-        """Whether both train the same, in the same order."""
+        """Whether both train the same variables and tables, in the same order."""
         mine, theirs = [*self.proxies, *self.variables], [*other.proxies, *other.variables]
         return len(mine) == len(theirs) and all(a is b for a, b in zip(mine, theirs, strict=True))
 
@@ -76,10 +76,10 @@ class GradientSink(Protocol):
 
 
 class DistributedStep:
-    """What an optimizer does together with all ranks.
+    """The part of an optimizer step that needs all ranks.
 
     Args:
-        sparse_update: The half that reaches the tables.
+        sparse_update: The half that updates the tables.
         on_nonfinite: `"raise"` or `"skip"`.
         passes: Micro-batches per step.
         dense: How dense gradients are added up over ranks (`dense_step.DENSE`).
@@ -95,10 +95,13 @@ class DistributedStep:
         update: str,
     ) -> None:
         if on_nonfinite not in ON_NONFINITE:
-            raise ConfigError(f"on_nonfinite is one of {ON_NONFINITE}. Received: {on_nonfinite!r}")
+            raise ConfigError(
+                f"on_nonfinite must be one of {ON_NONFINITE}. Received: {on_nonfinite!r}"
+            )
         if not isinstance(passes, int) or passes < 1:
             raise ConfigError(
-                f"backward_passes_per_step is a number of calls, at least 1. Received: {passes!r}"
+                "backward_passes_per_step must be a number of calls, at least 1. "
+                f"Received: {passes!r}"
             )
         if update not in UPDATES or (update == "pass" and passes > 1):
             raise ConfigError(
@@ -116,12 +119,12 @@ class DistributedStep:
         self.boundary = PassBoundary(self.micro_batches) if update == "pass" else None
         # Called around each step in which this rank takes part without samples.
         self.idle_callbacks: list[Any] = []
-        self.joined = False  # in this epoch, by a callback
-        # Where a restored model goes on within an epoch, and the optimizer's step there; and how
-        # many steps of the epoch that `fit` trains came before (`checkpoint/broken_epoch.py`).
+        self.joined = False  # by a callback, in this epoch
+        # Where a restored model continues within an epoch, and the optimizer's step there; and how
+        # many steps of the epoch preceded those of `fit` (`checkpoint/broken_epoch.py`).
         self.broken_off: tuple[Any, int] | None = None
         self.steps_before = 0
-        # Whether this rank wants training to stop, and how many did in the last step.
+        # Whether this rank requests to stop, and how many ranks did so in the last step.
         self.wants_to_stop = tf.Variable(0.0, trainable=False)
         self.ranks_to_stop = tf.Variable(0.0, trainable=False)
         self._sink: GradientSink | None = None
@@ -137,7 +140,7 @@ class DistributedStep:
         return self._trained is not None
 
     def build(self, trained: Trained) -> None:
-        """Takes what the optimizer was built for: what ranks exchange if nothing else is known."""
+        """Sets what the optimizer was built for: the default for what ranks exchange."""
         self.micro_batches.build(trained.variables)
         self._remember(trained)
 
@@ -160,9 +163,9 @@ class DistributedStep:
         """Does a step, or a micro-batch of one.
 
         Args:
-            trained: What has gradients.
-            sparse: Those of the tables.
-            dense: Those of the dense variables.
+            trained: The variables and tables with gradients.
+            sparse: The gradients of tables.
+            dense: The gradients of dense variables.
         """
         self._remember(trained)
         if tf.executing_eagerly():
@@ -205,13 +208,13 @@ class DistributedStep:
         tf.cond(complete, _branch(step), _branch(keep))
 
     def join(self) -> None:
-        """Takes part in the steps of others, without samples, until all ranks have come here."""
+        """Joins the other ranks' steps with zero samples until every rank has called it."""
         if not self.built:
             if distributed.size() == 1:
                 return
             raise ConfigError(
-                "A rank takes part in the steps of others once its own optimizer is built: call "
-                "optimizer.build(model.trainable_variables) where a rank may have no batch at all. "
+                "A rank can only join the others' steps after its own optimizer is built: call "
+                "optimizer.build(model.trainable_variables) if a rank may have no batch at all. "
                 f"Received: an optimizer that was not built on {distributed.here()}"
             )
         if self.micro_batches.waiting:
@@ -222,19 +225,19 @@ class DistributedStep:
             pass
 
     def _remember(self, trained: Trained) -> None:
-        """Notes what the ranks exchange, for the steps in which this one has nothing to bring."""
+        """Remembers the shapes to exchange, for steps in which this rank has no data."""
         if self._trained is not None and self._trained.same_as(trained):
             return
         self._trained = trained
 
-        # Graphs, and not eagerly: Horovod does not get the names of eager operations, by which
-        # those of ranks meet.
+        # In graphs, not eagerly: Horovod does not get the names of eager operations, by which it
+        # matches those of different ranks.
         @tf.function(autograph=False, reduce_retracing=True)
         def run_in_graph(sparse: list[tf.IndexedSlices], dense: list[tf.Tensor]) -> None:
             self._run(trained, sparse, dense)
 
-        # Two without samples: where all ranks end together, the larger one is not even traced. With
-        # an argument: of constants alone TensorFlow would have the sum once and fold it.
+        # Two graphs without samples: if all ranks end together, the larger one is never traced.
+        # They have an argument, because TensorFlow would fold a sum of constants.
         @tf.function(autograph=False)
         def reduce(samples: tf.Tensor) -> dense_step.DenseStep:
             zeros = [
@@ -260,7 +263,7 @@ class DistributedStep:
         self._use_without_samples = use
 
     def _idle_step(self) -> bool:
-        """Takes part in a step; returns whether a rank still trains."""
+        """Takes part in a step; returns whether any rank still trains."""
         trained = self._trained
         assert trained is not None
         for callback in self.idle_callbacks:
@@ -365,10 +368,10 @@ class DistributedStep:
         contribution: Contribution,
         reduce: Callable[[], dense_step.DenseStep],
     ) -> None:
-        """Posts to the tables and applies what all ranks brought to the dense variables.
+        """Posts the sparse gradients, and applies all ranks' gradients to the dense variables.
 
-        Where a restart from memory is wanted, the dense half comes first, and what it led to is
-        kept before the post: wherever a table has the update, the state that goes with it is kept.
+        For a restart from memory, the dense half comes first, and its result is kept before the
+        post: if a table has the update, the state that belongs to it has been kept.
         """
         if self._sink is not None:
             self._sink.take(trained, contribution, reduce().gradients)
@@ -383,7 +386,7 @@ class DistributedStep:
             self._update_tables(trained, contribution, trained.rates())
             step = self._apply_dense(trained, reduce())
         else:
-            rates = tf.identity(trained.rates())  # before the dense half moves on
+            rates = tf.identity(trained.rates())  # before the dense half changes
             step = self._apply_dense(trained, reduce())
             with tf.control_dependencies([keeper.keep(trained.proxies)]):
                 self._update_tables(trained, contribution, rates)
@@ -404,9 +407,9 @@ class DistributedStep:
     def _apply_clipped(
         self, trained: Trained, contribution: Contribution, step: dense_step.DenseStep
     ) -> dense_step.DenseStep:
-        """Applies what is clipped by the norm over dense variables and tables together.
+        """Applies gradients that are clipped by the norm over dense variables and tables together.
 
-        The leader learns the dense part with the post; what it finds comes back with the tables'
+        The post contains the dense part of the norm. The leader's result comes with the tables'
         next version, for which the dense half waits.
         """
         squares = update_ops.square_sum(step.gradients)
@@ -438,7 +441,7 @@ class DistributedStep:
 
 
 def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
-    """Returns the number of samples of the batch, int64; 1 where no lookup tells."""
+    """Returns the number of samples of the batch, int64; 1 if no lookup has it."""
     for slices in sparse:
         samples = samples_of(slices)
         if samples is not None:
@@ -447,16 +450,16 @@ def _samples_of(sparse: Sequence[tf.IndexedSlices]) -> tf.Tensor:
 
 
 def _raise(proxies: Sequence[TableProxy]) -> None:
-    """Raises on this rank what a rank said about its gradients."""
+    """Raises on this rank the error that a rank found in its gradients."""
     if not proxies:
         tf.debugging.Assert(False, ["A gradient is not finite, or too large, on one of the ranks"])
         return
-    # The next lookup gets the failure of an update, its text included.
+    # The next lookup raises the failure of an update, including its text.
     lookup([proxies[0].table_ref], [FeatureKeys(tf.zeros([0], tf.int64))])
 
 
 def _branch(do: Callable[[], None]) -> Callable[[], tf.Tensor]:
-    """Returns `do` as a branch of a condition, both of which must return the same."""
+    """Returns `do` as a branch of a condition; both branches must return the same types."""
 
     def branch() -> tf.Tensor:
         do()

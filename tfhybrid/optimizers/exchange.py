@@ -1,4 +1,4 @@
-"""How the leaders of several hosts make one update of what each host merged."""
+"""Combines the hosts' merged gradients into one update, among the leaders."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tfhybrid.ops.update_ops import StepNumbers, UpdateRef
 
 
 def exchange_between_hosts(update: UpdateRef, numbers: StepNumbers, name: str) -> None:
-    """Merges what this host's ranks posted, exchanges it, and applies what all hosts say.
+    """Merges the posts of this host's ranks, exchanges them, and applies those of all hosts.
 
     Args:
-        update: Of which tables; on the leader, where there are several hosts.
-        numbers: Of the step.
-        name: Tells its collectives from those of others.
+        update: The update; on the leader, with several hosts.
+        numbers: Numbers of the step.
+        name: Identifies its collectives.
     """
     message, splits = update_ops.merge_host(update)
     if update.exchange == "owner":

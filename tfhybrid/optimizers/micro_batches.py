@@ -1,4 +1,4 @@
-"""Gradients of several micro-batches, summed before they are exchanged."""
+"""Sums the gradients of several micro-batches before they are exchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import tensorflow as tf
 class MicroBatches:
     """The dense gradients, samples and findings of this rank since its last exchange.
 
-    The sparse gradients wait natively, where they are merged (`update_ops.keep_gradients`).
+    The native core keeps and merges the sparse gradients (`update_ops.keep_gradients`).
 
     Args:
         several: Whether a step may have more than one.
@@ -55,8 +55,8 @@ class MicroBatches:
         Returns:
             int64: how many wait now.
         """
-        # Keras fetches the batch in the graph of the step: where the data has ended, what does not
-        # wait for a gradient would run, and count a micro-batch that never was.
+        # Keras fetches the batch inside the graph of the step. When the data ends, ops that do not
+        # depend on a gradient would still run, and count a micro-batch that does not exist.
         with tf.control_dependencies([*gradients, samples, found]):
             for variable, gradient in zip(variables, gradients, strict=True):
                 self._sums[id(variable)].assign_add(gradient)
@@ -69,9 +69,9 @@ class MicroBatches:
         variables: Sequence[Any],
         use: Callable[[list[tf.Tensor], tf.Tensor, tf.Tensor], None],
     ) -> None:
-        """Empties itself into `use(gradients, samples, found)`.
+        """Calls `use(gradients, samples, found)` and resets itself.
 
-        Samples are those of a mean micro-batch: the weight of the summed gradients.
+        `samples` is the mean of the micro-batches: the weight of the summed gradients.
         """
         sums = [self._sums[id(variable)] for variable in variables]
         count = tf.maximum(self._count.read_value(), 1)

@@ -1,4 +1,4 @@
-"""What training follows from besides the data: the same on all ranks."""
+"""The settings on which training depends besides the data; equal on all ranks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tfhybrid.layers import TableProxy
 
 
 def recipe_of(optimizer: Any) -> dict[str, Any]:
-    """Returns, by what it is, what every rank of a job must have built alike, as JSON has it.
+    """Returns, by description, what must be equal on every rank of a job, as JSON.
 
-    Names of dense variables are left out: Keras numbers them by what else a process has built.
+    Names of dense variables are left out: Keras numbers them depending on what else was built.
 
     Args:
-        optimizer: A distributed one that is built.
+        optimizer: A distributed optimizer that is built.
     """
     tables = [v.table for v in optimizer.sparse_update.variables if isinstance(v, TableProxy)]
     dense = [v for v in optimizer.sparse_update.variables if not isinstance(v, TableProxy)]
@@ -50,6 +50,6 @@ class Described(Protocol):
 
 
 def described(table: Described) -> list[Any]:
-    """Returns what rows of a table follow from, besides its optimizer."""
+    """Returns the settings on which a table's rows depend, besides its optimizer."""
     config = table.config
     return [table.dim, *config.initializer.native, config.policy, str(config.placement)]

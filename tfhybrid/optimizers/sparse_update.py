@@ -1,4 +1,4 @@
-"""The sparse half of a step: the gradients of all ranks reach the leaders, which apply them."""
+"""The sparse half of a step: sends the gradients of all ranks to the leaders, which apply them."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ WIRE_DTYPES = ("float32", "bfloat16")
 
 
 class StateKeeper(Protocol):
-    """Keeps the dense state that goes with an update."""
+    """Keeps the dense state that belongs to an update."""
 
     def keep(self, proxies: Sequence[TableProxy]) -> tf.Operation:
-        """Keeps it, before the update of these tables is posted."""
+        """Keeps the state, before the update of these tables is posted."""
 
 
 class SparseUpdate:
     """Applies sparse gradients to tables, the same on every host.
 
     Args:
-        reduction: What a key's summed gradient is divided by: `"frequency"`, the number of ranks
-            in which it occurred; `"mean"`, the samples of all ranks, each rank weighing as many as
-            it has; `"sum"`, nothing.
+        reduction: By what a key's summed gradient is divided: `"frequency"`, the number of ranks in
+            which it occurred; `"mean"`, the samples of all ranks, where each rank is weighted by
+            its samples; `"sum"`, nothing.
         exchange: How gradients travel between hosts, one of `EXCHANGES`.
-        wire_dtype: What gradients are rounded to between hosts, one of `WIRE_DTYPES`.
-        clipping: Of the reduced gradients.
-        event_clock: Tells the event time of each step.
-        name: Tells its collectives from those of others.
+        wire_dtype: To what gradients are rounded between hosts, one of `WIRE_DTYPES`.
+        clipping: How reduced gradients are clipped.
+        event_clock: Provides the event time of each step.
+        name: Identifies its collectives.
     """
 
     def __init__(
@@ -55,30 +55,30 @@ class SparseUpdate:
         name: str,
     ) -> None:
         if reduction not in REDUCTIONS:
-            raise ConfigError(f"reduction is one of {REDUCTIONS}. Received: {reduction!r}")
+            raise ConfigError(f"reduction must be one of {REDUCTIONS}. Received: {reduction!r}")
         if exchange not in EXCHANGES:
-            raise ConfigError(f"exchange is one of {EXCHANGES}. Received: {exchange!r}")
+            raise ConfigError(f"exchange must be one of {EXCHANGES}. Received: {exchange!r}")
         if wire_dtype not in WIRE_DTYPES:
-            raise ConfigError(f"wire_dtype is one of {WIRE_DTYPES}. Received: {wire_dtype!r}")
+            raise ConfigError(f"wire_dtype must be one of {WIRE_DTYPES}. Received: {wire_dtype!r}")
         self.reduction = reduction
         self.exchange = exchange
         self.wire_dtype = wire_dtype
         if not isinstance(event_clock, EventClock | None):
             raise ConfigError(
-                "event_clock is a tfhybrid.layers.EventClock. "
+                "event_clock must be a tfhybrid.layers.EventClock. "
                 f"Received: event_clock={event_clock!r}"
             )
         self.clipping = clipping
         self._event_clock = event_clock
         self.name = name
-        self.variables: list[Any] = []  # all that the optimizer was built for, tables included
-        self.keeper: StateKeeper | None = None  # of the state that goes with each update
+        self.variables: list[Any] = []  # everything the optimizer was built for, including tables
+        self.keeper: StateKeeper | None = None  # keeps the state that belongs to each update
         self._optimizers: dict[str, SparseOptimizer] = {}
-        # What LearningRateWarmup multiplies the tables' own rates by.
+        # The factor of LearningRateWarmup for the tables' own rates.
         self.rate_scale = tf.Variable(1.0, trainable=False, name=f"{name}_rate_scale")
 
     def configuration(self) -> dict[str, Any]:
-        """Returns what its updates follow from, besides gradients and the Keras optimizer."""
+        """Returns the settings of updates, apart from those of the Keras optimizer."""
         tables = {}
         for table in [v.table for v in self.variables if isinstance(v, TableProxy)]:
             rate: Any = self._optimizers[table.name].learning_rate
@@ -92,23 +92,23 @@ class SparseUpdate:
         }
 
     def event_time(self) -> tf.Tensor:
-        """Returns the latest event time that this rank knows of, int64."""
+        """Returns the latest event time that this rank has seen, int64."""
         if self._event_clock is None:
             return tf.constant(native.NO_TIME, tf.int64)
         return self._event_clock.latest
 
     def add_table(self, proxy: TableProxy, optimizer: SparseOptimizer) -> None:
-        """Gives a table its optimizer; before the first `apply` that names it.
+        """Sets a table's optimizer, before the first `apply` with the table.
 
         Raises:
-            ConfigError: Its rows shall be evicted by event time, and there is no clock.
+            ConfigError: Rows are evicted by event time, but there is no clock.
         """
         table = proxy.table
         eviction = table.config.eviction
         if eviction is not None and eviction.unseen_time is not None and self._event_clock is None:
             raise ConfigError(
-                f"Table '{table.name}' evicts rows by event time, which DistributedOptimizer("
-                "event_clock=tfhybrid.layers.EventClock()) tells. "
+                f"Table '{table.name}' evicts rows by event time, which needs DistributedOptimizer("
+                "event_clock=tfhybrid.layers.EventClock()). "
                 f"Received: unseen_time={eviction.unseen_time!r} without a clock"
             )
         settings = optimizer.native(table.config.regularizer, table.config.lazy)
@@ -124,8 +124,8 @@ class SparseUpdate:
         unknown = [p.table.name for p in proxies if p.table.name not in self._optimizers]
         if unknown:
             raise ConfigError(
-                "An optimizer trains the tables that it was built for, and no others: give each "
-                f"model one of its own. Received: the new tables {unknown}"
+                "An optimizer can only train the tables it was built for: create one for each "
+                f"model. Received: the new tables {unknown}"
             )
         choices = UpdateChoices(
             exchange=self.exchange,
@@ -149,14 +149,14 @@ class SparseUpdate:
         """Returns the rates of tables, float32 `[tables]`.
 
         Args:
-            proxies: Of the tables.
-            keras_rate: Gives the learning rate that tables without their own follow.
-            iterations: Updates so far, for schedules.
+            proxies: The tables' proxies.
+            keras_rate: Returns the learning rate for tables without their own.
+            iterations: Number of updates so far, for schedules.
         """
         return tf.stack([self._rate(proxy, keras_rate, iterations) for proxy in proxies])
 
     def apply(self, update: UpdateRef, contribution: Contribution, numbers: StepNumbers) -> None:
-        """Updates the tables with what all ranks bring."""
+        """Updates the tables with the gradients of all ranks."""
         if update.exchange == "all_ranks":
             message = update_ops.pack_gradients(update, contribution)
             messages = distributed.gather_messages(message, f"tfhybrid.{self.name}")
@@ -165,7 +165,7 @@ class SparseUpdate:
         posted = update_ops.post_gradients(update, contribution, numbers)
         job = current_job()
         if job.is_leader and job.several_hosts and not update.sharded:
-            # TensorFlow orders what follows by the proxies in a graph; so does the order of calls.
+            # In a graph the proxies order what follows; otherwise the order of calls does.
             with tf.control_dependencies([posted] if posted is not None else []):
                 exchange_between_hosts(update, numbers, f"tfhybrid.{self.name}")
 
@@ -187,13 +187,13 @@ def checked_gradients(
     """Returns the gradients of tables.
 
     Raises:
-        UnsupportedError: One is not the `tf.IndexedSlices` of a lookup.
+        UnsupportedError: A gradient is not the `tf.IndexedSlices` of a lookup.
     """
     for proxy, gradient in zip(proxies, gradients, strict=True):
         if not isinstance(gradient, tf.IndexedSlices):
             raise UnsupportedError(
-                f"The gradient of table '{proxy.table.name}' is the tf.IndexedSlices that the "
-                "tape returned; leave it as it is, or change its values with "
+                f"The gradient of table '{proxy.table.name}' must be the tf.IndexedSlices that the "
+                "tape returned; keep it unchanged, or change its values with "
                 f"tf.IndexedSlices. Received: {gradient!r}"
             )
     return [
@@ -207,7 +207,7 @@ def checked_gradients(
 
 
 def no_gradients(proxies: Sequence[TableProxy]) -> list[tf.IndexedSlices]:
-    """Returns the gradients of a rank that has no samples."""
+    """Returns the gradients of a rank without samples."""
     dims = [proxy.table.dim for proxy in proxies]
     none = tf.zeros([0], tf.int64)
     return [

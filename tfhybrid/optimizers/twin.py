@@ -1,4 +1,4 @@
-"""From a Keras optimizer to the native one that does the same to a table's rows."""
+"""Finds the native counterpart of a Keras optimizer, for the rows of tables."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tfhybrid.table_optimizers import SGD, Adagrad, Adam, Ftrl, RMSprop, SparseO
 
 
 def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
-    """Returns the native twin of a Keras optimizer; it follows the Keras learning rate.
+    """Returns the native counterpart of a Keras optimizer; it follows the Keras learning rate.
 
     Args:
         optimizer: `keras.optimizers.SGD`, `Adagrad`, `Adam`, `AdamW`, `RMSprop`, or `Ftrl` with
             the default `learning_rate_power`.
 
     Raises:
-        UnsupportedError: It has no twin; the message lists those that have.
+        UnsupportedError: It has no counterpart; the message lists the optimizers that have one.
 
     Example:
 
@@ -29,10 +29,11 @@ def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:
     found = _twin_of(optimizer)
     if found is None:
         raise UnsupportedError(
-            "Tables without an optimizer of their own take the twin of the Keras optimizer: SGD, "
-            "Adagrad, Adam, AdamW, RMSprop, or Ftrl with learning_rate_power=-0.5. Give "
-            "TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)) to keep another one for the "
-            f"dense weights. Received: {type(optimizer).__name__}"
+            "Tables without their own optimizer need a Keras optimizer with a native counterpart: "
+            "SGD, Adagrad, Adam, AdamW, RMSprop, or Ftrl with learning_rate_power=-0.5. To use "
+            "another one for the dense weights, set "
+            "TableConfig(optimizer=tfhybrid.optimizers.Adagrad(...)). "
+            f"Received: {type(optimizer).__name__}"
         )
     return dataclasses.replace(found, weight_decay=float(optimizer.weight_decay or 0.0))
 

@@ -24,7 +24,7 @@ __all__ = [
     "WaitingTable",
 ]
 
-# Imported when first used: a table needs TensorFlow and Horovod, a report of stores does not.
+# Imported on first use: a table needs TensorFlow and Horovod, a report of stores does not.
 _SOURCES = {
     "FrozenTable": "tfhybrid.core.frozen_table",
     "RecordFile": "tfhybrid.core.record_file",

@@ -1,4 +1,4 @@
-"""`placement="auto"`: a table is on every host where it fits, and else spread over all of them."""
+"""`placement="auto"`: a table is on every host if it fits there, else spread over all hosts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tfhybrid.store")
 
-USABLE = 0.8  # of the free memory: messages, checkpoints and uneven shares take some, too
-_VECTORS = 2  # of a row's state, if the optimizer is not known yet: Adam's
+USABLE = 0.8  # fraction of the free memory: messages, checkpoints and uneven shares need some too
+_VECTORS = 2  # floats of a row's state while the optimizer is unknown: those of Adam
 _GB = 1e9
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """Where a table is put.
+    """The chosen placement of a table.
 
     Args:
-        placement: Where.
-        bytes: What it takes of each host there, at most.
-        replicated_bytes: What it would take if every host had all of it.
+        placement: The placement.
+        bytes: The most memory that the table takes on a host.
+        replicated_bytes: The memory it would take if every host had all rows.
     """
 
     placement: Placement
@@ -37,12 +37,12 @@ class Choice:
 
 
 def choose(shape: TableShape, hosts: int, room: int) -> Choice:
-    """Returns where to put a table.
+    """Chooses the placement of a table.
 
     Args:
-        shape: Of the whole table.
-        hosts: Of the job.
-        room: Bytes that tables may still take, on the host that has least.
+        shape: Shape of the whole table.
+        hosts: Number of hosts.
+        room: Bytes available for tables, on the host with the least.
 
     Example:
 
@@ -58,9 +58,9 @@ def choose(shape: TableShape, hosts: int, room: int) -> Choice:
 
 
 def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
-    """Returns the config with a placement in the place of `"auto"`; the same on all ranks.
+    """Returns the config with `"auto"` replaced by a placement; the same on all ranks.
 
-    Tables are placed in the order in which they are made. Each takes its part of the room.
+    Tables are placed in the order in which they are created. Each one reduces the available memory.
     """
     if config.placement != "auto":
         return config
@@ -88,6 +88,6 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
 def _state_floats(config: TableConfig) -> int:
     if config.optimizer is None:
         return _VECTORS * config.dim
-    from tfhybrid import table_optimizers  # which imports Keras
+    from tfhybrid import table_optimizers  # imports Keras
 
     return math.prod(table_optimizers.get(config.optimizer).state_shape(config.dim))

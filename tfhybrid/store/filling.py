@@ -1,4 +1,4 @@
-"""Filling an empty table with rows that another program wrote."""
+"""Fills an empty table with rows that another program wrote."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Fillable(Protocol):
 
     @property
     def rows(self) -> int:
-        """Rows in the table."""
+        """Number of rows in the table."""
 
     @property
     def writer(self) -> TableWriter:
-        """What writes them."""
+        """The writer of rows."""
 
 
 def fill(table: Fillable, source: RecordFile | RowSource) -> None:
@@ -31,12 +31,12 @@ def fill(table: Fillable, source: RecordFile | RowSource) -> None:
 
     Raises:
         ConfigError: The table has rows.
-        DataError: The source is malformed, does not fit the table, or holds a key twice.
-        CorruptFileError: A binary file is cut short, or holds a key twice.
+        DataError: The source is malformed, does not fit the table, or has duplicate keys.
+        CorruptFileError: A binary file is truncated, or has duplicate keys.
     """
     if table.rows:
         raise ConfigError(
-            f"A file is loaded into an empty table. Received: table '{table.name}' with "
+            f"Rows can be loaded only into an empty table. Received: table '{table.name}' with "
             f"{table.rows} rows"
         )
     try:
@@ -55,5 +55,5 @@ def _fill_by_blocks(table: Fillable, source: RowSource) -> None:
         count += table.writer.write_rows(block)
     if count != table.rows:
         raise DataError(
-            f"{source.path} holds a key twice: {count} rows of {table.rows} different keys."
+            f"{source.path} has duplicate keys: {count} rows with {table.rows} distinct keys."
         )

@@ -1,8 +1,8 @@
-"""What a job tells of itself: each metric's name, meaning and source, once for all who show them.
+"""A job's metrics: name, meaning and source of each, for all programs that show them.
 
-`tfhybrid top`, `callbacks.TensorBoard` and the endpoint for Prometheus read it. Of a table it is
-what lies in shared memory, so that anybody on the host can read it; of a job what its process has
-counted. Neither TensorFlow nor Horovod is needed.
+`tfhybrid top`, `callbacks.TensorBoard` and the endpoint for Prometheus use them. Metrics of tables
+are in shared memory, where any process on the host can read them. Metrics of a job are counted by
+its process. This module needs neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Metric(NamedTuple):
     """A metric of a table or of a job.
 
     Attributes:
-        name: Without the prefix, and without `_total`.
-        kind: `"gauge"`, or `"counter"` of what only grows.
-        meaning: In a sentence.
-        label: What tells several values apart, if there are several.
+        name: Name without the prefix and without `_total`.
+        kind: `"gauge"`, or `"counter"` if it only grows.
+        meaning: A sentence that describes it.
+        label: The label that distinguishes several values, if there are several.
     """
 
     name: str
@@ -200,13 +200,13 @@ _saved: float | None = None  # when the last checkpoint was complete
 
 
 def note(metric: Metric, value: float, label: str = "") -> None:
-    """Notes the value of a gauge that nobody else holds."""
+    """Sets a gauge that is kept only here."""
     with _lock:
         _noted[metric.name, label] = value
 
 
 def count(metric: Metric) -> None:
-    """Adds one to a counter that nobody else holds."""
+    """Increments a counter that is kept only here."""
     with _lock:
         _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
 
@@ -222,7 +222,7 @@ def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
 
 
 def note_checkpoint(seconds: float, size: int) -> None:
-    """Notes that a checkpoint is complete: how long it was being written, and its bytes."""
+    """Records that a checkpoint is complete, with its duration and size."""
     global _saved
     count(CHECKPOINTS)
     note(CHECKPOINT_DURATION, seconds)
@@ -232,7 +232,7 @@ def note_checkpoint(seconds: float, size: int) -> None:
 
 
 def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields the metrics of the job whose rank this process is: values by label."""
+    """Yields the metrics of this process's job: values by label."""
     counted = native.counters()
     yield STEPS, {"": counted["steps"]}
     yield SAMPLES, {"": counted["samples"]}
@@ -275,10 +275,11 @@ def of_store(found: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
 
 
 def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
-    """Returns by table how much its counters grew in a second.
+    """Returns the rates of each table's counters per second.
 
-    A table that was not there before grew from nothing; one that lost its rows (they were loaded
-    anew, or cleared) did not grow.
+    A new table starts from zero. For a table that lost its rows (by loading or clearing) the rates
+    are
+    zero.
     """
     older = {table.name: table for table in before.tables}
     return {

@@ -19,16 +19,16 @@ Values = Iterable[tuple[Metric, dict[str, float]]]
 
 
 class Endpoint:
-    """Answers Prometheus on a port, on a thread of its own, until it is closed.
+    """Serves Prometheus on a port, on a separate thread, until it is closed.
 
     Args:
         job: Name of the job.
-        values: Returns the metrics as they are now.
-        port: To listen on; 0 for any that is free.
-        address: To listen on.
+        values: Returns the current metrics.
+        port: The port to listen on; 0 for any free port.
+        address: The address to listen on.
 
     Raises:
-        ConfigError: The port cannot be had.
+        ConfigError: The port is not available.
     """
 
     def __init__(self, job: str, values: Callable[[], Values], port: int, address: str) -> None:
@@ -38,19 +38,19 @@ class Endpoint:
             self._server, self._thread = start_http_server(port, address, registry)
         except (OSError, OverflowError) as error:
             raise ConfigError(
-                f"Metrics want a port that is free. Received: {address}:{port}, {error}"
+                f"Metrics need a free port. Received: {address}:{port}, {error}"
             ) from error
         self.port: int = self._server.server_port
 
     def close(self) -> None:
-        """Stops answering."""
+        """Stops serving."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
 
 class _Collector(Collector):
-    """Reads the metrics whenever it is asked, one request at a time."""
+    """Reads the metrics at each request, one request at a time."""
 
     def __init__(self, job: str, values: Callable[[], Values]) -> None:
         self._job = job

@@ -1,6 +1,6 @@
-"""The stores of a host as somebody sees them who belongs to none of their jobs.
+"""Reports on the stores of a host, for processes outside their jobs.
 
-Neither TensorFlow nor Horovod is needed.
+This module needs neither TensorFlow nor Horovod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfhybrid.store.table_stats import TableSize
 
 @dataclasses.dataclass(frozen=True)
 class RankReport:
-    """A rank of this host: what became of its process, and what it says of itself."""
+    """A rank of this host: the state of its process, and its description of itself."""
 
     local_rank: int
     state: RankState
@@ -24,9 +24,9 @@ class RankReport:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableReport(TableSize):
-    """A table; `evicted` counts since the job began.
+    """A table; `evicted` counts from the start of the job.
 
-    Where `problem` is not empty, the rest is not known.
+    If `problem` is not empty, the other fields are unknown.
     """
 
     name: str
@@ -71,7 +71,7 @@ class PassReport:
 
 @dataclasses.dataclass
 class StoreReport:
-    """A job's store. Where `problem` is not empty, its tables are not known."""
+    """A job's store. If `problem` is not empty, its tables are unknown."""
 
     job: str
     directory: str
@@ -83,15 +83,15 @@ class StoreReport:
 
     @property
     def living(self) -> bool:
-        """Whether a process of the job lives."""
+        """Whether a process of the job is alive."""
         return any(rank.state is RankState.LIVING for rank in self.ranks)
 
 
 def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
-    """Returns this user's stores in a directory, living and dead, by name.
+    """Returns this user's stores in a directory, of running and of dead jobs, by name.
 
     Args:
-        directory: Where stores are kept, as `config.shm_directory` says for this process.
+        directory: The directory of the stores; for this process, `config.shm_directory()`.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""A table of the host's store, as one process sees it."""
+"""One process's view of a table in the host's store."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
 from tfhybrid.store.table_stats import OwnerShare, TableSize, TableStats, quantiles_of_norms
 
-_UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
+_UNEVENNESS = 1.05  # spread of the shares of a table, which a hash assigns
 
 
 class Table:
-    """One embedding table: shared by the ranks of a host, written by its leader.
+    """An embedding table, shared by the ranks of a host and written by their leader.
 
-    Layers make tables; what is useful here is reading them.
+    Layers create tables; use this class to read them.
 
     Args:
-        name: Unique within the job.
-        config: The recipe.
+        name: The table's name, unique within the job.
+        config: The table's settings.
 
     Raises:
         NotInitializedError: `tfhybrid.init()` was not called.
@@ -59,15 +59,15 @@ class Table:
         self.optimizer: tuple[float, ...] = ()
         self.state_shape = (0, config.dim)
         self._is_open = False
-        self._seen = native.TableStatsStruct()  # when `stats` was last asked for
-        self._allocated_as = name  # by the hash of which name its keys have owners
+        self._seen = native.TableStatsStruct()  # at the last call of `stats`
+        self._allocated_as = name  # the name whose hash determines the keys' owners
         self._placement = self._job.placement_of(config.placement)
-        # Of the keys that wait for admission to this one, opened with it.
+        # The table of keys that wait for admission to this one, opened with it.
         self.waiting = WaitingTable(self) if config.policy.get("admission", 0) > 1 else None
         self._open_in_time()
 
     def __repr__(self) -> str:
-        """Returns what it is called and holds."""
+        """Returns name and contents."""
         held = f"rows={self.rows}, version={self.version}" if self._is_open else "not open yet"
         return f"<Table '{self.name}': dim={self.dim}, {held}>"
 
@@ -79,7 +79,7 @@ class Table:
             resumption.tables.append(self)
 
     def open(self) -> None:
-        """Opens the table in the process's store; called once it is known which that is."""
+        """Opens the table in the process's store, once that store is known."""
         try:
             self._job.engine.open_table(
                 self.name,
@@ -92,8 +92,8 @@ class Table:
             )
         except NameTakenError as error:
             raise NameTakenError(
-                f"{error}. In a notebook, a cell that builds the model again calls "
-                "tfhybrid.shutdown() and tfhybrid.init() first: that frees all tables"
+                f"{error}. In a notebook, call tfhybrid.shutdown() and tfhybrid.init() before you "
+                "build the model again: that frees all tables"
             ) from None
         if self.config.fast_tier == "device":
             passes.add_to_device(self._job.engine, self.name)
@@ -109,26 +109,26 @@ class Table:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether other hosts have rows that this one has not."""
+        """Whether other hosts have rows that this host does not have."""
         if self._job.nodes is not None:
             return True
         return isinstance(self.config.placement, Sharded) and self._job.several_hosts
 
     @property
     def writer(self) -> TableWriter:
-        """What the leader of the host may do with it between two steps."""
+        """The leader's operations on the table between two steps."""
         waiting = None if self.waiting is None else self.waiting.writer
         owned_as = self._allocated_as if self.is_sharded else None
         return self._job.writer_of(self.name, self.dim, self.state_shape, waiting, owned_as)
 
     def reserve_share(self, rows: int) -> None:
-        """Makes room for this host's part of so many rows; on the leader.
+        """Reserves space for this host's part of this many rows; on the leader.
 
         Raises:
             OutOfSpaceError: Shared memory is full.
         """
         if self._job.nodes is not None:
-            rows = rows if self._job.asks_nodes else 0  # of which each node reserves its part
+            rows = rows if self._job.asks_nodes else 0  # each node reserves its part
         elif self.is_sharded and self._placement[0] == PlacementKind.BY_KEY:
             rows = math.ceil(rows / len(set(self._job.hosts)) * _UNEVENNESS)
         elif self.is_sharded and self._placement[1] != self._job.engine.host:
@@ -137,17 +137,17 @@ class Table:
 
     @property
     def seed(self) -> int:
-        """The job's, from which with its name its initial rows follow."""
+        """The job's seed. Together with the name it determines the initial values."""
         return self._job.seed
 
     @property
     def engine(self) -> int:
-        """The number of the engine that it is open in."""
+        """The number of the engine in which the table is open."""
         return self._job.engine.number
 
     @property
     def keeps_history(self) -> bool:
-        """Whether it knows of each row when and how often it was updated."""
+        """Whether each row records when and how often it was updated."""
         return bool(self.config.policy)
 
     @property
@@ -161,9 +161,9 @@ class Table:
         return sum(share.rows for share in self.owners())
 
     def owners(self) -> list[OwnerShare]:
-        """Returns what each host owns of a sharded table, and this host's of a replicated one.
+        """Returns each host's share of a sharded table, or this host's share of a replicated one.
 
-        Asks the hosts one by one, and needs no other rank to call it.
+        It asks the hosts one by one; other ranks need not call it.
 
         Example:
 
@@ -173,14 +173,14 @@ class Table:
         ```
         """
         shares = [self._scan(host, 0, 0)[0] for host in self._other_owners()]
-        if self._job.nodes is None:  # which own all rows
+        if self._job.nodes is None:  # nodes own all rows
             counters, here = self._counters(), self._job.engine.host
             shares.append(OwnerShare(host=here, rows=counters.rows, bytes=counters.bytes))
         return sorted(shares, key=lambda share: share.host)
 
     @property
     def _own_rows(self) -> int:
-        """Rows in this host's memory; on nodes are the others."""
+        """Rows in this host's memory; the others are on nodes."""
         return 0 if self._job.nodes is not None else self.rows
 
     @property
@@ -190,16 +190,16 @@ class Table:
 
     @property
     def optimizer_start(self) -> int:
-        """The version at which its optimizer began; on the leader."""
+        """The version at which the table's optimizer began; on the leader."""
         start = ctypes.c_uint64()
         self._call("table_optimizer_start", ctypes.byref(start))
         return start.value
 
     @property
     def decay(self) -> float:
-        """What keys without a row have decayed to, of their initial values.
+        """The factor to which the initial values of keys without a row have decayed.
 
-        Weight decay shrinks them like any other; 1 without it.
+        Weight decay shrinks them like all embeddings. It is 1 without weight decay.
         """
         decay = ctypes.c_double()
         self._call("table_decay", ctypes.byref(decay))
@@ -209,9 +209,9 @@ class Table:
         """Returns rows, version and bytes of the table on this host.
 
         Args:
-            count_nan: Whether to read all embeddings and count the rows that hold a NaN.
-            norm_quantiles: Which quantiles of the embeddings' norms to tell, from 0 to 1; of all
-                rows, or of a million that are spread evenly.
+            count_nan: Whether to read all embeddings and count the rows with NaN.
+            norm_quantiles: Which quantiles of the embeddings' norms to return, from 0 to 1; of all
+                rows, or of a million evenly spread ones.
 
         Example:
 
@@ -243,7 +243,7 @@ class Table:
         )
 
     def lookup(self, keys: np.ndarray | list[int]) -> np.ndarray:
-        """Returns the embeddings of keys, initial values where a key has no row.
+        """Returns the embeddings of keys; the initial value for a key without a row.
 
         Args:
             keys: int64, any shape.
@@ -254,11 +254,11 @@ class Table:
         return self._job.engine.lookup(self.name, self.dim, _checked_keys(keys))
 
     def read(self, keys: np.ndarray | list[int], *, states: bool = False) -> RowBlock:
-        """Returns the rows of those keys that have one, in the order of the keys.
+        """Returns the rows of the keys that have one, in the order of the keys.
 
         Args:
             keys: int64 `[n]`.
-            states: Whether to read optimizer state and history too; only on the leader.
+            states: Whether to also read optimizer state and history; only on the leader.
 
         Example:
 
@@ -279,14 +279,14 @@ class Table:
         return dataclasses.replace(block, keys=array).where(found)
 
     def blocks(self, block_rows: int = 65536, *, states: bool = False) -> Iterator[RowBlock]:
-        """Yields all rows, a block at a time, in creation order where none is ever evicted.
+        """Yields all rows in blocks; in the order of creation if no row is ever evicted.
 
-        Not while a step runs. Of a sharded table first this host's, then those of the others; at
-        most a block of theirs is in memory.
+        Do not call it during a step. For a sharded table this host's rows come first, then those of
+        other hosts, of which at most a block is in memory.
 
         Args:
-            block_rows: Most rows of a block.
-            states: Whether to read optimizer state and history too; only on the leader, and of a
+            block_rows: The largest number of rows in a block.
+            states: Whether to also read optimizer state and history; only on the leader, and for a
                 sharded table only this host's rows.
         """
         total = self._own_rows
@@ -304,25 +304,25 @@ class Table:
                     yield block
 
     def digest(self) -> int:
-        """Returns a hash by which two hosts see whether their replicas are equal, bit for bit.
+        """Returns a hash for comparing replicas on two hosts, bit for bit.
 
-        On a leader it covers keys, embeddings and optimizer state, elsewhere keys and embeddings.
+        On a leader it covers keys, embeddings and optimizer state; elsewhere keys and embeddings.
         """
         return self._job.engine.digest(self.name)
 
     def set_optimizer(self, optimizer: tuple[float, ...], state_shape: tuple[int, int]) -> None:
-        """Gives the table its optimizer; called by `DistributedOptimizer` on every rank.
+        """Sets the table's optimizer; `DistributedOptimizer` calls it on every rank.
 
-        The first one takes over the state that a checkpoint or a killed run has left. Each later
-        one begins afresh, as in Keras, and its predecessor no longer trains the table.
+        The first optimizer takes over the state that a checkpoint or a killed run left. Each later
+        one starts from scratch, as in Keras, and its predecessor no longer trains the table.
 
         Args:
             optimizer: Kind, then `native.OPTIMIZER_NUMBERS`.
-            state_shape: Of a row's state: vectors, and floats in each.
+            state_shape: Shape of a row's state: vectors, and floats in each.
 
         Raises:
-            ConfigError: The table lies in files, and the optimizer changes every row.
-            StoreError: The table lies in files and has rows of another optimizer.
+            ConfigError: The table is in files, and the optimizer changes every row.
+            StoreError: The table is in files and has rows of another optimizer.
         """
         if self.config.storage is not None:
             self._check_file_optimizer(optimizer)
@@ -334,37 +334,37 @@ class Table:
             self._set_optimizer()
 
     def _check_file_optimizer(self, optimizer: tuple[float, ...]) -> None:
-        """Fails on all ranks alike; the core would fail on the leader alone."""
+        """Fails on all ranks; the core would fail only on the leader."""
         settings = native.optimizer_settings(optimizer)
         every_row = int(settings.get("flags", 0)) & native.OptimizerFlag.EVERY_ROW
         if every_row:
             raise ConfigError(
-                f"Table '{self.name}' lies in files: its optimizer cannot update every row, for "
+                f"Table '{self.name}' is in files: its optimizer cannot update every row, because "
                 f"each step would read and write the whole file. Received: {settings}"
             )
         if self.optimizer and self._is_open and self.rows:
             raise StoreError(
-                f"Table '{self.name}' lies in files and has {self.rows} rows: it keeps its "
-                "optimizer. Save a checkpoint and restore it in a new job for another one"
+                f"Table '{self.name}' is in files and has {self.rows} rows: its optimizer cannot "
+                "be replaced. Save a checkpoint and restore it in a new job with another optimizer"
             )
 
     def load(self, source: RecordFile | RowSource) -> int:
         """Fills the table with rows that another program wrote, before the first step.
 
-        Every rank must call it: the leader of each host loads, the others wait for all leaders.
+        Every rank must call it: the leader of each host loads, and all ranks wait for all leaders.
 
         Args:
             source: A binary file of records, or one of the sources of `tfhybrid.checkpoint`:
                 `ArrayRows`, `NumpyRows`, `ParquetRows`, `VariableRows`, `TfraRows`.
 
         Returns:
-            Rows in the table.
+            The number of rows in the table.
 
         Raises:
-            CorruptFileError: A binary file is cut short, or holds a key twice.
-            DataError: Another source is malformed, does not fit the table, or holds a key twice.
-            ConfigError: Records do not fit the table, or the table has rows.
-            StoreError: Another host could not load. Whatever failed, the table is empty then.
+            CorruptFileError: A binary file is truncated, or has duplicate keys.
+            DataError: Another source is malformed, does not fit the table, or has duplicate keys.
+            ConfigError: Records do not fit the table, or the table is not empty.
+            StoreError: Another host could not load. After any failure the table is empty.
 
         Example:
 
@@ -376,7 +376,7 @@ class Table:
         engine = self._job.engine
 
         def load() -> None:
-            passes.end_all(engine)  # they hold the rows of before
+            passes.end_all(engine)  # they hold earlier rows
             if self._job.is_leader:
                 fill(self, source)
 
@@ -384,11 +384,11 @@ class Table:
         return self.rows
 
     def set_version(self, version: int, optimizer_start: int | None = None) -> None:
-        """Continues from `version` after loading; every rank calls it, the leader first.
+        """Continues from `version` after loading; every rank must call it, the leader first.
 
         Args:
-            version: Updates that were applied.
-            optimizer_start: The version at which the table's optimizer began; now, if not given.
+            version: Number of updates applied.
+            optimizer_start: The version at which the table's optimizer began; by default now.
         """
         start = version if optimizer_start is None else optimizer_start
         self._job.engine.set_version(self.name, version, start)
@@ -418,7 +418,7 @@ class Table:
         return self._job.engine.other_owners
 
     def _scan(self, host: int, first: int, rows: int) -> tuple[OwnerShare, RowBlock]:
-        """Returns what another host has, and some of its rows."""
+        """Returns another host's number of rows, and some of its rows."""
         block = self._empty_block(rows, states=False)
         total, size, read = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
         self._job.engine.call(
@@ -456,12 +456,12 @@ class Table:
 
 
 class WaitingTable(Table):
-    """The keys that wait for admission to a table: their counters are the histories of its rows.
+    """The keys that wait for admission to a table. The histories of its rows are their counters.
 
-    It is opened, updated and closed with the table that they wait for, and saved beside it.
+    It is opened, updated and closed together with that table, and saved beside it.
 
     Args:
-        table: That table.
+        table: The table for which the keys wait.
     """
 
     def __init__(self, table: Table) -> None:
@@ -478,16 +478,16 @@ class WaitingTable(Table):
         return True
 
     def open(self) -> None:
-        """Notes that the core has opened it."""
+        """Records that the core has opened it."""
         self._is_open = True
 
     def _open_in_time(self) -> None:
-        """Leaves it to the table that its keys wait for."""
+        """Does nothing: the table for which the keys wait does this."""
 
 
 def _checked_keys(keys: np.ndarray | list[int]) -> np.ndarray:
     array = np.asarray(keys)
     whole = np.issubdtype(array.dtype, np.integer) and array.dtype != np.uint64
     if array.size and not whole:
-        raise ConfigError(f"Keys are whole numbers that fit in int64. Received: {array.dtype}")
+        raise ConfigError(f"Keys must be whole numbers that fit in int64. Received: {array.dtype}")
     return np.asarray(array, np.int64, order="C")

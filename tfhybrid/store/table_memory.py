@@ -1,6 +1,6 @@
-"""What a table takes in shared memory and on disk, by the arithmetic of the store's layout.
+"""Computes a table's size in shared memory and on disk from the store's layout.
 
-docs/store_format.md has the layout; a test compares this with tables that were trained.
+docs/store_format.md describes the layout; a test compares the results with trained tables.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ _PAGE, _LINE = 4096, 64
 _FIRST_CHUNK_LOG2 = 6
 _MAX_CHUNK_BYTES = 64 << 20
 _SLOT_BYTES, _FIRST_SLOTS = 16, 128
-# Of tables in files: slots of index and cache, and what chunks have instead of embeddings.
+# For tables in files: slots of index and cache, and what chunks have instead of embeddings.
 _COMPACT_SLOT_BYTES, _COMPACT_BUCKET = 8, 8
 _CACHE_SLOT_BYTES, _PLACE_FLOATS = 16, 2
-# An index of less is made within a step, when it is needed.
+# A smaller index is created within a step, when it is needed.
 _WORTH_A_THREAD = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class TableShape:
-    """What a table's bytes follow from.
+    """The parameters of a table's size.
 
     Args:
-        rows: That it has in the end.
-        dim: Of an embedding.
-        state_floats: Of a row's optimizer state.
-        history: Whether rows are admitted or evicted.
-        cache_bytes: Of its `FileTier`; 0 where rows lie in memory.
+        rows: Final number of rows.
+        dim: Length of an embedding.
+        state_floats: Floats in a row's optimizer state.
+        history: Whether the table has admission or eviction.
+        cache_bytes: Cache size of its `FileTier`; 0 if rows are in memory.
     """
 
     rows: int
@@ -41,11 +41,12 @@ class TableShape:
 
 @dataclasses.dataclass(frozen=True)
 class TableBytes:
-    """Bytes of a table.
+    """The size of a table in bytes.
 
-    `peak` is the most while it grows: with the index before the last beside it, and the next chunk.
-    `checkpoint` is that of its rows on disk; `cache` that of a table in files, with the page that
-    says where they lie, and `file` what those reserve.
+    `peak` is the maximum while it grows: with the previous index beside the last one, and the next
+    chunk. `checkpoint` is the size of its rows on disk. For a table in files, `cache` is the cache
+    with
+    its header page, and `file` the reserved space in files.
     """
 
     embeddings: int
@@ -59,12 +60,12 @@ class TableBytes:
 
     @property
     def total(self) -> int:
-        """What the table takes once it has its rows, as `Table.stats().bytes`."""
+        """The size once the table has its rows, as in `Table.stats().bytes`."""
         return _PAGE + self.embeddings + self.state + self.history + self.index + self.cache
 
 
 def bytes_of(table: TableShape) -> TableBytes:
-    """Returns what a table takes.
+    """Returns a table's size.
 
     Example:
 
@@ -114,7 +115,7 @@ def _bytes_in_files(table: TableShape) -> TableBytes:
 
 
 def _file_bytes(records: int, record: int) -> int:
-    """Returns what a file of so many records has: they cross no page that they fit into."""
+    """Returns the size of a file of records, which cross a page only if they must."""
     if record > _PAGE:
         return records * _whole(record, _PAGE)
     return -(-records // (_PAGE // record)) * _PAGE
@@ -160,7 +161,7 @@ def _slots(rows: int) -> int:
     slots = _FIRST_SLOTS
     while rows > slots - slots // 4:
         slots *= 2
-    # The next one is made ahead, and adopted when it is ready.
+    # The next one is created ahead of time, and adopted when it is ready.
     ahead = 2 * slots * _SLOT_BYTES >= _WORTH_A_THREAD and rows > (slots - slots // 4) // 4 * 3
     return 2 * slots if ahead else slots
 

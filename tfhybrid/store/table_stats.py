@@ -1,4 +1,4 @@
-"""What a table tells of itself."""
+"""Statistics of tables."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 
 from tfhybrid.errors import ConfigError
 
-# What quantiles are taken of, where a table has more rows.
+# Sample size for quantiles if a table has more rows.
 _BLOCKS, _BLOCK_ROWS = 64, 16384
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSize:
-    """What a table holds, on this host. Bytes are as reserved in shared memory.
+    """The size of a table on this host. Bytes are those reserved in shared memory.
 
     Args:
-        rows: Rows in the table.
-        version: Updates applied.
-        chunks: Blocks of rows that it consists of.
-        index_slots: Room of the index, in keys.
+        rows: Number of rows.
+        version: Number of updates applied.
+        chunks: Number of blocks of rows.
+        index_slots: Capacity of the index, in keys.
         embedding_bytes: Keys and embeddings.
         state_bytes: State of the optimizer.
-        history_bytes: What is known of each row's past, where rows are admitted or evicted.
+        history_bytes: Histories of rows, if the table has admission or eviction.
         index_bytes: The index.
-        bytes: All of it.
+        bytes: The total.
         file_bytes: Rows in files on a disk. This and the rest are 0 for a table in memory.
         cache_bytes: Their cache in shared memory, part of `bytes`.
-        cache_hits: Rows that updates found in the cache, since the table was made or cleared.
-        cache_misses: Rows that they read from the files.
+        cache_hits: Rows that updates found in the cache since the table was created or cleared.
+        cache_misses: Rows that updates read from the files.
         written_rows: Rows that were written to the files.
     """
 
@@ -53,7 +53,7 @@ class TableSize:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableStats(TableSize):
-    """What a table tells of itself; the rest is as of `TableSize`.
+    """Statistics of a table; see `TableSize` for the other fields.
 
     Args:
         waiting: Keys that wait for admission.
@@ -62,9 +62,9 @@ class TableStats(TableSize):
             `bytes`.
         new_rows: Rows created since this process last called `stats`.
         evicted_rows: Rows evicted since then.
-        unique_ratio: Of the keys of this rank's gradients since then, the share that was left when
-            equal ones of a step had been summed; NaN where there were none.
-        nan_rows: Rows whose embedding holds a NaN; `None` where it was not asked for.
+        unique_ratio: Distinct keys per step divided by all keys of this rank's gradients, since
+            then; NaN if there were none.
+        nan_rows: Rows whose embedding has a NaN; `None` if not requested.
         norm_quantiles: Euclidean norms of embeddings by quantile; NaN in a table without rows.
     """
 
@@ -79,18 +79,18 @@ class TableStats(TableSize):
 
     @property
     def load_factor(self) -> float:
-        """Share of the index's slots that are taken."""
+        """Fraction of the index's slots that are used."""
         return self.rows / self.index_slots if self.index_slots else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnerShare:
-    """What a host owns of a table.
+    """A host's share of a table.
 
     Args:
-        host: Its number in the job, from 0.
-        rows: Rows in its share.
-        bytes: What they take in its shared memory.
+        host: The host's number in the job, from 0.
+        rows: Number of rows in its share.
+        bytes: Size of the rows in its shared memory.
     """
 
     host: int
@@ -101,18 +101,19 @@ class OwnerShare:
 def quantiles_of_norms(
     rows: int, read: Callable[[int, int], np.ndarray], quantiles: Sequence[float]
 ) -> dict[float, float]:
-    """Returns quantiles of the Euclidean norms of rows, finite ones alone.
+    """Returns quantiles of the finite Euclidean norms of rows.
 
     Args:
-        rows: In the table; where they are more than a million, blocks that are spread evenly count.
-        read: Returns the embeddings of rows, from the number of the first and how many.
-        quantiles: From 0 to 1.
+        rows: Number of rows in the table; of more than a million rows, evenly spread blocks are
+            used.
+        read: Returns the embeddings of rows, given the number of the first row and their count.
+        quantiles: Values from 0 to 1.
 
     Raises:
-        ConfigError: A quantile is not.
+        ConfigError: A quantile is out of range.
     """
     if not all(0 <= quantile <= 1 for quantile in quantiles):
-        raise ConfigError(f"Quantiles lie from 0 to 1. Received: norm_quantiles={quantiles!r}")
+        raise ConfigError(f"Quantiles must be from 0 to 1. Received: norm_quantiles={quantiles!r}")
     if not quantiles:
         return {}
     firsts = range(0, rows, _BLOCK_ROWS)

@@ -16,7 +16,7 @@ Status CheckSchema(const RecordSchema& schema, int64_t embedding_bytes) {
   const auto inside = [&](int64_t offset, int64_t bytes) {
     return offset >= 0 && schema.record_bytes >= bytes && offset <= schema.record_bytes - bytes;
   };
-  // Asked only once both lie inside, so no sum overflows.
+  // Called only after both are inside, so no sum overflows.
   const auto apart = [&] {
     return schema.key_offset + kKeyBytes <= schema.embedding_offset ||
            schema.embedding_offset + embedding_bytes <= schema.key_offset;
@@ -41,7 +41,8 @@ int64_t KeyOf(const uint8_t* record, const RecordSchema& schema) {
 }  // namespace
 
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
-                               TableWriter* table, const std::function<bool(int64_t key)>& keeps) {
+                               TableWriter* table, const ParallelFor& parallel_for,
+                               const std::function<bool(int64_t key)>& keeps) {
   const int64_t dim = table->dim();
   const int64_t embedding_bytes = dim * static_cast<int64_t>(sizeof(float));
   TFHYBRID_RETURN_IF_ERROR(CheckSchema(schema, embedding_bytes));
@@ -77,7 +78,7 @@ Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& sche
       ++count;
     }
     TFHYBRID_RETURN_IF_ERROR(table->WriteRows(Span<const int64_t>(keys.data(), count),
-                                              embeddings.data(), nullptr, nullptr, RunInline));
+                                              embeddings.data(), nullptr, nullptr, parallel_for));
   }
   const int64_t created = table->rows() - rows_before;
   if (created != kept) {

@@ -23,11 +23,11 @@ struct RecordSchema {
   int64_t embedding_offset = 0;
 };
 
-// Creates a row for every record, or for those whose key `keeps`, with fresh optimizer state. Fails
-// with kInvalidArgument if the schema does not fit the table, kDataLoss if the file is not a whole
-// number of records or holds a key twice. Returns the number of rows.
+// Creates a row for every record whose key `keeps` accepts (all if null), with fresh optimizer
+// state. Returns the number of rows. Fails with kInvalidArgument if the schema does not fit the
+// table, and with kDataLoss if the file is not a whole number of records or has duplicate keys.
 Result<int64_t> LoadRecordFile(const std::string& path, const RecordSchema& schema,
-                               TableWriter* table,
+                               TableWriter* table, const ParallelFor& parallel_for,
                                const std::function<bool(int64_t key)>& keeps = nullptr);
 
 }  // namespace tfhybrid

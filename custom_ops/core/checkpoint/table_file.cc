@@ -56,7 +56,7 @@ Status Failed(const std::string& path, int error) {
                        path, ": ", std::strerror(error));
 }
 
-// Returns 0 or errno. The disk begins at once with what is written, not when all of it is.
+// Returns 0 or errno. Writing to the disk starts at once, not after everything was handed over.
 int WriteAll(int file, const char* data, int64_t bytes) {
   for (int64_t done = 0; done < bytes;) {
     const int64_t piece = std::min(bytes - done, kPieceBytes);
@@ -105,7 +105,7 @@ Result<Content> Read(FrozenTable* table, int64_t part) {
   auto* const keys = reinterpret_cast<int64_t*>(data + start);
   auto* const embeddings = reinterpret_cast<float*>(keys + rows);
   float* const states = embeddings + rows * dim;
-  // Copied once more: nothing says that they are aligned in the file.
+  // Copied, because they may not be aligned in the file.
   std::vector<RowHistory> histories(table->has_history() ? static_cast<size_t>(rows) : 0);
   TFHYBRID_RETURN_IF_ERROR(table->Read(part, {keys, embeddings, states, histories.data()}));
   if (!histories.empty()) {

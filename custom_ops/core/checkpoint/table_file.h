@@ -23,11 +23,11 @@ struct TableFile {
   uint32_t crc;     // CRC-32C of the file
 };
 
-// Writes and syncs the file of a part; each once. kResourceExhausted where the disk is full. Leaves
-// no file behind that is not complete.
+// Writes and syncs the file of a part; each part once. kResourceExhausted if the disk is full.
+// Never leaves an incomplete file.
 Result<TableFile> WriteTableFile(FrozenTable* table, int64_t part, const std::string& path);
 
-// What WriteTableFile would have written, where another host's leader writes it.
+// Describes what WriteTableFile would write, if another host's leader writes it.
 Result<TableFile> DescribeTableFile(FrozenTable* table, int64_t part);
 
 }  // namespace tfhybrid

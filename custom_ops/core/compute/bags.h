@@ -1,10 +1,11 @@
-// Bags: keys that have one embedding together, the combination of their rows.
+// Bags: lists of keys whose rows are combined into one embedding.
 //
 //     sum    w_1 r_1 + ... + w_n r_n
-//     mean   that, divided by w_1 + ... + w_n
-//     sqrtn  that, divided by sqrt(w_1^2 + ... + w_n^2)
+//     mean   the sum, divided by w_1 + ... + w_n
+//     sqrtn  the sum, divided by sqrt(w_1^2 + ... + w_n^2)
 //
-// as tf.nn.embedding_lookup_sparse has them. An empty bag, and one whose divisor is 0, is zero.
+// This equals tf.nn.embedding_lookup_sparse. The result is zero for an empty bag, and if the
+// divisor is 0.
 #ifndef TFHYBRID_CORE_COMPUTE_BAGS_H_
 #define TFHYBRID_CORE_COMPUTE_BAGS_H_
 
@@ -22,7 +23,7 @@ enum class Combiner { kNone, kSum, kMean, kSqrtn };
 // From "", "sum", "mean" or "sqrtn".
 Result<Combiner> ParseCombiner(const std::string& name);
 
-// How keys fall into bags. Valid where CheckBags() says so.
+// The division of keys into bags. Valid if CheckBags() returns Ok.
 struct Bags {
   Combiner combiner = Combiner::kNone;
   Span<const int64_t> splits = {};  // bag b has keys splits[b] to splits[b + 1] - 1
@@ -30,18 +31,18 @@ struct Bags {
 
   int64_t size() const { return splits.size() - 1; }
   float Weight(int64_t key) const { return weights == nullptr ? 1.0f : weights[key]; }
-  // What the weighted sum of a bag's rows is divided by.
+  // The divisor of the weighted sum of a bag's rows.
   float Divisor(int64_t bag) const;
-  // What a row's gradient is of its bag's, divisor included; 0 where that is 0.
+  // The factor from a bag's gradient to a row's, including the divisor; 0 if the divisor is 0.
   float Scale(int64_t key, float divisor) const {
     return divisor == 0.0f ? 0.0f : Weight(key) / divisor;
   }
 };
 
-// Distrusts the splits: they begin at 0, never fall, and end at the number of keys.
+// Checks the splits: they must begin at 0, never decrease, and end at the number of keys.
 Status CheckBags(const Bags& bags, int64_t keys);
 
-// Takes the rows of consecutive bags' keys one by one, and writes each bag's embedding.
+// Takes the rows of consecutive bags one by one, and writes each bag's embedding.
 class BagCombiner {
  public:
   // Bags [first, last), whose embeddings go where `out` goes.
@@ -50,7 +51,7 @@ class BagCombiner {
   void Add(const float* row);
 
  private:
-  // Goes on to the next bag that has keys, and writes zeros for those that have none.
+  // Moves to the next bag that has keys, and writes zeros for empty bags on the way.
   void Open();
 
   const Bags bags_;

@@ -1,8 +1,8 @@
-// GradientSum: the distinct keys of a batch, and for each the sum of its gradients.
+// GradientSum: the distinct keys of a batch, and the sum of each key's gradients.
 //
-// Two passes, so that the sums can be written where they are wanted once it is known how many there
-// are. Keys come out in order of first occurrence; a sum is formed in order of occurrence, so its
-// bits depend on the batch and on nothing else. Reusable scratch; not thread-safe.
+// There are two passes: the first one counts the keys, so that the caller can provide space for the
+// sums. Keys are in order of first occurrence. A sum is formed in order of occurrence, so its bits
+// depend only on the batch. Reusable scratch; not thread-safe.
 #ifndef TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
 #define TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
 
@@ -16,7 +16,7 @@
 
 namespace tfhybrid {
 
-// Keys and where the gradient of each, or of each bag, lies.
+// Keys, and the location of the gradient of each key or bag.
 struct KeyGradients {
   Span<const int64_t> keys;
   const float* gradients;

@@ -1,14 +1,14 @@
-// MergedKeys: the distinct keys that the ranks bring for a table, and the sum of each key's
-// gradients over the ranks.
+// MergedKeys: the distinct keys of all ranks for a table, and the sum of each key's gradients over
+// the ranks.
 //
-// Gradients stay where the ranks wrote them; Sum() adds them up when the row is updated, so nothing
-// is copied for keys that one rank alone has. Order of summation: by local rank within a host, then
-// by host. Keys come out in order of first occurrence, rank by rank.
+// Gradients stay where the ranks wrote them. Sum() adds them up when the row is updated, so nothing
+// is copied for keys that only one rank has. Gradients are summed by local rank within a host, then
+// by host. Keys are in order of first occurrence, rank by rank.
 //
-// The keys may be merged in `parts` disjoint shares, chosen by hash (by position where there is but
-// one rank and nothing to merge), on as many threads. What comes
-// out depends on the messages and on `parts`, never on who did it when: a merge can be repeated
-// after a crash. Reusable scratch; Merge() is not thread-safe, reading is.
+// The keys may be merged in `parts` disjoint shares, on as many threads. Shares are chosen by hash,
+// or by position if there is only one rank and nothing to merge. The result depends only on the
+// messages and on `parts`, so a merge can be repeated after a crash. Reusable scratch; Merge() is
+// not thread-safe, reading is.
 #ifndef TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_
 #define TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_
 
@@ -20,11 +20,11 @@
 
 namespace tfhybrid {
 
-// Keys that make a share of their own worth while.
+// The least number of keys for a separate share.
 constexpr int64_t kUnitKeys = 16384;
 
-// Shares out keys[t] keys of each table t among units, which have `table`, `part` and `parts`.
-// Those that there are already keep their scratch.
+// Divides the keys[t] keys of each table t among units, which have `table`, `part` and `parts`.
+// Existing units keep their scratch.
 template <typename Unit>
 void PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
   size_t used = 0;
@@ -41,8 +41,8 @@ void PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
   units->resize(used);
 }
 
-// What one rank, or one host for all of its ranks, brings for a table. REQUIRES: its keys are
-// distinct.
+// The contribution of one rank, or of one host for all of its ranks, to a table. REQUIRES: its keys
+// are distinct.
 struct RankGradients {
   Span<const int64_t> keys;
   const float* gradients;  // [keys, dim]
@@ -52,7 +52,8 @@ struct RankGradients {
 
 class MergedKeys {
  public:
-  // Merges share `part` of `parts` of the ranks' keys. REQUIRES: ranks of a host follow each other.
+  // Merges share `part` of `parts` of the ranks' keys. REQUIRES: the ranks of a host are
+  // consecutive.
   void Merge(const std::vector<RankGradients>& ranks, int64_t dim, int64_t part, int64_t parts);
 
   Span<const int64_t> keys() const { return keys_; }
@@ -61,9 +62,9 @@ class MergedKeys {
     if (only_ == nullptr) return first(i).count;
     return only_ranks_ == nullptr ? 1 : only_ranks_[i];
   }
-  // Floats that Sum() wants as scratch.
+  // Floats of scratch that Sum() needs.
   static int64_t ScratchFloats(int64_t dim) { return 2 * dim; }
-  // The sum for keys()[i]: in `scratch`, or in place where there is but one gradient.
+  // The sum for keys()[i]: in `scratch`, or in place if there is only one gradient.
   const float* Sum(int64_t i, float* scratch) const;
 
  private:

@@ -1,14 +1,18 @@
-// The sparse optimizers: what one averaged gradient does to one row. Pure functions on floats;
-// knows no store type.
+// The sparse optimizers: how one averaged gradient changes one row. Pure functions on floats,
+// without any store type.
 //
-// Each does its Keras namesake's operations in the same order on the touched rows; rows that a step
-// does not touch stay as they are ("lazy" Adam). A row's optimizer state is `StateFloats()`: of
-// vectors of `dim` floats, one after the other, and where its Keras namesake has fewer, fewer:
-//   SGD: none, or [momentum].  Adagrad: [accumulator].  Adam: [momentum | velocity], and with
-//   AMSGrad [largest velocity].  RMSprop: [velocity], with momentum [momentum], centered [average].
-//   FTRL: [accumulator | linear].  RowAdagrad: one float, the accumulator of the whole row.
+// Each performs the operations of the Keras optimizer of that name, in the same order, on the
+// touched rows. Rows that a step does not touch stay unchanged ("lazy" Adam). A row's optimizer
+// state has StateFloats() floats: vectors of `dim` floats, one after the other:
 //
-// Thread-safe: no state. Two calls may run at once on different rows.
+//     SGD         none, or [momentum]
+//     Adagrad     [accumulator]
+//     Adam        [momentum | velocity], with AMSGrad also [largest velocity]
+//     RMSprop     [velocity], with momentum also [momentum], centered also [average]
+//     FTRL        [accumulator | linear]
+//     RowAdagrad  a single float, the accumulator of the whole row
+//
+// Thread-safe: no state. Two calls may run in parallel on different rows.
 #ifndef TFHYBRID_CORE_COMPUTE_OPTIMIZER_H_
 #define TFHYBRID_CORE_COMPUTE_OPTIMIZER_H_
 
@@ -33,12 +37,12 @@ enum class OptimizerKind : uint32_t {
 inline constexpr uint32_t kNesterov = 1;  // SGD
 inline constexpr uint32_t kAmsgrad = 2;   // Adam
 inline constexpr uint32_t kCentered = 4;  // RMSprop
-// All: rows that a step does not touch are updated too, by a gradient of zero and the penalties, as
-// Keras updates a dense variable.
+// For all kinds: a step also updates the rows that it does not touch, with a gradient of zero and
+// the penalties, as Keras updates a dense variable.
 inline constexpr uint32_t kEveryRow = 8;
 
-// Constant over a table's life. The learning rate is not here: it comes with each update. It lies
-// in a table's segment as it is (core/store/layout.h).
+// Constant over a table's life, and stored in its segment unchanged (core/store/layout.h). The
+// learning rate is not here: it comes with each update.
 struct OptimizerConfig {
   OptimizerKind kind = OptimizerKind::kNone;
   float initial_accumulator_value = 0.1f;  // Adagrad, RowAdagrad, FTRL
@@ -62,8 +66,7 @@ struct OptimizerConfig {
 
 bool operator==(const OptimizerConfig& a, const OptimizerConfig& b);
 
-// Refuses unknown kinds and flags, rates of decay outside [0, 1), and what is negative or not
-// finite.
+// Refuses unknown kinds and flags, decay rates outside [0, 1), and negative or non-finite numbers.
 Status ValidateOptimizer(const OptimizerConfig& config);
 
 // Floats of a row's optimizer state.

@@ -1,11 +1,11 @@
 // Which keys have a row: those that were updated often enough, until a rule evicts them.
 //
-// All of it follows from keys, steps and event time alone, never from where a row lies or what the
-// clock on the wall says: so replicas stay the same, and a job that is resumed, or restored on
-// another number of ranks, evicts what the first one would have.
+// This depends only on keys, steps and event time, never on where a row is stored or on wall-clock
+// time. So replicas stay equal, and a job that is resumed, or restored with another number of
+// ranks, evicts the same keys as the original job would.
 //
-// Keys are examined in slices: in the update that leads to version v, those whose hash is v modulo
-// the number of slices. A key of the update itself always stays.
+// Keys are examined in slices: the update that leads to version v examines the keys whose hash is v
+// modulo the number of slices. A key of the update itself always stays.
 //
 // Thread-safe: no state.
 #ifndef TFHYBRID_CORE_COMPUTE_ROW_POLICY_H_
@@ -28,7 +28,7 @@ enum class PolicyKind : uint32_t {
   kWaiting = 2,  // of a table of keys that wait for admission to another, which counts them
 };
 
-// Constant over a table's life; stored in segments. A number that is 0 is a rule that is not there.
+// Constant over a table's life; stored in segments. A rule whose number is 0 is off.
 struct RowPolicy {
   PolicyKind kind = PolicyKind::kNone;
   uint32_t admission = 0;      // updates in which a key occurs before it gets a row; 0 and 1: none
@@ -51,7 +51,7 @@ Status ValidatePolicy(const RowPolicy& policy);
 // Whether it ever evicts.
 bool HasRule(const RowPolicy& policy);
 
-// What is known of a row's past; a part of it, as its optimizer state is.
+// A row's history, which is a part of the row like its optimizer state.
 struct RowHistory {
   float frequency = 0.0f;       // updates, those before each multiple of the half-life worth half
   uint32_t last_step = 0;       // the last update, modulo 2^32
@@ -59,7 +59,7 @@ struct RowHistory {
 };
 static_assert(sizeof(RowHistory) == 16);
 
-// Now, as a table knows it.
+// The current time of a table.
 struct Moment {
   uint64_t step = 0;  // the version that an update leads to
   int64_t time = kNoTime;
@@ -70,17 +70,17 @@ inline uint32_t Age(const RowHistory& history, const Moment& now) {
   return static_cast<uint32_t>(now.step) - history.last_step;
 }
 
-// What a row's frequency has come to.
+// A row's current frequency.
 float Frequency(const RowPolicy& policy, const RowHistory& history, const Moment& now);
 
 // Counts an update.
 void Touch(const RowPolicy& policy, const Moment& now, RowHistory* history);
 
-// In how many updates a waiting key occurred, the one that leads to `step` counted too.
+// In how many updates a waiting key occurred, including the one that leads to `step`.
 float CountWith(const RowHistory& history, uint64_t step);
 
-// Whether a rule but max_rows evicts the row. `squares` is what its embedding's numbers squared add
-// up to.
+// Whether a rule other than max_rows evicts the row. `squares` is the sum of squares of its
+// embedding.
 bool IsExpired(const RowPolicy& policy, const RowHistory& history, double squares,
                const Moment& now);
 
@@ -91,8 +91,8 @@ struct SliceRow {
   RowHistory history;
 };
 
-// Moves those of a slice's rows that are too many to the front, and returns their number.
-// REQUIRES: policy.max_rows > 0.
+// Moves the rows of a slice that exceed its share of max_rows to the front, and returns their
+// number. REQUIRES: policy.max_rows > 0.
 int64_t FindSurplus(const RowPolicy& policy, const Moment& now, std::vector<SliceRow>* rows);
 
 }  // namespace tfhybrid

@@ -1,13 +1,13 @@
-// What an update does to one row beside the optimizer: penalties and clipping make the gradient
-// that the optimizer sees, decoupled decay shrinks the embedding.
+// The parts of a row's update besides the optimizer: penalties and clipping change the gradient
+// that the optimizer gets, decoupled weight decay shrinks the embedding.
 //
 // A penalty is part of the loss: l1 |w| + l2 w^2 for each number of a row that a step touches, as
-// Keras's regularizers have it. Its gradient is added once, after the reduction over ranks.
+// in Keras's regularizers. Its gradient is added once, after the reduction over ranks.
 //
-// Decay is that of AdamW (Loshchilov and Hutter, 2019), w *= 1 - learning_rate * weight_decay for
-// all rows at every step, touched or not. So that a step costs nothing for rows that it does not
-// touch, embeddings lie divided by the table's `decay`, the product of these factors: what a row is
-// worth falls as the one number falls (docs/design/0012-decay.md).
+// Weight decay is that of AdamW (Loshchilov and Hutter, 2019): w *= 1 - learning_rate *
+// weight_decay for all rows at every step, touched or not. So that a step costs nothing for rows
+// that it does not touch, embeddings are stored divided by the table's `decay`, the product of
+// these factors. A row's value falls as this one number falls (docs/design/0012-decay.md).
 //
 // Thread-safe: no state.
 #ifndef TFHYBRID_CORE_COMPUTE_ROW_UPDATE_H_
@@ -32,7 +32,7 @@ enum class Clipping : uint32_t {
 
 Result<Clipping> ParseClipping(const std::string& name);
 
-// What gradients whose squares add up to `squares` are multiplied by.
+// The factor for gradients whose squares sum to `squares`.
 float ClipFactor(double squares, float limit);
 
 // The constants of one update of a table.
@@ -43,23 +43,23 @@ struct RowUpdate {
   float decay_before = 1.0f;  // of the table, before the update
   float decay_after = 1.0f;   // and after
 
-  // Whether the optimizer alone is at work: then ApplyRow() does what UpdateRow() does.
+  // Whether there is only the optimizer; then ApplyRow() is equal to UpdateRow().
   bool IsPlain() const;
 };
 
-// Writes the gradient of a row, of which `sum` times `scale` is the reduced one: with penalties,
-// and clipped by value.
+// Writes the gradient of a row, whose reduced gradient is `sum` times `scale`, with penalties and
+// clipped by value.
 void RowGradient(const RowUpdate& update, int64_t dim, const float* sum, float scale,
                  const float* embedding, float* gradient);
 
-// The sum of the squares of a gradient, the same bits on every machine.
+// The sum of squares of a gradient, with the same bits on every machine.
 double Squares(const float* gradient, int64_t count);
 
 // Updates a row, where it lies. `scratch` has `dim` floats and may not be `sum`.
 void UpdateRow(const RowUpdate& update, int64_t dim, const float* sum, float scale,
                float* embedding, float* state, float* scratch);
 
-// What an embedding that lies without decay is to be multiplied by.
+// The factor from a stored embedding to its value.
 struct Decays {
   float rows = 1.0f;
   float initial = 1.0f;  // beside it, where the key has no row
@@ -67,7 +67,7 @@ struct Decays {
 
 void MultiplyRow(float factor, int64_t dim, float* embedding);
 
-// Embeddings as they lie to what they are worth, in place. Most tables do not decay.
+// Converts stored embeddings to their values, in place. Most tables have no decay.
 inline void ScaleRow(float decay, int64_t dim, float* embedding) {
   if (decay != 1.0f) MultiplyRow(decay, dim, embedding);
 }

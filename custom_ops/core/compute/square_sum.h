@@ -1,8 +1,8 @@
-// SquareSum: a sum of squares whose bits do not depend on the order of additions, so that hosts
-// which merge the same gradients in other orders clip them by the same factor.
+// SquareSum: a sum of squares whose bits do not depend on the order of additions. So hosts that
+// merge the same gradients in different orders clip them by the same factor.
 //
-// Each square is rounded to float; floats of equal exponent add up as integers, exactly. Good for
-// 2^39 of them.
+// Each square is rounded to float; floats of equal exponent are added exactly, as integers. Works
+// for up to 2^39 squares.
 #ifndef TFHYBRID_CORE_COMPUTE_SQUARE_SUM_H_
 #define TFHYBRID_CORE_COMPUTE_SQUARE_SUM_H_
 
@@ -16,7 +16,7 @@ namespace tfhybrid {
 
 class SquareSum {
  public:
-  // REQUIRES: not negative. What no float can hold makes the sum infinite.
+  // REQUIRES: not negative. A square that overflows a float makes the sum infinite.
   void Add(double square) {
     const auto rounded = static_cast<float>(square);
     uint32_t bits;

@@ -16,14 +16,13 @@ namespace tfhybrid {
 
 class UniqueKeys {
  public:
-  // Forgets all keys and makes room for `most` of them. REQUIRES: most < 2^32 - 1.
+  // Removes all keys and reserves space for `most` keys. REQUIRES: most < 2^32 - 1.
   void Reset(int64_t most) {
     keys_.clear();
     keys_.reserve(static_cast<size_t>(most));
     size_t slots = 8;
     while (slots < static_cast<size_t>(most) * 2) slots *= 2;
-    // Shrinking too: a small step after a large one must not pay for clearing the large one's
-    // table.
+    // Also shrinks: a small step after a large one must not clear the large one's table.
     numbers_.assign(slots, 0);
     mask_ = slots - 1;
   }
@@ -40,7 +39,7 @@ class UniqueKeys {
     return static_cast<int64_t>(keys_.size()) - 1;
   }
 
-  // The number of `key`, or -1 where it was not seen. REQUIRES: Reset().
+  // The number of `key`, or -1 if it was not seen. REQUIRES: Reset().
   int64_t Find(int64_t key) const {
     uint64_t slot = Mix64(static_cast<uint64_t>(key)) & mask_;
     for (; numbers_[slot] != 0; slot = (slot + 1) & mask_) {

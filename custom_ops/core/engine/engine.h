@@ -60,14 +60,14 @@
 
 namespace tfhybrid {
 
-// Updates that a table shall have.
+// Updates that a table must have.
 struct Wanted {
   std::shared_ptr<OpenTable> table;
   uint64_t version;
 };
 
-// What the leaders of hosts that share sharded tables do an update by: a thread that waits for the
-// others, and how many steps they have done.
+// What the leaders of hosts with sharded tables need for an update: a thread that waits for the
+// others, and the number of steps done.
 struct ShardedUpdate {
   SerialThread thread;
   std::atomic<int64_t> steps = 0;  // written by the thread
@@ -95,7 +95,8 @@ class Engine {
   static Result<std::shared_ptr<Engine>> Recover(const StoreConfig& config,
                                                  const Topology& topology);
   ~Engine() { Close(); }
-  // Fails those who wait, runs what was submitted, and ends the threads. Not on one of them.
+  // Fails all waits, runs all submitted work, and ends the threads. Must not be called on one of
+  // them.
   void Close();
 
   Store& store() { return *store_; }
@@ -104,13 +105,13 @@ class Engine {
   // Ok in the process that opened it.
   Status CheckProcess() const;
 
-  // As Store::OpenNamed(), for a table that is placed so over the hosts of the job.
+  // Like Store::OpenNamed(), for a table with that placement over the hosts of the job.
   Status OpenPlaced(TableConfig config, const Placement& placement, int timeout_ms);
-  // Who owns the keys of a table; null where this host has all rows.
+  // The owners of a table's keys; null if this host has all rows.
   std::shared_ptr<const Allocation> AllocationOf(const std::string& table) const;
-  // Tells whether this host owns a key of a table; null where it has all rows.
+  // Returns a function that tells whether this host owns a key of a table; null if it has all rows.
   std::function<bool(int64_t key)> OwnsOf(const std::string& table) const;
-  // The open table of that name, or an error that says what the user forgot.
+  // The open table of that name, or an error that says what the user must do first.
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
   // The number of the update of that name and those open tables, each named once; it is opened
   // when first asked for, later with the same choices only. `steps`: that the hosts of the job have
@@ -118,31 +119,32 @@ class Engine {
   Result<int64_t> OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
                              const UpdateChoices& choices, int64_t steps = 0);
   Result<UpdateInUse> Update(int64_t number) const;
-  // Ends the updates that were opened for a table: it shall have another optimizer. The leader
-  // drops the one that it has, once all updates that were posted are applied.
+  // Closes a table's updates, so that it can get another optimizer. The leader drops the current
+  // one once all posted updates are applied.
   Status ForgetOptimizer(OpenTable* table);
 
-  // Waits until the leader has applied `version` updates to the table; an error once it cannot.
+  // Waits until the leader has applied `version` updates to the table, or returns an error if it
+  // cannot.
   Status WaitForVersion(const OpenTable& table, uint64_t version) const;
-  // The same, but content with a failed update too: the table is as it was before, and may be read,
-  // saved or loaded.
+  // Likewise, but also returns Ok after a failed update: the table is then unchanged, and may be
+  // read, saved or loaded.
   Status WaitUntilDone(const OpenTable& table, uint64_t version) const;
   // Whether WaitForAll() returns without waiting.
   static bool HaveReached(const std::vector<Wanted>& wanted);
   Status WaitForAll(const std::vector<Wanted>& wanted) const;
-  // Calls `then` on the version thread, with what WaitForAll() returns. The wait is noted in
+  // Calls `then` on the version thread with the result of WaitForAll(). The wait is recorded in
   // meetings().
   void WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then);
 
-  // Copies embeddings of several tables as they all were after one update, and returns the version
-  // of each (core/engine/version_read.h).
+  // Copies embeddings of several tables at one common update, and returns the version of each
+  // (core/engine/version_read.h).
   Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
-  // The rows that the features of sharded tables want, of the version that this rank has posted.
-  // Waits for their owners, which is noted in meetings().
+  // The rows that the features of sharded tables need, at the version that this rank has posted.
+  // Waits for their owners, which is recorded in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
-  // Rows [first, first + count) of a table as they lie on another host, or as many as there are.
+  // Rows [first, first + count) of a table in the order of another host, or as many as exist.
   struct Scanned {
     int64_t table_rows;
     int64_t table_bytes;  // in shared memory
@@ -183,40 +185,40 @@ class Engine {
   // Calls `then` on the fetching thread, where it may wait for other hosts.
   void OnFetching(std::function<void()> then);
 
-  // Ok for the number of a host that is not this one.
+  // Ok for the number of another host.
   Status CheckOtherHost(int64_t host) const;
   // A connected socket to the leader of another host, or from a rank of one, which is taken over.
   // REQUIRES: CheckOtherHost() is ok.
   void Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
   void Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
 
-  // Calls `work` on the summing thread, with what adds up dense gradients, or why there is none.
-  // False after Close().
+  // Calls `work` on the summing thread with the HostSum, or with the reason why there is none.
+  // Returns false after Close().
   bool OnSumming(std::function<void(Result<HostSum*>)> work);
 
-  // Posts what this rank brings to an update. The leader applies it, with what the other ranks of
-  // its host post, unless hosts exchange first. REQUIRES: as of HostUpdate::Post().
+  // Posts this rank's contribution to an update. The leader applies it together with the posts of
+  // the host's other ranks, unless hosts exchange first. REQUIRES: see HostUpdate::Post().
   Status Post(const UpdateInUse& update, const std::vector<KeyGradients>& batch,
               const Contribution& contribution, StepNumbers numbers,
               const ParallelFor& parallel_for);
-  // The leader's. Applies the messages that `collect` returns, on the applying thread. The outcome
-  // reaches whoever waits for the tables' next version.
+  // On the leader. Applies the messages that `collect` returns, on the applying thread. The result
+  // reaches all who wait for the tables' next version.
   void Apply(const UpdateInUse& update, StepNumbers numbers,
              std::function<Result<std::vector<GradientMessage>>()> collect);
-  // With Exchange::kAllRanks: lets the leader apply the messages of all ranks, end to end, which
-  // `messages` returns and holds; on other ranks notes that it will.
+  // With Exchange::kAllRanks: lets the leader apply the concatenated messages of all ranks, which
+  // `messages` returns and holds; on other ranks, records that the leader will.
   void ApplyGathered(const UpdateInUse& update, StepNumbers numbers,
                      std::function<Span<const int64_t>()> messages);
-  // Ok for the leader where hosts exchange an update by parts, which the caller carries.
+  // Ok for the leader if hosts exchange the parts of an update that the caller sends.
   Status CheckExchanges(const OpenedUpdate& update) const;
-  // Runs `work` on the applying thread, after what that was given before, and waits for it.
+  // Runs `work` on the applying thread, after earlier work, and waits for it.
   Status OnApplying(const std::function<Status()>& work);
   // Without waiting, where CheckExchanges() is ok.
   Status SubmitExchange(const UpdateInUse& update, std::function<void()> work);
   // In such work: HostExchange::Merge() and Stage() for the update's tables.
   void Merge(const OpenedUpdate& update) const;
   HostExchange::Staged Stage(const OpenedUpdate& update, Span<const int64_t> messages) const;
-  // Applies what was staged, on the applying thread, or tells all who wait why it will not come.
+  // Applies the staged update on the applying thread, or tells all who wait why it failed.
   void Commit(const UpdateInUse& update, StepNumbers numbers, std::string complaint);
   // Runs `work` on the applying thread; false after Close().
   bool Submit(std::function<void()> work) { return applying_.Submit(std::move(work)); }

@@ -1,8 +1,9 @@
-// The engines of this process by number, which is how C, Python and TensorFlow's graphs name them.
+// The engines of this process by number. C, Python and TensorFlow's graphs refer to engines by
+// number.
 //
-// A number is reserved before an engine is opened in it, because graphs may be traced before it is
-// known which store their tables lie in. It is never given twice: whoever names the engine of a job
-// that has ended gets an error, not another job's tables.
+// A number is reserved before an engine is opened in it, because graphs may be traced before the
+// store of their tables is known. Numbers are never reused: a reference to the engine of an ended
+// job gives an error, not another job's tables.
 //
 // Thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_ENGINE_REGISTRY_H_
@@ -23,10 +24,10 @@ Result<int64_t> ReserveEngine(Topology topology);
 // Opens an engine in a number that holds none.
 Status OpenEngine(int64_t number,
                   const std::function<Result<std::shared_ptr<Engine>>(const Topology&)>& open);
-// kFailedPrecondition where none is open, or where it is that of a forked child's parent.
+// kFailedPrecondition if none is open, or if it belongs to the parent of this forked child.
 Result<std::shared_ptr<Engine>> EngineOf(int64_t number);
 // Closes the engine, if one is open; another one may then be opened in the number. In a forked
-// child the engine is the parent's, whose it stays.
+// child the engine stays with the parent.
 void CloseEngine(int64_t number);
 
 }  // namespace tfhybrid

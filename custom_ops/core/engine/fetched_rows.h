@@ -32,14 +32,14 @@ struct FeatureRead {
 
 class FetchedRows {
  public:
-  // Reads what the features of sharded tables want, on `host`, of the version that this rank has
-  // posted. REQUIRES: this host's tables have reached it.
+  // Reads the rows that the features of sharded tables need, on `host`, at the version that this
+  // rank has posted. REQUIRES: this host's tables have reached it.
   static Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                           int64_t host, OwnerLinks* links,
                                                           RankPasses* passes,
                                                           const ParallelFor& parallel_for);
 
-  // Whether a feature's table is sharded, so that its rows are here.
+  // Whether a feature's table is sharded, and its rows are therefore in here.
   bool Has(size_t feature) const { return of_features_[feature].table != kNone; }
   // Copies the embeddings of its keys [first, last). REQUIRES: it has them.
   void Lookup(size_t feature, int64_t first, int64_t last, RowCursor<float> out) const;
@@ -55,7 +55,7 @@ class FetchedRows {
     uint32_t owner;
     int64_t row;
   };
-  // A table, however many features it has.
+  // A table, for any number of its features.
   struct Part {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
@@ -89,7 +89,7 @@ class FetchedRows {
   void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
             const ParallelFor& parallel_for);
   void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
-  // The number of the owner of a key, or of those that passes have.
+  // The number of a key's owner, or the number that stands for passes.
   int64_t SourceOf(int64_t key, int64_t host, Part* part) const;
   Status CheckMisses(int64_t host, const RankPasses& passes) const;
   Status CopyFromPasses(const RankPasses& passes) const;

@@ -1,5 +1,4 @@
-// HeldWriters: the writers of some tables, which are the caller's alone as long as this lives. On
-// the leader.
+// HeldWriters: holds the locks of some tables' writers during its lifetime. On the leader.
 #ifndef TFHYBRID_CORE_ENGINE_HELD_WRITERS_H_
 #define TFHYBRID_CORE_ENGINE_HELD_WRITERS_H_
 
@@ -15,7 +14,7 @@ namespace tfhybrid {
 class HeldWriters {
  public:
   explicit HeldWriters(const OpenTables& tables) {
-    // In one order, so that two with tables in common cannot wait for each other; each once.
+    // In a fixed order, so that two with common tables cannot deadlock; each one once.
     OpenTables in_order = tables;
     std::sort(in_order.begin(), in_order.end());
     in_order.erase(std::unique(in_order.begin(), in_order.end()), in_order.end());
@@ -28,7 +27,7 @@ class HeldWriters {
 
   const std::vector<TableWriter*>& all() const { return writers_; }
 
-  // Tells all who wait for the next update why it will not come, if it does not.
+  // Tells all who wait for the next update why it failed, if it failed.
   void Report(const Status& applied) const {
     if (applied.ok()) return;
     for (TableWriter* writer : writers_) writer->PublishFailure(applied);

@@ -1,12 +1,12 @@
-// Meetings: where this rank is among the meetings of all ranks.
+// Meetings: this rank's progress through the meetings of all ranks.
 //
 // A meeting is a point at which every rank waits for all others, such as the allreduce of a step.
-// All ranks begin the same meetings in the same order, so number and signature tell whether two
-// ranks wait for each other or for different things. Nothing here is sent: the watch reads it, and
-// tells other ranks about a rank that has been waiting (tfhybrid/job/watch.py).
+// All ranks begin the same meetings in the same order, so number and signature show whether two
+// ranks wait for each other or for different things. Nothing is sent from here: the watch reads it,
+// and tells other ranks about a waiting rank (tfhybrid/job/watch.py).
 //
-// Thread-safe: kernels of a graph write it, the watch reads it. A mutex, so that a reader gets the
-// number and the signature of the same meeting; it is taken a few times per step.
+// Thread-safe: kernels of a graph write it, the watch reads it. A mutex makes sure that a reader
+// gets the number and signature of the same meeting; it is locked a few times per step.
 #ifndef TFHYBRID_CORE_ENGINE_MEETINGS_H_
 #define TFHYBRID_CORE_ENGINE_MEETINGS_H_
 
@@ -28,15 +28,15 @@ struct Standing {
 
 class Meetings {
  public:
-  // Returns the number of the meeting that begins. `series` is what it is counted with, such as the
-  // steps of one optimizer, for messages.
+  // Returns the number of the meeting that begins. `series` groups meetings that are counted
+  // together for messages, such as the steps of one optimizer.
   uint64_t Begin(uint64_t signature, uint64_t series) {
     const std::lock_guard<std::mutex> guard(mutex_);
     standing_.signature = signature;
     standing_.ordinal = ++counts_[series];
     return ++standing_.begun;
   }
-  // A meeting that failed is never ended by itself; the end of a later one ends it too.
+  // A failed meeting never ends on its own; the end of a later one ends it too.
   void End(uint64_t number) {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (number > standing_.ended) standing_.ended = number;

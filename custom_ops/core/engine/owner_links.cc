@@ -32,7 +32,8 @@ void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connecti
 
 void OwnerLinks::Shut() {
   for (std::vector<Link>* links : {&reads_, &updates_, &passes_}) {
-    // Without their locks: whoever holds one may be waiting for what ends here.
+    // Without their locks: a thread that holds one may be waiting for the connection that ends
+    // here.
     for (const Link& link : *links) {
       if (link.connection != nullptr) link.connection->Shut();
     }

@@ -1,4 +1,4 @@
-// OwnerLinks: the connections of this process to the leaders of the other hosts, which own rows.
+// OwnerLinks: this process's connections to the leaders of the other hosts, which own rows.
 //
 // Three to each: one on which any rank reads rows, one on which a leader sends updates, and one for
 // what leaders say of passes. Python makes them (tfhybrid/nodes/row_service.py). Thread-safe, while
@@ -29,7 +29,7 @@ class OwnerLinks {
   // Ends all of them.
   void Shut();
 
-  // A connection for reads, which is the caller's alone as long as `lock` is held.
+  // A connection for reads, for exclusive use by the caller while `lock` is held.
   struct Held {
     Connection* connection;
     std::unique_lock<std::mutex> lock;

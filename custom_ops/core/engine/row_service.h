@@ -1,9 +1,9 @@
-// RowService: the network face of an engine that owns rows. Reads rows for ranks of other hosts,
-// and takes in what their leaders send of updates.
+// RowService: the network interface of an engine that owns rows. Reads rows for ranks of other
+// hosts, and receives their leaders' updates.
 //
-// A thread per connection, which computes as TensorFlow's threads do. A reader waits for the
-// version that it named and for no rank; one that asks for what cannot be gets the reason, and may
-// go on. Thread-safe.
+// It has a thread per connection, which computes like TensorFlow's threads. A reader waits for the
+// version that it requested, and for no rank. An invalid request is answered with the reason, and
+// the connection stays open. Thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_ROW_SERVICE_H_
 #define TFHYBRID_CORE_ENGINE_ROW_SERVICE_H_
 
@@ -28,11 +28,11 @@ namespace tfhybrid {
 
 class RowService {
  public:
-  // What a service needs of its engine.
+  // What a service needs from its engine.
   struct Source {
     // The table of that name, once it is open.
     std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
-    // Engine::Read(), as long as it takes.
+    // Engine::Read(), without a timeout.
     std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
     // Takes in what the leader of a host says of passes; an error ends the connection.
     std::function<Status(int64_t host, Frame frame)> take_pass;
@@ -57,7 +57,7 @@ class RowService {
   };
 
   void Run(int64_t host, LinkPurpose purpose, Served* served);
-  // Until the connection ends, and why.
+  // Runs until the connection ends, and returns why.
   Status Answer(int64_t host, Connection* connection);
   Status AnswerRead(Connection* connection, Span<const int64_t> words);
   Status AnswerScan(Connection* connection, Span<const int64_t> words);

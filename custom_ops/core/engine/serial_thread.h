@@ -1,7 +1,7 @@
-// SerialThread: one thread that runs what it is given, first in first out. It starts with the first
-// work and computes as TensorFlow's threads do: the same sums must give the same bits on either.
+// SerialThread: one thread that runs submitted work, first in first out. It starts with the first
+// work, and computes like TensorFlow's threads: the same sums must give the same bits on either.
 //
-// Thread-safe, but for Join().
+// Thread-safe, except for Join().
 #ifndef TFHYBRID_CORE_ENGINE_SERIAL_THREAD_H_
 #define TFHYBRID_CORE_ENGINE_SERIAL_THREAD_H_
 
@@ -22,7 +22,7 @@ class SerialThread {
 
   // Whether the work will be run: not after Join().
   bool Submit(std::function<void()> work);
-  // Runs all that was submitted, and ends the thread. Not on the thread itself.
+  // Runs all submitted work, and ends the thread. Must not be called on the thread itself.
   void Join();
 
  private:

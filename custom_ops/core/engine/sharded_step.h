@@ -35,7 +35,7 @@ namespace tfhybrid {
 
 class ShardedStep {
  public:
-  // How a step reaches the tables. All run on the applying thread.
+  // Operations of a step on the tables. All run on the applying thread.
   struct Tables {
     std::function<Status(WordBuffer* words, std::vector<int64_t>* splits)> merge;
     std::function<Status(Span<const int64_t> words, HostExchange::Staged* staged)> stage;
@@ -52,13 +52,13 @@ class ShardedStep {
         inbox_(inbox),
         check_alive_(std::move(check_alive)) {}
 
-  // What all hosts agreed on: what to commit, or why not.
+  // The decision of all hosts: what to commit, or why not.
   struct Agreed {
     StepNumbers numbers;
     std::string complaint;
   };
-  // All up to the commit. `squares`: of what was staged last, by table. An error where another host
-  // is gone.
+  // Everything up to the commit. `squares`: squares of the last staged update, by table. An error
+  // if another host has ended.
   Result<Agreed> Run(const StepNumbers& numbers, const Tables& tables,
                      const std::function<std::vector<SquareSum>()>& squares);
   // The same on an embedding node.
@@ -66,7 +66,7 @@ class ShardedStep {
                        const std::function<std::vector<SquareSum>()>& squares);
 
  private:
-  // What an owner says once it has staged.
+  // An owner's message after staging.
   struct Said {
     std::string complaint;
     std::vector<SquareSum> squares;  // by table, where clipping wants them
@@ -74,12 +74,13 @@ class ShardedStep {
 
   Status SendShares(const StepNumbers& numbers, const WordBuffer& merged,
                     const std::vector<int64_t>& splits);
-  // What all hosts with ranks sent; nothing in the place of this one.
+  // The messages of all hosts with ranks, empty for this host.
   Result<std::vector<UpdateInbox::Taken>> TakeShares();
-  // The shares of all of them, end to end; `*difference` receives how their numbers differ, if so.
+  // The concatenated shares of all of them; `*difference` receives how their numbers differ, if
+  // they do.
   WordBuffer Join(const StepNumbers& numbers, Span<const int64_t> own,
                   std::vector<UpdateInbox::Taken> taken, std::string* difference) const;
-  // All behind the shares.
+  // Everything after the shares.
   Result<Agreed> Settle(const StepNumbers& numbers, const WordBuffer& shares,
                         std::string difference, const Tables& tables,
                         const std::function<std::vector<SquareSum>()>& squares);

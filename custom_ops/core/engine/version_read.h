@@ -1,11 +1,11 @@
-// VersionRead: embeddings of several tables as they all were after one update, read beside updates.
+// VersionRead: reads embeddings of several tables at one common update, while updates continue.
 //
-// A lookup of a training step needs none of this: it waits for the update before, and the next one
-// waits for it (docs/concurrency.md). Whoever serves rows meanwhile does: a sequence lock per table
-// (core/store/row_sequence.h) tells whether rows changed while they were copied; then they are
-// copied once more. So that steady updates cannot starve a reader, one that has failed twice takes
-// the tables' locks if it is in the leader's process, and else sleeps until the change has ended
-// and tries at once.
+// A lookup of a training step does not need it: it waits for the previous update, and the next
+// update waits for it (docs/concurrency.md). Serving rows during training does: a sequence lock per
+// table (core/store/row_sequence.h) shows whether rows changed while they were copied; then they
+// are copied again. Steady updates must not starve a reader. After two failures it takes the
+// tables' locks if it is in the leader's process; otherwise it sleeps until the change has ended,
+// and retries at once.
 #ifndef TFHYBRID_CORE_ENGINE_VERSION_READ_H_
 #define TFHYBRID_CORE_ENGINE_VERSION_READ_H_
 
@@ -20,7 +20,7 @@
 
 namespace tfhybrid {
 
-// What is read of a table.
+// What to read from a table.
 struct TableRead {
   std::shared_ptr<OpenTable> table;
   uint64_t min_version;  // or a later one
@@ -28,8 +28,8 @@ struct TableRead {
   float* embeddings;  // [keys, dim]
 };
 
-// Returns the version of each table that was read. kDeadlineExceeded after about `timeout_ms`;
-// `check_alive` as of TableReader::WaitVersion().
+// Returns the version of each table that was read. kDeadlineExceeded after about `timeout_ms`; for
+// `check_alive` see TableReader::WaitVersion().
 Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, int timeout_ms,
                                           const std::function<Status()>& check_alive);
 

@@ -9,9 +9,9 @@
 namespace tfhybrid {
 namespace {
 
-// A block below that is not worth waking a thread for.
+// A smaller block is not worth waking a thread.
 constexpr int64_t kBlockNs = 20000;
-// So that threads that come late, or are slower, find blocks to take.
+// So that threads that start late, or are slower, still find blocks to take.
 constexpr int64_t kBlocksPerThread = 4;
 
 }  // namespace

@@ -1,7 +1,7 @@
-// WorkerThreads: a ParallelFor on threads of one's own, which start with the first loop that is
-// worth it. They compute as TensorFlow's threads do.
+// WorkerThreads: a ParallelFor on its own threads, which start with the first loop that is large
+// enough. They compute like TensorFlow's threads.
 //
-// One loop at a time: Run() is one thread's at a time.
+// One loop at a time: only one thread may be in Run().
 #ifndef TFHYBRID_CORE_ENGINE_WORKER_THREADS_H_
 #define TFHYBRID_CORE_ENGINE_WORKER_THREADS_H_
 
@@ -24,13 +24,13 @@ class WorkerThreads {
   WorkerThreads(const WorkerThreads&) = delete;
   WorkerThreads& operator=(const WorkerThreads&) = delete;
 
-  // As ParallelFor says (core/util/parallel.h). Throws the first exception of `work`, once all
-  // blocks that had begun have ended; others are not begun then.
+  // A ParallelFor (core/util/parallel.h). If `work` throws, no further blocks are started, and the
+  // first exception is thrown after the started blocks have ended.
   void Run(int64_t total, int64_t cost,
            const std::function<void(int64_t begin, int64_t end)>& work);
 
  private:
-  // Blocks are taken by whoever is free.
+  // Threads take blocks whenever they are free.
   struct Job {
     const std::function<void(int64_t, int64_t)>* work;
     int64_t total, block;

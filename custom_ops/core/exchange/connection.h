@@ -2,13 +2,12 @@
 //
 //     FrameHeader, then `words` words of 64 bits
 //
-// Who may connect is decided before (tfhybrid/nodes/row_service.py): a peer is trusted to be of the
-// job, not to be well. Every length is checked, and a frame of another protocol ends the
+// Access is checked before (tfhybrid/nodes/row_service.py): a peer is trusted to belong to the job,
+// but not to work correctly. Every length is checked, and a frame of another protocol ends the
 // connection.
 //
 // A forked child has no connection: its descriptors lead nowhere (core/exchange/open_sockets.h).
-// Frames are sent whole, whichever threads send them; one thread receives. Shut() may come from
-// any.
+// Any thread may send; frames are sent whole. One thread receives. Any thread may call Shut().
 #ifndef TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 #define TFHYBRID_CORE_EXCHANGE_CONNECTION_H_
 
@@ -45,7 +44,7 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 16);
 
 inline constexpr uint32_t kFrameMagic = 0x31466854;  // "ThF1"
-// More than any step has; what a broken peer may make us allocate.
+// More than any step needs: the limit of what a broken peer can make us allocate.
 inline constexpr int64_t kMaxFrameWords = int64_t{1} << 31;
 
 // Words that are not set to zero before they are received.
@@ -66,8 +65,8 @@ struct Frame {
 
 class Connection {
  public:
-  // Takes over a connected stream socket. `peer` is for messages: "rank 4 on host b". Between
-  // slices of waiting, what `check_alive` returns ends the wait.
+  // Takes over a connected stream socket. `peer` is for messages: "rank 4 on host b". A wait checks
+  // `check_alive` from time to time, and ends with its error.
   Connection(int socket, std::string peer, std::function<Status()> check_alive);
   ~Connection();
   Connection(const Connection&) = delete;
@@ -75,14 +74,14 @@ class Connection {
 
   const std::string& peer() const { return peer_; }
 
-  // A frame of those pieces, one after the other.
+  // Sends a frame that consists of these pieces, one after the other.
   Status Send(FrameKind kind, const std::vector<Span<const int64_t>>& pieces);
-  // kPeerDied where the other end has closed it.
+  // kPeerDied if the other end has closed it.
   Result<FrameHeader> ReceiveHeader();
   Status ReceiveBytes(void* bytes, int64_t size);
   // Both.
   Result<Frame> Receive();
-  // Ends what sends or receives, here and at the other end, and all that would.
+  // Ends all current and later sends and receives, here and at the other end.
   void Shut();
 
  private:
@@ -94,7 +93,7 @@ class Connection {
   std::mutex sending_;
 };
 
-// A failure as the payload of a frame, and back.
+// Converts a failure to the payload of a frame, and back.
 std::vector<int64_t> FailureWords(const Status& why);
 Status FailureFrom(Span<const int64_t> words);
 

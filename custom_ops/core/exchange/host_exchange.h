@@ -43,12 +43,12 @@ class HostExchange {
         host_(update->settings().host),
         hosts_(static_cast<int64_t>(update->settings().hosts.size())) {}
 
-  // Waits for the messages of this host's ranks and merges them.
+  // Waits for the messages of this host's ranks, and merges them.
   void Merge(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
-  // Merges the shares that this owner was sent, host by host.
+  // Merges the shares that this owner received, host by host.
   void MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for);
 
-  // What was merged last: one message, or one per owner, end to end.
+  // The result of the last merge: one message, or one per owner, concatenated.
   std::vector<int64_t> Splits() const;
   void Fill(Span<int64_t> words, const ParallelFor& parallel_for) const;
 

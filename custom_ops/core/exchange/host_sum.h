@@ -39,7 +39,7 @@ struct DenseTensor {
   int64_t ElementBytes() const { return type == Type::kFloat ? 4 : 8; }
 };
 
-// The first tensor of a sum is told: floats that are added up as they are. The first of them is the
+// The first tensor of a sum is `told`: floats that are summed unchanged. Its first float is the
 // weight of this rank's other tensors, which become averages.
 using DenseTensors = std::vector<DenseTensor>;
 
@@ -73,7 +73,7 @@ class HostSum {
           std::function<Status(int64_t)> check_alive);
 
   Status TrySum(uint64_t signature, const DenseTensors& tensors);
-  // Of this sum: those who would wait for what this rank does not bring.
+  // Tells the ranks that would wait for this rank's part of this sum that it will not come.
   void TellFailure();
   Status Bring(uint64_t signature, const DenseTensors& tensors);
   // Every rank's tensors, behind their signatures.
@@ -83,7 +83,7 @@ class HostSum {
   Status TakeStripes(const DenseTensors& tensors);
   // Fills `out` of what the leader has shared.
   Status TakeShared(const DenseTensors& tensors);
-  // Returns why this rank need not wait any longer.
+  // Returns why this rank cannot wait any longer.
   Status AwaitEnd() const;
   Status AwaitPosted(const std::string& name, int64_t rank, std::unique_ptr<MailboxReader>* reader);
   bool is_leader() const { return ranks_.rank == 0; }

@@ -1,10 +1,10 @@
-// MessageMerger: several messages as one, or as one share per owner: of each table that has an
-// allocation the keys that are its own, of other tables all.
+// MessageMerger: merges several messages into one, or into one share per owner. A share has the
+// owner's keys of each table with an allocation, and all keys of other tables.
 //
-// Sums are formed in the order of TableUpdate's: by local rank within a host, then by host. So a
-// leader that merges its ranks, and an owner that merges the leaders' shares, do parts of the same
-// sum, and the bits are those of one merge of all ranks. Keys come out in an order that follows
-// from the messages alone.
+// Sums are formed in the same order as in TableUpdate: by local rank within a host, then by host.
+// So a leader that merges its ranks, and an owner that merges the leaders' shares, compute parts of
+// the same sum, and the bits equal those of one merge of all ranks. The order of keys depends only
+// on the messages.
 //
 // Reusable scratch; not thread-safe.
 #ifndef TFHYBRID_CORE_EXCHANGE_MESSAGE_MERGER_H_
@@ -38,7 +38,7 @@ class MessageMerger {
             const ParallelFor& parallel_for) const;
 
  private:
-  // Some keys of a table, as one thread merges them.
+  // Some keys of a table, merged by one thread.
   struct Unit {
     size_t table;
     int64_t part, parts;

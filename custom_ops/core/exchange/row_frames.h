@@ -29,8 +29,8 @@ struct AskedKeys {
 // Of a ROWS frame.
 inline int64_t WordsOfRows(int64_t rows, int64_t dim) { return (rows * dim + 1) / 2; }
 
-// Ok where a frame may be of so many rows of that width: a broken peer may ask for more than there
-// is memory.
+// Ok if a frame may have this many rows of this width: a broken peer could request more than fits
+// in memory.
 Status CheckRowsOfFrame(int64_t dim, int64_t count);
 
 // The words of a READ frame in front of the keys.

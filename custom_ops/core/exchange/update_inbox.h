@@ -1,11 +1,11 @@
-// UpdateInbox: what the other hosts' leaders have sent of updates, until it is asked for.
+// UpdateInbox: holds the frames of updates from the other hosts' leaders until they are needed.
 //
 //     UPDATE  update, id, numbers of the step, and the share of the receiver (gradient_message.h)
 //     STAGED  update, id, why the owner cannot apply it, and squares
-//     COMMIT  update, id, what all owners said together
+//     COMMIT  update, id, the combined answer of all owners
 //
-// An update is known by the hash of its name, and a step of it by its id: 1, 2, ... on all hosts
-// alike. Thread-safe.
+// An update is identified by the hash of its name, and a step by its id: 1, 2, ..., equal on all
+// hosts. Thread-safe.
 #ifndef TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_
 #define TFHYBRID_CORE_EXCHANGE_UPDATE_INBOX_H_
 
@@ -30,8 +30,8 @@ struct UpdateStep {
 
 class UpdateInbox {
  public:
-  // A frame of an update that `host` has sent. kInvalidArgument where it has sent more than any
-  // that follows the protocol would.
+  // Adds a frame that `host` has sent. kInvalidArgument if it has sent more frames than the
+  // protocol allows.
   Status Put(int64_t host, Frame frame);
   // Another connection to that host: it is not gone, or not any longer. Rows may have moved from
   // one node to another, whose connection may come before the end of the old one.

@@ -1,9 +1,9 @@
-// Allocation: which node owns each key of a table, the same on all nodes.
+// Allocation: which node owns each key of a table, equal on all nodes.
 //
-// A key lies in one of kSlots slots, and each slot has an owner. Nothing else decides where a key
-// lies. The table's name is part of the hash: else the hot keys of all tables met on one owner. Its
-// bits are not those by which a merge is shared out to threads, which would give one thread all
-// keys of an owner.
+// A key belongs to one of kSlots slots, and each slot has an owner. Nothing else determines a key's
+// owner. The table's name is part of the hash; otherwise the hot keys of all tables would be on the
+// same owner. It uses other hash bits than those that divide a merge among threads; otherwise one
+// thread would get all keys of an owner.
 //
 // Immutable, and so thread-safe.
 #ifndef TFHYBRID_CORE_PLACEMENT_ALLOCATION_H_
@@ -18,7 +18,7 @@
 
 namespace tfhybrid {
 
-// How a table lies on the nodes of a job. Numbers are part of the C interface.
+// The placement of a table on the nodes of a job. Numbers are part of the C interface.
 enum class PlacementKind : uint32_t {
   kReplicated = 0,  // all rows on every node
   kByKey = 1,       // each row on the owner of its key
@@ -35,8 +35,8 @@ class Allocation {
   static constexpr int64_t kSlots = 4096;
   static constexpr int kSlotShift = 64 - 12;
 
-  // Slots in runs, as even as can be, among the nodes from `first` on.
-  // REQUIRES: 0 <= first < nodes <= kSlots.
+  // Divides the slots evenly, in runs, among the nodes from `first` on. REQUIRES: 0 <= first <
+  // nodes <= kSlots.
   static std::shared_ptr<const Allocation> Even(const std::string& table, int64_t nodes,
                                                 int64_t first = 0);
   // All slots with one. REQUIRES: owner < nodes.

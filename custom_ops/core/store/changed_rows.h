@@ -1,4 +1,4 @@
-// ChangedRows: which rows of a table have changed since some moment, a bit each.
+// ChangedRows: which rows of a table have changed since some point in time, one bit each.
 //
 // Of the leader's process alone. Mark() is thread-safe beside itself; whoever reads or adds has
 // waited for the update that marks.
@@ -14,7 +14,7 @@ namespace tfhybrid {
 
 class ChangedRows {
  public:
-  // Of a table that has `rows` rows now: those that come later count as changed.
+  // For a table with `rows` rows now; rows added later count as changed.
   explicit ChangedRows(int64_t rows)
       : words_(static_cast<size_t>((rows + kWordRows - 1) / kWordRows)), count_(words_.size()) {
     if (rows % kWordRows != 0) words_.back() = ~uint64_t{0} << (rows % kWordRows);

@@ -1,5 +1,5 @@
-// LoadingMark: held while rows are overwritten without a journal. A new leader refuses a table that
-// is marked.
+// LoadingMark: set while rows are overwritten without a journal. A new leader refuses a marked
+// table.
 #ifndef TFHYBRID_CORE_STORE_LOADING_MARK_H_
 #define TFHYBRID_CORE_STORE_LOADING_MARK_H_
 

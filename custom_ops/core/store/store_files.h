@@ -1,4 +1,4 @@
-// Where the stores of a host lie, and who lives in them.
+// The files of a host's stores, and the living processes of each.
 #ifndef TFHYBRID_CORE_STORE_STORE_FILES_H_
 #define TFHYBRID_CORE_STORE_STORE_FILES_H_
 

@@ -1,5 +1,5 @@
-// The stores of a host as somebody sees them who belongs to none of their jobs: read-only, and
-// without becoming one of their processes.
+// Reports on the stores of a host, for processes outside their jobs: read-only, without becoming
+// one of a store's processes.
 #ifndef TFHYBRID_CORE_STORE_STORE_REPORT_H_
 #define TFHYBRID_CORE_STORE_STORE_REPORT_H_
 
@@ -35,7 +35,8 @@ struct StoreReport {
   std::vector<TableReport> tables;
 };
 
-// Those of this user, living and dead, by name. A store may change while it is looked at.
+// The stores of this user, of running and of dead jobs, by name. A store may change while it is
+// read.
 std::vector<StoreReport> ReportStores(const std::string& shm_directory);
 
 // Removes the store of a job; returns its bytes. kAlreadyExists while a process of the job lives,

@@ -1,10 +1,9 @@
-// How a table grows: chunks and index generations, made ahead of need on a thread in the
-// background.
+// How a table grows: a background thread creates chunks and index generations ahead of time.
 //
-// Reserving memory costs a third of a millisecond per megabyte, and as much again for huge pages;
-// filling a new index some 50 ns per key. No step shall wait for that: what a table will need next
-// is made while it still has room, and only adopted when the room is used up. A table that fills up
-// faster than the background can follow waits for it.
+// Reserving memory takes a third of a millisecond per megabyte, and as much again for huge pages;
+// filling a new index takes about 50 ns per key. No step should wait for that. So what a table will
+// need next is created while it still has space, and only adopted when the space is used up. A
+// table that fills up faster than the background thread can follow waits for it.
 #include <unistd.h>
 
 #include <algorithm>

@@ -24,7 +24,7 @@ using CountWord = uint64_t __attribute__((may_alias));
 void TableWriter::CountWaiting(Span<const int64_t> keys, uint64_t step) {
   RowSet set;
   // Room is reserved.
-  const Status made = CreateMissing(keys, &set, RunInline);
+  const Status made = CreateMissing(keys, &set, RowStart::kInitial, RunInline);
   assert(made.ok());
   static_cast<void>(made);
   for (const int64_t number : set.rows) {

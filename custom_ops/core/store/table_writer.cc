@@ -20,6 +20,10 @@ constexpr int64_t kMaxChunkBytes = int64_t{64} << 20;
 constexpr int kFirstChunkLog2 = 6;
 constexpr int64_t kFirstIndexSlots = 128;
 constexpr int64_t kInitialiseCostNs = 100;
+constexpr int64_t kNameCostNs = 10;
+constexpr int64_t kFindCostNs = 20;
+// Loaded at a time: what finds equal keys then fits into a core's second cache.
+constexpr int64_t kLoadedKeys = 16384;
 // Below it, decay() is multiplied by its inverse. Powers of two, so that no bit is lost, and far
 // enough from the ends of float that embeddings neither overflow nor vanish.
 constexpr double kLeastDecay = 0x1p-32;
@@ -149,16 +153,24 @@ std::string TableWriter::name() const {
 }
 
 void TableWriter::Find(Span<const int64_t> keys, RowSet* set) const {
+  FindOn(keys, set, RunInline);
+}
+
+void TableWriter::FindOn(Span<const int64_t> keys, RowSet* set,
+                         const ParallelFor& parallel_for) const {
   set->rows.resize(static_cast<size_t>(keys.size()));
   set->missing.clear();
-  FindRows(keys, Span<int64_t>(set->rows));
+  const Span<int64_t> rows(set->rows);
+  parallel_for(keys.size(), kFindCostNs, [&](int64_t begin, int64_t end) {
+    FindRows(keys.subspan(begin, end - begin), rows.subspan(begin, end - begin));
+  });
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (set->rows[static_cast<size_t>(i)] == KeyIndex::kMissing) set->missing.push_back(i);
   }
 }
 
-void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first,
-                             int64_t begin, int64_t end) {
+void TableWriter::StartRows(Span<const int64_t> keys, const RowSet& set, int64_t first,
+                            int64_t begin, int64_t end, RowStart start) {
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
     const RowLocator::Place place = locator_.Locate(first + i);
@@ -168,8 +180,10 @@ void TableWriter::Initialise(Span<const int64_t> keys, const RowSet& set, int64_
     // Atomic for the index that is made in the background.
     __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], key,
                      __ATOMIC_RELAXED);
-    FreshEmbedding(key, Span<float>(row.embedding, dim()));
-    InitializeState(optimizer_, dim(), row.state);
+    if (start == RowStart::kInitial) {
+      FreshEmbedding(key, Span<float>(row.embedding, dim()));
+      InitializeState(optimizer_, dim(), row.state);
+    }
     if (row.history != nullptr) *row.history = FreshHistory();
   }
 }
@@ -202,9 +216,9 @@ void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
   }
 }
 
-Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set,
+Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set, RowStart start,
                                   const ParallelFor& parallel_for) {
-  Find(keys, set);
+  FindOn(keys, set, parallel_for);
   const auto count = static_cast<int64_t>(set->missing.size());
   const int64_t first = rows();
   TFHYBRID_RETURN_IF_ERROR(Reserve(first + count));
@@ -216,8 +230,9 @@ Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set,
     for (int64_t i = 0; i < count; ++i) brought.push_back(first + i);
     TFHYBRID_RETURN_IF_ERROR(Bring(brought, parallel_for));
   }
-  parallel_for(count, kInitialiseCostNs,
-               [&](int64_t begin, int64_t end) { Initialise(keys, *set, first, begin, end); });
+  parallel_for(
+      count, start == RowStart::kInitial ? kInitialiseCostNs : kNameCostNs,
+      [&](int64_t begin, int64_t end) { StartRows(keys, *set, first, begin, end, start); });
   AddRows(count);
   Index(keys, first, set);
   return Status::Ok();
@@ -283,29 +298,31 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   cursors_.Forget();
   const LoadingMark mark(table());
-  // No more at a time than the cache holds.
-  const int64_t most = in_files() ? std::max<int64_t>(1, CacheRows()) : keys.size();
+  // Nor more at a time than the cache of a table in files holds.
+  const int64_t most = in_files() ? std::clamp<int64_t>(CacheRows(), 1, kLoadedKeys) : kLoadedKeys;
+  WriteScratch scratch;
   for (int64_t first = 0; first < keys.size(); first += most) {
     const int64_t count = std::min(most, keys.size() - first);
     TFHYBRID_RETURN_IF_ERROR(
         WriteBlock(keys.subspan(first, count), embeddings + first * dim_,
                    states == nullptr ? nullptr : states + first * state_floats_,
-                   histories == nullptr ? nullptr : histories + first, parallel_for));
+                   histories == nullptr ? nullptr : histories + first, parallel_for, &scratch));
   }
   return Status::Ok();
 }
 
 Status TableWriter::WriteBlock(Span<const int64_t> keys, const float* embeddings,
                                const float* states, const RowHistory* histories,
-                               const ParallelFor& parallel_for) {
-  UniqueKeys unique;
+                               const ParallelFor& parallel_for, WriteScratch* scratch) {
+  UniqueKeys& unique = scratch->unique;
+  std::vector<int64_t>& sources = scratch->sources;
+  RowSet& set = scratch->set;
   unique.Reset(keys.size());
-  std::vector<int64_t> sources(static_cast<size_t>(keys.size()));
+  sources.resize(static_cast<size_t>(keys.size()));
   for (int64_t i = 0; i < keys.size(); ++i) {
     sources[static_cast<size_t>(unique.Number(keys[i]))] = i;
   }
-  RowSet set;
-  TFHYBRID_RETURN_IF_ERROR(CreateMissing(unique.keys(), &set, parallel_for));
+  TFHYBRID_RETURN_IF_ERROR(CreateMissing(unique.keys(), &set, RowStart::kBlank, parallel_for));
   const auto decay = static_cast<float>(this->decay());
   const RowHistory now = {static_cast<float>(std::max(1u, policy().admission)),
                           static_cast<uint32_t>(version()), event_time()};

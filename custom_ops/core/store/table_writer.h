@@ -64,6 +64,9 @@ struct TableConfig {
   int64_t cache_bytes = 0;  // of shared memory, for those rows that are in use
 };
 
+// What a new row holds besides key and history: initial values, or nothing yet.
+enum class RowStart { kInitial, kBlank };
+
 // The rows of some of an update's keys. Scratch: reused from step to step.
 struct RowSet {
   std::vector<int64_t> rows;     // by key position
@@ -132,14 +135,18 @@ class TableWriter {
   // Writes the rows of set.missing[begin, end): the first of all missing keys gets row `first`.
   // REQUIRES: room is reserved; first >= rows().
   void Initialise(Span<const int64_t> keys, const RowSet& set, int64_t first, int64_t begin,
-                  int64_t end);
+                  int64_t end) {
+    StartRows(keys, set, first, begin, end, RowStart::kInitial);
+  }
   // What the row of a key begins with, as it lies.
   void FreshEmbedding(int64_t key, Span<float> embedding) const;
   // Counts rows that were initialised behind the last, then Index() names them, set by set.
   void AddRows(int64_t count);
   void Index(Span<const int64_t> keys, int64_t first, RowSet* set);
-  // Find() to Index() for one set. REQUIRES: keys are distinct.
-  Status CreateMissing(Span<const int64_t> keys, RowSet* set, const ParallelFor& parallel_for);
+  // Find() to Index() for one set. With RowStart::kBlank the caller then writes embedding and state
+  // of all new rows itself. REQUIRES: keys are distinct.
+  Status CreateMissing(Span<const int64_t> keys, RowSet* set, RowStart start,
+                       const ParallelFor& parallel_for);
 
   TableRow Row(int64_t row) const {
     const RowLocator::Place place = locator_.Locate(row);
@@ -293,8 +300,18 @@ class TableWriter {
   Status AttachTier();
   Status CheckFileOptimizer(const OptimizerConfig& config) const;
 
+  void FindOn(Span<const int64_t> keys, RowSet* set, const ParallelFor& parallel_for) const;
+  // Buffers of WriteBlock().
+  struct WriteScratch {
+    UniqueKeys unique;
+    std::vector<int64_t> sources;  // by number of a distinct key: the position of its last row
+    RowSet set;
+  };
   Status WriteBlock(Span<const int64_t> keys, const float* embeddings, const float* states,
-                    const RowHistory* histories, const ParallelFor& parallel_for);
+                    const RowHistory* histories, const ParallelFor& parallel_for,
+                    WriteScratch* scratch);
+  void StartRows(Span<const int64_t> keys, const RowSet& set, int64_t first, int64_t begin,
+                 int64_t end, RowStart start);
   Status CheckNotFrozen() const;
   Status CheckRange(int64_t first, int64_t count) const;
   // table_removal.cc

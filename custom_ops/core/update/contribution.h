@@ -1,4 +1,4 @@
-// Contribution: what a message says beside its gradients.
+// Contribution: the parts of a message besides its gradients.
 #ifndef TFHYBRID_CORE_UPDATE_CONTRIBUTION_H_
 #define TFHYBRID_CORE_UPDATE_CONTRIBUTION_H_
 
@@ -32,7 +32,7 @@ struct Contribution {
   }
 };
 
-// What messages say together; none of them is a failure.
+// The combined contribution of messages, none of which is a failure.
 inline Contribution JointOf(const std::vector<GradientMessage>& messages) {
   Contribution joint;
   for (const GradientMessage& message : messages) {

@@ -1,9 +1,9 @@
-// Recovery: what a new leader does with the store of a dead job before anybody looks at a row.
+// Recovery: what a new leader does with the store of a dead job before any row is read.
 //
-//   RecoverStore    every update that was begun is finished
-//   LastUpdates     on a host that is ahead of others (roll_forward.h)
-//   RollForward     on those others
-//   ForgetUpdates   when all hosts agree
+//     RecoverStore    finishes every update that was begun
+//     LastUpdates     on a host that is ahead of others (roll_forward.h)
+//     RollForward     on the hosts that are behind
+//     ForgetUpdates   when all hosts agree
 #ifndef TFHYBRID_CORE_UPDATE_RECOVERY_H_
 #define TFHYBRID_CORE_UPDATE_RECOVERY_H_
 

@@ -37,7 +37,7 @@ std::vector<int64_t> PerTable(const Units& units, size_t tables, const Size& siz
   return sums;
 }
 
-// Of a unit: the keys that get a row, and those that must wait for one.
+// The keys of a unit that get a row, and the keys that wait for admission.
 constexpr auto MissingOf = [](const auto& unit) {
   return static_cast<int64_t>(unit.rows.missing.size());
 };

@@ -49,8 +49,8 @@ class TableUpdate {
  public:
   explicit TableUpdate(UpdateJournal journal) : journal_(std::move(journal)) {}
 
-  // Everything that may fail: plans the update and makes room for it. On failure every table is as
-  // it was. REQUIRES: messages and tables have one entry per source and table.
+  // Plans the update and reserves space. All failures happen here, and leave every table unchanged.
+  // REQUIRES: messages and tables have one entry per source and table.
   Status Stage(const std::vector<GradientMessage>& messages,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   // Of the gradients of each table, as staged; empty where they are not clipped by norm.
@@ -105,7 +105,7 @@ class TableUpdate {
             const ParallelFor& parallel_for);
   // Which of a unit's keys without a row must wait for one.
   static void Admit(const TableWriter& table, const Start& start, Unit* unit);
-  // Whether rows change: not where a rank's gradients are not finite, nor without samples.
+  // False if any rank's gradients are not finite, or if the step has no samples.
   bool Applies() const { return !joint_.skip && joint_.samples > 0; }
   void AddUntouched(const std::vector<TableWriter*>& tables);
   int64_t Rows() const;
@@ -118,7 +118,7 @@ class TableUpdate {
   void Create(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
   void Prepare(const std::vector<TableWriter*>& tables);
   bool ClipsByNorm() const;
-  // What the gradients of each table are multiplied by.
+  // The clip factor of each table's gradients.
   std::vector<float> ClipFactors(const StepNumbers& numbers) const;
   std::vector<SquareSum> SumSquares(const std::vector<TableWriter*>& tables,
                                     const ParallelFor& parallel_for) const;

@@ -1,4 +1,4 @@
-// What this process has done, added up since it began: for whoever watches a job.
+// Counters of this process since it began, for monitoring.
 //
 // Thread-safe.
 #ifndef TFHYBRID_CORE_UTIL_COUNTERS_H_

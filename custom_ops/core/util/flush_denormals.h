@@ -1,7 +1,7 @@
-// FlushDenormals: the mode in which TensorFlow's threads compute, for threads that are not its own.
+// FlushDenormals: puts a thread into the floating-point mode of TensorFlow's threads.
 //
-// An update must give the same bits whoever applies or finishes it: results and arguments that are
-// denormal count as zero. From construction to destruction, for the calling thread.
+// An update must give the same bits on any thread that applies or finishes it: denormal results and
+// arguments count as zero. It lasts from construction to destruction, for the calling thread.
 #ifndef TFHYBRID_CORE_UTIL_FLUSH_DENORMALS_H_
 #define TFHYBRID_CORE_UTIL_FLUSH_DENORMALS_H_
 

@@ -1,5 +1,5 @@
-// ParallelFor: who runs a loop. The TensorFlow kernels pass the worker threads of TensorFlow, the
-// engine its own, the tests and the command line a plain loop.
+// ParallelFor: runs a loop in parallel. TensorFlow kernels pass TensorFlow's worker threads, the
+// engine its own threads, tests and the command line a plain loop.
 #ifndef TFHYBRID_CORE_UTIL_PARALLEL_H_
 #define TFHYBRID_CORE_UTIL_PARALLEL_H_
 

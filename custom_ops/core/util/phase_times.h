@@ -1,4 +1,4 @@
-// How long this process has spent in the phases of its steps, added up since it began.
+// The total time that this process has spent in each phase of its steps.
 //
 // Phases of different threads overlap: a rank computes while its leader applies.
 //

@@ -66,7 +66,7 @@ if current_job().is_leader and tfhybrid.rank() > 0:
     table = tables["item"]
     table.writer.write_rows(RowBlock(np.array([77]), np.ones((1, table.dim), np.float32), None))
 distributed.barrier()
-with pytest.raises(ReplicaError, match=r"table 'item' differ; they were equal at version 1\."):
+with pytest.raises(ReplicaError, match=r"table 'item' differ; they were last equal at version 1\."):
     compare.compare()
 told = r"The replicas differ: rank \d+ on (\S+) has in item-0"
 with pytest.raises(CheckpointError, match=told) as error:

@@ -47,7 +47,7 @@ class RecordFileTest : public TableFixture {
     return row;
   }
   Status LoadError(const std::string& path, const RecordSchema& schema) {
-    return LoadRecordFile(path, schema, writer_.get()).status();
+    return LoadRecordFile(path, schema, writer_.get(), RunInline).status();
   }
 
   std::unique_ptr<TableWriter> writer_;
@@ -65,7 +65,8 @@ TEST_F(RecordFileTest, AnyOrderPaddingAndHeaderIsRead) {
   for (size_t s = 0; s < std::size(schemas); ++s) {
     const std::string name = "table" + std::to_string(s);
     const auto writer = Create(ConfigOf(name, kDim));
-    const auto loaded = LoadRecordFile(Write(schemas[s], keys), schemas[s], writer.get());
+    const auto loaded =
+        LoadRecordFile(Write(schemas[s], keys), schemas[s], writer.get(), RunInline);
     ASSERT_OK(loaded);
     EXPECT_EQ(5, loaded.value());
     const auto reader = Open(name);
@@ -79,7 +80,7 @@ TEST_F(RecordFileTest, AnyOrderPaddingAndHeaderIsRead) {
 TEST_F(RecordFileTest, ManyBlocksAreRead) {
   const RecordSchema schema = {8, 24, 0, 8};
   const std::vector<int64_t> keys = KeysBetween(-20000, 20001);
-  const auto loaded = LoadRecordFile(Write(schema, keys), schema, writer_.get());
+  const auto loaded = LoadRecordFile(Write(schema, keys), schema, writer_.get(), RunInline);
   ASSERT_OK(loaded);
   EXPECT_EQ(40001, writer_->rows());
   const auto reader = Open("item");
@@ -91,7 +92,7 @@ TEST_F(RecordFileTest, ManyBlocksAreRead) {
 TEST_F(RecordFileTest, LoadedRowsHaveFreshState) {
   ASSERT_OK(writer_->SetOptimizer(OptimizerOf(OptimizerKind::kAdagrad)));
   const RecordSchema schema = {0, 24, 0, 8};
-  ASSERT_OK(LoadRecordFile(Write(schema, {1, 2}), schema, writer_.get()));
+  ASSERT_OK(LoadRecordFile(Write(schema, {1, 2}), schema, writer_.get(), RunInline));
   std::vector<float> states(2 * kDim);
   ASSERT_OK(writer_->ReadState(0, 2, states.data()));
   EXPECT_EQ(std::vector<float>(2 * kDim, 0.1f), states);
@@ -99,7 +100,7 @@ TEST_F(RecordFileTest, LoadedRowsHaveFreshState) {
 
 TEST_F(RecordFileTest, FileWithoutRecordsLoadsNothing) {
   for (const RecordSchema& schema : {RecordSchema{0, 24, 0, 8}, RecordSchema{16, 24, 0, 8}}) {
-    const auto loaded = LoadRecordFile(Write(schema, {}), schema, writer_.get());
+    const auto loaded = LoadRecordFile(Write(schema, {}), schema, writer_.get(), RunInline);
     ASSERT_OK(loaded);
     EXPECT_EQ(0, loaded.value());
   }

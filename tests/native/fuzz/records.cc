@@ -47,7 +47,8 @@ void LoadOne(FuzzInput input) {
   const std::string content = input.TakeRest();
   WriteFile(directory.File("records"), content);
   if (!writer->Clear().ok()) std::abort();
-  const Result<int64_t> loaded = LoadRecordFile(directory.File("records"), schema, writer);
+  const Result<int64_t> loaded =
+      LoadRecordFile(directory.File("records"), schema, writer, RunInline);
   if (!loaded.ok()) return;
   if (loaded.value() != writer->rows() || !Holds(reader, content, schema)) std::abort();
 }

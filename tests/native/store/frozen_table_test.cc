@@ -207,7 +207,7 @@ class FrozenForgettingTest : public TableFixture {
   void AddRows(int64_t first, int64_t end) {
     const std::vector<int64_t> keys = KeysBetween(first, end);
     RowSet set;
-    ASSERT_OK(writer_->CreateMissing(keys, &set, RunInline));
+    ASSERT_OK(writer_->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
     for (size_t i = 0; i < keys.size(); ++i) {
       const TableRow row = writer_->Row(set.rows[i]);
       std::fill_n(row.embedding, 2, static_cast<float>(keys[i]));

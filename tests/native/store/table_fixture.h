@@ -74,7 +74,7 @@ class TableFixture : public testing::Test {
   // Gives each of the (distinct) keys a row.
   static Status CreateRows(TableWriter* writer, const std::vector<int64_t>& keys) {
     RowSet set;
-    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RunInline));
+    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
     writer->PublishVersion(writer->version() + 1);
     return Status::Ok();
   }
@@ -82,7 +82,7 @@ class TableFixture : public testing::Test {
   static Status Update(TableWriter* writer, const std::vector<int64_t>& keys,
                        const std::vector<float>& gradients, float scale, float learning_rate) {
     RowSet set;
-    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RunInline));
+    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
     const OptimizerStep step = PrepareStep(writer->optimizer(), learning_rate,
                                            static_cast<int64_t>(writer->version()) + 1);
     for (size_t i = 0; i < keys.size(); ++i) {

@@ -43,7 +43,7 @@ class TableTierTest : public TableFixture {
   // As an update does: brings the rows of the keys, makes the missing, and changes all.
   static Status Change(TableWriter* writer, const std::vector<int64_t>& keys, float by) {
     RowSet set;
-    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RunInline));
+    TFHYBRID_RETURN_IF_ERROR(writer->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
     for (const int64_t number : set.rows) {
       const TableRow row = writer->Row(number);
       writer->BeforeChange(number, row);

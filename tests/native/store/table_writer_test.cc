@@ -110,7 +110,7 @@ TEST_P(TableOptimizerTest, OptimizerSetAfterRowsExistGivesThemFreshState) {
   const auto writer = Create(config);
   const std::vector<int64_t> keys = KeysBetween(0, 1000);
   RowSet set;
-  ASSERT_OK(writer->CreateMissing(keys, &set, RunInline));
+  ASSERT_OK(writer->CreateMissing(keys, &set, RowStart::kInitial, RunInline));
   ASSERT_OK(writer->SetOptimizer(GetParam().config));
   const auto reader = Open("item");
   EXPECT_EQ(GetParam().config.kind, reader->optimizer().kind);
@@ -249,7 +249,7 @@ TEST_F(TableWriterTest, RowsAreMadeByAnyNumberOfThreads) {
   const auto writer = Create(config);
   const std::vector<int64_t> keys = KeysBetween(0, 5000);
   RowSet set;
-  ASSERT_OK(writer->CreateMissing(keys, &set, two_threads));
+  ASSERT_OK(writer->CreateMissing(keys, &set, RowStart::kInitial, two_threads));
   const auto reader = Open("item");
   EXPECT_EQ(InitialRows(config, keys), Lookup(reader.get(), keys));
   std::vector<int64_t> read(5000);
@@ -272,7 +272,7 @@ TEST_F(TableWriterTest, FullTmpfsLeavesTheTableAsItWasAndNamesIt) {
 
     for (int attempt = 0; attempt < 2; ++attempt) {
       RowSet set;
-      const Status full = writer->CreateMissing(too_many, &set, RunInline);
+      const Status full = writer->CreateMissing(too_many, &set, RowStart::kInitial, RunInline);
       ExpectError(full, StatusCode::kResourceExhausted,
                   {"table 'item'", "wanted ", " bytes are left"});
       EXPECT_EQ(2000, reader->Stats().rows);

@@ -40,7 +40,7 @@ def test_a_schedule_is_refused() -> None:
     rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     model.compile(tfhybrid.DistributedOptimizer(keras.optimizers.SGD(rate)), "mse")
     warmup = tfhybrid.callbacks.LearningRateWarmup(0.1, steps=2)
-    with pytest.raises(ConfigError, match="give the schedule a warm-up of its own"):
+    with pytest.raises(ConfigError, match="put the warm-up into the schedule"):
         model.fit(np.ones((1, 1)), np.ones((1, 1)), verbose=0, callbacks=[warmup])
 
 

@@ -130,7 +130,7 @@ def test_fit_warns_of_an_epoch_that_is_not_finished(tmp_path, caplog, callback) 
     with caplog.at_level(logging.WARNING):
         fit(model, position, own)
     (warning,) = [r.getMessage() for r in caplog.records if "trained twice" in r.getMessage()]
-    assert "goes on at epoch 0, step 6" in warning
+    assert "continues at epoch 0, step 6" in warning
     assert "tfhybrid.checkpoint.finish_epoch" in warning
 
 
@@ -147,9 +147,9 @@ def test_no_warning_where_a_loop_of_ones_own_has_trained_since(tmp_path, caplog)
 @pytest.mark.parametrize(
     ("data", "position", "options", "wanted"),
     [
-        (BATCHES, StreamPosition("a.csv", 3), {}, "wants a tfhybrid.data.Position"),
-        (BATCHES, Position(0, 13), {}, r"has 12 steps of these data. Received: .*step 13"),
-        (BATCHES.dataset(epochs=None), Position(0, 3), {}, "of one epoch, which ends"),
+        (BATCHES, StreamPosition("a.csv", 3), {}, "needs a tfhybrid.data.Position"),
+        (BATCHES, Position(0, 13), {}, r"epoch of these data has 12 steps. Received: .*step 13"),
+        (BATCHES.dataset(epochs=None), Position(0, 3), {}, "finite tf.data.Dataset of one epoch"),
         (BATCHES, Position(0, 3), {"epochs": 4}, r"Received: \['epochs'\]"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_chosen_table_brings_its_waiting_keys(tmp_path):
     model, table = start(**ADMITTING)
     checkpoint.restore(model, tmp_path, tables=["item"], weights=False)
     assert (keys_of(table), keys_of(table.waiting)) == ([1], [2, 3])
-    with pytest.raises(tfhybrid.errors.ConfigError, match=r"has the tables \['item'\]"):
+    with pytest.raises(tfhybrid.errors.ConfigError, match=r"tables are \['item'\]"):
         checkpoint.restore(model, tmp_path, tables=["item~waiting"])
 
 

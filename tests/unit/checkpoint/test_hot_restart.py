@@ -224,9 +224,9 @@ def test_a_position_of_ones_own_that_was_not_kept_at_each_step_is_none(start) ->
     ("position", "wanted"),
     [
         ({"clicks": "x" * 4096}, "at most 4096 bytes of JSON"),
-        ({"clicks": float("nan")}, "an object that JSON can hold"),
-        ({"clicks": object()}, "an object that JSON can hold"),
-        (17, "an object that JSON can hold"),
+        ({"clicks": float("nan")}, "or a JSON object"),
+        ({"clicks": object()}, "or a JSON object"),
+        (17, "or a JSON object"),
     ],
 )
 def test_what_is_no_position_is_refused(start, position, wanted) -> None:

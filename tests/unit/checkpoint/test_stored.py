@@ -90,7 +90,7 @@ def test_a_gap_is_refused(chain, missing):
 def test_another_base_of_the_same_step_is_refused(chain, tmp_path):
     shutil.rmtree(chain[1])
     write_checkpoint(tmp_path, 20, [stamped([2], 8)])
-    with pytest.raises(CheckpointError, match="delta of another checkpoint than"):
+    with pytest.raises(CheckpointError, match="delta of a checkpoint other than"):
         StoredCheckpoint.open(chain[2])
 
 
@@ -109,7 +109,7 @@ def test_rows_that_are_missing_in_all_are_noticed(tmp_path):
     full = write_checkpoint(tmp_path, 1, [rows(0, 3)])
     base = StoredCheckpoint.open(full).base()
     delta = write_checkpoint(tmp_path, 2, [rows(1, 1)], base=base, in_all=4)
-    with pytest.raises(CheckpointError, match=r"wants 4 rows, with its bases. Received: 3"):
+    with pytest.raises(CheckpointError, match=r"must have 4 rows, with its bases. Received: 3"):
         StoredCheckpoint.open(delta).rows("item")
 
 

@@ -239,10 +239,10 @@ def test_blocks_that_are_not_what_the_manifest_says_are_refused(folder):
     ]
     for arrays in others:
         save_file(arrays, path)
-        with pytest.raises(CheckpointError, match=r"item-00001\.safetensors wants the arrays"):
+        with pytest.raises(CheckpointError, match=r"item-00001\.safetensors must have the arrays"):
             stored.rows("item")
     save_file(arrays_of(rows(0, 2)), path)
-    with pytest.raises(CheckpointError, match=r"want 7 rows together\. Received: 6"):
+    with pytest.raises(CheckpointError, match=r"must have 7 rows\. Received: 6"):
         stored.rows("item")
 
 
@@ -252,7 +252,7 @@ def test_keys_are_sorted_with_their_places():
     assert keys.tolist() == [-3, 0, 5, 2**62]
     assert places.tolist() == [1, 2, 0, 3]
     assert [len(array) for array in sorted_keys([], "It")] == [0, 0]
-    with pytest.raises(CheckpointError, match=r"It has keys twice, of 4: \[5\]"):
+    with pytest.raises(CheckpointError, match=r"It has duplicate keys among 4: \[5\]"):
         sorted_keys([blocks[0], blocks[0]._replace(keys=np.array([5, 7]))], "It")
 
 

@@ -116,7 +116,7 @@ def test_fixed_lists_and_row_groups_stay(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--format", "excel"), "--format is one of csv, libfm, .* Received: excel"),
+        (("--format", "excel"), "--format must be one of csv, libfm, .* Received: excel"),
         (("--format", "csv"), "Files of csv need --features or --strings or --lists. Rec"),
         (
             ("--format", "libfm", "--features", "u", "--missing-key", "1", "--dense", "p"),
@@ -135,7 +135,7 @@ def test_files_that_are_there_stay_unless_told_otherwise(csv_file, tmp_path):
     target = tmp_path / "day.parquet"
     target.write_text("mine")
     arguments = (csv_file, "--output", tmp_path, *CSV_OPTIONS)
-    assert "is there already; --replace replaces it" in run(*arguments, status=1)
+    assert "exists; --replace replaces it" in run(*arguments, status=1)
     assert target.read_text() == "mine"
     run(*arguments, "--replace")
     assert len(Parquet(["user"]).read(target)) == 3

@@ -119,4 +119,4 @@ def test_a_key_with_two_rows_is_an_error(run, directory, newest):
     rows.keys[7] = rows.keys[3]
     rewrite(newest, "item", rows)
     error = run("diff", directory / "step-0000000001", newest, status=1).stderr
-    assert f"Table 'item' in {newest} has keys twice" in error
+    assert f"Table 'item' in {newest} has duplicate keys" in error

@@ -93,7 +93,7 @@ def test_a_gpu_that_tensorflow_does_not_use_is_a_note() -> None:
     ("tensorflow", "mend"),
     [
         ("2.18.1", "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod"),
-        ("2.21.0", "TensorFlow 2.18 is the last"),
+        ("2.21.0", "only up to TensorFlow 2.18"),
     ],
 )
 def test_gpus_that_horovod_cannot_use_are_a_warning(tensorflow, mend, monkeypatch) -> None:
@@ -110,7 +110,9 @@ def test_gpus_that_horovod_cannot_use_are_a_warning(tensorflow, mend, monkeypatc
 def test_hosts_that_are_none_are_refused(hosts: str) -> None:
     result = CliRunner().invoke(app, ["doctor", "--hosts", hosts])
     assert result.exit_code == 1
-    assert f"--hosts is host1:4,host2:4. Received: {hosts!r}" in " ".join(result.output.split())
+    assert f"--hosts must be like host1:4,host2:4. Received: {hosts!r}" in " ".join(
+        result.output.split()
+    )
 
 
 def test_the_disk_of_tables_in_files_is_measured(tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_no_checkpoint_is_changed(run, directory, newest, tmp_path, vectors):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"keys": np.array([1, 1])}, "keys twice"),
+        ({"keys": np.array([1, 1])}, "duplicate keys"),
         ({"keys": np.array([1.5, 2])}, "whole numbers"),
         ({"keys": np.array([[1, 2]])}, "Received"),
         ({"embeddings": np.full((2, DIM), np.nan, np.float32)}, "NaN or infinities in 2 rows"),
@@ -289,7 +289,7 @@ def test_records_are_what_record_file_reads(run, newest, tmp_path):
     ("file", "options", "wanted"),
     [
         ("item.bin", (), "--format npz | parquet | records"),
-        ("item.bin", ("--format", "records", "--states"), "Records are keys and embeddings"),
+        ("item.bin", ("--format", "records", "--states"), "Records have only keys and embeddings"),
     ],
 )
 def test_other_files_are_refused(run, newest, tmp_path, file, options, wanted):

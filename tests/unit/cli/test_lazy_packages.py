@@ -62,5 +62,5 @@ def test_without_horovod_its_script_is_named():
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert run.returncode == 1
-    assert "which is not installed here. In tfhybrid's sources, scripts/horovod" in run.stderr
+    assert "which is not installed. In tfhybrid's source tree, scripts/horovod" in run.stderr
     assert run.stderr.count("Traceback") == 1

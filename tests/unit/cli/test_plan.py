@@ -116,7 +116,7 @@ def test_what_does_not_fit_ends_with_status_1() -> None:
 @pytest.mark.parametrize("rows", ["", "many", "-5", "nan", "5T", "1e13"])
 def test_rows_that_are_no_number_are_refused(rows) -> None:
     output = " ".join(run("--rows", rows, status=1).output.split())
-    assert f"--rows is a number such as 50M, below 2^40. Received: {rows!r}" in output
+    assert f"--rows must be a number such as 50M, below 2^40. Received: {rows!r}" in output
 
 
 def test_an_optimizer_that_there_is_not_is_refused() -> None:

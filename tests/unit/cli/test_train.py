@@ -190,7 +190,7 @@ optimizer: {learning_rate: 1e-3}
         ("  name: deepfm", "   name: deepfm", [":7: "]),
         ("  name: deepfm", "  name: deepfm\n  name: fm", [':7: found duplicate key "name"']),
         ("64", "0\n  window: 0", [":3: data.batch_size", ":4: data.window"]),
-        ("table:", "job: {resume: memory}\ntable:", ["resume: memory wants a name"]),
+        ("table:", "job: {resume: memory}\ntable:", ["resume: memory needs a name"]),
         (
             "table:",
             "evaluation: {files: a, monitor: val_acu}\ntable:",
@@ -199,7 +199,7 @@ optimizer: {learning_rate: 1e-3}
         (
             "table:",
             "evaluation: {files: a, monitor: val_gauc}\ntable:",
-            [":8: evaluation: monitor: val_gauc wants a group"],
+            [":8: evaluation: monitor: val_gauc needs a group"],
         ),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_good_file_is_good(write) -> None:
         (
             "table",
             {"lazy": False, "admission": {"updates": 2}},
-            "tables.user: lazy=False wants a table",
+            "tables.user: lazy=False cannot be combined",
         ),
     ],
 )

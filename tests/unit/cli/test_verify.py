@@ -78,7 +78,7 @@ def test_a_key_with_two_rows_is_found_behind_good_checksums(run_json, newest):
     rewrite(newest, "item", rows)
     (problem,) = problems(run_json, newest)
     assert problem["where"] == "item"
-    assert f"has keys twice, of {len(rows.keys)}: [{rows.keys[3]}]" in problem["message"]
+    assert f"has duplicate keys among {len(rows.keys)}: [{rows.keys[3]}]" in problem["message"]
 
 
 def test_other_values_are_found_behind_good_checksums(run_json, newest):
@@ -106,7 +106,7 @@ def test_blocks_of_another_shape_are_found_behind_good_checksums(run_json, newes
     other = rows._replace(**{name: np.ascontiguousarray(function(getattr(rows, name)))})
     write_as_they_are(newest, "user", other)
     (problem,) = problems(run_json, newest)
-    assert f"{newest / 'user-00000.safetensors'} wants the arrays" in problem["message"]
+    assert f"{newest / 'user-00000.safetensors'} must have the arrays" in problem["message"]
 
 
 def test_fewer_rows_than_declared_are_found_behind_good_checksums(run_json, newest):
@@ -114,8 +114,7 @@ def test_fewer_rows_than_declared_are_found_behind_good_checksums(run_json, newe
     write_as_they_are(newest, "user", Rows(*(array[:-1] for array in rows)))
     (problem,) = problems(run_json, newest)
     assert (
-        f"want {len(rows.keys)} rows together. Received: {len(rows.keys) - 1}"
-        in (problem["message"])
+        f"must have {len(rows.keys)} rows. Received: {len(rows.keys) - 1}" in (problem["message"])
     )
 
 

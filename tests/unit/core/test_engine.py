@@ -194,7 +194,7 @@ def test_bad_input_is_named_and_changes_nothing(engine: Engine) -> None:
     with pytest.raises(ConfigError, match="other settings"):
         engine.open_update("bad", TABLES, UpdateChoices(reduction="mean"))
     keys, gradients = bare_rank.batch(0, 0)
-    with pytest.raises(ConfigError, match=r"Gradients are \[\(40, 3\), \(40, 16\)\]"):
+    with pytest.raises(ConfigError, match=r"Gradients must be \[\(40, 3\), \(40, 16\)\]"):
         update.post(keys, gradients[::-1], [0.1, 0.1], samples=40)
     with pytest.raises(ConfigError, match=r"2 tables. Received: \[0.1\]"):
         update.post(keys, gradients, [0.1], samples=40)

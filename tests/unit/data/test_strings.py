@@ -27,5 +27,5 @@ def test_kinds_are_kept() -> None:
 
 
 def test_numbers_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"takes strings\. Received: int32"):
+    with pytest.raises(ConfigError, match=r"needs strings\. Received: int32"):
         string_keys(tf.constant([1]))

@@ -216,9 +216,9 @@ def test_csv_reads_strings_and_numbers_and_fills_what_is_missing(tmp_path):
 def test_csv_says_how_to_take_what_is_missing(tmp_path):
     path = written(tmp_path, "label,user,price\n1,7,1.5\n0,,\n")
 
-    with pytest.raises(DataError, match=r"line 3: wanted a key \(missing_key= would stand"):
+    with pytest.raises(DataError, match=r"line 3: wanted a key \(missing_key= would replace"):
         Csv(["user"], dense=["price"], missing_value=0.0).read(path)
-    with pytest.raises(DataError, match=r"line 3: wanted a number \(missing_value= would stand"):
+    with pytest.raises(DataError, match=r"line 3: wanted a number \(missing_value= would replace"):
         Csv(["user"], dense=["price"], missing_key=-1).read(path)
 
 
@@ -273,12 +273,14 @@ def test_csv_has_lists_in_a_field(tmp_path):
     keys = [int(string_keys(text)) for text in ("a", "b")]
     assert both.read(path).features["tags"].tolist() == [keys, [], keys[1:]]
     path.write_text("label,clicked\n1,3\n0,4|x\n")
-    with pytest.raises(DataError, match=r"line 3: wanted whole numbers with '\|'.*Received: 'x'"):
+    with pytest.raises(
+        DataError, match=r"line 3: wanted whole numbers separated by '\|'.*Received: 'x'"
+    ):
         file_format.read(path)
 
 
 def test_hexadecimal_ids_are_told_of_strings(tmp_path):
     path = written(tmp_path, "label,user\n1,68fd1e64\n")
-    with pytest.raises(DataError, match=r"line 2.*'68fd1e64'.*go into strings="):
+    with pytest.raises(DataError, match=r"line 2.*'68fd1e64'.*into strings="):
         Csv(["user"]).read(path)
     assert Csv([], strings=["user"]).read(path).features["user"] == string_keys(["68fd1e64"])

@@ -211,7 +211,7 @@ def test_a_subclassed_model(tmp_path) -> None:
         export.saved_model(model, tmp_path)
     model(keys)
     trained(model, keys)
-    with pytest.raises(ConfigError, match="'two_towers' does not say what it takes"):
+    with pytest.raises(ConfigError, match="'two_towers' does not define its inputs"):
         export.saved_model(model, tmp_path)
     inputs = {name: tf.TensorSpec([None, 1], tf.int64) for name in keys}
     folder = export.saved_model(model, tmp_path, inputs=inputs)

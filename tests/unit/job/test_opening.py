@@ -16,7 +16,7 @@ RUN = 77 << 16
         ([_Found(RUN, {"x": 1}), _Found(failure="b: damaged")], "b: damaged"),
         ([_Found(RUN, {"x": 1}), _Found((78 << 16) + 1, {"x": 1})], "different runs"),
         ([_Found(RUN + 1, {"x": 1}), _Found(RUN, {"x": 1})], "another order"),
-        ([_Found(RUN + 1, {"x": 1})], "another order, or were others"),
+        ([_Found(RUN + 1, {"x": 1})], "another order, or are different hosts"),
         ([_Found(RUN, {"x": 1}), _Found(RUN + 1, {"y": 1})], "different tables"),
     ],
 )

@@ -41,12 +41,15 @@ def test_layer_and_table_have_names_of_their_own() -> None:
         (lambda: Embedding(1000, 16), r"Embedding\(tfhybrid.TableConfig\(dim=16\), table='user'\)"),
         (lambda: Embedding(16, name="user"), r"TableConfig\(dim=16\).*Received: 16"),
         (lambda: Embedding(CONFIG, 16, name="user"), r"TableConfig\(dim=16\)"),
-        (lambda: Embedding(CONFIG, name="user", mask_zero=True), r"mask_zero: key 0 is a key"),
+        (
+            lambda: Embedding(CONFIG, name="user", mask_zero=True),
+            r"mask_zero: key 0 is an ordinary key",
+        ),
         (
             lambda: Embedding(CONFIG, name="user", input_dim=9, output_dim=4),
             r"input_dim: there is no size.*output_dim: TableConfig.*: input_dim, output_dim",
         ),
-        (lambda: Embedding(CONFIG), r"wants a name for its table"),
+        (lambda: Embedding(CONFIG), r"needs a name for its table"),
         (
             lambda: tfhybrid.TableConfig(4, optimizer=keras.optimizers.Adagrad()),
             r"tfhybrid\.optimizers\.Adagrad\(\.\.\.\)",

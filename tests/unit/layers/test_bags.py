@@ -227,12 +227,12 @@ def test_trains_in_a_functional_model(kind) -> None:
     ("options", "keys", "weights", "told"),
     [
         ({}, tf.ragged.constant([[1]], tf.int64).to_sparse(), None, "A SparseTensor of feature"),
-        ({}, np.array([[1]]), np.array([[1.0]]), "Weights of feature 'word' want a combiner"),
+        ({}, np.array([[1]]), np.array([[1.0]]), "Weights of feature 'word' need a combiner"),
         (
             {"combiner": "sum"},
             np.zeros((2, 3, 4), np.int64),
             None,
-            r"are \[batch, length\].*Received",
+            r"must be \[batch, length\].*Received",
         ),
         ({"combiner": "sum"}, tf.constant([["a"]]), None, r"string_keys.*Received: string"),
     ],
@@ -246,11 +246,13 @@ def test_what_cannot_be_is_refused(options, keys, weights, told) -> None:
 def test_weights_of_other_keys_are_refused() -> None:
     layer = tfhybrid.layers.Embedding(config("sum"), name="word")
     with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"A weight of feature 'word' is of the key"
+        tf.errors.InvalidArgumentError, match=r"Feature 'word' must have one weight per key"
     ):
         layer(np.array([[1, 2]]), np.ones((1, 3), np.float32))
     collection = tfhybrid.layers.EmbeddingCollection({"tags": config("sum")})
-    with pytest.raises(ConfigError, match=r"Weights are of features.*Received: \['tag'\]"):
+    with pytest.raises(
+        ConfigError, match=r"Weights must belong to the features.*Received: \['tag'\]"
+    ):
         collection({"tags": np.array([[1]])}, {"tag": np.array([[1.0]])})
 
 
@@ -260,13 +262,15 @@ def test_weights_are_of_the_keys_in_their_place(in_graph, max_length) -> None:
     layer = tfhybrid.layers.Embedding(config("sum", max_length=max_length), name="item")
     weights = tf.ragged.constant([[1.0], [2.0, 3.0]])
     call = tf.function(layer) if in_graph else layer
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"A weight of feature .*item"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"Feature .*item.* must have one weight per key"
+    ):
         call(tf.ragged.constant([[1, 2], [3]], tf.int64), weights=weights)
 
 
 def test_ragged_features_are_not_put_side_by_side() -> None:
     layer = tfhybrid.layers.EmbeddingCollection({"tags": config(None)}, concatenate=True)
-    with pytest.raises(ConfigError, match=r"want a combiner.*Received: \['tags'\]"):
+    with pytest.raises(ConfigError, match=r"need a combiner.*Received: \['tags'\]"):
         layer({"tags": bags_of([2])})
 
 
@@ -275,10 +279,10 @@ def test_ragged_features_are_not_put_side_by_side() -> None:
     [
         (
             {"combiner": "max"},
-            "combiner is 'sum', 'mean', 'sqrtn' or None. Received: combiner='max'",
+            "combiner must be 'sum', 'mean', 'sqrtn' or None. Received: combiner='max'",
         ),
-        ({"max_length": 0}, "max_length is a number of keys.*Received: max_length=0"),
-        ({"keep": "middle"}, "keep is 'first' or 'last'. Received: keep='middle'"),
+        ({"max_length": 0}, "max_length must be a number of keys.*Received: max_length=0"),
+        ({"keep": "middle"}, "keep must be 'first' or 'last'. Received: keep='middle'"),
     ],
 )
 def test_recipes_that_cannot_be_are_refused(options, told) -> None:

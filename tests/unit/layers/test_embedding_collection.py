@@ -108,12 +108,12 @@ def test_shared_features_may_give_the_recipe() -> None:
     ("configs", "shared", "message"),
     [
         ({}, {}, "at least one feature"),
-        ({"user": 8}, {}, "is a TableConfig. Received: 8"),
-        ({}, {"item": ["clicked"]}, "shared table 'item' wants one recipe"),
+        ({"user": 8}, {}, "must be a TableConfig. Received: 8"),
+        ({}, {"item": ["clicked"]}, "shared table 'item' needs settings under its own name"),
         (
             {"clicked": FOUR, "carted": tfhybrid.TableConfig(5)},
             {"item": ["clicked", "carted"]},
-            "shared table 'item' wants one recipe",
+            "shared table 'item' needs settings under its own name",
         ),
         ({"a": FOUR}, {"b": ["a"], "c": ["a"]}, "'a' is in two shared tables"),
     ],
@@ -144,7 +144,7 @@ def test_building_without_init_says_what_to_call() -> None:
 
 @pytest.mark.parametrize("dim", [0, -1, 65537, 1.5, "8", True, None])
 def test_a_dim_out_of_range_is_refused(dim) -> None:
-    with pytest.raises(ConfigError, match=r"between 1 and 65536. Received: dim="):
+    with pytest.raises(ConfigError, match=r"from 1 to 65536. Received: dim="):
         tfhybrid.TableConfig(dim)
 
 

@@ -52,7 +52,7 @@ def test_a_model_with_it_is_cloned() -> None:
 
 
 def test_numbers_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"takes strings\. Received: int64"):
+    with pytest.raises(ConfigError, match=r"needs strings\. Received: int64"):
         StringKeys()(tf.constant([1], tf.int64))
 
 

@@ -48,5 +48,7 @@ def test_groups_of_one_class_alone_are_undefined() -> None:
 
 
 def test_every_sample_has_a_group() -> None:
-    with pytest.raises(DataError, match=r"A group for each of 2 samples. Received: 3"):
+    with pytest.raises(
+        DataError, match=r"There must be a group for each of 2 samples. Received: 3"
+    ):
         gauc([1, 2, 3], [0, 1], [0.1, 0.2])

@@ -117,7 +117,7 @@ def test_the_port_is_that_of_the_environment(monkeypatch) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         monkeypatch.setenv("TFHYBRID_METRICS_PORT", str(port))
-        with pytest.raises(ConfigError, match=rf"a port that is free\. Received: 127.0.0.1:{port}"):
+        with pytest.raises(ConfigError, match=rf"a free port\. Received: 127.0.0.1:{port}"):
             tfhybrid.metrics.serve(address="127.0.0.1")
     endpoint = tfhybrid.metrics.serve(address="127.0.0.1")
     assert endpoint.port == port

@@ -87,5 +87,5 @@ def test_it_learns_what_was_seen_before() -> None:
 
 @pytest.mark.parametrize("behaviours", [{"seen": "shop"}, {"item": "item"}])
 def test_behaviours_of_no_feature_are_refused(behaviours) -> None:
-    with pytest.raises(ConfigError, match=r"the feature it is held against\. Received: "):
+    with pytest.raises(ConfigError, match=r"the feature it is compared with\. Received: "):
         din(["user", "item"], behaviours=behaviours, table=TABLE)

@@ -39,5 +39,5 @@ def test_each_feature_has_the_table_of_its_recipe(model, dim, options) -> None:
     "table", [{"user": USER}, {"user": USER, "item": tfhybrid.TableConfig(dim=8)}, {}]
 )
 def test_a_recipe_that_is_missing_or_of_another_dim_is_refused(table) -> None:
-    with pytest.raises(ConfigError, match=r"one for each of \['user', 'item'\], all of one dim"):
+    with pytest.raises(ConfigError, match=r"one for each of \['user', 'item'\], with equal dims"):
         tfhybrid.models.dnn(["user", "item"], table=table)

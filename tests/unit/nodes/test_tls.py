@@ -270,7 +270,9 @@ def test_a_forked_child_does_not_keep_the_relay(good: TlsFiles) -> None:
 def test_files_are_given_together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tls_files() is None
     monkeypatch.setenv("TFHYBRID_TLS_CERT", "a")
-    with pytest.raises(ConfigError, match=r"belong together. Received: .*'TFHYBRID_TLS_CERT': 'a'"):
+    with pytest.raises(
+        ConfigError, match=r"must be set together. Received: .*'TFHYBRID_TLS_CERT': 'a'"
+    ):
         tls_files()
     monkeypatch.setenv("TFHYBRID_TLS_KEY", "b")
     monkeypatch.setenv("TFHYBRID_TLS_CA", "c")

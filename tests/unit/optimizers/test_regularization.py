@@ -192,9 +192,13 @@ def test_a_table_that_is_not_lazy_equals_a_dense_variable(optimizer, regularizer
 
 
 def test_a_table_that_is_not_lazy_neither_admits_nor_evicts() -> None:
-    with pytest.raises(ConfigError, match=r"neither admitted nor evicted.*admission=Admission"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be combined with admission or eviction.*admission=Admission"
+    ):
         tfhybrid.TableConfig(2, lazy=False, admission=3)
-    with pytest.raises(ConfigError, match=r"neither admitted nor evicted.*max_rows=9"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be combined with admission or eviction.*max_rows=9"
+    ):
         tfhybrid.TableConfig(2, lazy=False, eviction=tfhybrid.Eviction(max_rows=9))
     tfhybrid.TableConfig(2, lazy=False, admission=1)
 

@@ -34,7 +34,7 @@ def test_of_a_table_in_files_cache_and_index_count() -> None:
 
 
 def test_it_wants_the_rows_to_expect() -> None:
-    with pytest.raises(ConfigError, match=r"wants expected_rows\. Received: expected_rows=None"):
+    with pytest.raises(ConfigError, match=r"needs expected_rows\. Received: expected_rows=None"):
         tfhybrid.TableConfig(4, placement="auto")
     with pytest.raises(ConfigError, match=r"or 'auto'\. Received: placement='somewhere'"):
         tfhybrid.TableConfig(4, placement="somewhere", expected_rows=7)

@@ -118,16 +118,16 @@ def test_the_files_are_their_owner_s_alone(tmp_path) -> None:
 
 @pytest.mark.parametrize("cache_bytes", [0, -1, 1.5, "1 GiB", None])
 def test_caches_that_cannot_be_are_refused(cache_bytes) -> None:
-    with pytest.raises(ConfigError, match="cache_bytes is a whole number"):
+    with pytest.raises(ConfigError, match="cache_bytes must be a whole number"):
         tfhybrid.FileTier("/tmp", cache_bytes=cache_bytes)
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"storage": "/tmp"}, "storage is a tfhybrid.FileTier"),
-        ({"eviction": tfhybrid.Eviction(min_norm=0.5)}, "no eviction by min_norm"),
-        ({"lazy": False}, "read and write the whole file"),
+        ({"storage": "/tmp"}, "storage must be a tfhybrid.FileTier"),
+        ({"eviction": tfhybrid.Eviction(min_norm=0.5)}, "does not support eviction by min_norm"),
+        ({"lazy": False}, "read and write all of it"),
     ],
 )
 def test_recipes_that_cannot_be_are_refused(options, told) -> None:

@@ -92,7 +92,7 @@ def test_a_missing_file_is_named(table, tmp_path) -> None:
 )
 def test_records_that_do_not_fit_are_refused(table, tmp_path, dtype, field) -> None:
     (tmp_path / "rows.bin").touch()
-    with pytest.raises(ConfigError, match=f"want a field '{field}'"):
+    with pytest.raises(ConfigError, match=f"must have a field '{field}'"):
         table.load(RecordFile(tmp_path / "rows.bin", np.dtype(dtype)))
 
 

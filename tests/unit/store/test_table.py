@@ -37,7 +37,7 @@ def test_lookup_of_unseen_keys_returns_initial_values(table) -> None:
 
 @pytest.mark.parametrize("keys", [[1.0], ["1"], [True], [None], [2**63]])
 def test_keys_that_are_no_whole_numbers_are_refused(table, keys) -> None:
-    with pytest.raises(ConfigError, match="Keys are whole numbers"):
+    with pytest.raises(ConfigError, match="Keys must be whole numbers"):
         table.lookup(keys)
 
 
@@ -200,7 +200,7 @@ def test_rows_are_read_by_key(table) -> None:
     assert found.history is None
     assert table.read([]).keys.shape == table.read([9]).keys.shape == (0,)
     assert table.read([5]).states is None
-    with pytest.raises(ConfigError, match="Keys are whole numbers"):
+    with pytest.raises(ConfigError, match="Keys must be whole numbers"):
         table.read([1.5])
 
 

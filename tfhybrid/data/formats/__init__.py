@@ -1,1 +1,1 @@
-"""What files of samples look like: each format cuts a file into units and reads one of them."""
+"""Formats of files of samples. A format cuts a file into units and reads them."""

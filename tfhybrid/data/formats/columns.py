@@ -1,4 +1,4 @@
-"""Columns of Arrow as columns of samples: keys, numbers and labels, and what is missing in them."""
+"""Converts Arrow columns to keys, numbers and labels, including missing values."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tfhybrid.data.formats.label import Label
 from tfhybrid.data.ragged import Ragged
 
 Place = Callable[[int], str]
-"""Says where a row of a column is, for an error."""
+"""Describes the location of a column's row, for an error."""
 
 
 def labels(
     column: pa.ChunkedArray, place: Place, label: Label, clicks: Sequence[float] = (0, 1)
 ) -> np.ndarray:
-    """Returns labels: float32, or int64 where they are classes.
+    """Returns labels: float32, or int64 for classes.
 
     Args:
-        column: Numbers, booleans, or strings where the classes have names.
-        place: Says where a row is.
-        label: What it holds.
+        column: Numbers, booleans, or strings if the classes have names.
+        place: Describes the location of a row.
+        label: What the column contains.
         clicks: The values that clicks may have.
 
     Raises:
-        DataError: A label is missing or is none of those wanted.
+        DataError: A label is missing or invalid.
     """
     array = column.combine_chunks()
     if label.kind == "class":
@@ -78,13 +78,12 @@ def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.n
     """Returns int64 keys; strings are hashed as by `string_keys`, lists become `Ragged`.
 
     Args:
-        column: Integers, whole floats, strings, or lists of those. A list that is missing is an
-            empty one.
-        place: Says where a row is.
-        missing_key: The key of what is missing. None makes that an error.
+        column: Integers, whole floats, strings, or lists of those. A missing list is an empty list.
+        place: Describes the location of a row.
+        missing_key: The key for a missing value. `None`: a missing value is an error.
 
     Raises:
-        DataError: A value is missing or is no key.
+        DataError: A value is missing or is not a key.
     """
     array = column.combine_chunks()
     if pa.types.is_fixed_size_list(array.type):
@@ -105,16 +104,16 @@ def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.n
 
 
 def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings: bool) -> Ragged:
-    """Returns the keys of lists that are written in one field each.
+    """Returns the keys of lists that are written in one field.
 
     Args:
-        column: Strings; one that is empty or missing is an empty list.
-        place: Says where a row is.
-        separator: Between two keys.
-        strings: Whether a list is of strings, which are hashed, and not of integers.
+        column: Strings; an empty or missing one is an empty list.
+        place: Describes the location of a row.
+        separator: The separator of keys.
+        strings: Whether lists contain strings, which are hashed, rather than integers.
 
     Raises:
-        DataError: A value is no key.
+        DataError: A value is not a key.
     """
     array = column.combine_chunks()
     lists = pc.split_pattern(pc.if_else(pc.equal(array, ""), None, array), separator)
@@ -127,7 +126,7 @@ def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings
     )
     if len(odd):
         row = int(np.searchsorted(np.cumsum(lengths), odd[0], "right"))
-        wanted = f"whole numbers with {separator!r} between them (strings= would take others)"
+        wanted = f"whole numbers separated by {separator!r} (strings= would accept others)"
         raise malformed(place(row), wanted, texts[int(odd[0])].as_py())
     try:
         values = pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False)
@@ -137,15 +136,15 @@ def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings
 
 
 def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) -> np.ndarray:
-    """Returns float32 numbers, `[n]`, or `[n, width]` of lists that all have `width`.
+    """Returns float32 numbers, `[n]`, or `[n, width]` for lists of equal length `width`.
 
     Args:
         column: Numbers, booleans, or fixed-size lists of those.
-        place: Says where a row is.
-        missing_value: What stands for a value that is missing or NaN. None makes that an error.
+        place: Describes the location of a row.
+        missing_value: The number for a missing value or NaN. `None`: a missing value is an error.
 
     Raises:
-        DataError: A value is missing or is no number.
+        DataError: A value is missing or is not a number.
     """
     array, width = column.combine_chunks(), 1
     fixed = pa.types.is_fixed_size_list(array.type)
@@ -155,7 +154,7 @@ def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) 
     values = _floats(array, place)
     missing = np.isnan(values)
     if missing_value is None:
-        wanted = "a number (missing_value= would stand for one that is missing)"
+        wanted = "a number (missing_value= would replace a missing one)"
         _refuse(missing, values, lambda i: place(i // width), wanted)
     else:
         values = np.where(missing, np.float32(missing_value), values)
@@ -163,7 +162,7 @@ def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) 
 
 
 def _floats(array: pa.Array, place: Place) -> np.ndarray:
-    """Returns float32 numbers, NaN where one is missing."""
+    """Returns float32 numbers, NaN for missing ones."""
     try:
         return pc.cast(array, pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -175,7 +174,7 @@ def _flat_keys(array: pa.Array, place: Place, missing_key: int | None) -> np.nda
         array = array.dictionary_decode()
     if array.null_count and missing_key is None:
         row = pc.index(array.is_null(), True).as_py()
-        raise malformed(place(row), "a key (missing_key= would stand for one missing)", None)
+        raise malformed(place(row), "a key (missing_key= would replace a missing one)", None)
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return _hashed(array, missing_key)
     if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
@@ -189,7 +188,7 @@ def _flat_keys(array: pa.Array, place: Place, missing_key: int | None) -> np.nda
 
 def _hashed(array: pa.Array, missing_key: int | None) -> np.ndarray:
     """Returns the keys of strings; each distinct one is hashed once."""
-    from tfhybrid.data.strings import string_keys  # TensorFlow, which other columns do not need
+    from tfhybrid.data.strings import string_keys  # imports TensorFlow
 
     encoded = array.dictionary_encode()
     texts = encoded.dictionary.to_numpy(zero_copy_only=False)

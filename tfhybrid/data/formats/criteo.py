@@ -21,7 +21,7 @@ CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 
 @dataclasses.dataclass(frozen=True)
 class Criteo(Text):
-    r"""Criteo's training files, tab separated: label, I1 to I13, C1 to C26; perhaps compressed.
+    r"""Criteo's training files, tab separated: label, I1 to I13, C1 to C26; may be compressed.
 
     Categories are hexadecimal numbers of up to 8 digits and become the int64 of that value, with
     no collisions; an empty field becomes `MISSING_KEY`. A number x becomes the dense float
@@ -30,7 +30,8 @@ class Criteo(Text):
 
     Args:
         bucketize: Whether the numbers become features rather than dense columns.
-        label: What the first column holds, if not clicks: `Label("label", "number")`, or classes.
+        label: What the first column contains, if not clicks: `Label("label", "number")`, or
+            classes.
 
     Example:
 

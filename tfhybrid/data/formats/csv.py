@@ -1,4 +1,4 @@
-"""CSV, with a header or without."""
+"""CSV, with or without a header."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class Csv(Text):
     r"""CSV files whose header, or `columns`, names the columns, perhaps compressed (`.gz`, `.bz2`).
 
     Args:
-        features: Columns of integers, read as keys. Columns named nowhere are passed over.
-        strings: Columns of strings, such as hexadecimal ids, whose keys are `string_keys` of them.
-        lists: Columns of any number of integers with `separator` between them; they become
-            `Ragged`, an empty field an empty list. One that is among `strings` too has strings.
+        features: Columns of integers, read as keys. Columns that are not named are skipped.
+        strings: Columns of strings, such as hexadecimal ids; their keys are `string_keys` of them.
+        lists: Columns with any number of integers, separated by `separator`; they become `Ragged`,
+            an empty field an empty list. A column that is also in `strings` contains strings.
         dense: Columns of numbers.
-        label: Column of the label, 0 or 1; or a `Label` of other values; or several of them.
-        positive: The label is 1 where the column is at least this. Defaults to none: the column
-            must hold 0 and 1.
-        missing_key: The key of an empty field. Defaults to none: such a field is an error.
-        missing_value: The number of an empty field. Defaults to none, likewise.
-        delimiter: What separates columns.
-        separator: What separates the keys of a list.
-        columns: The names of all columns, in order, of files without a header.
+        label: Label column, 0 or 1; or a `Label` with other values; or several of them.
+        positive: The label is 1 if the column is at least this. By default the column must contain
+            0 and 1.
+        missing_key: The key for an empty field. By default an empty field is an error.
+        missing_value: The number for an empty field. By default an empty field is an error.
+        delimiter: The separator of columns.
+        separator: The separator of a list's keys.
+        columns: The names of all columns, in order, for files without a header.
 
     Example:
 
@@ -73,7 +73,7 @@ class Csv(Text):
         empty_is_null = not (self.missing_key is None and self.missing_value is None)
         if self.columns is not None and (unknown := sorted(types.keys() - set(self.columns))):
             raise ConfigError(
-                f"columns= names all columns, those that are read among them. Received: "
+                f"columns= must name all columns, including those that are read. Received: "
                 f"columns={list(self.columns)}, without {unknown}"
             )
         return Layout(
@@ -82,7 +82,7 @@ class Csv(Text):
             delimiter=self.delimiter,
             header=self.columns is None,
             empty_is_null=empty_is_null,
-            of_other_keys=" Columns of ids that are no decimal numbers go into strings=",
+            of_other_keys=" Put columns of ids that are not decimal numbers into strings=",
         )
 
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:

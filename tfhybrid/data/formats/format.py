@@ -1,4 +1,4 @@
-"""What all formats have in common."""
+"""Base class of formats."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tfhybrid.data.clicks import Clicks
 from tfhybrid.errors import DataError
 
 MISSING_KEY = -1
-"""The key that `Criteo` gives an empty field; no field that is there can have it."""
+"""The key of an empty field in `Criteo`; no other field can have it."""
 
 
 class Unit(NamedTuple):
-    """A part of a file that can be read by itself.
+    """A part of a file that can be read on its own.
 
     Attributes:
         path: The file.
-        begin: Where it begins: bytes of a text file or of TFRecord, records of a compressed one,
-            row groups of Parquet.
-        end: Where it ends, likewise.
-        first_row: Samples of the file that come before.
-        rows: Samples that it holds.
+        begin: Its start: in bytes for text files and TFRecord, in records for compressed TFRecord,
+            in row groups for Parquet.
+        end: Its end, likewise.
+        first_row: Number of samples before it in the file.
+        rows: Number of samples in it.
     """
 
     path: Path
@@ -34,18 +34,19 @@ class Unit(NamedTuple):
 
 
 class Format(abc.ABC):
-    """How samples are written in files.
+    """A file format of samples.
 
-    `Csv`, `Libfm`, `Criteo`, `Parquet` and `TFRecord` are formats; one of your own needs `units`
-    and `read_unit`, and then `FileBatches` and `DirectoryStream` take it too.
+    `Csv`, `Libfm`, `Criteo`, `Parquet` and `TFRecord` are formats. A custom format needs `units`
+    and
+    `read_unit`; `FileBatches` and `DirectoryStream` then accept it.
     """
 
     @abc.abstractmethod
     def units(self, path: Path) -> list[Unit]:
-        """Cuts a file into units, one at least, in order and together the whole file.
+        """Cuts a file into at least one unit; the units, in order, cover the whole file.
 
         Raises:
-            DataError: This is no file of the format.
+            DataError: The file does not have this format.
         """
 
     @abc.abstractmethod
@@ -57,9 +58,9 @@ class Format(abc.ABC):
         """
 
     def head(self, unit: Unit) -> Clicks:
-        """Returns a unit's first samples, one at least, which show what columns there are.
+        """Returns a unit's first samples, at least one, to show the columns.
 
-        Reads the whole unit, unless a format knows better.
+        By default it reads the whole unit.
         """
         return self.read_unit(unit)
 
@@ -76,5 +77,5 @@ class Format(abc.ABC):
 
 
 def malformed(place: str, wanted: str, received: object) -> DataError:
-    """Returns the error for what is none of the values wanted."""
+    """Returns the error for a value that is not among the wanted ones."""
     return DataError(f"{place}: wanted {wanted}. Received: {received!r}.")

@@ -1,4 +1,4 @@
-"""What a column of labels holds: clicks, numbers, classes by id or by name; and several columns."""
+"""Columns of labels: clicks, numbers, classes by id or name; one column or several."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ KINDS = ("click", "number", "class")
 class Label:
     r"""A column of labels.
 
-    A reader takes the name of a column, whose labels are clicks, a `Label`, or several of both.
-    Several become a dictionary by column, as Keras wants the labels of a model with such outputs.
+    A reader accepts the name of a column, whose labels are clicks, or a `Label`, or several of
+    either.
+    Several columns become a dictionary, as Keras expects for a model with outputs of these names.
 
     Args:
-        column: Its name in the files.
+        column: The column's name in the files.
         kind: `"click"`: 0 or 1, float32. `"number"`: any number, float32, for regression.
-            `"class"`: whole numbers from 0 on, int64, for `SparseCategoricalCrossentropy`.
-        positive: A click is 1 where the column is at least this. Defaults to none: the column must
-            hold 0 and 1.
-        names: Of classes: the column holds strings, and a class is the place of its name here.
+            `"class"`: whole numbers from 0, int64, for `SparseCategoricalCrossentropy`.
+        positive: A click is 1 if the column is at least this. By default the column must contain 0
+            and 1.
+        names: Names of classes: the column contains strings, and a class is the index of its name.
 
     Raises:
-        ConfigError: There is no such kind, or another argument is not of it.
+        ConfigError: The kind is unknown, or another argument does not apply to it.
 
     Example:
 
@@ -52,15 +53,18 @@ class Label:
         wanted = "class" if self.names else "click" if self.positive is not None else self.kind
         if self.kind not in KINDS or wanted != self.kind:
             raise ConfigError(
-                f"A Label is of a kind {KINDS}; positive= is of clicks, names= are of classes. "
+                f"A Label's kind must be one of {KINDS}; positive= is for clicks, names= for "
+                "classes. "
                 f"Received: {self}"
             )
         if len(set(self.names)) != len(self.names):
-            raise ConfigError(f"Each class has a name of its own. Received: {list(self.names)}")
+            raise ConfigError(
+                f"Each class must have a different name. Received: {list(self.names)}"
+            )
 
     @property
     def wanted(self) -> str:
-        """What a value must be, for an error."""
+        """Describes valid values, for an error."""
         if self.names:
             return f"one of the names {list(self.names)}"
         kinds = {
@@ -72,27 +76,27 @@ class Label:
 
 
 LabelSpec: TypeAlias = str | Label | Sequence[str | Label]
-"""What a reader's `label=` takes."""
+"""The type of a reader's `label=`."""
 
 
 def labels_of(spec: LabelSpec, positive: float | None) -> list[Label]:
-    """Returns the labels that a reader was asked for.
+    """Returns the labels of a reader's arguments.
 
     Args:
         spec: The reader's `label=`.
-        positive: Its `positive=`, of the columns that are given by name alone.
+        positive: The reader's `positive=`, for columns that are given only by name.
     """
     given = [spec] if isinstance(spec, str | Label) else list(spec)
     found = [each if isinstance(each, Label) else Label(each, positive=positive) for each in given]
     if not found or len({label.column for label in found}) != len(found):
-        raise ConfigError(f"A reader wants a label, each column once. Received: label={spec!r}")
+        raise ConfigError(f"A reader needs a label, each column once. Received: label={spec!r}")
     return found
 
 
 def gathered(
     spec: LabelSpec, positive: float | None, read: Callable[[Label], np.ndarray]
 ) -> np.ndarray | dict[str, np.ndarray]:
-    """Returns the labels that a reader was asked for: an array, or by column where several were."""
+    """Returns the requested labels: an array, or a dictionary by column for several."""
     labels = labels_of(spec, positive)
     if isinstance(spec, str | Label):
         return read(labels[0])

@@ -1,4 +1,4 @@
-"""The format of libfm and libsvm, of categorical fields."""
+"""The format of libfm and libsvm for categorical fields."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from tfhybrid.data.formats.text import Layout, Text
 class Libfm(Text):
     r"""Files of lines like `1 451:1 4149:1 5041:1`, perhaps compressed (`.gz`, `.bz2`).
 
-    A label of -1 or 0 is read as 0. Every line has as many entries, and each is `key:1`: what
-    libfm and libsvm write of categorical fields.
+    A label of -1 or 0 is read as 0. All lines have the same number of entries, each `key:1`, as
+    libfm
+    and libsvm write categorical fields.
 
     Args:
-        features: Names for the fields: the i-th entry of a line is the key of the i-th feature.
-        label: What the first entry of a line holds, if not clicks: `Label("label", "number")`, or
-            classes.
+        features: Names of the fields: the i-th entry of a line is the key of the i-th feature.
+        label: What the first entry of a line contains, if not clicks: `Label("label", "number")`,
+            or classes.
 
     Example:
 

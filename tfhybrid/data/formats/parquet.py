@@ -18,19 +18,19 @@ from tfhybrid.errors import DataError
 
 @dataclasses.dataclass(frozen=True)
 class Parquet(Format):
-    """Parquet files; of a file only the columns named are read, a row group at a time.
+    """Parquet files. Only the named columns are read, one row group at a time.
 
     Args:
         features: Columns of keys: integers of any width; strings, whose keys are `string_keys` of
-            them; whole floats, which pandas makes of integers where some are missing; lists of
-            those. Lists of a fixed size become `[n, size]`, others `Ragged`; a list that is
-            missing is an empty one.
-        dense: Columns of numbers or booleans, or lists of a fixed size of those.
-        label: Column of the label, 0 or 1; or a `Label` of other values; or several of them.
-        positive: The label is 1 where the column is at least this. Defaults to none: the column
-            must hold 0 and 1.
-        missing_key: The key of a missing value. Defaults to none: a missing one is an error.
-        missing_value: The number of a missing value or NaN. Defaults to none, likewise.
+            them; whole floats, to which pandas converts integers with missing values; lists of
+            those. Lists of a fixed size become `[n, size]`, others `Ragged`; a missing list is an
+            empty list.
+        dense: Columns of numbers or booleans, or fixed-size lists of those.
+        label: Label column, 0 or 1; or a `Label` with other values; or several of them.
+        positive: The label is 1 if the column is at least this. By default the column must contain
+            0 and 1.
+        missing_key: The key for a missing value. By default a missing value is an error.
+        missing_value: The number for a missing value or NaN. By default these are errors.
 
     Example:
 

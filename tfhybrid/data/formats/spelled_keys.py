@@ -1,4 +1,4 @@
-"""Keys that text spells in other ways than as decimal numbers."""
+"""Keys whose text is not a decimal number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfhybrid.data.formats.format import MISSING_KEY, malformed
 
 
 class Spelling(NamedTuple):
-    """How a key is spelled."""
+    """A notation of keys."""
 
     wanted: str
     pattern: str
@@ -34,12 +34,12 @@ HEXADECIMAL = Spelling(
 
 
 def spelled_keys(column: pa.ChunkedArray, place: Place, spelling: Spelling) -> np.ndarray:
-    """Returns the keys that a column spells, `MISSING_KEY` where a field is empty.
+    """Parses a column of keys; an empty field becomes `MISSING_KEY`.
 
-    Each distinct text is looked at once.
+    Each distinct text is parsed once.
 
     Raises:
-        DataError: A text spells no key.
+        DataError: A text is not a key.
     """
     encoded = column.combine_chunks().dictionary_encode()
     texts = encoded.dictionary

@@ -1,4 +1,4 @@
-"""Strict reading of delimited text: every value has its type, or the error names its line."""
+"""Strict reading of delimited text; the error for a malformed value names its line."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ COMPRESSED = (".gz", ".bz2")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How the columns of a file are written.
+    """The layout of a text file.
 
     Args:
-        columns: The columns wanted and their types.
-        names: Of all columns, in order, where there is no header. Defaults to those wanted.
+        columns: The columns to read and their types.
+        names: Names of all columns, in order, if there is no header. Defaults to those to read.
         delimiter: What separates columns.
         header: Whether the first line names the columns.
-        quotes: Whether a field in double quotes may hold the delimiter.
+        quotes: Whether a field in double quotes may contain the delimiter.
         empty_is_null: Whether an empty field is a missing value rather than an error.
-        of_other_keys: What to do with a column of keys that are no numbers, for an error.
+        of_other_keys: Advice, for an error, about columns of keys that are not numbers.
     """
 
     columns: Mapping[str, pa.DataType]
@@ -47,9 +47,9 @@ class Layout:
 
 
 class Text(Format):
-    """A format with a sample in each line.
+    """A format with one sample per line.
 
-    A unit is a run of lines of some 16 MiB; a compressed file is a unit as a whole.
+    A unit is a run of lines of about 16 MiB; a compressed file is a single unit.
     """
 
     @property
@@ -84,7 +84,7 @@ class Text(Format):
 
 
 def _line_counts(path: Path) -> Iterator[tuple[int, int]]:
-    """Yields bytes and lines of each unit of a file; of a compressed one the bytes inside."""
+    """Yields bytes (uncompressed ones of a compressed file) and lines of each unit of a file."""
     whole = path.suffix in COMPRESSED
     size = lines = 0
     last = b""
@@ -149,7 +149,7 @@ def _parsed(text: pa.Buffer, layout: Layout, *, use_threads: bool) -> pa.Table:
 
 
 def _parsed_naming_the_line(unit: Unit, text: pa.Buffer, layout: Layout) -> pa.Table:
-    """Parses again on one thread, which is when Arrow says in which row it failed."""
+    """Parses again on one thread, because only then Arrow says in which row it failed."""
     try:
         return _parsed(text, layout, use_threads=False)
     except pa.ArrowInvalid as error:

@@ -28,23 +28,22 @@ LOOKED_AT_FOR_TYPES = 100
 _COMPRESSION = {".gz": "GZIP", ".zlib": "ZLIB"}
 _TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
 _LENGTH = struct.Struct("<Q")
-_AROUND = 16  # bytes of a record besides its data: its length, and two checksums
+_AROUND = 16  # overhead of a record in bytes: its length, and two checksums
 
 
 @dataclasses.dataclass(frozen=True)
 class TFRecord(Format):
-    """TFRecord files of `tf.train.Example`s, perhaps compressed (`.gz`, `.zlib`).
+    """TFRecord files of `tf.train.Example`s, which may be compressed (`.gz`, `.zlib`).
 
     Args:
-        features: Features of one integer, or of one string, whose key is `string_keys` of it.
-        lists: Features of any number of integers or strings; they become `Ragged`.
-        dense: Features of one number.
-        label: Feature of the label, 0 or 1, an integer or a float; or a `Label` of other values; or
+        features: Features with one integer, or with one string, whose key is `string_keys` of it.
+        lists: Features with any number of integers or strings; they become `Ragged`.
+        dense: Features with one number.
+        label: Label feature, 0 or 1, an integer or a float; or a `Label` with other values; or
             several of them.
-        positive: The label is 1 where the feature is at least this. Defaults to none: it must be
-            0 or 1.
-        missing_key: The key of a feature that an example has not. Defaults to none: an error.
-        missing_value: The number of one that it has not. Defaults to none, likewise.
+        positive: The label is 1 if the feature is at least this. By default it must be 0 or 1.
+        missing_key: The key for a feature that an example lacks. By default that is an error.
+        missing_value: The number for a feature that an example lacks. By default that is an error.
 
     Example:
 
@@ -90,7 +89,7 @@ class TFRecord(Format):
             try:
                 return self._clicks(unit, _parsed(unit, self._columns(types)))
             except tf.errors.InvalidArgumentError:
-                # Once more, and slower, in a way that shows which record is to blame.
+                # Parse again, more slowly, to find the malformed record.
                 columns = {name: tf.io.RaggedFeature(type_) for name, type_ in types.items()}
                 return self._clicks(unit, _parsed(unit, columns))
         except tf.errors.OpError as error:
@@ -100,7 +99,7 @@ class TFRecord(Format):
             ) from error
 
     def _columns(self, types: dict[str, tf.DType]) -> dict[str, Any]:
-        """Returns how each feature is parsed: of any length only where it has to be."""
+        """Returns how each feature is parsed, with a variable length only if necessary."""
         columns: dict[str, Any] = {}
         absent: dict[str, float | None] = dict.fromkeys(self.features, self.missing_key)
         absent |= dict.fromkeys(self.dense, self.missing_value)
@@ -114,7 +113,7 @@ class TFRecord(Format):
 
     def _clicks(self, unit: Unit, columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> Clicks:
         def one(name: str, missing: Any) -> np.ndarray:
-            """Returns a value for each record."""
+            """Returns one value per record."""
             values, lengths = columns[name]
             wanted = "one value" if missing is None else "one value or none"
             odd = np.flatnonzero((lengths != 1) & ((lengths != 0) | (missing is None)))
@@ -139,7 +138,7 @@ class TFRecord(Format):
         return Clicks(features, labels, dense)
 
     def _types(self, path: Path) -> dict[str, tf.DType]:
-        """Returns the type of each feature, as the first examples of a file that have it say."""
+        """Returns the type of each feature, from the first examples of a file that have it."""
         labels = labels_of(self.label, self.positive)
         named = [label.column for label in labels if label.names]
         numeric = [label.column for label in labels if not label.names]
@@ -169,7 +168,7 @@ class TFRecord(Format):
 
 
 def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
-    """Returns labels: float32, or int64 where they are classes; names come as their keys."""
+    """Returns labels: float32, or int64 for classes; names are given as their keys."""
     found = values
     if label.names:
         keys = string_keys(list(label.names)).numpy()
@@ -190,7 +189,7 @@ def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
 
 
 def _parsed(unit: Unit, columns: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the values of each feature, strings as keys, and how many each record has."""
+    """Returns the values of each feature, strings as keys, and the number of values per record."""
     with _run(unit) as records:
         parts = list(
             records.batch(PARSED_AT_ONCE).map(
@@ -220,10 +219,10 @@ def _records(path: Path) -> tf.data.TFRecordDataset:
 
 @contextlib.contextmanager
 def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
-    """Gives the records of a unit.
+    """Returns the records of a unit.
 
-    TensorFlow reads a file from its beginning: what comes before a unit would be read again for
-    each. So it gets a file in memory that has the unit alone; not of one that is compressed.
+    TensorFlow reads a file from its beginning, so everything before a unit would be read again for
+    each unit. An uncompressed file's unit is therefore passed as a file in memory.
     """
     if unit.path.suffix in _COMPRESSION:
         yield _records(unit.path).skip(unit.begin).take(unit.rows)
@@ -235,7 +234,7 @@ def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
             while position < unit.end:
                 sent = os.sendfile(copy, file.fileno(), position, unit.end - position)
                 if sent == 0:
-                    break  # it was cut meanwhile: TensorFlow says so
+                    break  # truncated meanwhile: TensorFlow raises the error
                 position += sent
         yield _records(Path(f"/proc/self/fd/{copy}")).take(unit.rows)
     finally:
@@ -245,7 +244,7 @@ def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
 def _begins(path: Path) -> tuple[list[int], int]:
     """Returns where each unit begins and the last one ends, and the number of records.
 
-    By the lengths of records alone.
+    Reads only the lengths of records.
     """
     size = path.stat().st_size
     begins, count, position = [], 0, 0
@@ -266,7 +265,7 @@ def _begins(path: Path) -> tuple[list[int], int]:
 
 
 def _begins_inside(path: Path) -> tuple[list[int], int]:
-    """Returns, of a compressed file, the first record of each unit and their number, twice."""
+    """Returns, twice, the first record of each unit of a compressed file and the last one's end."""
     try:
         count = int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
     except tf.errors.OpError as error:
