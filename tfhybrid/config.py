@@ -235,7 +235,7 @@ class TableConfig:
                 f"Received: max_length={self.max_length!r}"
             )
         if self.keep not in ("first", "last"):
-            raise ConfigError(f"keep is 'first' or 'last'. Received: keep={self.keep!r}")
+            raise ConfigError(f"keep must be 'first' or 'last'. Received: keep={self.keep!r}")
         if self.fast_tier not in ("host", "device"):
             raise ConfigError(
                 f"fast_tier is 'host' or 'device'. Received: fast_tier={self.fast_tier!r}"

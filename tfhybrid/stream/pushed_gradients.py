@@ -180,13 +180,15 @@ def _check(optimizer: Any) -> None:
     decays = [optimizer.weight_decay, *(_settings(t.optimizer).get("weight_decay") for t in tables)]
     refused = {
         "clipping": update.clipping.kind != "none",
-        "backward_passes_per_step": step.micro_batches.passes > 1,
+        "backward_passes_per_step": step.passes > 1,
+        "update='pass'": step.update == "pass",
         "weight decay": any(decays),
     }
     found = [name for name, is_set in refused.items() if is_set]
     if found:
         raise UnsupportedError(
-            "push='gradients' takes optimizers without clipping, weight decay and "
-            "backward_passes_per_step, which the sync unit does not do; push='deltas' takes all. "
+            "push='gradients' takes optimizers without clipping, weight decay, "
+            "backward_passes_per_step and update='pass', which the sync unit does not do; "
+            "push='deltas' takes all. "
             f"Received: {', '.join(found)}"
         )

@@ -15,6 +15,7 @@ from tests.reference.clusters import found, killed, node, own_memory, pid_of, un
 from tests.unit.core.test_passes import UNSEEN
 from tests.unit.core.test_sharded import ADAGRAD, TABLES, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
+from tfhybrid.checkpoint.lineage import CURSOR
 from tfhybrid.core import native
 from tfhybrid.errors import StaleEpochError, StoreError, TfhybridError
 from tfhybrid.nodes import launching
@@ -231,10 +232,10 @@ def test_what_changed_before_a_move_is_saved_behind_it(cluster: Cluster, tmp_pat
         train(run.engines, steps=2)
         dim = TABLES["item"]
         writer = NodesTableWriter(run.engines[0], "item", dim, (1, dim), None, "item")
-        writer.track_changes()
+        writer.track_changes(CURSOR)
         train(run.engines, first=2, steps=1)
         before = owners(cluster)
-        writer.freeze(only_changed=True)
+        writer.freeze(CURSOR, only_changed=True)
         run.move(0)  # not while a table is being saved
         assert owners(cluster) == before
         writer.thaw()
@@ -242,10 +243,10 @@ def test_what_changed_before_a_move_is_saved_behind_it(cluster: Cluster, tmp_pat
         run.move(0)
         assert owners(cluster) != before
         train(run.engines, first=4, steps=1)
-        assert writer.freeze(only_changed=True).whole
+        assert writer.freeze(CURSOR, only_changed=True).whole
         writer.thaw()
         train(run.engines, first=5, steps=1)
-        writer.freeze(only_changed=True)
+        writer.freeze(CURSOR, only_changed=True)
         writer.thaw()
 
 
