@@ -7,6 +7,7 @@
     status_port: 7101          # of its page
     roles:
       embedding: {count: 3, cpus: 2}
+      data: {count: 2, script: train.py}
       gateway: {count: 1, command: [python, gateway.py]}
 
 A role with a `command` is the user's own; it is watched and started again like the others.
@@ -25,8 +26,9 @@ from tfhybrid.errors import ConfigError
 
 ENGINES = ("local",)
 OWNERS = "embedding"
+READERS = "data"
 _FIELDS = ("engine", "directory", "listen", "port", "status_port", "roles")
-_ROLE_FIELDS = ("count", "command", "cpus", "numa")
+_ROLE_FIELDS = ("count", "command", "cpus", "numa", "script")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,12 +40,14 @@ class Role:
         command: What they run; empty for the role's own.
         cpus: How many processors each may use; 0 for all.
         numa: The NUMA node on whose processors and memory they run; `None` for any.
+        script: Of data nodes: the file or the module that has the functions which make data sets.
     """
 
     count: int
     command: tuple[str, ...] = ()
     cpus: int = 0
     numa: int | None = None
+    script: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +120,22 @@ def _role(path: Path, name: str, said: object) -> Role:
         )
     if numa is not None and not _is_whole(numa, 0):
         raise ConfigError(f"{path}: numa is the number of a node. Received: {numa!r}")
-    if not isinstance(command, list) or (name != OWNERS) != bool(command):
+    if not isinstance(command, list) or (name not in (OWNERS, READERS)) != bool(command):
         raise ConfigError(
-            f"{path}: role '{OWNERS}' has a command of its own, every other one names its command, "
-            f"a list. Received: role '{name}' with {command!r}"
+            f"{path}: roles '{OWNERS}' and '{READERS}' have commands of their own, every other one "
+            f"names its command, a list. Received: role '{name}' with {command!r}"
         )
-    return Role(count, tuple(map(str, command)), cpus, numa)
+    return Role(count, tuple(map(str, command)), cpus, numa, _script(path, name, its))
+
+
+def _script(path: Path, name: str, its: Mapping[str, Any]) -> str:
+    script = its.get("script", "")
+    if not isinstance(script, str) or (name == READERS) != bool(script):
+        raise ConfigError(
+            f"{path}: role '{READERS}' names its script, a file or a module, and no other role "
+            f"does. Received: role '{name}' with {script!r}"
+        )
+    return str((path.parent / script).resolve()) if script.endswith(".py") else script
 
 
 def _checked(said: object, known: tuple[str, ...], path: Path) -> dict[str, Any]:

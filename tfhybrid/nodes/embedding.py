@@ -21,6 +21,7 @@ from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Answer, answer_calls
 from tfhybrid.nodes.greetings import Greeting, Link
+from tfhybrid.nodes.key_links import key_calls
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_options import NodeOptions
 from tfhybrid.nodes.owned_store import Arguments, Found, OwnedStore
@@ -71,7 +72,9 @@ class EmbeddingNode:
         return {"jobs": 1.0} | store.numbers()
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
-        """Serves the rank 0 of a job until it is gone."""
+        """Serves the rank 0 of a job, or a data node, until it is gone."""
+        if greeting.to == Link.BATCHES:
+            answer_calls(link, key_calls(self._of_session(greeting).engine))
         calls: dict[str, OwnedStore] = {}
 
         def begin(its: Arguments, _: Found) -> Answer:
@@ -110,7 +113,12 @@ class EmbeddingNode:
             if self._store is store:
                 self._store, self._session = None, ""
 
-    def _take(self, greeting: Greeting, link: socket.socket) -> None:
+    def _of_session(self, greeting: Greeting) -> OwnedStore:
+        """Returns the store that a process of the job wants.
+
+        Raises:
+            StoreError: This node works for another job, or for none.
+        """
         with self._lock:
             store, session = self._store, self._session
         if store is None or greeting.session != session:
@@ -118,6 +126,10 @@ class EmbeddingNode:
                 f"{greeting.name} belongs to session '{greeting.session}'. This node is in "
                 f"'{session}'"
             )
+        return store
+
+    def _take(self, greeting: Greeting, link: socket.socket) -> None:
+        store = self._of_session(greeting)
         try:
             link.setblocking(True)
             link.sendall(ACCEPTED)

@@ -35,6 +35,8 @@ class NodesEngine(Engine):
 
     Attributes:
         frozen: What each node has frozen of a table that is being saved.
+        placements: Of each table, on the nodes.
+        first_node: The host number of the first node.
     """
 
     def __init__(
@@ -42,8 +44,9 @@ class NodesEngine(Engine):
     ) -> None:
         super().__init__(hosts, host, nodes)
         self._calls = calls
-        self._first_node = max(self.hosts) + 1
+        self.first_node = max(self.hosts) + 1
         self._tables: dict[str, int] = {}  # open ones, and their dims
+        self.placements: dict[str, tuple[int, int]] = {}  # likewise
         self.frozen: dict[str, list[FrozenTable]] = {}  # tables being saved, by node
 
     @property
@@ -68,7 +71,7 @@ class NodesEngine(Engine):
         """As of `Engine`; rank 0 has the nodes open theirs."""
         reclaimed = super().open_store(directory, job, local_rank, description, token)
         for node in range(self.nodes if self._calls is not None else 0):
-            its = {"token": token_of(run_of(token), self._first_node + node)}
+            its = {"token": token_of(run_of(token), self.first_node + node)}
             self.calls.ask(node, "open_store", its)
         return reclaimed
 
@@ -76,7 +79,7 @@ class NodesEngine(Engine):
         """As of `Engine`; rank 0 has the nodes recover theirs, all at one version."""
         token = super().recover_store(directory, job, description)
         if self._calls is not None:
-            come_together(self, self._calls, run_of(token), self._first_node)
+            come_together(self, self._calls, run_of(token), self.first_node)
         return token
 
     def roll_forward(self, updates: np.ndarray) -> None:
@@ -118,6 +121,7 @@ class NodesEngine(Engine):
         """As of `Engine`; files lie on the nodes."""
         super().open_table(name, dim, initializer, seed=seed, policy=policy, placement=placement)
         self._tables[name] = dim
+        self.placements[name] = int(placement[0]), placement[1]
         if self._calls is not None:
             asked = {
                 "table": name,

@@ -13,6 +13,7 @@ class Link(enum.StrEnum):
     """What a connection to a node is for."""
 
     CALLS = "calls"
+    BATCHES = "batches"  # calls by which data nodes give embedding nodes their keys
     READS = "reads"
     UPDATES = "updates"
     STAGED = "staged"  # on which an embedding node tells host 0 what it has staged

@@ -38,12 +38,14 @@ class Joined:
         names: Of the nodes, in the order of the allocation.
         addresses: Of the nodes.
         epoch: Of the allocation.
+        data: Names of the data nodes.
     """
 
     session: str
     names: tuple[str, ...]
     addresses: tuple[tuple[str, int], ...]
     epoch: int
+    data: tuple[str, ...] = ()
 
 
 def find_nodes(metadata: tuple[str, int], token: str, name: str) -> Joined:
@@ -59,7 +61,9 @@ def find_nodes(metadata: tuple[str, int], token: str, name: str) -> Joined:
     """
     view: View = look_up(metadata, token, name, _READY_SECONDS)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
-    return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch)
+    return Joined(
+        secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data")
+    )
 
 
 def begin(

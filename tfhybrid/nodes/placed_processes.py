@@ -8,7 +8,9 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from tfhybrid.nodes.cluster_file import OWNERS, Cluster
+from tfhybrid.nodes.cluster_file import OWNERS, READERS, Cluster
+
+_MODULES = {OWNERS: "tfhybrid.nodes.embedding", READERS: "tfhybrid.data.node"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,12 +48,16 @@ def processes_of(cluster: Cluster) -> list[PlacedProcess]:
         )
     ]
     for role, its in cluster.roles.items():
-        own = ("-m", f"tfhybrid.nodes.{role}", "--listen", cluster.listen)
+        own = ("-m", _MODULES.get(role, ""), "--listen", cluster.listen)
+        if its.script:
+            own = (*own, "--script", its.script)
         for name in cluster.names(role):
             told = ("--name", name, "--metadata", metadata, "--token-file", token)
             command = its.command or (sys.executable, *own, *told)
             environment = {"TFHYBRID_NODES": metadata, "TFHYBRID_NODES_TOKEN": token}
             environment["TFHYBRID_NODE_NAME"] = name
+            if role == READERS:  # TensorFlow, which its script may import, wants no GPU there
+                environment["CUDA_VISIBLE_DEVICES"] = ""
             found.append(PlacedProcess(name, command, environment, its.cpus, its.numa))
     return found
 

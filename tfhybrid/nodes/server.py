@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes.door import Door, probed
-from tfhybrid.nodes.greetings import Greeting
+from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.messages import MessageLink
 
 _log = logging.getLogger("tfhybrid.nodes")
@@ -67,7 +67,7 @@ class NodeServer:
         try:
             greeting = Greeting.heard(text)
             probed(link, _SILENCE_SECONDS)
-            if greeting.to == "calls":
+            if greeting.to in (Link.CALLS, Link.BATCHES):
                 thread = threading.Thread(target=self._answer, args=(greeting, link), daemon=True)
                 thread.start()
             elif self._take is not None:

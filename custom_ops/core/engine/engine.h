@@ -26,11 +26,13 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +45,7 @@
 #include "core/engine/sharded_step.h"
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
+#include "core/exchange/batch_keys.h"
 #include "core/exchange/host_exchange.h"
 #include "core/exchange/host_sum.h"
 #include "core/exchange/row_frames.h"
@@ -139,6 +142,15 @@ class Engine {
   // Waits for their owners, which is noted in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
+  // Data nodes split the batches of this rank: from now on what lookups of features and updates
+  // call keys are places (core/placement/place.h).
+  void UsePlaces() { uses_places_ = true; }
+  bool uses_places() const { return uses_places_; }
+  // Tickets of batches that features were looked up of, and that were not taken yet; `most` of
+  // them.
+  std::vector<int64_t> TakeLookedUp(int64_t most);
+  // An embedding node's: its keys of batches that trainers have.
+  BatchKeys& batch_keys() { return batch_keys_; }
   // Rows [first, first + count) of a table as they lie on another host, or as many as there are.
   struct Scanned {
     int64_t table_rows;
@@ -218,6 +230,9 @@ class Engine {
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
                                               const StepNumbers* numbers);
   Result<HostSum*> OpenedHostSum();
+  void NoteLookedUp(const FetchedRows& fetched);
+  // Ok where all keys are places of nodes.
+  Status CheckPlaces(const std::vector<KeyGradients>& batch) const;
   // Commits, or tells all who wait why nothing will come; whether it commits.
   bool Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agreed);
   Status StartPasses();
@@ -242,6 +257,9 @@ class Engine {
   std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise
   // Of sharded tables, by name; likewise.
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
+  std::set<int64_t> looked_up_;  // tickets; likewise
+  std::atomic<bool> uses_places_{false};
+  BatchKeys batch_keys_;
   OwnerLinks links_;
   std::unique_ptr<RankPasses> passes_;
   std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/exchange/row_frames.h"
+#include "core/placement/place.h"
 #include "core/util/copy_floats.h"
 #include "core/util/counters.h"
 
@@ -32,6 +33,7 @@ Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
 
 Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
                         RankPasses* passes, const ParallelFor& parallel_for) {
+  TFHYBRID_RETURN_IF_ERROR(CheckPlaces(features, host));
   Plan(features, host, passes, parallel_for);
   if (parts_.empty()) return Status::Ok();
   TFHYBRID_RETURN_IF_ERROR(CheckMisses(host));
@@ -61,6 +63,34 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
     if (failure.ok()) failure = received;
   }
   return failure;
+}
+
+Status FetchedRows::CheckPlaces(const std::vector<FeatureRead>& features, int64_t host) {
+  for (const FeatureRead& feature : features) {
+    if (!feature.places || feature.allocation == nullptr) continue;
+    for (const int64_t key : feature.keys) {
+      const int64_t owner = Place::OwnerOf(key);
+      if (Place::Is(key) && owner != host && owner < feature.allocation->nodes()) continue;
+      return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
+                           feature.table->reader->name(),
+                           "' wants what data nodes sent, since they send this job's batches. "
+                           "Received: ", key);
+    }
+  }
+  return Status::Ok();
+}
+
+std::vector<int64_t> FetchedRows::Tickets() const {
+  std::vector<int64_t> tickets;
+  for (const Part& part : parts_) {
+    for (size_t i = 0; part.places && i < part.keys.size(); ++i) {
+      const int64_t ticket = Place::Of(part.keys[i]).ticket;
+      if (tickets.empty() || tickets.back() != ticket) tickets.push_back(ticket);
+    }
+  }
+  std::sort(tickets.begin(), tickets.end());
+  tickets.erase(std::unique(tickets.begin(), tickets.end()), tickets.end());
+  return tickets;
 }
 
 Status FetchedRows::CheckMisses(int64_t host) const {
@@ -127,7 +157,8 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
       parts_.emplace_back();
       parts_.back().table = features[f].table;
       parts_.back().allocation = features[f].allocation;
-      parts_.back().views = passes->Of(features[f].table->reader->name());
+      parts_.back().places = features[f].places;
+      if (!features[f].places) parts_.back().views = passes->Of(features[f].table->reader->name());
     }
     parts_[of_features_[f].table].features.push_back(f);
   }
@@ -139,6 +170,7 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
 }
 
 int64_t FetchedRows::SourceOf(int64_t key, int64_t host, Part* part) const {
+  if (part->places) return Place::OwnerOf(key);
   const int64_t owner = part->allocation->OwnerOf(key);
   for (size_t view = 0; view < part->views.size(); ++view) {
     const int64_t row = part->views[view].Find(key);
@@ -195,7 +227,9 @@ Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   const std::vector<int64_t> words = ReadWords(asked);
   std::vector<Span<const int64_t>> pieces = {words};
   for (const AskedKeys& table : asked) pieces.push_back(table.keys);
-  return connection->Send(FrameKind::kRead, pieces);
+  // Of one kind all: a lookup is of batches, or of keys.
+  const bool places = parts_.front().places;
+  return connection->Send(places ? FrameKind::kReadPlaces : FrameKind::kRead, pieces);
 }
 
 Status FetchedRows::Receive(int64_t owner, Connection* connection) const {

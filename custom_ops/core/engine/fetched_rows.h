@@ -28,6 +28,7 @@ struct FeatureRead {
   std::shared_ptr<OpenTable> table;
   std::shared_ptr<const Allocation> allocation;  // null: every host has all rows
   Span<const int64_t> keys;
+  bool places = false;  // the keys are places (core/placement/place.h)
 };
 
 class FetchedRows {
@@ -39,6 +40,8 @@ class FetchedRows {
                                                           RankPasses* passes,
                                                           const ParallelFor& parallel_for);
 
+  // Of the batches whose places were looked up.
+  std::vector<int64_t> Tickets() const;
   // Whether a feature's table is sharded, so that its rows are here.
   bool Has(size_t feature) const { return of_features_[feature].table != kNone; }
   // Copies the embeddings of its keys [first, last). REQUIRES: it has them.
@@ -59,6 +62,7 @@ class FetchedRows {
   struct Part {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
+    bool places;  // all keys are
     std::vector<size_t> features;
     UniqueKeys unique;
     std::vector<int64_t> keys;      // distinct, owner by owner
@@ -91,6 +95,7 @@ class FetchedRows {
   void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
   // The number of the owner of a key, or of those that passes have.
   int64_t SourceOf(int64_t key, int64_t host, Part* part) const;
+  static Status CheckPlaces(const std::vector<FeatureRead>& features, int64_t host);
   Status CheckMisses(int64_t host) const;
   Status CopyFromPasses(const RankPasses& passes) const;
   bool PassesHold() const;
