@@ -29,7 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[Cluster]:
     """Two embedding nodes, started and ended by the command line."""
-    made = write_cluster(folder, 2)
+    script = Path("tests/integration/jobs/data_nodes.py").resolve()
+    made = write_cluster(folder, 2, f"  data: {{count: 2, script: {script}}}\n")
     file = str(folder / "cluster.yaml")
     with own_memory():
         started = subprocess.run([*CLI, "up", file], capture_output=True, text=True, check=True)
@@ -56,6 +57,14 @@ def test_bits_and_checkpoints_are_those_of_a_run_without_nodes(
     cases = ("adagrad:frequency", "clipped:mean", "forgetting")
     with forked_jobs(folder) as jobs:
         started = jobs.start({"localhost": 2}, job, str(folder), *cases, env=environment(cluster))
+        assert started.succeed().count("exact on this rank") == 2
+
+
+def test_data_nodes_read_what_is_trained(cluster: Cluster, folder: Path) -> None:
+    (folder / "read").mkdir()
+    job = "tests/integration/jobs/data_nodes.py"
+    with forked_jobs(folder / "read") as jobs:
+        started = jobs.start({"localhost": 2}, job, "batch", env=environment(cluster))
         assert started.succeed().count("exact on this rank") == 2
 
 

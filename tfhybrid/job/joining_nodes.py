@@ -55,4 +55,5 @@ def join(job: str, hosts: Sequence[int], *, resumes: bool) -> OnNodes | None:
     host = hosts[distributed.rank()]
     engine = NodesEngine(hosts, host, len(nodes.names), calls)
     leads = distributed.local_rank() == 0
-    return OnNodes(engine, NodeLinks(engine, nodes, token, name, silence, leads=leads))
+    links = NodeLinks(engine, nodes, token, name, silence, leads=leads, metadata=address)
+    return OnNodes(engine, links)

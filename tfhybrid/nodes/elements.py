@@ -44,6 +44,8 @@ class Leaf:
         if hasattr(tensor, "nested_row_splits"):
             splits = tuple(np.asarray(each, np.int64) for each in tensor.nested_row_splits)
             leaf = cls(RAGGED, np.asarray(tensor.flat_values), splits)
+        elif hasattr(tensor, "splits"):  # `tfhybrid.data.Ragged`
+            leaf = cls(RAGGED, np.asarray(tensor.values), (np.asarray(tensor.splits, np.int64),))
         elif hasattr(tensor, "dense_shape"):
             parts = (np.asarray(tensor.indices), np.asarray(tensor.dense_shape))
             leaf = cls(SPARSE, np.asarray(tensor.values), parts)

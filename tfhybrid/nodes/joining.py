@@ -14,16 +14,20 @@ import threading
 import time
 from collections.abc import Sequence
 
+from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import NameTakenError, StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.embedding import ACCEPTED
+from tfhybrid.nodes.feed import Feed, Trainer, Wanted
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.membership import View
+from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_calls import NodeCalls
-from tfhybrid.nodes.registration import look_up
+from tfhybrid.nodes.registration import address_of, look_up
+from tfhybrid.nodes.tickets import TicketBook
 
 _CONNECT_SECONDS = 30.0
 _READY_SECONDS = 60.0
@@ -126,11 +130,21 @@ class NodeLinks:
         name: What this rank calls itself.
         silence: Seconds after which a silent node counts as gone.
         leads: Whether this rank leads its host.
+        metadata: Address of the metadata node, where data nodes are looked up.
     """
 
     def __init__(
-        self, engine: Engine, nodes: Joined, token: str, name: str, silence: float, *, leads: bool
+        self,
+        engine: Engine,
+        nodes: Joined,
+        token: str,
+        name: str,
+        silence: float,
+        *,
+        leads: bool,
+        metadata: tuple[str, int] = ("", 0),
     ) -> None:
+        self._metadata = metadata
         self._engine = engine
         self._nodes = nodes
         self._token = token
@@ -139,6 +153,8 @@ class NodeLinks:
         self._leads = leads
         self._lock = threading.Lock()
         self._connected = False
+        self._book: TicketBook | None = None
+        self._feeds = 0
 
     def connect(self) -> None:
         """Connects this rank to all nodes, when first called.
@@ -153,6 +169,31 @@ class NodeLinks:
             for number, node in enumerate(self._nodes.names):
                 self._connect(first + number, node, self._nodes.addresses[number])
             self._connected = True
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of the data nodes."""
+        return self._nodes.data
+
+    def feed(self, wanted: Wanted, rank: int, size: int) -> Feed:
+        """Returns a data set that data nodes read for this rank.
+
+        Args:
+            wanted: Which.
+            rank: This one.
+            size: Number of ranks.
+        """
+        if self._book is None:
+            self._book = TicketBook(lambda: batches.looked_up(self._engine), rank, size)
+        owners = list(zip(self._nodes.names, self._nodes.addresses, strict=True))
+        trainer = Trainer(self._nodes.session, rank, size, owners, self.data)
+        self._feeds += 1
+        return Feed(trainer, wanted, self._feeds, self._dial_data, self._book)
+
+    def _dial_data(self, node: str) -> MessageLink:
+        address = address_of(self._metadata, self._token, self._name, node)
+        greeting = Greeting(Link.CALLS, self._name, self._nodes.session)
+        return MessageLink(_dial(node, address, self._token, greeting, self._silence), node)
 
     def _connect(self, host: int, node: str, address: tuple[str, int]) -> None:
         self._engine.connect_owner(

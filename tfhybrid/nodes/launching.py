@@ -8,13 +8,13 @@ from typing import Any
 
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import local_engine
-from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.cluster_file import READERS, Cluster
 from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.placed_processes import processes_of
 from tfhybrid.nodes.registration import call_metadata, look_up
 from tfhybrid.nodes.row_service import new_token
 
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
 
 
 def up(cluster: Cluster) -> None:
@@ -36,7 +36,13 @@ def up(cluster: Cluster) -> None:
     while True:
         try:
             left = max(deadline - time.monotonic(), 0.0)
-            look_up(_metadata(cluster), read_token(cluster.token_file), "tfhybrid nodes up", left)
+            view = look_up(
+                _metadata(cluster), read_token(cluster.token_file), "tfhybrid nodes up", left
+            )
+            readers = cluster.names(READERS) if READERS in cluster.roles else []
+            missing = sorted(set(readers) - set(view.living(READERS)))
+            if missing:
+                raise StoreError(f"The data nodes {missing} are not there")
             return
         except TfhybridError as error:
             if time.monotonic() > deadline:
