@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,9 @@ class Owners(Protocol):
 
     def send(self, told: SentKeys, keys: list[dict[str, np.ndarray]]) -> None:
         """Gives every owner its keys."""
+
+    def drop(self, tickets: Sequence[int]) -> None:
+        """Tells all owners of batches that are not needed any longer."""
 
     def close(self) -> None:
         """Ends the connections."""
@@ -148,6 +151,7 @@ class DataStream:
             raise StoreError("A data set is opened first")
         element = self._read()
         if element is None:
+            self._owners.drop(its["dropped"])
             return {"end": True}, {}
         structure, tensors = flatten(element)
         ticket = int(its["ticket"])
