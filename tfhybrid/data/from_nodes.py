@@ -139,10 +139,7 @@ class _Fed:
             itertools.chain.from_iterable(layer.table_names.items() for layer in self._layers)
         )
         missing = [
-            feature
-            for layer in self._layers
-            for feature in layer.features
-            if feature not in tables
+            feature for layer in self._layers for feature in layer.features if feature not in tables
         ]
         if missing:
             raise ConfigError(

@@ -60,7 +60,9 @@ def load(script: str) -> ModuleType:
         spec.loader.exec_module(module)
         return module
     except Exception as error:
-        raise ConfigError(f"A data node imports its script. Received: {script}: {error!r}") from error
+        raise ConfigError(
+            f"A data node imports its script. Received: {script}: {error!r}"
+        ) from error
 
 
 def maker(script: ModuleType) -> Callable[..., Iterable[Any]]:
@@ -70,9 +72,7 @@ def maker(script: ModuleType) -> Callable[..., Iterable[Any]]:
         script: Whose functions do.
     """
 
-    def make(
-        function: str, shard: tuple[int, int], arguments: Mapping[str, Any]
-    ) -> Iterable[Any]:
+    def make(function: str, shard: tuple[int, int], arguments: Mapping[str, Any]) -> Iterable[Any]:
         makes = vars(script).get(function)
         if not callable(makes):
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""What a data node does for one data set of one trainer: reads it again and again, and splits it."""
+"""What a data node does for a data set of a trainer: reads it epoch by epoch, and splits it."""
 
 from __future__ import annotations
 

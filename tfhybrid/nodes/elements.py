@@ -123,7 +123,7 @@ def from_arrays(kinds: Sequence[str], arrays: Mapping[str, np.ndarray]) -> list[
     """
     leaves = []
     for number, kind in enumerate(kinds):
-        parts = []
+        parts: list[np.ndarray] = []
         while f"{number}.{len(parts) + 1}" in arrays:
             parts.append(arrays[f"{number}.{len(parts) + 1}"])
         leaves.append(Leaf(kind, arrays[f"{number}.0"], tuple(parts)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ _RETURN_SECONDS = 60.0  # within which a data node that died is back
 _RETRY_SECONDS = 0.2
 
 Dial = Callable[[str], MessageLink]
+_Done = TypeVar("_Done")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Feed:
         self._answered = [0] * len(self._links)
         holding = Holding(self._wanted.lag)
         for node in range(len(self._links)):
-            self._surely(node, lambda node=node: self._open(node))
+            self._surely(node, functools.partial(self._open, node))
         living = list(range(len(self._links)))
         last = -1  # that was asked
         try:
@@ -150,7 +152,7 @@ class Feed:
                     last = next((node for node in living if node > last), living[0])
                     self._ask(_Asked(last, self._book.give(), self._book.dropped(holding)))
                 node = self._asked[0].node
-                message = self._surely(node, lambda node=node: self._receive(node))
+                message = self._surely(node, functools.partial(self._receive, node))
                 asked = self._asked.popleft()
                 answer, arrays = _result(message)
                 if "end" in answer:
@@ -198,7 +200,7 @@ class Feed:
             self._forget(asked.node)
         self._asked.clear()
 
-    def _surely(self, node: int, does: Callable[[], Any]) -> Any:
+    def _surely(self, node: int, does: Callable[[], _Done]) -> _Done:
         """Does something with a data node, again after it has died and is back."""
         deadline = time.monotonic() + _RETURN_SECONDS
         while True:

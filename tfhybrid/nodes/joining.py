@@ -65,9 +65,7 @@ def find_nodes(metadata: tuple[str, int], token: str, name: str) -> Joined:
     """
     view: View = look_up(metadata, token, name, _READY_SECONDS)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
-    return Joined(
-        secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data")
-    )
+    return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data"))
 
 
 def begin(

@@ -48,9 +48,8 @@ def processes_of(cluster: Cluster) -> list[PlacedProcess]:
         )
     ]
     for role, its in cluster.roles.items():
-        own = ("-m", _MODULES.get(role, ""), "--listen", cluster.listen)
-        if its.script:
-            own = (*own, "--script", its.script)
+        script = ("--script", its.script) if its.script else ()
+        own = ("-m", _MODULES.get(role, ""), "--listen", cluster.listen, *script)
         for name in cluster.names(role):
             told = ("--name", name, "--metadata", metadata, "--token-file", token)
             command = its.command or (sys.executable, *own, *told)

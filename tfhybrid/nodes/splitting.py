@@ -90,7 +90,8 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
             )
         of_tables.setdefault(table, []).append(at[feature])
     mine = list(leaves)
-    keys_of: list[dict[str, np.ndarray]] = [{} for _ in range(declared.hosts - declared.first_owner)]
+    owners = declared.hosts - declared.first_owner
+    keys_of: list[dict[str, np.ndarray]] = [{} for _ in range(owners)]
     for table, numbers in of_tables.items():
         places, owned = batches.number_places(
             table,

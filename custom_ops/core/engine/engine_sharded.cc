@@ -94,7 +94,8 @@ Status Engine::CheckPlaces(const std::vector<KeyGradients>& batch) const {
       if (Place::Is(key) && owner >= topology_.FirstOwner() && owner < topology_.Hosts()) continue;
       return Status::Error(StatusCode::kInvalidArgument,
                            "An update is of batches that data nodes sent, since they send this "
-                           "job's batches. Received: key ", key);
+                           "job's batches. Received: key ",
+                           key);
     }
   }
   return Status::Ok();

@@ -74,7 +74,8 @@ Status FetchedRows::CheckPlaces(const std::vector<FeatureRead>& features, int64_
       return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
                            feature.table->reader->name(),
                            "' wants what data nodes sent, since they send this job's batches. "
-                           "Received: ", key);
+                           "Received: ",
+                           key);
     }
   }
   return Status::Ok();

@@ -80,8 +80,8 @@ Status RowService::Answer(int64_t host, Connection* connection) {
         continue;
       case FrameKind::kRead:
       case FrameKind::kReadPlaces:
-        answered = AnswerRead(connection, frame.payload.words(),
-                              frame.kind == FrameKind::kReadPlaces);
+        answered =
+            AnswerRead(connection, frame.payload.words(), frame.kind == FrameKind::kReadPlaces);
         break;
       case FrameKind::kScan:
         answered = AnswerScan(connection, frame.payload.words());
@@ -103,8 +103,7 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
   std::vector<std::vector<int64_t>> keys(places ? tables.size() : 0);  // of places
   for (size_t t = 0; t < keys.size(); ++t) {
     keys[t].resize(static_cast<size_t>(tables[t].keys.size()));
-    TFHYBRID_RETURN_IF_ERROR(
-        source_.find_keys(tables[t].table, tables[t].keys, keys[t].data()));
+    TFHYBRID_RETURN_IF_ERROR(source_.find_keys(tables[t].table, tables[t].keys, keys[t].data()));
     tables[t].keys = keys[t];
   }
   int64_t size = 0;

@@ -109,8 +109,8 @@ Status BatchKeys::Put(int64_t ticket, Batch batch) {
   }
   if (here.digest == batch.digest && here.keys == batch.keys) return Status::Ok();
   return Status::Error(StatusCode::kAlreadyExists, "Batch ", here.id, " has the digest ",
-                       here.digest, ", and must be the same when it is read again. Received: ",
-                       batch.digest);
+                       here.digest,
+                       ", and must be the same when it is read again. Received: ", batch.digest);
 }
 
 void BatchKeys::Drop(int64_t ticket) {
@@ -184,8 +184,8 @@ Status BatchKeys::Translate(const Batches& batches, const MessageSchema& schema,
       TFHYBRID_ASSIGN_OR_RETURN(const auto batch, Get(batches, run.ticket));
       if (!batch->trains) {
         return Status::Error(StatusCode::kFailedPrecondition, "Batch ", batch->id,
-                             " is for evaluation. Received: an update of table '",
-                             schema.tables[t], "'");
+                             " is for evaluation. Received: an update of table '", schema.tables[t],
+                             "'");
       }
       run.rank = batch->rank;
     }

@@ -38,10 +38,10 @@ struct Contribution {
 inline Contribution JointOf(const std::vector<GradientMessage>& messages) {
   Contribution joint;
   for (const GradientMessage& message : messages) {
+    joint.places = joint.places || (message.header.form & kOfPlaces) != 0;
     joint.samples += message.header.samples;
     joint.skip = joint.skip || message.header.skip != 0;
     joint.event_time = std::max(joint.event_time, message.header.event_time);
-    joint.places = joint.places || (message.header.form & kOfPlaces) != 0;
   }
   return joint;
 }

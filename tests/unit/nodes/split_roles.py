@@ -107,7 +107,7 @@ class Job:
     engines: Sequence[Engine]
     trainers: int
     nodes: int
-    make: Any = staticmethod(make)
+    make: Any = make
     dials: list[tuple[str, MessageLink]] = dataclasses.field(default_factory=list)
 
     @property
@@ -152,7 +152,8 @@ class Job:
         """Trains on what data nodes send."""
         for node in self.owners:
             node.open_update("sgd", TABLES, choices)
-        updates = [each.open_update("sgd", TABLES, choices) for each in self.engines[: self.trainers]]
+        trainers = self.engines[: self.trainers]
+        updates = [each.open_update("sgd", TABLES, choices) for each in trainers]
         feeds = [self.feed(rank, **wanted) for rank in range(self.trainers)]
         for _ in range(epochs):
             epoch = zip(*(feed.epoch(self.declared) for feed in feeds), strict=True)

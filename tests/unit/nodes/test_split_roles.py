@@ -44,7 +44,8 @@ def colocated(folder: Path, trainers: int, choices: UpdateChoices | None) -> lis
     with opened(folder, trainers, 0, [placement] * 2) as engines:
         updates = [engine.open_update("sgd", TABLES, choices) for engine in engines]
         for _ in range(EPOCHS):
-            for of_ranks in zip(*(dataset((rank, trainers)) for rank in range(trainers))):
+            shards = [dataset((rank, trainers)) for rank in range(trainers)]
+            for of_ranks in zip(*shards, strict=True):
                 for rank, element in enumerate(of_ranks):
                     step(engines[rank], updates[rank], element, places=False)
         for engine in engines:
@@ -146,13 +147,13 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="wants what data nodes sent"):
             batches.lookup(trainer, TABLES, [np.array([7]), keys[1]])
         unknown = keys[0] + (1 << 40)
-        with pytest.raises(TfhybridError, match="The batch with ticket .* is not here"):
+        with pytest.raises(TfhybridError, match=r"The batch with ticket .* is not here"):
             batches.lookup(trainer, TABLES, [unknown, keys[1]])
         beyond = (keys[0] | ((1 << 26) - 1))[:1]
-        with pytest.raises(TfhybridError, match="keys of table 'item' here. Received: place"):
+        with pytest.raises(TfhybridError, match=r"keys of table 'item' here\. Received: place"):
             batches.lookup(trainer, TABLES, [beyond, keys[1]])
         step(trainer, update, element, places=True)
-        with pytest.raises(TfhybridError, match="is for evaluation. Received: an update"):
+        with pytest.raises(TfhybridError, match=r"is for evaluation\. Received: an update"):
             trainer.wait("item")
         ended.close()
 
