@@ -280,6 +280,18 @@ TFHYBRID_EXPORT int tfhybrid_batch_put(int64_t engine, int64_t ticket, const cha
                                        const char* const* names, const int64_t* counts,
                                        const int64_t* const* keys);
 TFHYBRID_EXPORT int tfhybrid_batch_drop(int64_t engine, int64_t count, const int64_t* tickets);
+/* Rows that an embedding node sends to trainers unasked, over a connected socket that the engine
+   takes over: the node's end, to a rank, and the trainer's, to an owner. */
+TFHYBRID_EXPORT int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer);
+TFHYBRID_EXPORT int tfhybrid_rows_receive(int64_t engine, int64_t owner, int socket,
+                                          const char* peer);
+/* The node's: sends a rank the rows of a batch, once each table has the version that is named. */
+TFHYBRID_EXPORT int tfhybrid_batch_send(int64_t engine, int64_t rank, int64_t ticket, int tables,
+                                        const char* const* names, const uint64_t* versions);
+/* The trainer's: all owners will do so; and it needs what they sent no longer. */
+TFHYBRID_EXPORT int tfhybrid_batch_expect(int64_t engine, int64_t ticket, int tables,
+                                          const char* const* names, const uint64_t* versions);
+TFHYBRID_EXPORT int tfhybrid_batch_forget(int64_t engine, int64_t count, const int64_t* tickets);
 TFHYBRID_EXPORT int tfhybrid_batches_held(int64_t engine, int64_t* batches, int64_t* bytes);
 
 /* Waits for the updates that this rank has taken part in, then reads. */

@@ -1,5 +1,6 @@
 // The C interface of batches that data nodes split.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
+#include "core/c_api_socket.h"
 #include "core/compute/unique_keys.h"
 #include "core/engine/engine_registry.h"
 #include "core/placement/place.h"
@@ -71,6 +73,13 @@ class OwnedKeys {
   std::vector<int64_t> owners_, indexes_;  // of each key
   std::vector<int64_t> owned_;             // keys by owner
 };
+
+std::map<std::string, uint64_t> VersionsOf(int tables, const char* const* names,
+                                           const uint64_t* versions) {
+  std::map<std::string, uint64_t> found;
+  for (int t = 0; t < tables; ++t) found[names[t]] = versions[t];
+  return found;
+}
 
 }  // namespace
 
@@ -157,6 +166,46 @@ int tfhybrid_batches_held(int64_t engine, int64_t* batches, int64_t* bytes) {
     const tfhybrid::BatchKeys::Held held = its->batch_keys().held();
     *batches = held.batches;
     *bytes = held.bytes;
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer) {
+  tfhybrid::OfferedSocket offered(socket);
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->SendRows(rank, offered.Take(), peer);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_rows_receive(int64_t engine, int64_t owner, int socket, const char* peer) {
+  tfhybrid::OfferedSocket offered(socket);
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(its->CheckOtherHost(owner));
+    its->ReceiveRows(owner, offered.Take(), peer);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_send(int64_t engine, int64_t rank, int64_t ticket, int tables,
+                        const char* const* names, const uint64_t* versions) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->sender().Announce(rank, ticket, VersionsOf(tables, names, versions));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_expect(int64_t engine, int64_t ticket, int tables, const char* const* names,
+                          const uint64_t* versions) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->received().Expect(ticket, VersionsOf(tables, names, versions));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_forget(int64_t engine, int64_t count, const int64_t* tickets) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->received().Forget({tickets, count});
     return Status::Ok();
   });
 }

@@ -64,7 +64,7 @@ def test_data_nodes_read_what_is_trained(cluster: Cluster, folder: Path) -> None
     (folder / "read").mkdir()
     job = "tests/integration/jobs/data_nodes.py"
     with forked_jobs(folder / "read") as jobs:
-        started = jobs.start({"localhost": 2}, job, "batch", env=environment(cluster))
+        started = jobs.start({"localhost": 2}, job, "request", "unasked", env=environment(cluster))
         assert started.succeed().count("exact on this rank") == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -158,3 +159,45 @@ def held(engine: Engine) -> tuple[int, int]:
     batches, size = ctypes.c_int64(), ctypes.c_int64()
     engine.call("batches_held", ctypes.byref(batches), ctypes.byref(size))
     return batches.value, size.value
+
+
+def send_rows(engine: Engine, rank: int, link: socket.socket, peer: str) -> None:
+    """Has an embedding node send rows to a trainer over a connection, which it takes over."""
+    engine.call("rows_send", ctypes.c_int64(rank), ctypes.c_int(link.detach()), peer.encode())
+
+
+def receive_rows(engine: Engine, owner: int, link: socket.socket, peer: str) -> None:
+    """Has a trainer receive the rows that an owner sends over a connection, which it takes over."""
+    engine.call("rows_receive", ctypes.c_int64(owner), ctypes.c_int(link.detach()), peer.encode())
+
+
+def send(engine: Engine, rank: int, ticket: int, versions: Mapping[str, int]) -> None:
+    """Has an embedding node send the rows of a batch to a trainer.
+
+    Args:
+        engine: Of the embedding node.
+        rank: Of the trainer.
+        ticket: Of the batch.
+        versions: Of each table, which its rows shall have; they are waited for.
+    """
+    engine.call("batch_send", ctypes.c_int64(rank), ctypes.c_int64(ticket), *_named(versions))
+
+
+def expect(engine: Engine, ticket: int, versions: Mapping[str, int]) -> None:
+    """Tells a trainer that all owners will send the rows of a batch, of these versions."""
+    engine.call("batch_expect", ctypes.c_int64(ticket), *_named(versions))
+
+
+def forget(engine: Engine, tickets: Sequence[int]) -> None:
+    """Has a trainer forget the rows of batches that were sent."""
+    some = np.asarray(tickets, np.int64)
+    engine.call("batch_forget", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
+
+
+def _named(versions: Mapping[str, int]) -> tuple[object, ...]:
+    count = len(versions)
+    return (
+        ctypes.c_int(count),
+        (ctypes.c_char_p * count)(*(table.encode() for table in versions)),
+        (ctypes.c_uint64 * count)(*versions.values()),
+    )

@@ -21,6 +21,7 @@ from tfhybrid.nodes.elements import DENSE, RAGGED, Leaf, unflatten
 from tfhybrid.nodes.elements import features_of as features_in
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.feed import Feed, Wanted
+from tfhybrid.nodes.key_links import JOINS
 from tfhybrid.nodes.splitting import Declared
 
 _SHARES = (BY_BATCH, BY_FILE)
@@ -37,6 +38,7 @@ def from_nodes(
     arguments: Mapping[str, Any] | None = None,
     trains: bool = True,
     share: str = "batch",
+    join: str = "request",
     ahead: int = 4,
     most_bytes: int = 1 << 28,
 ) -> Any:
@@ -61,6 +63,9 @@ def from_nodes(
         share: How several data nodes share the work. `"batch"`: each reads the shard of this rank,
             and sends every so many'th batch, in order. `"file"`: each reads a shard of its own,
             and they take turns.
+        join: Who speaks first of the rows of a batch: `"request"`: this rank asks for them.
+            `"notice"`: the data node tells the embedding nodes to send them, `"unasked"`: they send
+            them by themselves, both as soon as the updates before are applied. The same bits.
         ahead: Batches that are asked for before they are needed.
         most_bytes: Of what was asked for and of the keys that owners hold, for this rank. One batch
             is asked for whatever its size.
@@ -81,10 +86,14 @@ def from_nodes(
     model.fit(tfhybrid.data.from_nodes(train_data, model.embeddings, arguments={"day": 3}))
     ```
     """
-    if share not in _SHARES or ahead < 1 or most_bytes < 1:
+    if share not in _SHARES or join not in JOINS:
         raise ConfigError(
-            f"share is one of {_SHARES}, ahead and most_bytes are at least 1. Received: "
-            f"share={share!r}, ahead={ahead}, most_bytes={most_bytes}"
+            f"share is one of {_SHARES} and join one of {JOINS}. "
+            f"Received: share={share!r}, join={join!r}"
+        )
+    if ahead < 1 or most_bytes < 1:
+        raise ConfigError(
+            f"ahead and most_bytes are at least 1. Received: ahead={ahead}, most_bytes={most_bytes}"
         )
     given = dict(arguments or {})
     job = current_job()
@@ -96,7 +105,7 @@ def from_nodes(
             "Data nodes call a function of the script by its name, not a method, a nested one or a "
             f"lambda. Received: {make_dataset!r}"
         )
-    wanted = Wanted(name, given, share, trains, _LAG[trains], ahead, most_bytes)
+    wanted = Wanted(name, given, share, trains, join, _LAG[trains], ahead, most_bytes)
     fed = _Fed(job, wanted, [layers] if isinstance(layers, Layer) else list(layers))
     return fed.dataset()
 

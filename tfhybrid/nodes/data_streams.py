@@ -170,6 +170,8 @@ class DataStream:
             self._reading.rank,
             bool(self._told["trains"]),
             its["dropped"],
+            its["versions"],
+            str(self._told["join"]),
         )
         self._owners.send(told, halves.keys)
         self._number += 1
@@ -182,6 +184,7 @@ class DataStream:
             "batch": name,
             "digest": halves.digest,
             "key_bytes": keys,
+            "keys": _counts(halves.keys),
         }
         return answer, arrays
 
@@ -192,6 +195,15 @@ class DataStream:
             raise
         except Exception as error:  # whatever the user's pipeline raises
             raise DataError(f"Reading the data set failed: {error!r}") from error
+
+
+def _counts(keys: Sequence[Mapping[str, np.ndarray]]) -> dict[str, int]:
+    """The distinct keys of each table."""
+    counts: dict[str, int] = {}
+    for of_owner in keys:
+        for table, its in of_owner.items():
+            counts[table] = counts.get(table, 0) + len(its)
+    return counts
 
 
 def _told_by(spec: Any) -> dict[str, Any]:

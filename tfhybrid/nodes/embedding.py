@@ -16,6 +16,7 @@ import threading
 from collections.abc import Mapping
 
 from tfhybrid.config import shm_directory
+from tfhybrid.core import batches
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
 from tfhybrid.nodes import door
@@ -133,7 +134,9 @@ class EmbeddingNode:
         try:
             link.setblocking(True)
             link.sendall(ACCEPTED)
-            if greeting.to == Link.STAGED:
+            if greeting.to == Link.ROWS:
+                batches.send_rows(store.engine, greeting.rank, link, greeting.name)
+            elif greeting.to == Link.STAGED:
                 store.engine.connect_owner(greeting.host, LinkPurpose.UPDATES, link, greeting.name)
             else:
                 purpose = LinkPurpose[greeting.to.name]

@@ -35,6 +35,7 @@ class NodesEngine(Engine):
 
     Attributes:
         frozen: What each node has frozen of a table that is being saved.
+        dims: Of each open table.
         placements: Of each table, on the nodes.
         first_node: The host number of the first node.
     """
@@ -45,7 +46,7 @@ class NodesEngine(Engine):
         super().__init__(hosts, host, nodes)
         self._calls = calls
         self.first_node = max(self.hosts) + 1
-        self._tables: dict[str, int] = {}  # open ones, and their dims
+        self.dims: dict[str, int] = {}  # of open tables
         self.placements: dict[str, tuple[int, int]] = {}  # likewise
         self.frozen: dict[str, list[FrozenTable]] = {}  # tables being saved, by node
 
@@ -97,7 +98,7 @@ class NodesEngine(Engine):
     def close_store(self, *, leave: bool = False) -> None:
         """As of `Engine`; rank 0 has the nodes close theirs."""
         super().close_store(leave=leave)
-        self._tables = {}
+        self.dims.clear()
         if self._calls is not None:
             with contextlib.suppress(TfhybridError):  # a node that is gone has no store to close
                 self._calls.ask_all("close_store", {"leave": leave})
@@ -120,7 +121,7 @@ class NodesEngine(Engine):
     ) -> None:
         """As of `Engine`; files lie on the nodes."""
         super().open_table(name, dim, initializer, seed=seed, policy=policy, placement=placement)
-        self._tables[name] = dim
+        self.dims[name] = dim
         self.placements[name] = int(placement[0]), placement[1]
         if self._calls is not None:
             asked = {
@@ -190,4 +191,4 @@ class NodesEngine(Engine):
         with contextlib.suppress(TfhybridError):  # the table is as it was before, and may be read
             self.wait(name)
         version = int(super().table_stats(name).version)
-        return {"table": name, "dim": self._tables.get(name, 1), "version": version}
+        return {"table": name, "dim": self.dims.get(name, 1), "version": version}

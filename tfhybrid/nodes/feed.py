@@ -9,7 +9,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tfhybrid import errors
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.nodes.data_streams import Reading
 from tfhybrid.nodes.elements import Leaf, Structure, from_arrays
+from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.splitting import Declared
 from tfhybrid.nodes.tickets import Holding, TicketBook
@@ -39,6 +40,7 @@ class Wanted:
         arguments: Of that function, beside the shard.
         share: `BY_BATCH` or `BY_FILE`, as of `Reading`.
         trains: Whether its batches are trained.
+        join: How rows come, as of `SentKeys`.
         lag: Batches that are held behind the last one that was looked up.
         ahead: Batches that are asked for before they are needed.
         most_bytes: Of what was asked for and is held; one batch is asked for whatever its size.
@@ -48,6 +50,7 @@ class Wanted:
     arguments: Mapping[str, Any]
     share: str
     trains: bool
+    join: str
     lag: int
     ahead: int
     most_bytes: int
@@ -79,10 +82,31 @@ class _Asked:
     node: int
     ticket: int
     dropped: list[int]
+    versions: Mapping[str, int]
 
     def message(self) -> dict[str, Any]:
-        arguments = {"ticket": self.ticket, "dropped": self.dropped}
+        arguments = {
+            "ticket": self.ticket,
+            "dropped": self.dropped,
+            "versions": dict(self.versions),
+        }
         return {"call": "next", "arguments": arguments}
+
+
+class RowsSent(Protocol):
+    """How a trainer's engine takes the rows that owners send unasked."""
+
+    def begin(self, tables: Sequence[str]) -> dict[str, int]:
+        """Returns the version that each table has once all updates so far are applied."""
+
+    def expect(self, ticket: int, versions: Mapping[str, int]) -> None:
+        """Says of which versions the rows of a batch will be."""
+
+    def forget(self, tickets: Sequence[int]) -> None:
+        """Forgets the rows of batches."""
+
+    def row_bytes(self, table: str) -> int:
+        """Returns what a row takes."""
 
 
 class Feed:
@@ -96,11 +120,21 @@ class Feed:
         number: Of the data set, among those of this trainer.
         dial: Connects to the data node of a name.
         book: Of this trainer.
+        rows: Of this trainer.
     """
 
     def __init__(
-        self, trainer: Trainer, wanted: Wanted, number: int, dial: Dial, book: TicketBook
+        self,
+        trainer: Trainer,
+        wanted: Wanted,
+        number: int,
+        dial: Dial,
+        book: TicketBook,
+        rows: RowsSent,
     ) -> None:
+        self._rows = rows
+        self._base: dict[str, int] = {}  # versions at the begin of the epoch
+        self._count = 0  # batches that were asked for in the epoch
         self._trainer = trainer
         self._wanted = wanted
         self._number = number
@@ -142,6 +176,10 @@ class Feed:
         self._declared = declared
         self._answered = [0] * len(self._links)
         holding = Holding(self._wanted.lag)
+        self._count = 0
+        self._base = {}
+        if self._wanted.join != REQUEST:
+            self._base = self._rows.begin(sorted(set(declared.tables.values())))
         for node in range(len(self._links)):
             self._surely(node, functools.partial(self._open, node))
         living = list(range(len(self._links)))
@@ -150,16 +188,17 @@ class Feed:
             while living:
                 while self._may_ask(holding):
                     last = next((node for node in living if node > last), living[0])
-                    self._ask(_Asked(last, self._book.give(), self._book.dropped(holding)))
+                    self._ask(last, holding)
                 node = self._asked[0].node
                 message = self._surely(node, functools.partial(self._receive, node))
                 asked = self._asked.popleft()
                 answer, arrays = _result(message)
                 if "end" in answer:
+                    self._rows.forget([asked.ticket])
                     living = [node for node in living if node != asked.node]
                     continue
                 self._answered[asked.node] += 1
-                self._book.hand_out(holding, asked.ticket, int(answer["key_bytes"]))
+                self._book.hand_out(holding, asked.ticket, self._held_bytes(answer))
                 self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
                 yield answer["structure"], from_arrays(answer["kinds"], arrays)
         finally:
@@ -180,10 +219,35 @@ class Feed:
         taken = holding.size + len(self._asked) * self._size
         return len(self._asked) < self._wanted.ahead and taken < self._wanted.most_bytes
 
-    def _ask(self, asked: _Asked) -> None:
+    def _ask(self, node: int, holding: Holding) -> None:
+        dropped = self._book.dropped(holding)
+        ticket = self._book.give()
+        if self._base:
+            self._rows.forget(dropped)
+            self._rows.expect(ticket, self._versions())
+        asked = _Asked(node, ticket, dropped, self._versions())
         self._asked.append(asked)
+        self._count += 1
         with contextlib.suppress(_LostError):  # who waits for the answer asks again
             self._send(asked.node, asked.message())
+
+    def _versions(self) -> dict[str, int]:
+        """The version that each table will have when the next batch is looked up.
+
+        One update for each batch before it, where they are trained. Where that turns out to be
+        wrong, the lookup asks the owners.
+        """
+        before = self._count if self._wanted.trains else 0
+        return {table: version + before for table, version in self._base.items()}
+
+    def _held_bytes(self, answer: Mapping[str, Any]) -> int:
+        """What owners hold of a batch, and this trainer of its rows."""
+        size = int(answer["key_bytes"])
+        if self._base:
+            size += sum(
+                count * self._rows.row_bytes(table) for table, count in answer["keys"].items()
+            )
+        return size
 
     def _drain(self, holding: Holding) -> None:
         """Takes the answers that nobody waits for: no key comes to an owner behind its drop."""
@@ -194,7 +258,7 @@ class Feed:
                 break
             asked = self._asked.popleft()
             if isinstance(answer, dict) and "key_bytes" in answer:
-                self._book.hand_out(holding, asked.ticket, int(answer["key_bytes"]))
+                self._book.hand_out(holding, asked.ticket, self._held_bytes(answer))
         for asked in self._asked:  # owners may hold them
             self._book.hand_out(holding, asked.ticket, 0)
             self._forget(asked.node)
@@ -242,6 +306,7 @@ class Feed:
             "declared": self._declared.as_json(),
             "data_set": self._number,
             "trains": self._wanted.trains,
+            "join": self._wanted.join,
             "epoch": self._epoch,
             "number": self._answered[node],
         }

@@ -16,6 +16,7 @@ class Link(enum.StrEnum):
     BATCHES = "batches"  # calls by which data nodes give embedding nodes their keys
     READS = "reads"
     UPDATES = "updates"
+    ROWS = "rows"  # on which an embedding node sends a trainer rows unasked
     STAGED = "staged"  # on which an embedding node tells host 0 what it has staged
 
 
@@ -28,12 +29,14 @@ class Greeting:
         name: What the process calls itself.
         session: Of the job, for rows and updates.
         host: Of the process, likewise.
+        rank: Of the process, for rows that are sent unasked.
     """
 
     to: Link
     name: str
     session: str = ""
     host: int = 0
+    rank: int = 0
 
     def text(self) -> str:
         """Returns it as it is said."""
@@ -50,7 +53,11 @@ class Greeting:
             said = json.loads(text)
             link = Link(said["to"])
             return cls(
-                link, str(said["name"]), str(said.get("session", "")), int(said.get("host", 0))
+                link,
+                str(said["name"]),
+                str(said.get("session", "")),
+                int(said.get("host", 0)),
+                int(said.get("rank", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"A process greeted with {text[:200]!r}: {error!r}") from error

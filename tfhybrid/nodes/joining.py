@@ -15,18 +15,20 @@ import time
 from collections.abc import Sequence
 
 from tfhybrid.core import batches
-from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import NameTakenError, StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.embedding import ACCEPTED
+from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.feed import Feed, Trainer, Wanted
 from tfhybrid.nodes.greetings import Greeting, Link
+from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.membership import View
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_calls import NodeCalls
 from tfhybrid.nodes.registration import address_of, look_up
+from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.tickets import TicketBook
 
 _CONNECT_SECONDS = 30.0
@@ -133,7 +135,7 @@ class NodeLinks:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: NodesEngine,
         nodes: Joined,
         token: str,
         name: str,
@@ -153,6 +155,7 @@ class NodeLinks:
         self._connected = False
         self._book: TicketBook | None = None
         self._feeds = 0
+        self._takes_rows = False
 
     def connect(self) -> None:
         """Connects this rank to all nodes, when first called.
@@ -185,8 +188,20 @@ class NodeLinks:
             self._book = TicketBook(lambda: batches.looked_up(self._engine), rank, size)
         owners = list(zip(self._nodes.names, self._nodes.addresses, strict=True))
         trainer = Trainer(self._nodes.session, rank, size, owners, self.data)
+        if wanted.join != REQUEST:
+            self._take_rows(rank)
         self._feeds += 1
-        return Feed(trainer, wanted, self._feeds, self._dial_data, self._book)
+        rows = EngineRows(self._engine, self._engine.dims)
+        return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows)
+
+    def _take_rows(self, rank: int) -> None:
+        """Connects to all embedding nodes for rows that they send unasked, when first called."""
+        if self._takes_rows:
+            return
+        for number, node in enumerate(self._nodes.names):
+            link = self._dialled(node, self._nodes.addresses[number], Link.ROWS, rank)
+            batches.receive_rows(self._engine, self._engine.first_node + number, link, node)
+        self._takes_rows = True
 
     def _dial_data(self, node: str) -> MessageLink:
         address = address_of(self._metadata, self._token, self._name, node)
@@ -205,8 +220,10 @@ class NodeLinks:
         link = self._dialled(node, address, Link.UPDATES)
         self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
 
-    def _dialled(self, node: str, address: tuple[str, int], to: Link) -> socket.socket:
-        greeting = Greeting(to, self._name, self._nodes.session, self._engine.host)
+    def _dialled(
+        self, node: str, address: tuple[str, int], to: Link, rank: int = 0
+    ) -> socket.socket:
+        greeting = Greeting(to, self._name, self._nodes.session, self._engine.host, rank)
         link = _dial(node, address, self._token, greeting, self._silence)
         try:
             accepted = link.recv(1)

@@ -15,6 +15,9 @@ from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Answer, Called, Caller
 from tfhybrid.nodes.greetings import Greeting, Link
 
+REQUEST, NOTICE, UNASKED = "request", "notice", "unasked"
+JOINS = (REQUEST, NOTICE, UNASKED)
+
 _CONNECT_SECONDS = 30.0
 
 
@@ -52,6 +55,9 @@ class SentKeys:
         rank: Of the trainer that has it.
         trains: Whether there may be an update of it.
         dropped: Tickets of batches that are not needed any longer.
+        versions: Of each table, which the rows shall have that owners send the trainer.
+        join: Who speaks first: `REQUEST`: the trainer asks for rows, and these are not sent.
+            `NOTICE`: owners send them when the data node says so. `UNASKED`: as soon as they can.
     """
 
     ticket: int
@@ -59,6 +65,8 @@ class SentKeys:
     rank: int
     trains: bool
     dropped: Sequence[int]
+    versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    join: str = REQUEST
 
 
 class KeyLinks:
@@ -120,6 +128,15 @@ class KeyLinks:
             named = {f"keys.{number}": of_table for number, of_table in enumerate(its.values())}
             arguments = dataclasses.asdict(told) | {"tables": list(its)}
             caller.start("put_batch", arguments, named)
+        self._finish()
+        if told.join == NOTICE:
+            notice = {"rank": told.rank, "ticket": told.ticket, "versions": dict(told.versions)}
+            for caller in self._callers:
+                caller.start("send_batch", notice)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Waits for the answers of all owners."""
         failures: list[TfhybridError] = []
         for caller in self._callers:
             try:
@@ -158,10 +175,16 @@ def key_calls(engine: Engine) -> dict[str, Called]:
         batches.put(
             engine, its["ticket"], (batch_id, digest), its["rank"], keys, trains=its["trains"]
         )
+        if its["join"] == UNASKED:
+            batches.send(engine, its["rank"], its["ticket"], its["versions"])
+        return None, {}
+
+    def send_batch(its: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+        batches.send(engine, its["rank"], its["ticket"], its["versions"])
         return None, {}
 
     def drop_batches(its: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
         batches.drop(engine, its["tickets"])
         return None, {}
 
-    return {"put_batch": put_batch, "drop_batches": drop_batches}
+    return {"put_batch": put_batch, "send_batch": send_batch, "drop_batches": drop_batches}

@@ -45,6 +45,11 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
         workers_.Run(total, cost, work);
       }),
       batch_keys_(topology_.host),
+      sender_({[this](const std::string& name) { return Table(name); },
+               [this](const std::vector<TableRead>& reads) {
+                 return Read(reads, std::numeric_limits<int>::max());
+               },
+               [this](int64_t ticket) { return batch_keys_.Of(ticket); }}),
       links_(topology_.Hosts()),
       service_({[this](const std::string& name) { return AwaitTable(name); },
                 [this](const std::vector<TableRead>& reads) {
@@ -81,6 +86,8 @@ Result<std::shared_ptr<Engine>> Engine::On(std::unique_ptr<Store> store, const T
 void Engine::Close() {
   store_->EndWaits();
   links_.Shut();
+  received_.Close();
+  sender_.Close();
   fetching_.Join();
   summing_.Join();
   std::vector<UpdateInUse> updates;
@@ -345,6 +352,7 @@ void Engine::Commit(const UpdateInUse& update, StepNumbers numbers, std::string 
       FeedPasses(*update);
       return Status::Ok();
     }));
+    sender_.Changed();
   });
 }
 

@@ -39,7 +39,9 @@
 #include "core/engine/fetched_rows.h"
 #include "core/engine/meetings.h"
 #include "core/engine/owner_links.h"
+#include "core/engine/received_rows.h"
 #include "core/engine/row_feeds.h"
+#include "core/engine/row_sender.h"
 #include "core/engine/row_service.h"
 #include "core/engine/serial_thread.h"
 #include "core/engine/sharded_step.h"
@@ -151,6 +153,12 @@ class Engine {
   std::vector<int64_t> TakeLookedUp(int64_t most);
   // An embedding node's: its keys of batches that trainers have.
   BatchKeys& batch_keys() { return batch_keys_; }
+  // Rows of batches that an embedding node sends unasked, and that a trainer receives; each takes
+  // over a connected socket, the node's to a rank, the trainer's to an owner.
+  RowSender& sender() { return sender_; }
+  ReceivedRows& received() { return received_; }
+  void SendRows(int64_t rank, int socket, const std::string& peer);
+  void ReceiveRows(int64_t owner, int socket, const std::string& peer);
   // Rows [first, first + count) of a table as they lie on another host, or as many as there are.
   struct Scanned {
     int64_t table_rows;
@@ -260,6 +268,8 @@ class Engine {
   std::set<int64_t> looked_up_;  // tickets; likewise
   std::atomic<bool> uses_places_{false};
   BatchKeys batch_keys_;
+  RowSender sender_;
+  ReceivedRows received_;
   OwnerLinks links_;
   std::unique_ptr<RankPasses> passes_;
   std::unique_ptr<RowFeeds> feeds_;     // null where there is one host, or in another rank

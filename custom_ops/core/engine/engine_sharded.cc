@@ -64,7 +64,9 @@ bool Engine::IsSharded(const OpenTables& tables) const {
 Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<FeatureRead>& features,
                                                          const ParallelFor& parallel_for) {
   meetings_.BeginWait();
-  auto fetched = FetchedRows::Fetch(features, topology_.host, &links_, passes_.get(), parallel_for);
+  const FetchedRows::Sources sources = {&links_, passes_.get(), &received_,
+                                        [this] { return store_->CheckLeader(); }};
+  auto fetched = FetchedRows::Fetch(features, topology_.host, sources, parallel_for);
   meetings_.EndWait();
   if (fetched.ok()) NoteLookedUp(*fetched.value());
   return fetched;
@@ -99,6 +101,16 @@ Status Engine::CheckPlaces(const std::vector<KeyGradients>& batch) const {
     }
   }
   return Status::Ok();
+}
+
+void Engine::SendRows(int64_t rank, int socket, const std::string& peer) {
+  sender_.Add(rank,
+              std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
+}
+
+void Engine::ReceiveRows(int64_t owner, int socket, const std::string& peer) {
+  received_.Add(
+      owner, std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
 }
 
 Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {

@@ -126,6 +126,12 @@ BatchKeys::Held BatchKeys::held() const {
   return {static_cast<int64_t>(batches_.size()), bytes_};
 }
 
+std::shared_ptr<const BatchKeys::Batch> BatchKeys::Of(int64_t ticket) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = batches_.find(ticket);
+  return found == batches_.end() ? nullptr : found->second;
+}
+
 Result<std::shared_ptr<const BatchKeys::Batch>> BatchKeys::Get(const Batches& batches,
                                                                int64_t ticket) const {
   const auto found = batches.find(ticket);

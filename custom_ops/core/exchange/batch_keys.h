@@ -42,6 +42,9 @@ class BatchKeys {
   };
   Held held() const;
 
+  // The batch of a ticket, or null.
+  std::shared_ptr<const Batch> Of(int64_t ticket) const;
+
   // The keys of places of a table, in `keys`, which has room for all.
   Status Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const;
   // The messages of `sources` hosts that lie end to end, with keys in the place of places, summed

@@ -36,6 +36,7 @@ enum class FrameKind : uint32_t {
   kRelease = 9,
   kFresh = 10,
   kReadPlaces = 11,  // as kRead, of places (core/placement/place.h)
+  kSent = 12,        // rows of a batch (core/exchange/batch_frames.h)
 };
 
 struct FrameHeader {

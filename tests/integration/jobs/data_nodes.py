@@ -1,7 +1,7 @@
 """Data nodes read what trainers train: the bits of a run whose ranks read it themselves.
 
-data_nodes.py FOLDER SHARE ...; TFHYBRID_NODES names nodes that are up. The job joins them in every
-second run only. It is the script of the data nodes, too.
+data_nodes.py JOIN ...; TFHYBRID_NODES names nodes that are up. The job joins them in every second
+run only. It is the script of the data nodes, too.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def trained(**options):
     return model, history.history, predicted
 
 
-def run(on_nodes: bool, share: str):
+def run(on_nodes: bool, join: str):
     os.environ.pop("TFHYBRID_NODES", None)
     if on_nodes:
         os.environ["TFHYBRID_NODES"] = NODES
     tfhybrid.init()
-    model, history, predicted = trained(share=share)
+    model, history, predicted = trained(join=join)
     if on_nodes:
         refused(model)
     tables = click_model.collection(model).tables
@@ -94,11 +94,11 @@ def refused(model: keras.Model) -> None:
         model.predict_on_batch({name: each[:4] for name, each in keys.items()})
 
 
-def main(shares: list[str]) -> None:
-    for share in shares:
-        alone = run(False, share)
-        split = run(True, share)
-        assert_equal(split[0], alone[0], share)
+def main(joins: list[str]) -> None:
+    alone = run(False, joins[0])
+    for join in joins:
+        split = run(True, join)
+        assert_equal(split[0], alone[0], join)
         assert split[1] == alone[1], (split[1], alone[1])
         np.testing.assert_array_equal(split[2], alone[2])
     sys.stdout.write("exact on this rank\n")

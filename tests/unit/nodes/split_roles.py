@@ -16,14 +16,16 @@ from tests.unit.core.test_sharded import ADAGRAD, RATE, TABLES
 from tests.unit.nodes.test_owner_engines import BY_KEY, opened
 from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import LinkPurpose
 from tfhybrid.core.update import Update, UpdateChoices
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes.calls import Called, Caller, answer_calls
 from tfhybrid.nodes.data_streams import BY_BATCH, DataStream
 from tfhybrid.nodes.elements import unflatten
 from tfhybrid.nodes.feed import Feed, Trainer, Wanted
-from tfhybrid.nodes.key_links import KeyLinks, key_calls
+from tfhybrid.nodes.key_links import REQUEST, KeyLinks, key_calls
 from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.splitting import Declared
 from tfhybrid.nodes.tickets import TicketBook
 
@@ -142,11 +144,18 @@ class Job:
             "arguments": {},
             "share": BY_BATCH,
             "trains": True,
+            "join": REQUEST,
             "lag": 2,
             "ahead": 3,
             "most_bytes": 1 << 20,
         }
-        return Feed(trainer, Wanted(**told | wanted), number, self.dial, book)
+        rows = EngineRows(self.engines[rank], TABLES)
+        if (told | wanted)["join"] != REQUEST:
+            for node in self.owners:
+                mine, its = socket.socketpair()
+                batches.receive_rows(self.engines[rank], node.host, mine, f"node {node.host}")
+                batches.send_rows(node, rank, its, f"trainer {rank}")
+        return Feed(trainer, Wanted(**told | wanted), number, self.dial, book, rows)
 
     def train(self, choices: UpdateChoices | None = None, epochs: int = 2, **wanted: Any) -> None:
         """Trains on what data nodes send."""
@@ -176,10 +185,16 @@ class Job:
 
 
 @contextlib.contextmanager
-def split_job(directory: Path, data: int, embedding: int, trainers: int) -> Iterator[Job]:
+def split_job(
+    directory: Path,
+    data: int,
+    embedding: int,
+    trainers: int,
+    purposes: Sequence[LinkPurpose] = tuple(LinkPurpose),
+) -> Iterator[Job]:
     """A job with roles whose trainers take places."""
     directory.mkdir(exist_ok=True)
-    with opened(directory, trainers, embedding) as engines:
+    with opened(directory, trainers, embedding, purposes=purposes) as engines:
         for trainer in engines[:trainers]:
             batches.use_places(trainer)
         yield Job(engines, trainers, data)

@@ -12,10 +12,11 @@ from tests.unit.nodes.split_roles import STEPS, TABLES, dataset, flat, split_job
 from tests.unit.nodes.test_owner_engines import BY_KEY, opened
 from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import PlacementKind
+from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.errors import ConfigError, DataError, NameTakenError, TfhybridError
+from tfhybrid.errors import ConfigError, DataError, NameTakenError, StoreError, TfhybridError
 from tfhybrid.nodes.elements import unflatten
+from tfhybrid.nodes.key_links import JOINS, NOTICE, REQUEST, UNASKED
 
 EPOCHS = 2
 
@@ -58,12 +59,15 @@ def colocated(folder: Path, trainers: int, choices: UpdateChoices | None) -> lis
 @pytest.mark.parametrize("trainers", [1, 2])
 @pytest.mark.parametrize("embedding", [1, 2, 3])
 @pytest.mark.parametrize("data", [1, 2])
+@pytest.mark.parametrize("join", JOINS)
 def test_the_bits_are_those_of_a_run_without_roles(
-    tmp_path: Path, data: int, embedding: int, trainers: int, reduction: str
+    tmp_path: Path, join: str, data: int, embedding: int, trainers: int, reduction: str
 ) -> None:
+    if reduction == "mean" and join != REQUEST:
+        return
     choices = UpdateChoices(reduction=reduction)
     with split_job(tmp_path / "split", data, embedding, trainers) as job:
-        job.train(choices, EPOCHS)
+        job.train(choices, EPOCHS, join=join)
         found = [rows_of(engine, trainers) for engine in job.engines[:trainers]]
         created = [sum(node.table_stats(name).rows for node in job.owners) for name in TABLES]
         # Of each epoch what was looked up last, and what was asked for behind it.
@@ -73,6 +77,43 @@ def test_the_bits_are_those_of_a_run_without_roles(
         for rows, same in zip(of_trainer, wanted, strict=True):
             np.testing.assert_array_equal(rows, same)
     assert created == [len(keys) - 10 for keys in all_keys(trainers)]
+
+
+@pytest.mark.parametrize("join", [NOTICE, UNASKED])
+def test_rows_that_are_sent_are_not_asked_for(tmp_path: Path, join: str) -> None:
+    """Trainers have no connection to ask by."""
+    sends = [LinkPurpose.UPDATES]
+    with split_job(tmp_path / "sent", 2, 2, 2, sends) as job:
+        job.train(epochs=EPOCHS, join=join)
+        assert job.engines[0].table_stats("user").version == EPOCHS * STEPS
+        with pytest.raises(StoreError, match="no connection to host"):
+            rows_of(job.engines[0], 2)
+
+
+def test_rows_of_another_version_than_was_said_are_asked_for(tmp_path: Path) -> None:
+    """Two data sets in turn: each was told that all updates would be its own."""
+    with split_job(tmp_path / "split", 1, 2, 1) as job:
+        for node in job.owners:
+            node.open_update("sgd", TABLES)
+        trainer = job.engines[0]
+        update = trainer.open_update("sgd", TABLES)
+        feeds = [job.feed(0, 1, join=UNASKED), job.feed(0, 2)]
+        for epochs in zip(*(feed.epoch(job.declared) for feed in feeds), strict=True):
+            for structure, leaves in epochs:
+                element = unflatten(structure, [leaf.values for leaf in leaves])
+                step(trainer, update, element, places=True)
+        job.settle()
+        found = rows_of(trainer, 1)
+    (tmp_path / "colocated").mkdir()
+    with opened(tmp_path / "colocated", 1, 0, [(PlacementKind.REPLICATED, 0)] * 2) as engines:
+        update = engines[0].open_update("sgd", TABLES)
+        for element in dataset((0, 1)):
+            step(engines[0], update, element, places=False)
+            step(engines[0], update, element, places=False)
+        for name in TABLES:
+            engines[0].wait(name)
+        for rows, same in zip(found, rows_of(engines[0], 1), strict=True):
+            np.testing.assert_array_equal(rows, same)
 
 
 def test_each_data_node_may_read_a_shard_of_its_own(tmp_path: Path) -> None:
