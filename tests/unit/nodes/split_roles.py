@@ -104,6 +104,7 @@ class Job:
         nodes: How many data nodes.
         make: What data nodes read.
         dials: Connections to data nodes, in order.
+        books: Of trainers.
     """
 
     engines: Sequence[Engine]
@@ -111,6 +112,7 @@ class Job:
     nodes: int
     make: Any = make
     dials: list[tuple[str, MessageLink]] = dataclasses.field(default_factory=list)
+    books: dict[int, TicketBook] = dataclasses.field(default_factory=dict)
 
     @property
     def owners(self) -> Sequence[Engine]:
@@ -138,7 +140,10 @@ class Job:
         trainer = Trainer(
             "session", rank, self.trainers, [], [f"data-{node}" for node in range(self.nodes)]
         )
-        book = TicketBook(lambda: batches.looked_up(self.engines[rank]), rank, self.trainers)
+        if rank not in self.books:
+            engine = self.engines[rank]
+            book = TicketBook(lambda: batches.looked_up(engine), rank, self.trainers)
+            self.books[rank] = book
         told = {
             "function": "dataset",
             "arguments": {},
@@ -155,7 +160,7 @@ class Job:
                 mine, its = socket.socketpair()
                 batches.receive_rows(self.engines[rank], node.host, mine, f"node {node.host}")
                 batches.send_rows(node, rank, its, f"trainer {rank}")
-        return Feed(trainer, Wanted(**told | wanted), number, self.dial, book, rows)
+        return Feed(trainer, Wanted(**told | wanted), number, self.dial, self.books[rank], rows)
 
     def train(self, choices: UpdateChoices | None = None, epochs: int = 2, **wanted: Any) -> None:
         """Trains on what data nodes send."""
