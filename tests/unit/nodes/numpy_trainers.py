@@ -28,10 +28,11 @@ def joined(
     *,
     resumes: bool = False,
     recovers: bool = False,
+    links: list[NodeLinks] | None = None,
 ) -> Iterator[list[NodesEngine]]:
     """Trainers of a host each that have joined the nodes, with open tables; the first asks.
 
-    With `resumes` they leave all stores behind as if they had died, with `recovers` they go on from
+    `links` receives what each of them is connected by. With `resumes` they leave all stores behind as if they had died, with `recovers` they go on from
     such.
     """
     token = read_token(cluster.token_file)
@@ -57,7 +58,11 @@ def joined(
                     link(reader, owner, LinkPurpose.UPDATES, "trainer")
         for engine in engines:
             name = f"trainer {engine.host}"
-            NodeLinks(engine, nodes, token, name, SILENCE, leads=True).connect()
+            address = cluster.listen, cluster.port
+            its = NodeLinks(engine, nodes, token, name, SILENCE, leads=True, metadata=address)
+            its.connect()
+            if links is not None:
+                links.append(its)
             for table, dim in TABLES.items():
                 placement = (PlacementKind.BY_KEY, 0)
                 engine.open_table(table, dim, INITIALIZER.native, placement=placement)
