@@ -42,6 +42,11 @@ std::vector<int64_t> Message(const std::vector<int64_t>& places, const std::vect
   return words;
 }
 
+Status ToKeys(const BatchKeys& held, const std::vector<int64_t>& message,
+              std::vector<int64_t>* words) {
+  return held.ToKeys(kSchema, message, 1, words);
+}
+
 struct Row {
   int64_t key;
   int64_t ranks;
@@ -85,9 +90,9 @@ TEST(BatchKeysTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
   ASSERT_OK(held.Put(5, Of(1, {8, 7})));
   std::vector<int64_t> words;
   // Out of order, as the parts of a host's merge leave them.
-  ASSERT_OK(held.ToKeys(
-      kSchema, Message({PlaceOf(5, 0), PlaceOf(4, 1), PlaceOf(5, 1), PlaceOf(4, 0)}, {1, 2, 3, 4}),
-      1, &words));
+  ASSERT_OK(ToKeys(
+      held, Message({PlaceOf(5, 0), PlaceOf(4, 1), PlaceOf(5, 1), PlaceOf(4, 0)}, {1, 2, 3, 4}),
+      &words));
   const std::vector<Row> wanted = {{INT64_MIN, 1, 2}, {7, 2, 7}, {8, 1, 1}};
   EXPECT_EQ(RowsOf(words), wanted);
 }
@@ -98,8 +103,8 @@ TEST(BatchKeysTest, SeveralBatchesOfARankCountAKeyOnce) {
   ASSERT_OK(held.Put(last, Of(3, {7})));
   ASSERT_OK(held.Put(1, Of(3, {7, 9})));
   std::vector<int64_t> words;
-  ASSERT_OK(held.ToKeys(
-      kSchema, Message({PlaceOf(1, 0), PlaceOf(1, 1), PlaceOf(last, 0)}, {1, 2, 1e8f}), 1, &words));
+  ASSERT_OK(ToKeys(held, Message({PlaceOf(1, 0), PlaceOf(1, 1), PlaceOf(last, 0)}, {1, 2, 1e8f}),
+                   &words));
   const std::vector<Row> wanted = {{7, 1, 1e8f + 1.0f}, {9, 1, 2}};
   EXPECT_EQ(RowsOf(words), wanted);
 }
@@ -107,7 +112,7 @@ TEST(BatchKeysTest, SeveralBatchesOfARankCountAKeyOnce) {
 TEST(BatchKeysTest, MessagesOfKeysStayAsTheyAre) {
   const BatchKeys held(kOwner);
   std::vector<int64_t> words = {1};
-  ASSERT_OK(held.ToKeys(kSchema, Message({7}, {1}, kOfHost), 1, &words));
+  ASSERT_OK(ToKeys(held, Message({7}, {1}, kOfHost), &words));
   EXPECT_TRUE(words.empty());
 }
 
@@ -145,7 +150,7 @@ TEST(BatchKeysTest, WhatIsNoPlaceHereIsRefused) {
   EXPECT_EQ(find("item", 7), StatusCode::kInvalidArgument);
   EXPECT_EQ(find("item", Place{4, kOwner + 1, 0}.Word()), StatusCode::kInvalidArgument);
   std::vector<int64_t> words;
-  EXPECT_EQ(held.ToKeys(kSchema, Message({PlaceOf(5, 0)}, {1}), 1, &words).code(),
+  EXPECT_EQ(ToKeys(held, Message({PlaceOf(5, 0)}, {1}), &words).code(),
             StatusCode::kFailedPrecondition);
 }
 

@@ -32,8 +32,8 @@ def joined(
 ) -> Iterator[list[NodesEngine]]:
     """Trainers of a host each that have joined the nodes, with open tables; the first asks.
 
-    `links` receives what each of them is connected by. With `resumes` they leave all stores behind as if they had died, with `recovers` they go on from
-    such.
+    `links` receives what each of them is connected by. With `resumes` they leave all stores behind
+    as if they had died, with `recovers` they go on from such.
     """
     token = read_token(cluster.token_file)
     nodes = found(cluster)
