@@ -52,8 +52,27 @@ class Caller:
             StoreError: It is gone.
         """
         with self._lock:
-            self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
-            answer, found = self._link.receive()
+            self.start(call, arguments, arrays)
+            return self.finish()
+
+    def start(
+        self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
+    ) -> None:
+        """Asks and does not wait; several may be asked, on one thread.
+
+        Args:
+            call: Which one.
+            arguments: What JSON can say.
+            arrays: That go with them.
+
+        Raises:
+            StoreError: The other end is gone.
+        """
+        self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
+
+    def finish(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """Waits for the first answer that was not waited for; returns and raises as `ask`."""
+        answer, found = self._link.receive()
         if "error" in answer:
             kind = getattr(errors, str(answer["error"]), StoreError)
             raise kind(f"{self.peer}: {answer.get('text')}")
