@@ -1,8 +1,8 @@
 """Data nodes read what trainers train: the bits of a run whose ranks read it themselves.
 
 data_nodes.py CLUSTER JOIN ...; TFHYBRID_NODES names nodes that are up, of that file. The job trains
-once without them, then once for each way to join. In the last run a node drains between two epochs.
-It is the script of the data nodes, too.
+once without them, then once for each way to join. In the last run a node drains,
+and its rows move between two epochs. It is the script of the data nodes, too.
 """
 
 from __future__ import annotations
@@ -47,16 +47,22 @@ def valid_data(shard: Shard, first: int) -> tf.data.Dataset:
 
 
 class Drains(keras.callbacks.Callback):
-    """Has a node give its rows away behind the first epoch."""
+    """Has a node give its rows away in the midst of the first epoch, when batches are held."""
 
     def __init__(self, cluster: Path) -> None:
         super().__init__()
         self._cluster = cluster
 
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        if epoch == 0 and tfhybrid.rank() == 0:
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if (self._epoch, batch) != (0, 1):
+            return
+        if tfhybrid.rank() == 0:
             assert launching.drain(Cluster.read(self._cluster), "embedding-1") == 1
         tfhybrid.distributed.barrier()
+        assert current_job().follow_nodes() == 0
 
 
 def trained(*callbacks: keras.callbacks.Callback, **options):
