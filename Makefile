@@ -1,8 +1,9 @@
 # The commands of a checkout; each does the set-up that it needs.
-.PHONY: help demo test check docs bench clean
+.PHONY: help demo roles test check docs bench clean
 
 help:
 	@echo "make demo    train DeepFM on two ranks of this machine"
+	@echo "make roles   train with data nodes, embedding nodes and two trainers"
 	@echo "make test    native, unit and two-rank tests"
 	@echo "make check   formatting, linting, types, architecture"
 	@echo "make docs    the documentation as a site, in build/site"
@@ -11,6 +12,9 @@ help:
 
 demo:
 	@scripts/demo
+
+roles:
+	@scripts/roles
 
 test:
 	@scripts/test

@@ -1,6 +1,4 @@
 // The C interface of hosts that own rows of sharded tables.
-#include <unistd.h>
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -8,38 +6,17 @@
 
 #include "core/c_api.h"
 #include "core/c_api_guard.h"
+#include "core/c_api_socket.h"
 #include "core/engine/engine_registry.h"
 
 using tfhybrid::Engine;
 using tfhybrid::LinkPurpose;
+using tfhybrid::OfferedSocket;
 using tfhybrid::Status;
-
-namespace {
-
-// A socket that nobody has taken over yet.
-class Offered {
- public:
-  explicit Offered(int socket) : socket_(socket) {}
-  ~Offered() {
-    if (socket_ >= 0) close(socket_);
-  }
-  Offered(const Offered&) = delete;
-  Offered& operator=(const Offered&) = delete;
-  int Take() {
-    const int taken = socket_;
-    socket_ = -1;
-    return taken;
-  }
-
- private:
-  int socket_;
-};
-
-}  // namespace
 
 int tfhybrid_owners_connect(int64_t engine, int64_t host, int purpose, int socket,
                             const char* peer) {
-  Offered offered(socket);
+  OfferedSocket offered(socket);
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_RETURN_IF_ERROR(its->CheckOtherHost(host));
     its->Connect(host, static_cast<LinkPurpose>(purpose), offered.Take(), peer);
@@ -48,7 +25,7 @@ int tfhybrid_owners_connect(int64_t engine, int64_t host, int purpose, int socke
 }
 
 int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket, const char* peer) {
-  Offered offered(socket);
+  OfferedSocket offered(socket);
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     TFHYBRID_RETURN_IF_ERROR(its->CheckOtherHost(host));
     its->Serve(host, static_cast<LinkPurpose>(purpose), offered.Take(), peer);

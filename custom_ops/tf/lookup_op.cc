@@ -127,10 +127,11 @@ class LookupOp : public NamedTablesKernel {
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
     std::vector<FeatureRead> features;
+    const bool places = in_use->engine->uses_places();
     for (int i = 0; i < keys.size(); ++i) {
       const std::shared_ptr<OpenTable>& table = in_use->tables[static_cast<size_t>(i)];
       features.push_back(
-          {table, in_use->engine->AllocationOf(table->reader->name()), Int64sOf(keys[i])});
+          {table, in_use->engine->AllocationOf(table->reader->name()), Int64sOf(keys[i]), places});
     }
     TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched, in_use->engine->Fetch(features, ThreadsOf(context)));
     return Status::Ok();

@@ -38,8 +38,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(folder: Path) -> Iterator[Cluster]:
-    """Two embedding nodes, started and ended by the command line."""
-    made = write_cluster(folder, 2)
+    """Two embedding nodes and two data nodes, started and ended by the command line."""
+    script = Path("tests/integration/jobs/data_nodes.py").resolve()
+    made = write_cluster(folder, 2, f"  data: {{count: 2, script: {script}}}\n")
     file = str(folder / "cluster.yaml")
     with own_memory():
         started = subprocess.run([*CLI, "up", file], capture_output=True, text=True, check=True)
@@ -78,6 +79,17 @@ def test_bits_and_checkpoints_are_those_of_a_run_without_nodes(
     with forked_jobs(folder) as jobs:
         started = jobs.start({"localhost": 2}, job, str(folder), *cases, env=environment(cluster))
         assert started.succeed().count("exact on this rank") == 2
+
+
+def test_data_nodes_read_what_is_trained(cluster: Cluster, folder: Path) -> None:
+    (folder / "read").mkdir()
+    job = "tests/integration/jobs/data_nodes.py"
+    told = str(folder / "cluster.yaml"), "request", "unasked"
+    with forked_jobs(folder / "read") as jobs:
+        started = jobs.start({"localhost": 2}, job, *told, env=environment(cluster))
+        assert started.succeed().count("exact on this rank") == 2
+    killed(cluster, "embedding-1")  # which was drained, and is ready when it is back
+    assert launching.add(cluster) == 0
 
 
 def test_a_killed_job_goes_on_from_the_memory_of_nodes(

@@ -431,7 +431,7 @@ def test_state_of_another_dense_optimizer_is_dropped(saved, caplog):
         np.testing.assert_array_equal(restored[name], value)
     assert int(model.optimizer.iterations) == STEPS_PER_EPOCH
     if distributed.rank() == 0:
-        assert "optimizer Adam: its state is dropped, SGD starts afresh" in caplog.text
+        assert "optimizer Adam: its state is dropped, SGD starts fresh" in caplog.text
     fit(model, 2, Position(1, 0))
 
 

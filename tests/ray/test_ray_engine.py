@@ -16,10 +16,16 @@ import pytest
 from tests.reference.clusters import node, own_memory, until, write_cluster
 from tests.unit.core.test_sharded import reference, rows_of, train
 from tests.unit.nodes.numpy_trainers import joined
+from tests.unit.nodes.split_roles import train_fed
 from tests.unit.nodes.test_cluster import KEYS
+from tests.unit.nodes.test_data_nodes import SCRIPT, wanted
+from tests.unit.nodes.test_split_roles import EPOCHS, colocated
+from tests.unit.nodes.test_split_roles import rows_of as rows_of_places
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.nodes import launching, ray_engine
 from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.key_links import REQUEST
+from tfhybrid.nodes.node_links import NodeLinks
 
 PROCESSORS = 4
 HEAD = (
@@ -51,7 +57,8 @@ def ray() -> Iterator[None]:
 
 @pytest.fixture
 def cluster(ray: None, tmp_path: Path) -> Cluster:
-    made = write_cluster(tmp_path, 2)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    made = write_cluster(tmp_path, 2, "  data: {count: 1, script: script.py}\n")
     text = (tmp_path / "cluster.yaml").read_text()
     (tmp_path / "cluster.yaml").write_text(f"engine: ray\n{text}")
     return Cluster.read(made.directory.parent / "cluster.yaml")
@@ -68,12 +75,22 @@ def assert_trains(cluster: Cluster, folder: Path, job: str) -> None:
             np.testing.assert_allclose(rows, table.lookup(KEYS), rtol=2e-5, atol=1e-7)
 
 
+def assert_data_nodes_read(cluster: Cluster, folder: Path) -> None:
+    links: list[NodeLinks] = []
+    with joined(cluster, folder, 1, "fed", links=links) as engines:
+        train_fed(engines[0], links[0], wanted(REQUEST), EPOCHS)
+        trained = rows_of_places(engines[0], 1)
+    for rows, same in zip(trained, colocated(folder / "colocated", 1, None), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
 def test_ray_places_nodes_and_starts_them_again(cluster: Cluster, tmp_path: Path) -> None:
     with own_memory():
         launching.up(cluster)
         with pytest.raises(StoreError, match="run already"):
             launching.up(cluster)
         assert_trains(cluster, tmp_path, "first")
+        assert_data_nodes_read(cluster, tmp_path)
         epoch = launching.status(cluster)["epoch"]
 
         before = told(cluster, "embedding-0")
@@ -94,7 +111,7 @@ def test_ray_places_nodes_and_starts_them_again(cluster: Cluster, tmp_path: Path
         assert_trains(cluster, tmp_path, "second")
 
         pids = [each["pid"] for each in ray_engine.told(cluster).values()]
-        assert len(pids) == 3
+        assert len(pids) == 4
         launching.down(cluster)
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
         with pytest.raises(StoreError, match="No nodes"):

@@ -25,10 +25,7 @@ SHARES = 4
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    write_cluster(tmp_path, len(NAMES))
-    path = tmp_path / "cluster.yaml"
-    path.write_text(path.read_text().replace("count: 2", f"count: 2, shares: {SHARES}"))
-    made = Cluster.read(path)
+    made = write_cluster(tmp_path, len(NAMES), shares=SHARES)
     with own_memory():
         launching.up(made)
         yield made

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tfhybrid.data.formats.libfm import Libfm
     from tfhybrid.data.formats.parquet import Parquet
     from tfhybrid.data.formats.tfrecord import TFRecord
+    from tfhybrid.data.from_nodes import from_nodes
     from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
     from tfhybrid.data.position import Position, StreamPosition
     from tfhybrid.data.ragged import Ragged
@@ -57,6 +58,7 @@ __all__ = [
     "Unit",
     "announce",
     "data_directory",
+    "from_nodes",
     "open_criteo_head",
     "open_frappe",
     "open_movielens_stream",
@@ -88,6 +90,7 @@ _SOURCES = {
     "Unit": "formats.format",
     "announce": "announced",
     "data_directory": "archives",
+    "from_nodes": "from_nodes",
     "open_criteo_head": "archives",
     "open_frappe": "archives",
     "open_movielens_stream": "archives",

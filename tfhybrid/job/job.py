@@ -35,7 +35,7 @@ from tfhybrid.job.resumption import Resumption
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import NodeLinks
+from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.row_service import RowService
 from tfhybrid.nodes.table_writer import NodesTableWriter
 from tfhybrid.placement import Placement, Sharded

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from tfhybrid import config, distributed
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import Joined, NodeLinks, find_and_begin
+from tfhybrid.nodes.joining import Joined, find_and_begin
 from tfhybrid.nodes.moving import Mover
 from tfhybrid.nodes.node_calls import NodeCalls
+from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.node_options import parsed_address, read_token
 from tfhybrid.nodes.tls import Tls
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +79,7 @@ def join(
     host = hosts[distributed.rank()]
     engine = NodesEngine(hosts, host, len(nodes.names), calls)
     leads = distributed.local_rank() == 0
-    links = NodeLinks(engine, nodes, token, name, silence, leads=leads, tls=tls)
+    links = NodeLinks(engine, nodes, token, name, silence, leads=leads, tls=tls, metadata=address)
     mover = None
     if asks:
         mover = Mover(engine, address, token, name, silence, job, resumes=resumes, tls=tls)
@@ -85,7 +89,8 @@ def join(
 def follow(joined: OnNodes) -> int:
     """Moves rows from nodes that drain, and to nodes that have come; every rank must call it.
 
-    Between two steps. The ranks wait until all updates are applied and the rows are copied.
+    Between two steps. The ranks wait until all updates are applied and the rows are copied. While
+    a rank holds batches of data nodes, whose keys lie where the rows are, nothing moves.
 
     Args:
         joined: Of this rank.
@@ -100,9 +105,23 @@ def follow(joined: OnNodes) -> int:
     planned = distributed.broadcast_object([] if mover is None else mover.planned())
     if not planned:
         return 0
-    distributed.together(joined.engine.wait_for_all)
-    before = links.nodes
-    moved = distributed.together(lambda: None if mover is None else mover.move(before, planned))
-    nodes = distributed.broadcast_object(moved)
-    distributed.together(lambda: links.follow(nodes))
+    with links.paused() as held:
+        if _anyone_holds(held):
+            return 0
+        distributed.together(joined.engine.wait_for_all)
+        before = links.nodes
+        moved = distributed.together(lambda: None if mover is None else mover.move(before, planned))
+        nodes = distributed.broadcast_object(moved)
+        distributed.together(lambda: links.follow(nodes))
     return sum(one != other for one, other in zip(before.names, nodes.names, strict=True))
+
+
+def _anyone_holds(held: list[str]) -> bool:
+    """Whether a rank holds batches; rank 0 says which."""
+    of_ranks = distributed.allgather_object(held)
+    holding = {f"rank {rank}": its for rank, its in enumerate(of_ranks) if its}
+    if holding and distributed.rank() == 0:
+        _log.warning(
+            "Shares are to move, and stay until no batch of data nodes is under way: %s", holding
+        )
+    return bool(holding)

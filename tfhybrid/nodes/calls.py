@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,32 @@ class Caller:
             TfhybridError: What the other end raised; its message names that end.
             StoreError: It is gone.
         """
-        with self._lock:
-            self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
-            answer, found = self._link.receive()
+        with self.alone():
+            self.start(call, arguments, arrays)
+            return self.finish()
+
+    def alone(self) -> contextlib.AbstractContextManager[object]:
+        """Has other threads wait with their calls meanwhile."""
+        return self._lock
+
+    def start(
+        self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
+    ) -> None:
+        """Asks and does not wait; several may be asked, on one thread.
+
+        Args:
+            call: Which one.
+            arguments: What JSON can say.
+            arrays: That go with them.
+
+        Raises:
+            StoreError: The other end is gone.
+        """
+        self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
+
+    def finish(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """Waits for the first answer that was not waited for; returns and raises as `ask`."""
+        answer, found = self._link.receive()
         if "error" in answer:
             kind = getattr(errors, str(answer["error"]), StoreError)
             raise kind(f"{self.peer}: {answer.get('text')}")
@@ -62,6 +86,47 @@ class Caller:
     def close(self) -> None:
         """Ends the connection; a call that waits fails."""
         self._link.close()
+
+
+def ask_together(
+    callers: Sequence[Caller],
+    call: str,
+    arguments: Mapping[str, Any],
+    arrays: Arrays | None = None,
+) -> list[tuple[Any, dict[str, np.ndarray]]]:
+    """Asks several, and waits until all have answered; without threads, so when Python exits, too.
+
+    Args:
+        callers: Whom to ask.
+        call: As of `Caller.ask`, and so are the rest.
+        arguments: What JSON can say.
+        arrays: That go with them.
+
+    Returns:
+        The answers, in that order.
+
+    Raises:
+        TfhybridError: What the first of them raised, once all have answered.
+    """
+    answers: list[tuple[Any, dict[str, np.ndarray]]] = []
+    failures: list[TfhybridError] = []
+    with contextlib.ExitStack() as held:
+        asked = []
+        for caller in callers:
+            held.enter_context(caller.alone())
+            try:
+                caller.start(call, arguments, arrays)
+                asked.append(caller)
+            except TfhybridError as error:
+                failures.append(error)
+        for caller in asked:
+            try:
+                answers.append(caller.finish())
+            except TfhybridError as error:
+                failures.append(error)
+    if failures:
+        raise failures[0]
+    return answers
 
 
 def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:

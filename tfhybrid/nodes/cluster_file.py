@@ -7,6 +7,7 @@
     status_port: 7101          # of its page
     roles:
       embedding: {count: 3, cpus: 2}
+      data: {count: 2, script: train.py}
       gateway: {count: 1, command: [python, gateway.py]}
 
 A role with a `command` is the user's own; it is watched and started again like the others.
@@ -24,8 +25,9 @@ from tfhybrid.errors import ConfigError
 
 ENGINES = ("local", "ray")
 OWNERS = "embedding"
+READERS = "data"
 _FIELDS = ("engine", "directory", "listen", "port", "status_port", "roles")
-_ROLE_FIELDS = ("count", "command", "cpus", "numa", "shares")
+_ROLE_FIELDS = ("count", "command", "cpus", "numa", "shares", "script")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Role:
         numa: The NUMA node on whose processors and memory they run; `None` for any.
         shares: Into how many shares the slots are split, the most nodes that can own some; of the
             role that owns tables.
+        script: Of data nodes: the file or the module that has the functions which make data sets.
     """
 
     count: int
@@ -46,6 +49,7 @@ class Role:
     cpus: int = 0
     numa: int | None = None
     shares: int = 0
+    script: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,8 +105,9 @@ class Cluster:
         return [names[share * len(names) // shares] for share in range(shares)]
 
     def names(self, role: str) -> list[str]:
-        """Returns the names of the processes of a role."""
-        return [f"{role}-{number}" for number in range(self.roles[role].count)]
+        """Returns the names of the processes of a role; none where the file does not name it."""
+        count = self.roles[role].count if role in self.roles else 0
+        return [f"{role}-{number}" for number in range(count)]
 
     @property
     def token_file(self) -> Path:
@@ -131,10 +136,10 @@ def read_role(path: Path, name: str, said: object) -> Role:
         )
     if numa is not None and not _is_whole(numa, 0):
         raise ConfigError(f"{path}: numa is the number of a node. Received: {numa!r}")
-    if not isinstance(command, list) or (name != OWNERS) != bool(command):
+    if not isinstance(command, list) or (name not in (OWNERS, READERS)) != bool(command):
         raise ConfigError(
-            f"{path}: role '{OWNERS}' has a command of its own, every other one names its command, "
-            f"a list. Received: role '{name}' with {command!r}"
+            f"{path}: roles '{OWNERS}' and '{READERS}' have commands of their own, every other one "
+            f"names its command, a list. Received: role '{name}' with {command!r}"
         )
     shares = its.get("shares", count if name == OWNERS else 0)
     if not _is_whole(shares, count if name == OWNERS else 0) or (name != OWNERS and shares):
@@ -142,7 +147,17 @@ def read_role(path: Path, name: str, said: object) -> Role:
             f"{path}: shares, at least as many as nodes, belong to role '{OWNERS}'. "
             f"Received: shares={shares!r} of role '{name}' with count={count!r}"
         )
-    return Role(count, tuple(map(str, command)), cpus, numa, shares)
+    return Role(count, tuple(map(str, command)), cpus, numa, shares, _script(path, name, its))
+
+
+def _script(path: Path, name: str, its: Mapping[str, Any]) -> str:
+    script = its.get("script", "")
+    if not isinstance(script, str) or (name == READERS) != bool(script):
+        raise ConfigError(
+            f"{path}: role '{READERS}' names its script, a file or a module, and no other role "
+            f"does. Received: role '{name}' with {script!r}"
+        )
+    return str((path.parent / script).resolve()) if script.endswith(".py") else script
 
 
 def _checked(said: object, known: tuple[str, ...], path: Path) -> dict[str, Any]:

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Mapping
 
 from tfhybrid.config import shm_directory
-from tfhybrid.core import native
+from tfhybrid.core import batches, native
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Answer, answer_calls
 from tfhybrid.nodes.greetings import Greeting, Link
+from tfhybrid.nodes.key_links import key_calls
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_options import NodeOptions
 from tfhybrid.nodes.owned_store import Arguments, Found, OwnedStore
@@ -93,7 +94,9 @@ class EmbeddingNode:
         return found | ({"updates": max(updates)} if updates else {})
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
-        """Serves the rank 0 of a job until it is gone."""
+        """Serves the rank 0 of a job, or a data node, until it is gone."""
+        if greeting.to == Link.BATCHES:
+            answer_calls(link, key_calls(self._of_session(greeting).engine))
         calls: dict[str, OwnedStore] = {}
 
         def begin(its: Arguments, _: Found) -> Answer:
@@ -165,7 +168,12 @@ class EmbeddingNode:
             except (StoreError, OSError) as error:
                 _log.warning("The copy of a share to %s failed: %s", greeting.name, error)
 
-    def _take(self, greeting: Greeting, link: socket.socket) -> None:
+    def _of_session(self, greeting: Greeting) -> OwnedStore:
+        """Returns the store that a process of the job wants.
+
+        Raises:
+            StoreError: This node works for another job, or for none.
+        """
         with self._lock:
             store, session = self._stores.get(greeting.share), self._session
         if store is None or greeting.session != session:
@@ -173,6 +181,10 @@ class EmbeddingNode:
                 f"{greeting.name} belongs to session '{greeting.session}'. This node is in "
                 f"'{session}'"
             )
+        return store
+
+    def _take(self, greeting: Greeting, link: socket.socket) -> None:
+        store = self._of_session(greeting)
         if greeting.to == Link.STORE:
             arguments = (store, greeting, link)
             threading.Thread(target=self._give, args=arguments, daemon=True).start()
@@ -180,7 +192,9 @@ class EmbeddingNode:
         try:
             link.setblocking(True)
             link.sendall(ACCEPTED)
-            if greeting.to == Link.STAGED:
+            if greeting.to == Link.ROWS:
+                batches.send_rows(store.engine, greeting.rank, link, greeting.name)
+            elif greeting.to == Link.STAGED:
                 store.engine.connect_owner(greeting.host, LinkPurpose.UPDATES, link, greeting.name)
             else:
                 purpose = LinkPurpose[greeting.to.name]

@@ -35,6 +35,9 @@ class NodesEngine(Engine):
 
     Attributes:
         frozen: What each node has frozen of a table that is being saved.
+        dims: Of each open table.
+        placements: Of each table, on the nodes.
+        first_node: The host number of the first node.
     """
 
     def __init__(
@@ -42,11 +45,12 @@ class NodesEngine(Engine):
     ) -> None:
         super().__init__(hosts, host, nodes)
         self._calls = calls
-        self._first_node = max(self.hosts) + 1
-        self._tables: dict[str, int] = {}  # open ones, and their dims
+        self.first_node = max(self.hosts) + 1
+        self.dims: dict[str, int] = {}  # of open tables
+        self.placements: dict[str, tuple[int, int]] = {}  # likewise
         self.frozen: dict[str, list[FrozenTable]] = {}  # tables being saved, by node
         self._updates: dict[tuple[str, tuple[str, ...]], Update] = {}
-        self._moved: set[str] = set()
+        self._moved: dict[str, set[str]] = {}  # who knows, by table
 
     @property
     def calls(self) -> NodeCalls:
@@ -70,7 +74,7 @@ class NodesEngine(Engine):
         """As of `Engine`; rank 0 has the nodes open theirs."""
         reclaimed = super().open_store(directory, job, local_rank, description, token)
         for node in range(self.nodes if self._calls is not None else 0):
-            its = {"token": token_of(run_of(token), self._first_node + node)}
+            its = {"token": token_of(run_of(token), self.first_node + node)}
             self.calls.ask(node, "open_store", its)
         return reclaimed
 
@@ -78,7 +82,7 @@ class NodesEngine(Engine):
         """As of `Engine`; rank 0 has the nodes recover theirs, all at one version."""
         token = super().recover_store(directory, job, description)
         if self._calls is not None:
-            come_together(self, self._calls, run_of(token), self._first_node)
+            come_together(self, self._calls, run_of(token), self.first_node)
         return token
 
     def roll_forward(self, updates: np.ndarray) -> None:
@@ -96,7 +100,7 @@ class NodesEngine(Engine):
     def close_store(self, *, leave: bool = False) -> None:
         """As of `Engine`; rank 0 has the nodes close theirs."""
         super().close_store(leave=leave)
-        self._tables = {}
+        self.dims.clear()
         if self._calls is not None:
             with contextlib.suppress(TfhybridError):  # a node that is gone has no store to close
                 self._calls.ask_all("close_store", {"leave": leave})
@@ -119,7 +123,8 @@ class NodesEngine(Engine):
     ) -> None:
         """As of `Engine`; files lie on the nodes."""
         super().open_table(name, dim, initializer, seed=seed, policy=policy, placement=placement)
-        self._tables[name] = dim
+        self.dims[name] = dim
+        self.placements[name] = int(placement[0]), placement[1]
         if self._calls is not None:
             asked = {
                 "table": name,
@@ -192,7 +197,7 @@ class NodesEngine(Engine):
     @property
     def tables(self) -> list[str]:
         """The open tables."""
-        return list(self._tables)
+        return list(self.dims)
 
     def steps_of(self, name: str, tables: Iterable[str]) -> int:
         """Returns how many steps the job has done of an update."""
@@ -204,22 +209,24 @@ class NodesEngine(Engine):
         Raises:
             TfhybridError: One has failed.
         """
-        for name in self._tables:
+        for name in self.dims:
             self.wait(name)
 
     def rows_have_moved(self) -> None:
         """Notes that a node has rows of which it does not know what changed before."""
-        self._moved = set(self._tables)
+        self._moved = {name: set() for name in self.dims}
 
-    def changes_are_lost(self, name: str) -> bool:
-        """Returns whether all rows of a table must be saved next; once."""
-        lost = name in self._moved
-        self._moved.discard(name)
-        return lost
+    def changes_are_lost(self, name: str, cursor: str) -> bool:
+        """Returns whether all rows of a table must be saved next; once for each cursor."""
+        told = self._moved.get(name)
+        if told is None or cursor in told:
+            return False
+        told.add(cursor)
+        return True
 
     def named(self, name: str) -> dict[str, object]:
         """Returns how a table is told to nodes, and which version of it this rank has."""
         with contextlib.suppress(TfhybridError):  # the table is as it was before, and may be read
             self.wait(name)
         version = int(super().table_stats(name).version)
-        return {"table": name, "dim": self._tables.get(name, 1), "version": version}
+        return {"table": name, "dim": self.dims.get(name, 1), "version": version}

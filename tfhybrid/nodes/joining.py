@@ -1,8 +1,7 @@
 """How the ranks of a job join embedding nodes that are up.
 
-Rank 0 asks the metadata node who owns the slots, and has each of them work for the job.
-Every rank then connects to read rows, leaders for updates too, and rank 0 once more, to hear what
-nodes have staged. Nodes connect to nobody.
+Rank 0 asks the metadata node who owns the slots, and has each of them work for the job. Then every
+rank connects to them (`node_links`).
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Sequence
 
-from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
-from tfhybrid.nodes.embedding import ACCEPTED
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.membership import View
 from tfhybrid.nodes.node_calls import NodeCalls
@@ -40,12 +35,14 @@ class Joined:
         names: Of the node of each share of the slots.
         addresses: Of those nodes.
         epoch: Of the allocation.
+        data: Names of the data nodes.
     """
 
     session: str
     names: tuple[str, ...]
     addresses: tuple[tuple[str, int], ...]
     epoch: int
+    data: tuple[str, ...] = ()
 
 
 def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None = None) -> Joined:
@@ -62,7 +59,7 @@ def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None
     """
     view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
-    return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch)
+    return Joined(secrets.token_hex(8), view.owners, addresses, view.epoch, view.living("data"))
 
 
 def find_and_begin(
@@ -135,7 +132,7 @@ def begin(
     try:
         for share, (node, address) in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
             greeting = Greeting(Link.CALLS, name)
-            link = _dial(node, address, token, greeting, silence, tls)
+            link = dial_node(node, address, token, greeting, silence, tls)
             callers.append(Caller(link, node))
             _ask_to_begin(callers[-1], _beginning(nodes, job, hosts, share, resumes), patience)
     except BaseException:
@@ -178,7 +175,7 @@ def begin_share(
         NameTakenError: Another job uses the node.
         StoreError: It cannot be reached, or knows another epoch.
     """
-    caller = Caller(_dial(node, address, token, Greeting(Link.CALLS, name), silence, tls), node)
+    caller = Caller(dial_node(node, address, token, Greeting(Link.CALLS, name), silence, tls), node)
     try:
         caller.ask("begin", _beginning(nodes, job, hosts, share, resumes))
     except BaseException:
@@ -201,110 +198,7 @@ def _beginning(
     }
 
 
-class NodeLinks:
-    """The connections of one rank to the embedding nodes, for rows and updates.
-
-    Args:
-        engine: Of this rank.
-        nodes: Of the job.
-        token: Of the cluster.
-        name: What this rank calls itself.
-        silence: Seconds after which a silent node counts as gone.
-        leads: Whether this rank leads its host.
-        tls: What encrypts the connections; `None` for none.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        nodes: Joined,
-        token: str,
-        name: str,
-        silence: float,
-        *,
-        leads: bool,
-        tls: Tls | None = None,
-    ) -> None:
-        self._engine = engine
-        self._nodes = nodes
-        self._token = token
-        self._name = name
-        self._silence = silence
-        self._leads = leads
-        self._tls = tls
-        self._lock = threading.Lock()
-        self._connected = False
-
-    def connect(self) -> None:
-        """Connects this rank to all nodes, when first called.
-
-        Raises:
-            StoreError: One cannot be reached, or refuses this rank.
-        """
-        with self._lock:
-            if self._connected:
-                return
-            for share in range(len(self._nodes.names)):
-                self._connect(share)
-            self._connected = True
-
-    @property
-    def nodes(self) -> Joined:
-        """The nodes to which it connects."""
-        return self._nodes
-
-    def follow(self, nodes: Joined) -> None:
-        """Connects this rank to the new nodes of shares that have moved; between two steps.
-
-        Args:
-            nodes: Of the job, as they are now.
-
-        Raises:
-            StoreError: One cannot be reached, or refuses this rank.
-        """
-        with self._lock:
-            before, self._nodes = self._nodes, nodes
-            for share, place in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-                if self._connected and place != (before.names[share], before.addresses[share]):
-                    self._connect(share)
-
-    def stop(self) -> None:
-        """Connects no more; what is connected ends with the engine."""
-        if self._tls is not None:
-            self._tls.close()
-
-    def abandon(self) -> None:
-        """Leaves the connections to the parent, in a forked child: nodes notice when it dies."""
-        if self._tls is not None:
-            self._tls.abandon()
-
-    def _connect(self, share: int) -> None:
-        host, node = max(self._engine.hosts) + 1 + share, self._nodes.names[share]
-        self._engine.connect_owner(host, LinkPurpose.READS, self._dialled(share, Link.READS), node)
-        if not self._leads:
-            return
-        if self._engine.host == 0:  # before updates: then the node can answer the first
-            link = self._dialled(share, Link.STAGED)
-            self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
-        link = self._dialled(share, Link.UPDATES)
-        self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
-
-    def _dialled(self, share: int, to: Link) -> socket.socket:
-        node, address = self._nodes.names[share], self._nodes.addresses[share]
-        greeting = Greeting(to, self._name, self._nodes.session, self._engine.host, share)
-        link = _dial(node, address, self._token, greeting, self._silence, self._tls)
-        try:
-            accepted = link.recv(1)
-        except OSError as error:
-            link.close()
-            raise StoreError(f"{node} does not answer: {error}") from error
-        if accepted != ACCEPTED:
-            link.close()
-            raise StoreError(f"{node} refuses {self._name}; its log says why")
-        return link
-
-
-def _dial(
+def dial_node(
     node: str,
     address: tuple[str, int],
     token: str,
@@ -312,6 +206,19 @@ def _dial(
     silence: float,
     tls: Tls | None,
 ) -> socket.socket:
+    """Connects a rank to a node of the job.
+
+    Args:
+        node: Its name.
+        address: Of it.
+        token: Of the cluster.
+        greeting: What the rank says of itself.
+        silence: Seconds after which a silent node counts as gone.
+        tls: What encrypts the connection; `None` for none.
+
+    Raises:
+        StoreError: It cannot be reached.
+    """
     wrap = dialled(tls, node)
     try:
         return door.dial(address, token, greeting.text(), _CONNECT_SECONDS, silence, wrap)

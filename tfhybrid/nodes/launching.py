@@ -10,18 +10,18 @@ from typing import Any
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.nodes import local_engine, ray_engine
 from tfhybrid.nodes.calls import Caller
-from tfhybrid.nodes.cluster_file import OWNERS, Cluster
+from tfhybrid.nodes.cluster_file import OWNERS, READERS, Cluster
 from tfhybrid.nodes.membership import NodeState, View
 from tfhybrid.nodes.node_options import make_token, read_token
 from tfhybrid.nodes.registration import call_metadata, look_up
 from tfhybrid.nodes.tls import Tls
 
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
 _ENGINES = {"local": local_engine, "ray": ray_engine}
 
 
 def up(cluster: Cluster) -> None:
-    """Starts the nodes of a cluster, and returns when all that own slots are ready.
+    """Starts the nodes of a cluster, and returns when owners of slots and data nodes are ready.
 
     Args:
         cluster: What to start.
@@ -38,7 +38,10 @@ def up(cluster: Cluster) -> None:
         while True:
             try:
                 left = max(deadline - time.monotonic(), 0.0)
-                look_up(_metadata(cluster), token, "tfhybrid nodes up", left, tls)
+                view = look_up(_metadata(cluster), token, "tfhybrid nodes up", left, tls)
+                missing = sorted(set(cluster.names(READERS)) - set(view.living(READERS)))
+                if missing:
+                    raise StoreError(f"The data nodes {missing} are not there")
                 return
             except TfhybridError as error:
                 if time.monotonic() > deadline:
@@ -101,7 +104,7 @@ def add(cluster: Cluster) -> int:
             nodes = View.from_json(caller.ask("view")[0]).nodes
             waited = [
                 name
-                for name in cluster.names(OWNERS)
+                for name in (*cluster.names(OWNERS), *cluster.names(READERS))
                 if name not in nodes or nodes[name].state in (NodeState.JOINING, NodeState.LOST)
             ]
             if not waited:

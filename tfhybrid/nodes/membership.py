@@ -52,6 +52,10 @@ class Node:
     incarnation: str
     draining: bool = False
 
+    def lives_as(self, role: str) -> bool:
+        """Returns whether it has that role, and is not lost."""
+        return self.role == role and self.state != NodeState.LOST
+
 
 @dataclasses.dataclass(frozen=True)
 class View:
@@ -71,6 +75,15 @@ class View:
         """Returns the owners that are not ready."""
         ready = {name for name, node in self.nodes.items() if node.state == NodeState.READY}
         return [name for name in dict.fromkeys(self.owners) if name not in ready]
+
+    def living(self, role: str) -> tuple[str, ...]:
+        """Returns the names of the nodes of a role that are not lost, in order."""
+        return tuple(
+            sorted(
+                (name for name, node in self.nodes.items() if node.lives_as(role)),
+                key=lambda name: (len(name), name),  # data-2 before data-10
+            )
+        )
 
     def slots(self) -> list[tuple[str, int, int]]:
         """Returns the owner of each share of the slots: its name, the first one, and how many."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from tfhybrid.nodes.calls import Caller
+from tfhybrid.nodes.calls import Caller, ask_together
 from tfhybrid.nodes.messages import Arrays
 
 
@@ -21,7 +20,6 @@ class NodeCalls:
 
     def __init__(self, callers: Sequence[Caller]) -> None:
         self._callers = list(callers)
-        self._threads = ThreadPoolExecutor(len(callers), thread_name_prefix="tfhybrid-nodes")
 
     def __len__(self) -> int:
         """Returns how many nodes there are."""
@@ -41,14 +39,7 @@ class NodeCalls:
         Raises:
             TfhybridError: What one of them raised, once all have answered.
         """
-        asked = [
-            self._threads.submit(caller.ask, call, arguments, arrays) for caller in self._callers
-        ]
-        failures = [each.exception() for each in asked]
-        for failure in failures:
-            if failure is not None:
-                raise failure
-        return [each.result() for each in asked]
+        return ask_together(self._callers, call, arguments, arrays)
 
     def results(
         self, call: str, arguments: Mapping[str, Any], arrays: Arrays | None = None
@@ -65,4 +56,3 @@ class NodeCalls:
         """Ends the connections; the nodes are free for another job then."""
         for caller in self._callers:
             caller.close()
-        self._threads.shutdown()

@@ -72,13 +72,22 @@ class NodeOptions:
     @classmethod
     def from_command_line(cls, description: str) -> NodeOptions:
         """Returns what the command line says, and sets up logging."""
+        return cls.told(cls.parser(description).parse_args())
+
+    @staticmethod
+    def parser(description: str) -> argparse.ArgumentParser:
+        """Returns what reads the options of every node."""
         parser = argparse.ArgumentParser(description=description.splitlines()[0])
         parser.add_argument("--name", required=True)
         parser.add_argument("--metadata", required=True, metavar="HOST:PORT")
         parser.add_argument("--token-file", required=True, type=Path)
         parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
         parser.add_argument("--port", default=0, type=int)
-        told = parser.parse_args()
+        return parser
+
+    @classmethod
+    def told(cls, told: argparse.Namespace) -> NodeOptions:
+        """Returns what `parser` has read, and sets up logging."""
         set_up_logging()
         return cls(
             told.name,

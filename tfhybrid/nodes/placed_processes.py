@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tfhybrid.core.whole_file import write_whole
-from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.cluster_file import OWNERS, READERS, Cluster
 
 METADATA = "metadata"  # the name of that process
+_MODULES = {OWNERS: "tfhybrid.nodes.embedding", READERS: "tfhybrid.data.node"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +57,15 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
         )
     ]
     for role, its in cluster.roles.items():
-        own = ("-m", f"tfhybrid.nodes.{role}", "--listen", listen)
+        script = ("--script", its.script) if its.script else ()
+        own = ("-m", _MODULES.get(role, ""), "--listen", listen, *script)
         for name in cluster.names(role):
             told = ("--name", name, "--metadata", metadata, "--token-file", token)
             command = its.command or (sys.executable, *own, *told)
             environment = {"TFHYBRID_NODES": metadata, "TFHYBRID_NODES_TOKEN": token}
             environment["TFHYBRID_NODE_NAME"] = name
+            if role == READERS:  # TensorFlow, which its script may import, wants no GPU there
+                environment["CUDA_VISIBLE_DEVICES"] = ""
             found.append(PlacedProcess(name, command, environment, its.cpus, its.numa))
     return found
 

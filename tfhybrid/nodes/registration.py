@@ -13,7 +13,7 @@ from tfhybrid.errors import PeerDiedError, StoreError, TfhybridError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.greetings import Greeting, Link
-from tfhybrid.nodes.membership import View
+from tfhybrid.nodes.membership import NodeState, View
 from tfhybrid.nodes.tls import Tls, dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
@@ -84,6 +84,31 @@ def look_up(
             time.sleep(0.1)
     finally:
         caller.close()
+
+
+def address_of(
+    address: tuple[str, int], token: str, name: str, node: str, tls: Tls | None = None
+) -> tuple[str, int]:
+    """Asks the metadata node where a node listens.
+
+    Args:
+        address: Of the metadata node.
+        token: Of the cluster.
+        name: What this process calls itself.
+        node: Name of the node.
+        tls: What encrypts the connection; `None` for none.
+
+    Raises:
+        StoreError: The metadata node cannot be reached, or the node is lost.
+    """
+    caller = call_metadata(address, token, name, tls)
+    try:
+        known = View.from_json(caller.ask("view")[0]).nodes.get(node)
+    finally:
+        caller.close()
+    if known is None or known.state == NodeState.LOST:
+        raise StoreError(f"{node} is wanted, which is lost or was never there")
+    return known.address
 
 
 class Registration:

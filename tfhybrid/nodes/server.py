@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes.door import Door
-from tfhybrid.nodes.greetings import Greeting
+from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.tls import Tls, accepted
 
@@ -80,7 +80,7 @@ class NodeServer:
     def _let_in(self, text: str, link: socket.socket) -> None:
         try:
             greeting = Greeting.heard(text)
-            if greeting.to == "calls":
+            if greeting.to in (Link.CALLS, Link.BATCHES):
                 thread = threading.Thread(target=self._answer, args=(greeting, link), daemon=True)
                 thread.start()
             elif self._take is not None:

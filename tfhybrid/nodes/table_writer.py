@@ -96,7 +96,8 @@ class NodesTableWriter(TableWriter):
 
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
         """As of `TableWriter`; of all nodes together."""
-        only_changed = only_changed and not self._engine_of_nodes.changes_are_lost(self._name)
+        lost = self._engine_of_nodes.changes_are_lost(self._name, cursor)
+        only_changed = only_changed and not lost
         its = self._named | {"cursor": cursor, "only_changed": only_changed}
         results = self._nodes.results("freeze", its)
         of_nodes = [FrozenTable(*each) for each in results]

@@ -44,10 +44,19 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
                       const std::function<void(int64_t begin, int64_t end)>& work) {
         workers_.Run(total, cost, work);
       }),
+      batch_keys_(topology_.host),
+      sender_({[this](const std::string& name) { return Table(name); },
+               [this](const std::vector<TableRead>& reads) {
+                 return Read(reads, std::numeric_limits<int>::max());
+               },
+               [this](int64_t ticket) { return batch_keys_.Of(ticket); }}),
       links_(topology_.Hosts()),
       service_({[this](const std::string& name) { return AwaitTable(name); },
                 [this](const std::vector<TableRead>& reads) {
                   return Read(reads, std::numeric_limits<int>::max());
+                },
+                [this](const std::string& table, Span<const int64_t> places, int64_t* keys) {
+                  return batch_keys_.Find(table, places, keys);
                 },
                 [this](int64_t host, Frame frame) { return TakePassFrame(host, std::move(frame)); },
                 [this](const Status& why) {
@@ -77,6 +86,8 @@ Result<std::shared_ptr<Engine>> Engine::On(std::unique_ptr<Store> store, const T
 void Engine::Close() {
   store_->EndWaits();
   links_.Shut();
+  received_.Close();
+  sender_.Close();
   fetching_.Join();
   summing_.Join();
   std::vector<UpdateInUse> updates;
@@ -253,7 +264,10 @@ Status Engine::Post(const UpdateInUse& update, const std::vector<KeyGradients>& 
   HostUpdate* const host_update = update->host_update.get();
   // Before the post, so that a leader that has collected it sees what is used up.
   passes_->CountPost(update->schema().tables);
-  const Status posted = host_update->PostBatch(batch, contribution, parallel_for);
+  Contribution told = contribution;
+  told.places = uses_places_;
+  if (told.places && told.failure.empty()) told.failure = CheckPlaces(batch).message();
+  const Status posted = host_update->PostBatch(batch, told, parallel_for);
   for (const auto& table : update->tables) table->CountPost();
   // After a failure too: the leader, this one or another, tells it to all ranks.
   if (update->settings().FromRanks() && store_->is_leader()) {
@@ -341,6 +355,7 @@ void Engine::Commit(const UpdateInUse& update, StepNumbers numbers, std::string 
       FeedPasses(*update);
       return Status::Ok();
     }));
+    sender_.Changed();
   });
 }
 

@@ -32,18 +32,22 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/engine/fetched_rows.h"
 #include "core/engine/meetings.h"
 #include "core/engine/owner_links.h"
+#include "core/engine/received_rows.h"
 #include "core/engine/row_feeds.h"
+#include "core/engine/row_sender.h"
 #include "core/engine/row_service.h"
 #include "core/engine/serial_thread.h"
 #include "core/engine/sharded_step.h"
 #include "core/engine/version_read.h"
 #include "core/engine/worker_threads.h"
+#include "core/exchange/batch_keys.h"
 #include "core/exchange/host_exchange.h"
 #include "core/exchange/host_sum.h"
 #include "core/exchange/row_frames.h"
@@ -144,6 +148,21 @@ class Engine {
   // Waits for their owners, which is recorded in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
+  // Data nodes split the batches of this rank: from now on what lookups of features and updates
+  // call keys are places (core/placement/place.h).
+  void UsePlaces() { uses_places_ = true; }
+  bool uses_places() const { return uses_places_; }
+  // Tickets of batches that features were looked up of, and that were not taken yet; `most` of
+  // them.
+  std::vector<int64_t> TakeLookedUp(int64_t most);
+  // An embedding node's: its keys of batches that trainers have.
+  BatchKeys& batch_keys() { return batch_keys_; }
+  // Rows of batches that an embedding node sends unasked, and that a trainer receives; each takes
+  // over a connected socket, the node's to a rank, the trainer's to an owner.
+  RowSender& sender() { return sender_; }
+  ReceivedRows& received() { return received_; }
+  void SendRows(int64_t rank, int socket, const std::string& peer);
+  void ReceiveRows(int64_t owner, int socket, const std::string& peer);
   // Rows [first, first + count) of a table in the order of another host, or as many as exist.
   struct Scanned {
     int64_t table_rows;
@@ -234,6 +253,9 @@ class Engine {
   Result<ShardedStep::Agreed> AgreeWithOwners(const UpdateInUse& update,
                                               const StepNumbers* numbers);
   Result<HostSum*> OpenedHostSum();
+  void NoteLookedUp(const FetchedRows& fetched);
+  // Ok where all keys are places of nodes.
+  Status CheckPlaces(const std::vector<KeyGradients>& batch) const;
   // Commits, or tells all who wait why nothing will come; whether it commits.
   bool Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agreed);
   Status StartPasses();
@@ -258,6 +280,11 @@ class Engine {
   std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise
   // Of sharded tables, by name; likewise.
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
+  std::set<int64_t> looked_up_;  // tickets; likewise
+  std::atomic<bool> uses_places_{false};
+  BatchKeys batch_keys_;
+  RowSender sender_;
+  ReceivedRows received_;
   OwnerLinks links_;
   std::unique_ptr<RankPasses> passes_;
   DeviceTier device_tier_;

@@ -7,6 +7,7 @@
 
 #include "core/engine/engine.h"
 #include "core/engine/held_writers.h"
+#include "core/placement/place.h"
 
 namespace tfhybrid {
 namespace {
@@ -63,9 +64,53 @@ bool Engine::IsSharded(const OpenTables& tables) const {
 Result<std::shared_ptr<const FetchedRows>> Engine::Fetch(const std::vector<FeatureRead>& features,
                                                          const ParallelFor& parallel_for) {
   meetings_.BeginWait();
-  auto fetched = FetchedRows::Fetch(features, topology_.host, &links_, passes_.get(), parallel_for);
+  const FetchedRows::Sources sources = {&links_, passes_.get(), &received_,
+                                        [this] { return store_->CheckLeader(); }};
+  auto fetched = FetchedRows::Fetch(features, topology_.host, sources, parallel_for);
   meetings_.EndWait();
+  if (fetched.ok()) NoteLookedUp(*fetched.value());
   return fetched;
+}
+
+void Engine::NoteLookedUp(const FetchedRows& fetched) {
+  const std::vector<int64_t> tickets = fetched.Tickets();
+  if (tickets.empty()) return;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  looked_up_.insert(tickets.begin(), tickets.end());
+}
+
+std::vector<int64_t> Engine::TakeLookedUp(int64_t most) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::vector<int64_t> tickets;
+  while (static_cast<int64_t>(tickets.size()) < most && !looked_up_.empty()) {
+    tickets.push_back(*looked_up_.begin());
+    looked_up_.erase(looked_up_.begin());
+  }
+  return tickets;
+}
+
+Status Engine::CheckPlaces(const std::vector<KeyGradients>& batch) const {
+  for (const KeyGradients& table : batch) {
+    for (const int64_t key : table.keys) {
+      const int64_t owner = Place::OwnerOf(key);
+      if (Place::Is(key) && owner >= topology_.FirstOwner() && owner < topology_.Hosts()) continue;
+      return Status::Error(StatusCode::kInvalidArgument,
+                           "An update is of batches that data nodes sent, since they send this "
+                           "job's batches. Received: key ",
+                           key);
+    }
+  }
+  return Status::Ok();
+}
+
+void Engine::SendRows(int64_t rank, int socket, const std::string& peer) {
+  sender_.Add(rank,
+              std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
+}
+
+void Engine::ReceiveRows(int64_t owner, int socket, const std::string& peer) {
+  received_.Add(
+      owner, std::make_unique<Connection>(socket, peer, [this] { return store_->CheckLeader(); }));
 }
 
 Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {
@@ -139,7 +184,18 @@ Result<ShardedStep::Agreed> Engine::AgreeWithOwners(const UpdateInUse& update,
   };
   tables.stage = [&](Span<const int64_t> words, HostExchange::Staged* staged) {
     return OnApplying([&] {
-      *staged = Stage(*update, words);
+      const UpdateSettings& settings = update->settings();
+      std::vector<int64_t> of_keys;
+      Status found;
+      if (topology_.IsNode()) {
+        found = batch_keys_.ToKeys(settings.schema, words,
+                                   static_cast<int64_t>(settings.hosts.size()), &of_keys);
+      }
+      if (!found.ok()) {
+        *staged = {false, found.message()};
+      } else {
+        *staged = Stage(*update, of_keys.empty() ? words : Span<const int64_t>(of_keys));
+      }
       return Status::Ok();
     });
   };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/exchange/row_frames.h"
+#include "core/placement/place.h"
 #include "core/util/copy_floats.h"
 #include "core/util/counters.h"
 
@@ -16,25 +17,27 @@ constexpr int64_t kNumberCostNs = 50;
 }  // namespace
 
 Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
-    const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links, RankPasses* passes,
+    const std::vector<FeatureRead>& features, int64_t host, const Sources& sources,
     const ParallelFor& parallel_for) {
   for (;;) {
     const auto fetched = std::make_shared<FetchedRows>();
-    TFHYBRID_RETURN_IF_ERROR(fetched->Run(features, host, links, passes, parallel_for));
+    TFHYBRID_RETURN_IF_ERROR(fetched->Run(features, host, sources, parallel_for));
     // Where a pass went on meanwhile, rows that it does not want any longer may be old.
     if (!fetched->PassesHold()) continue;
     for (const Part& part : fetched->parts_) {
-      passes->CountKeys(static_cast<int64_t>(part.from_passes.size()), part.missed);
+      sources.passes->CountKeys(static_cast<int64_t>(part.from_passes.size()), part.missed);
     }
     return std::shared_ptr<const FetchedRows>(fetched);
   }
 }
 
-Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
-                        RankPasses* passes, const ParallelFor& parallel_for) {
-  Plan(features, host, passes, parallel_for);
+Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host,
+                        const Sources& sources, const ParallelFor& parallel_for) {
+  TFHYBRID_RETURN_IF_ERROR(CheckPlaces(features, host));
+  Plan(features, host, sources.passes, parallel_for);
   if (parts_.empty()) return Status::Ok();
-  TFHYBRID_RETURN_IF_ERROR(CheckMisses(host, *passes));
+  for (Part& part : parts_) TFHYBRID_RETURN_IF_ERROR(TakeSent(sources, &part));
+  TFHYBRID_RETURN_IF_ERROR(CheckMisses(host, *sources.passes));
   // All owners are asked before one is waited for. In their order, so that two lookups cannot wait
   // for each other.
   std::vector<std::pair<int64_t, OwnerLinks::Held>> asked;
@@ -42,13 +45,13 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
   Status failure;
   for (int64_t owner = 0; owner < owners && failure.ok(); ++owner) {
     const bool wanted = std::any_of(parts_.begin(), parts_.end(),
-                                    [&](const Part& part) { return part.Count(owner) > 0; });
+                                    [&](const Part& part) { return part.Asked(owner) > 0; });
     if (owner == host || !wanted) continue;
-    Result<OwnerLinks::Held> held = links->HoldReads(owner);
+    Result<OwnerLinks::Held> held = sources.links->HoldReads(owner);
     failure = held.ok() ? Ask(owner, held.value().connection) : held.status();
     if (failure.ok()) asked.emplace_back(owner, held.Take());
   }
-  if (failure.ok()) failure = CopyFromPasses(*passes);
+  if (failure.ok()) failure = CopyFromPasses(*sources.passes);
   for (const Part& part : parts_) {
     if (!failure.ok() || part.Count(host) == 0) continue;
     failure = part.table->reader->Lookup(part.KeysOf(host), part.RowsOf(host));
@@ -61,6 +64,58 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host, 
     if (failure.ok()) failure = received;
   }
   return failure;
+}
+
+Status FetchedRows::TakeSent(const Sources& sources, Part* part) const {
+  if (!part->places || part->keys.empty()) return Status::Ok();
+  const int64_t ticket = Place::Of(part->keys.front()).ticket;
+  const std::string& table = part->table->reader->name();
+  const int64_t dim = part->dim();
+  if (!sources.received->Expects(ticket, table, part->table->posted.load())) return Status::Ok();
+  for (int64_t owner = 0; owner < part->allocation->nodes(); ++owner) {
+    if (part->Count(owner) == 0) continue;
+    TFHYBRID_ASSIGN_OR_RETURN(const ReceivedRows::Rows rows,
+                              sources.received->Await(ticket, table, owner, sources.check_alive));
+    if (rows.failed || rows.table.dim != dim) return Status::Ok();  // the owner says why
+    float* to = part->RowsOf(owner);
+    for (const int64_t key : part->KeysOf(owner)) {
+      const Place place = Place::Of(key);
+      if (place.ticket != ticket || place.index >= rows.table.rows) return Status::Ok();
+      CopyFloats(rows.table.embeddings + place.index * dim, dim, to);
+      to += dim;
+    }
+  }
+  part->sent = true;
+  return Status::Ok();
+}
+
+Status FetchedRows::CheckPlaces(const std::vector<FeatureRead>& features, int64_t host) {
+  for (const FeatureRead& feature : features) {
+    if (!feature.places || feature.allocation == nullptr) continue;
+    for (const int64_t key : feature.keys) {
+      const int64_t owner = Place::OwnerOf(key);
+      if (Place::Is(key) && owner != host && owner < feature.allocation->nodes()) continue;
+      return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
+                           feature.table->reader->name(),
+                           "' wants what data nodes sent, since they send this job's batches. "
+                           "Received: ",
+                           key);
+    }
+  }
+  return Status::Ok();
+}
+
+std::vector<int64_t> FetchedRows::Tickets() const {
+  std::vector<int64_t> tickets;
+  for (const Part& part : parts_) {
+    for (size_t i = 0; part.places && i < part.keys.size(); ++i) {
+      const int64_t ticket = Place::Of(part.keys[i]).ticket;
+      if (tickets.empty() || tickets.back() != ticket) tickets.push_back(ticket);
+    }
+  }
+  std::sort(tickets.begin(), tickets.end());
+  tickets.erase(std::unique(tickets.begin(), tickets.end()), tickets.end());
+  return tickets;
 }
 
 Status FetchedRows::CheckMisses(int64_t host, const RankPasses& passes) const {
@@ -127,7 +182,8 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
       parts_.emplace_back();
       parts_.back().table = features[f].table;
       parts_.back().allocation = features[f].allocation;
-      parts_.back().views = passes->Of(features[f].table->reader->name());
+      parts_.back().places = features[f].places;
+      if (!features[f].places) parts_.back().views = passes->Of(features[f].table->reader->name());
     }
     parts_[of_features_[f].table].features.push_back(f);
   }
@@ -139,6 +195,7 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
 }
 
 int64_t FetchedRows::SourceOf(int64_t key, int64_t host, Part* part) const {
+  if (part->places) return Place::OwnerOf(key);
   const int64_t owner = part->allocation->OwnerOf(key);
   for (size_t view = 0; view < part->views.size(); ++view) {
     const int64_t row = part->views[view].Find(key);
@@ -189,19 +246,21 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
 Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   std::vector<AskedKeys> asked;
   for (const Part& part : parts_) {
-    asked.push_back(
-        {part.table->reader->name(), part.dim(), part.table->posted.load(), part.KeysOf(owner)});
+    asked.push_back({part.table->reader->name(), part.dim(), part.table->posted.load(),
+                     part.KeysOf(owner).subspan(0, part.Asked(owner))});
   }
   const std::vector<int64_t> words = ReadWords(asked);
   std::vector<Span<const int64_t>> pieces = {words};
   for (const AskedKeys& table : asked) pieces.push_back(table.keys);
-  return connection->Send(FrameKind::kRead, pieces);
+  // Of one kind all: a lookup is of batches, or of keys.
+  const bool places = parts_.front().places;
+  return connection->Send(places ? FrameKind::kReadPlaces : FrameKind::kRead, pieces);
 }
 
 Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
   TFHYBRID_ASSIGN_OR_RETURN(const FrameHeader header, connection->ReceiveHeader());
   auto wanted = static_cast<int64_t>(parts_.size());
-  for (const Part& part : parts_) wanted += WordsOfRows(part.Count(owner), part.dim());
+  for (const Part& part : parts_) wanted += WordsOfRows(part.Asked(owner), part.dim());
   if (header.kind != static_cast<uint32_t>(FrameKind::kRows) || header.words != wanted) {
     const WordBuffer answer = WordBuffer::OfSize(header.words);
     TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
@@ -218,11 +277,11 @@ Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
   TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
       versions.data(), static_cast<int64_t>(versions.size() * sizeof(int64_t))));
   for (const Part& part : parts_) {
-    const int64_t bytes = part.Count(owner) * part.dim() * int64_t{sizeof(float)};
+    const int64_t bytes = part.Asked(owner) * part.dim() * int64_t{sizeof(float)};
     TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(part.RowsOf(owner), bytes));
     float padding;
     TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(&padding, bytes % int64_t{8}));
-    AddTo(Counter::kFetchedRows, part.Count(owner));
+    AddTo(Counter::kFetchedRows, part.Asked(owner));
   }
   AddTo(Counter::kFetchedBytes, header.words * static_cast<int64_t>(sizeof(int64_t)));
   return Status::Ok();

@@ -7,12 +7,14 @@
 #define TFHYBRID_CORE_ENGINE_FETCHED_ROWS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "core/compute/bags.h"
 #include "core/compute/unique_keys.h"
 #include "core/engine/owner_links.h"
+#include "core/engine/received_rows.h"
 #include "core/passes/rank_passes.h"
 #include "core/placement/allocation.h"
 #include "core/store/store.h"
@@ -28,17 +30,27 @@ struct FeatureRead {
   std::shared_ptr<OpenTable> table;
   std::shared_ptr<const Allocation> allocation;  // null: every host has all rows
   Span<const int64_t> keys;
+  bool places = false;  // the keys are places (core/placement/place.h)
 };
 
 class FetchedRows {
  public:
+  // Where rows come from, beside this host's tables.
+  struct Sources {
+    OwnerLinks* links;
+    RankPasses* passes;
+    const ReceivedRows* received;
+    std::function<Status()> check_alive;  // between slices of waiting for what owners send
+  };
+
   // Reads the rows that the features of sharded tables need, on `host`, at the version that this
   // rank has posted. REQUIRES: this host's tables have reached it.
   static Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
-                                                          int64_t host, OwnerLinks* links,
-                                                          RankPasses* passes,
+                                                          int64_t host, const Sources& sources,
                                                           const ParallelFor& parallel_for);
 
+  // Of the batches whose places were looked up.
+  std::vector<int64_t> Tickets() const;
   // Whether a feature's table is sharded, and its rows are therefore in here.
   bool Has(size_t feature) const { return of_features_[feature].table != kNone; }
   // Copies the embeddings of its keys [first, last). REQUIRES: it has them.
@@ -59,6 +71,8 @@ class FetchedRows {
   struct Part {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
+    bool places;        // all keys are
+    bool sent = false;  // owners sent the rows unasked
     std::vector<size_t> features;
     UniqueKeys unique;
     std::vector<int64_t> keys;      // distinct, owner by owner
@@ -72,6 +86,8 @@ class FetchedRows {
     int64_t Count(int64_t owner) const {
       return starts[static_cast<size_t>(owner) + 1] - starts[static_cast<size_t>(owner)];
     }
+    // Keys that an owner is asked for.
+    int64_t Asked(int64_t owner) const { return sent ? 0 : Count(owner); }
     Span<const int64_t> KeysOf(int64_t owner) const {
       return {keys.data() + starts[static_cast<size_t>(owner)], Count(owner)};
     }
@@ -84,13 +100,16 @@ class FetchedRows {
     std::vector<uint32_t> rows;  // of each key
   };
 
-  Status Run(const std::vector<FeatureRead>& features, int64_t host, OwnerLinks* links,
-             RankPasses* passes, const ParallelFor& parallel_for);
+  Status Run(const std::vector<FeatureRead>& features, int64_t host, const Sources& sources,
+             const ParallelFor& parallel_for);
+  // Copies the rows that owners send unasked of the version that is wanted.
+  Status TakeSent(const Sources& sources, Part* part) const;
   void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
             const ParallelFor& parallel_for);
   void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
   // The number of a key's owner, or the number that stands for passes.
   int64_t SourceOf(int64_t key, int64_t host, Part* part) const;
+  static Status CheckPlaces(const std::vector<FeatureRead>& features, int64_t host);
   Status CheckMisses(int64_t host, const RankPasses& passes) const;
   Status CopyFromPasses(const RankPasses& passes) const;
   bool PassesHold() const;

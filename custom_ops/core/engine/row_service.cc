@@ -80,7 +80,9 @@ Status RowService::Answer(int64_t host, Connection* connection) {
         TFHYBRID_RETURN_IF_ERROR(source_.take_pass(host, std::move(frame)));
         continue;
       case FrameKind::kRead:
-        answered = AnswerRead(connection, frame.payload.words());
+      case FrameKind::kReadPlaces:
+        answered =
+            AnswerRead(connection, frame.payload.words(), frame.kind == FrameKind::kReadPlaces);
         break;
       case FrameKind::kScan:
         answered = AnswerScan(connection, frame.payload.words());
@@ -97,8 +99,14 @@ Status RowService::Answer(int64_t host, Connection* connection) {
   }
 }
 
-Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words) {
-  TFHYBRID_ASSIGN_OR_RETURN(const std::vector<AskedKeys> tables, ParseRead(words));
+Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words, bool places) {
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<AskedKeys> tables, ParseRead(words));
+  std::vector<std::vector<int64_t>> keys(places ? tables.size() : 0);  // of places
+  for (size_t t = 0; t < keys.size(); ++t) {
+    keys[t].resize(static_cast<size_t>(tables[t].keys.size()));
+    TFHYBRID_RETURN_IF_ERROR(source_.find_keys(tables[t].table, tables[t].keys, keys[t].data()));
+    tables[t].keys = keys[t];
+  }
   int64_t size = 0;
   std::vector<TableRead> reads;
   for (const AskedKeys& asked : tables) {

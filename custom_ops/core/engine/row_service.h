@@ -34,6 +34,9 @@ class RowService {
     std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
     // Engine::Read(), without a timeout.
     std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
+    // The keys of places of a table, where data nodes send batches.
+    std::function<Status(const std::string& table, Span<const int64_t> places, int64_t* keys)>
+        find_keys;
     // Takes in what the leader of a host says of passes; an error ends the connection.
     std::function<Status(int64_t host, Frame frame)> take_pass;
     // That leader says nothing of passes any longer.
@@ -59,7 +62,7 @@ class RowService {
   void Run(int64_t host, LinkPurpose purpose, Served* served);
   // Runs until the connection ends, and returns why.
   Status Answer(int64_t host, Connection* connection);
-  Status AnswerRead(Connection* connection, Span<const int64_t> words);
+  Status AnswerRead(Connection* connection, Span<const int64_t> words, bool places);
   Status AnswerScan(Connection* connection, Span<const int64_t> words);
 
   const Source source_;

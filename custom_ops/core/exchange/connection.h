@@ -34,6 +34,8 @@ enum class FrameKind : uint32_t {
   kAnnounce = 8,  // these are of passes (core/exchange/pass_frames.h)
   kRelease = 9,
   kFresh = 10,
+  kReadPlaces = 11,  // as kRead, of places (core/placement/place.h)
+  kSent = 12,        // rows of a batch (core/exchange/batch_frames.h)
 };
 
 struct FrameHeader {

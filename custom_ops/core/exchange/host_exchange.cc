@@ -18,6 +18,21 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "a host";
 }
 
+// Keys and places cannot be told from each other once they are merged.
+Status CheckPlaces(const std::vector<GradientMessage>& messages) {
+  const bool places = JointOf(messages).places;
+  for (const GradientMessage& message : messages) {
+    if (places == ((message.header.form & kOfPlaces) != 0)) continue;
+    for (const Span<const int64_t>& keys : message.keys) {
+      if (keys.empty()) continue;
+      return Status::Error(StatusCode::kInvalidArgument,
+                           "Either all ranks of a host train batches of data nodes or none. "
+                           "Received: keys of some, places of others");
+    }
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 void HostExchange::Fail(const std::string& why) {
@@ -34,13 +49,14 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   shares_ = settings.sharded                        ? settings.Parties()
             : settings.exchange == Exchange::kOwner ? hosts_
                                                     : 1;
-  if (messages.ok()) {
+  const Status alike = messages.ok() ? CheckPlaces(messages.value()) : messages.status();
+  if (alike.ok()) {
     joint_ = JointOf(messages.value());
     const std::vector<int64_t> one_host(messages.value().size(), host_);
     merger_.Merge(settings.schema, messages.value(), one_host, settings.allocations, shares_,
                   parallel_for);
   } else {
-    Fail(messages.status().message());
+    Fail(alike.message());
   }
   merged_at_ = Clock::now();
 }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/compute/bfloat16.h"
+#include "core/placement/place.h"
 #include "core/util/copy_floats.h"
 
 namespace tfhybrid {
@@ -19,6 +20,9 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
                           const std::vector<int64_t>& hosts, const Allocations& allocations,
                           int64_t shares, const ParallelFor& parallel_for) {
   Plan(schema, messages);
+  const bool places =
+      std::any_of(messages.begin(), messages.end(),
+                  [](const GradientMessage& each) { return (each.header.form & kOfPlaces) != 0; });
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
@@ -30,7 +34,7 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
                          message.ranks[unit.table]});
       }
       unit.merged.Merge(ranks, schema.dims[unit.table], unit.part, unit.parts);
-      ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares);
+      ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares, places);
     }
   });
   Count(schema.tables.size(), shares);
@@ -46,7 +50,8 @@ void MessageMerger::Plan(const MessageSchema& schema,
   PlanUnits(keys, &units_);
 }
 
-void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t shares) {
+void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t shares,
+                             bool places) {
   const Span<const int64_t> keys = unit->merged.keys();
   unit->owners.clear();
   if (allocation == nullptr) {
@@ -55,7 +60,7 @@ void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t s
   }
   unit->counts.assign(static_cast<size_t>(shares), 0);
   for (const int64_t key : keys) {
-    const int64_t owner = allocation->OwnerOf(key);
+    const int64_t owner = places ? Place::OwnerOf(key) : allocation->OwnerOf(key);
     unit->owners.push_back(static_cast<uint16_t>(owner));
     ++unit->counts[static_cast<size_t>(owner)];
   }

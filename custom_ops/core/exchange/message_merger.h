@@ -25,6 +25,7 @@ class MessageMerger {
  public:
   // `messages` stay where they are until Fill() is done. Message i is of host hosts[i]; messages of
   // a host follow each other. There are `shares` of them; with one, allocations do not matter.
+  // Where keys are places, they say themselves who owns them.
   void Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
              const std::vector<int64_t>& hosts, const Allocations& allocations, int64_t shares,
              const ParallelFor& parallel_for);
@@ -49,7 +50,7 @@ class MessageMerger {
   };
 
   void Plan(const MessageSchema& schema, const std::vector<GradientMessage>& messages);
-  static void ShareOut(Unit* unit, const Allocation* allocation, int64_t shares);
+  static void ShareOut(Unit* unit, const Allocation* allocation, int64_t shares, bool places);
   void Count(size_t tables, int64_t shares);
   static void FillUnit(const Unit& unit, int64_t dim, const std::vector<MessageBuilder>& shares);
 

@@ -66,7 +66,8 @@ Result<GradientMessage> ParseOne(const MessageSchema& schema, int64_t signature,
   std::memcpy(&out.header, words.data(), sizeof(out.header));
   if (out.header.signature != signature) return Mismatch(rank, "are for other tables");
   const int64_t form = out.header.form;
-  if (form < 0 || form > (kOfHost | kBfloat16)) return Mismatch(rank, "are of an unknown form");
+  if (form < 0 || form > (kOfHost | kBfloat16 | kOfPlaces))
+    return Mismatch(rank, "are of an unknown form");
   const Span<const int64_t> counts = words.subspan(kHeaderWords, tables);
   for (const int64_t count : counts) {
     if (count < 0 || count > words.size()) return Mismatch(rank, "are damaged");

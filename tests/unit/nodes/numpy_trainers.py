@@ -13,7 +13,8 @@ from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.store_token import token_of
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import NodeLinks, begin
+from tfhybrid.nodes.joining import begin
+from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.tls import Tls
 
@@ -62,7 +63,10 @@ def joined(
                     link(reader, owner, LinkPurpose.UPDATES, "trainer")
         for engine in engines:
             name = f"trainer {engine.host}"
-            made = NodeLinks(engine, nodes, token, name, SILENCE, leads=True, tls=tls)
+            address = cluster.listen, cluster.port
+            made = NodeLinks(
+                engine, nodes, token, name, SILENCE, leads=True, tls=tls, metadata=address
+            )
             made.connect()
             if links is not None:
                 links.append(made)

@@ -290,6 +290,24 @@ def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> N
         assert_rows(rows_of(engines[0]), 1)
 
 
+def test_nodes_are_asked_when_python_exits() -> None:
+    """A script need not end its job by itself."""
+    code = """
+import atexit
+from tests.unit.nodes.split_roles import served_socket
+from tfhybrid.nodes.calls import Caller
+from tfhybrid.nodes.node_calls import NodeCalls
+
+def answer(its, arrays):
+    return its["number"] + 1, {}
+
+calls = NodeCalls([Caller(served_socket({"next": answer}), f"node {n}") for n in range(2)])
+atexit.register(lambda: print(calls.results("next", {"number": 4})))
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (told.stdout, told.stderr) == ("[5, 5]\n", "")
+
+
 def test_a_node_that_stands_still_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     """As on a machine that swaps, or behind a link that is cut for a while."""
     pid = pid_of(cluster, "embedding-1")

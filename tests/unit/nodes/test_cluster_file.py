@@ -39,6 +39,16 @@ def test_a_file_says_what_to_start(tmp_path: Path) -> None:
     assert placed_processes.read(tmp_path / "plan.json") == [*processes.values()]
 
 
+def test_data_nodes_get_their_script(tmp_path: Path) -> None:
+    roles = "roles: {embedding: {}, data: {script: train.py}}"
+    node = processes_of(read(tmp_path, roles), "10.0.0.7")[-1]
+    assert node.name == "data-0"
+    assert node.command[1:5] == ("-m", "tfhybrid.data.node", "--listen", "10.0.0.7")
+    assert str(tmp_path / "train.py") in node.command
+    node = processes_of(read(tmp_path, roles.replace("train.py", "package.train")), "10.0.0.7")[-1]
+    assert "package.train" in node.command
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -53,7 +63,9 @@ def test_a_file_says_what_to_start(tmp_path: Path) -> None:
         ("roles: {embedding: {count: true}}", "Received: count=True"),
         ("roles: {embedding: {numa: -1}}", "numa is the number of a node. Received: -1"),
         ("roles: {embedding: {}, other: {}}", r"names its command.*'other' with \[\]"),
-        ("roles: {embedding: {command: [x]}}", "has a command of its own"),
+        ("roles: {embedding: {command: [x]}}", "have commands of their own"),
+        ("roles: {embedding: {}, data: {}}", "names its script.*'data' with ''"),
+        ("roles: {embedding: {script: a.py}}", "names its script.*'embedding' with 'a.py'"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, why: str) -> None:

@@ -30,15 +30,21 @@ from tests.reference.clusters import (
 )
 from tests.unit.core.test_sharded import reference, rows_of, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
+from tests.unit.nodes.split_roles import train_fed
 from tests.unit.nodes.test_cluster import KEYS
+from tests.unit.nodes.test_data_nodes import SCRIPT, wanted
+from tests.unit.nodes.test_split_roles import EPOCHS, colocated
+from tests.unit.nodes.test_split_roles import rows_of as rows_of_places
 from tfhybrid.config import TlsFiles
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.nodes import door, launching
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.greetings import Greeting, Link
+from tfhybrid.nodes.key_links import REQUEST, UNASKED
+from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.node_options import read_token
-from tfhybrid.nodes.registration import call_metadata
+from tfhybrid.nodes.registration import address_of, call_metadata
 from tfhybrid.nodes.tls import Tls, dialled
 
 
@@ -54,8 +60,10 @@ def files(authority: Authority) -> TlsFiles:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, files: TlsFiles) -> Iterator[Cluster]:
-    """Two embedding nodes and a metadata node, all with certificates."""
-    made = write_cluster(tmp_path_factory.mktemp("cluster"), 2)
+    """Two embedding nodes, a data node and a metadata node, all with certificates."""
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "script.py").write_text(SCRIPT)
+    made = write_cluster(folder, 2, "  data: {count: 1, script: script.py}\n")
     with own_memory(), certified(files):
         launching.up(made)
         yield made
@@ -70,9 +78,9 @@ def tls(files: TlsFiles) -> Iterator[Tls]:
 
 def doors(cluster: Cluster, tls: Tls) -> dict[str, tuple[str, int]]:
     nodes = found(cluster, tls)
-    return {"metadata": (cluster.listen, cluster.port)} | dict(
-        zip(nodes.names, nodes.addresses, strict=True)
-    )
+    token, metadata = read_token(cluster.token_file), (cluster.listen, cluster.port)
+    data = {name: address_of(metadata, token, "a test", name, tls) for name in nodes.data}
+    return {"metadata": metadata} | dict(zip(nodes.names, nodes.addresses, strict=True)) | data
 
 
 def test_trainers_train_through_tls(cluster: Cluster, tmp_path: Path, tls: Tls) -> None:
@@ -81,6 +89,18 @@ def test_trainers_train_through_tls(cluster: Cluster, tmp_path: Path, tls: Tls) 
         for rows, table in zip(rows_of(engines[0]), reference(2).values(), strict=True):
             np.testing.assert_allclose(rows, table.lookup(KEYS), rtol=2e-5, atol=1e-7)
         assert node(cluster, "embedding-0")["state"] == "ready"
+
+
+@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+def test_batches_of_data_nodes_go_through_tls(
+    cluster: Cluster, tmp_path: Path, tls: Tls, join: str
+) -> None:
+    links: list[NodeLinks] = []
+    with joined(cluster, tmp_path, 1, f"job-{join}", tls=tls, links=links) as engines:
+        train_fed(engines[0], links[0], wanted(join), EPOCHS)
+        trained = rows_of_places(engines[0], 1)
+    for rows, same in zip(trained, colocated(tmp_path / "colocated", 1, None), strict=True):
+        np.testing.assert_array_equal(rows, same)
 
 
 def test_who_speaks_plainly_is_refused_on_every_port(cluster: Cluster, tls: Tls) -> None:

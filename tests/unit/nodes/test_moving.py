@@ -15,7 +15,6 @@ from tests.reference.clusters import found, killed, node, own_memory, pid_of, un
 from tests.unit.core.test_passes import UNSEEN
 from tests.unit.core.test_sharded import ADAGRAD, TABLES, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
-from tfhybrid.checkpoint.lineage import CURSOR
 from tfhybrid.core import native
 from tfhybrid.errors import StaleEpochError, StoreError, TfhybridError
 from tfhybrid.nodes import launching
@@ -23,8 +22,9 @@ from tfhybrid.nodes.balance import Move
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import NodeLinks, find_and_begin
+from tfhybrid.nodes.joining import find_and_begin
 from tfhybrid.nodes.moving import Mover
+from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.registration import call_metadata
 from tfhybrid.nodes.table_writer import NodesTableWriter
@@ -32,6 +32,7 @@ from tfhybrid.nodes.table_writer import NodesTableWriter
 SHARES = 4
 STEPS = 12
 NAMES = ("embedding-0", "embedding-1")
+CURSORS = ("checkpoint", "another")
 # Waiting keys, histories and evictions; and a decay of weights.
 POLICY = UNSEEN | {"admission": 2, "waiting_steps": 6}
 
@@ -40,10 +41,7 @@ POLICY = UNSEEN | {"admission": 2, "waiting_steps": 6}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two embedding nodes with two shares each."""
     folder = tmp_path_factory.mktemp("cluster")
-    write_cluster(folder, 2)
-    path = folder / "cluster.yaml"
-    path.write_text(path.read_text().replace("count: 2", f"count: 2, shares: {SHARES}"))
-    made = Cluster.read(path)
+    made = write_cluster(folder, 2, shares=SHARES)
     with own_memory():
         launching.up(made)
         yield made
@@ -107,12 +105,16 @@ class Trainers:
 
 @contextlib.contextmanager
 def trainers(
-    cluster: Cluster, folder: Path, count: int, job: str = "job", **options: bool
+    cluster: Cluster,
+    folder: Path,
+    count: int,
+    job: str = "job",
+    optimizer: dict[str, float] = ADAGRAD | {"weight_decay": 0.3},
+    **options: bool,
 ) -> Iterator[Trainers]:
     links: list[NodeLinks] = []
-    settings = ADAGRAD | {"weight_decay": 0.3}
     with joined(
-        cluster, folder, count, job, policy=POLICY, optimizer=settings, links=links, **options
+        cluster, folder, count, job, policy=POLICY, optimizer=optimizer, links=links, **options
     ) as engines:
         yield Trainers(cluster, engines, links, job)
 
@@ -157,10 +159,8 @@ def test_rows_move_between_steps(cluster: Cluster, tmp_path: Path, count: int) -
 
 def test_nodes_are_added_and_drained_under_a_job(cluster: Cluster, tmp_path: Path) -> None:
     wanted = whole_run(cluster, tmp_path, 2)
-    write_cluster(tmp_path, 1)
+    small = write_cluster(tmp_path, 1, shares=3)
     file = tmp_path / "cluster.yaml"
-    file.write_text(file.read_text().replace("count: 1", "count: 1, shares: 3"))
-    small = Cluster.read(file)
     launching.up(small)
     try:
         with trainers(small, tmp_path, 2) as run:
@@ -228,14 +228,15 @@ def test_a_job_that_was_told_of_owners_before_asks_again(
 
 
 def test_what_changed_before_a_move_is_saved_behind_it(cluster: Cluster, tmp_path: Path) -> None:
-    with trainers(cluster, tmp_path, 1) as run:
+    with trainers(cluster, tmp_path, 1, optimizer=ADAGRAD) as run:  # decay changes all rows
         train(run.engines, steps=2)
         dim = TABLES["item"]
         writer = NodesTableWriter(run.engines[0], "item", dim, (1, dim), None, "item")
-        writer.track_changes(CURSOR)
+        for cursor in CURSORS:
+            writer.track_changes(cursor)
         train(run.engines, first=2, steps=1)
         before = owners(cluster)
-        writer.freeze(CURSOR, only_changed=True)
+        writer.freeze(CURSORS[0], only_changed=True)
         run.move(0)  # not while a table is being saved
         assert owners(cluster) == before
         writer.thaw()
@@ -243,11 +244,14 @@ def test_what_changed_before_a_move_is_saved_behind_it(cluster: Cluster, tmp_pat
         run.move(0)
         assert owners(cluster) != before
         train(run.engines, first=4, steps=1)
-        assert writer.freeze(CURSOR, only_changed=True).whole
-        writer.thaw()
+        for cursor in CURSORS:
+            assert writer.freeze(cursor, only_changed=True).whole
+            writer.track_changes(cursor)
+            writer.thaw()
         train(run.engines, first=5, steps=1)
-        writer.freeze(CURSOR, only_changed=True)
-        writer.thaw()
+        for cursor in CURSORS:
+            assert not writer.freeze(cursor, only_changed=True).whole
+            writer.thaw()
 
 
 def kill(cluster: Cluster, name: str) -> None:

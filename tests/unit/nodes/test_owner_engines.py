@@ -33,6 +33,7 @@ def opened(
     trainers: int,
     nodes: int,
     placements: Sequence[tuple[PlacementKind, int]] = (BY_KEY, BY_KEY),
+    purposes: Sequence[LinkPurpose] = tuple(LinkPurpose),
 ) -> Iterator[list[Engine]]:
     """Engines of trainers with a rank each, then those of nodes; no nodes: a run without roles."""
     engines = [Engine(range(trainers), host, nodes) for host in range(trainers + nodes)]
@@ -42,7 +43,7 @@ def opened(
     try:
         for reader in engines[:trainers]:
             for owner in engines:
-                for purpose in LinkPurpose:
+                for purpose in purposes:
                     if owner is not reader:
                         link(reader, owner, purpose, "host")
         for node in engines[trainers:]:

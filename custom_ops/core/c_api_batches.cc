@@ -1,0 +1,211 @@
+// The C interface of batches that data nodes split.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "core/c_api.h"
+#include "core/c_api_guard.h"
+#include "core/c_api_socket.h"
+#include "core/compute/unique_keys.h"
+#include "core/engine/engine_registry.h"
+#include "core/placement/place.h"
+
+using tfhybrid::Allocation;
+using tfhybrid::Engine;
+using tfhybrid::Place;
+using tfhybrid::Span;
+using tfhybrid::Status;
+using tfhybrid::StatusCode;
+
+namespace {
+
+Status CheckHosts(int64_t first_owner, int64_t hosts, int64_t owner, int64_t ticket) {
+  const bool good = 0 <= first_owner && first_owner < hosts && hosts <= Allocation::kSlots &&
+                    0 <= owner && owner < hosts - first_owner && 0 <= ticket &&
+                    ticket < Place::kTickets;
+  if (good) return Status::Ok();
+  return Status::Error(StatusCode::kInvalidArgument, "Places name one of ", Allocation::kSlots,
+                       " hosts and one of ", Place::kTickets, " tickets. Received: owners ",
+                       first_owner, " to ", hosts - 1, ", owner ", owner, ", ticket ", ticket);
+}
+
+// Distinct keys, owner by owner, and where each of them is.
+class OwnedKeys {
+ public:
+  void Number(const Allocation& allocation, int64_t first_owner, int parts, const int64_t* counts,
+              const int64_t* const* keys, int64_t* const* numbers) {
+    unique_.Reset(std::accumulate(counts, counts + parts, int64_t{0}));
+    for (int p = 0; p < parts; ++p) {
+      for (int64_t i = 0; i < counts[p]; ++i) numbers[p][i] = unique_.Number(keys[p][i]);
+    }
+    owned_.assign(static_cast<size_t>(allocation.nodes() - first_owner), 0);
+    for (const int64_t key : unique_.keys()) {
+      const int64_t owner = allocation.OwnerOf(key);
+      owners_.push_back(owner);
+      indexes_.push_back(owned_[static_cast<size_t>(owner - first_owner)]++);
+    }
+  }
+  Status Check() const {
+    const int64_t most = *std::max_element(owned_.begin(), owned_.end());
+    if (most <= Place::kMostKeys) return Status::Ok();
+    return Status::Error(StatusCode::kInvalidArgument, "A batch has ", Place::kMostKeys,
+                         " keys at most of a table on a node. Received: ", most);
+  }
+  int64_t PlaceOf(int64_t number, int64_t ticket) const {
+    const auto at = static_cast<size_t>(number);
+    return Place{ticket, owners_[at], indexes_[at]}.Word();
+  }
+  void Write(int64_t first_owner, int64_t* distinct, int64_t* owned) const {
+    std::copy(owned_.begin(), owned_.end(), owned);
+    std::vector<int64_t> starts(owned_.size() + 1, 0);
+    std::partial_sum(owned_.begin(), owned_.end(), starts.begin() + 1);
+    for (size_t i = 0; i < owners_.size(); ++i) {
+      const int64_t start = starts[static_cast<size_t>(owners_[i] - first_owner)];
+      distinct[start + indexes_[i]] = unique_.keys()[static_cast<int64_t>(i)];
+    }
+  }
+
+ private:
+  tfhybrid::UniqueKeys unique_;
+  std::vector<int64_t> owners_, indexes_;  // of each key
+  std::vector<int64_t> owned_;             // keys by owner
+};
+
+std::map<std::string, uint64_t> VersionsOf(int tables, const char* const* names,
+                                           const uint64_t* versions) {
+  std::map<std::string, uint64_t> found;
+  for (int t = 0; t < tables; ++t) found[names[t]] = versions[t];
+  return found;
+}
+
+}  // namespace
+
+int tfhybrid_places_number(const char* table, uint32_t placement, int64_t owner,
+                           int64_t first_owner, int64_t hosts, int64_t ticket, int parts,
+                           const int64_t* counts, const int64_t* const* keys,
+                           int64_t* const* places, int64_t* distinct, int64_t* owned) {
+  return tfhybrid::Guarded([&]() -> Status {
+    TFHYBRID_RETURN_IF_ERROR(CheckHosts(first_owner, hosts, owner, ticket));
+    const auto allocation =
+        static_cast<tfhybrid::PlacementKind>(placement) == tfhybrid::PlacementKind::kWhole
+            ? Allocation::Whole(table, hosts, first_owner + owner)
+            : Allocation::Even(table, hosts, first_owner);
+    OwnedKeys split;
+    split.Number(*allocation, first_owner, parts, counts, keys, places);
+    TFHYBRID_RETURN_IF_ERROR(split.Check());
+    for (int p = 0; p < parts; ++p) {
+      for (int64_t i = 0; i < counts[p]; ++i) places[p][i] = split.PlaceOf(places[p][i], ticket);
+    }
+    split.Write(first_owner, distinct, owned);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_places_use(int64_t engine) {
+  return tfhybrid::WithEngine(engine, [](Engine* its) -> Status {
+    its->UsePlaces();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_places_lookup(int64_t engine, int tables, const char* const* names,
+                           const int64_t* counts, const int64_t* const* places,
+                           float* const* embeddings) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    std::vector<tfhybrid::FeatureRead> reads;
+    for (int t = 0; t < tables; ++t) {
+      TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table, its->Table(names[t]));
+      TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*table, table->posted));
+      reads.push_back({table, its->AllocationOf(names[t]), {places[t], counts[t]}, true});
+      if (reads.back().allocation != nullptr) continue;
+      return Status::Error(StatusCode::kFailedPrecondition, "Table '", names[t],
+                           "' lies on this host: it has no places");
+    }
+    TFHYBRID_ASSIGN_OR_RETURN(const auto fetched, its->Fetch(reads, tfhybrid::RunInline));
+    for (size_t t = 0; t < reads.size(); ++t) {
+      const auto array = tfhybrid::RowLayout::Array(reads[t].table->reader->dim());
+      fetched->Lookup(t, 0, reads[t].keys.size(),
+                      tfhybrid::RowCursor<float>(embeddings[t], array, 0));
+    }
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_places_looked_up(int64_t engine, int64_t room, int64_t* tickets,
+                              int64_t* tickets_count) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    const std::vector<int64_t> taken = its->TakeLookedUp(room);
+    std::copy(taken.begin(), taken.end(), tickets);
+    *tickets_count = static_cast<int64_t>(taken.size());
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_put(int64_t engine, int64_t ticket, const char* id, const char* digest,
+                       int64_t rank, int trains, int tables, const char* const* names,
+                       const int64_t* counts, const int64_t* const* keys) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    tfhybrid::BatchKeys::Batch batch = {id, digest, rank, trains != 0, {}};
+    for (int t = 0; t < tables; ++t) batch.keys[names[t]].assign(keys[t], keys[t] + counts[t]);
+    return its->batch_keys().Put(ticket, std::move(batch));
+  });
+}
+
+int tfhybrid_batch_drop(int64_t engine, int64_t count, const int64_t* tickets) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    for (int64_t i = 0; i < count; ++i) its->batch_keys().Drop(tickets[i]);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batches_held(int64_t engine, int64_t* batches, int64_t* bytes) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    const tfhybrid::BatchKeys::Held held = its->batch_keys().held();
+    *batches = held.batches;
+    *bytes = held.bytes;
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer) {
+  tfhybrid::OfferedSocket offered(socket);
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->SendRows(rank, offered.Take(), peer);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_rows_receive(int64_t engine, int64_t owner, int socket, const char* peer) {
+  tfhybrid::OfferedSocket offered(socket);
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    TFHYBRID_RETURN_IF_ERROR(its->CheckOtherHost(owner));
+    its->ReceiveRows(owner, offered.Take(), peer);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_send(int64_t engine, int64_t rank, int64_t ticket, int tables,
+                        const char* const* names, const uint64_t* versions) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->sender().Announce(rank, ticket, VersionsOf(tables, names, versions));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_expect(int64_t engine, int64_t ticket, int tables, const char* const* names,
+                          const uint64_t* versions) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->received().Expect(ticket, VersionsOf(tables, names, versions));
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_forget(int64_t engine, int64_t count, const int64_t* tickets) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->received().Forget({tickets, count});
+    return Status::Ok();
+  });
+}

@@ -1,0 +1,125 @@
+#include "core/engine/received_rows.h"
+
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "core/util/counters.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(200);
+
+}  // namespace
+
+void ReceivedRows::Add(int64_t owner, std::unique_ptr<Connection> connection) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (closed_) return;
+  std::unique_ptr<Owner>& its = owners_[owner];
+  if (its != nullptr) {
+    its->connection->Shut();
+    replaced_.push_back(std::move(its));
+    gone_.erase(owner);
+  }
+  its = std::make_unique<Owner>();
+  its->connection = std::move(connection);
+  its->thread = std::thread([this, owner, link = its->connection.get()] { Receive(owner, link); });
+}
+
+void ReceivedRows::Expect(int64_t ticket, std::map<std::string, uint64_t> versions) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  expected_[ticket] = std::move(versions);
+}
+
+void ReceivedRows::Forget(Span<const int64_t> tickets) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  for (const int64_t ticket : tickets) {
+    expected_.erase(ticket);
+    const auto first = rows_.lower_bound({ticket, "", std::numeric_limits<int64_t>::min()});
+    auto last = first;
+    while (last != rows_.end() && std::get<0>(last->first) == ticket) ++last;
+    rows_.erase(first, last);
+  }
+}
+
+bool ReceivedRows::Expects(int64_t ticket, const std::string& table, uint64_t version) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto batch = expected_.find(ticket);
+  if (batch == expected_.end()) return false;
+  const auto found = batch->second.find(table);
+  return found != batch->second.end() && found->second == version;
+}
+
+Result<ReceivedRows::Rows> ReceivedRows::Await(int64_t ticket, const std::string& table,
+                                               int64_t owner,
+                                               const std::function<Status()>& check_alive) const {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    const auto found = rows_.find({ticket, table, owner});
+    if (found != rows_.end()) return found->second;
+    // What it had sent before counts.
+    if (const auto gone = gone_.find(owner); gone != gone_.end()) return gone->second;
+    if (closed_) {
+      return Status::Error(StatusCode::kFailedPrecondition, "The job has ended");
+    }
+    if (changed_.wait_for(lock, kPatience) == std::cv_status::timeout) {
+      TFHYBRID_RETURN_IF_ERROR(check_alive());
+    }
+  }
+}
+
+void ReceivedRows::Close() {
+  std::vector<std::unique_ptr<Owner>> ending;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    closed_ = true;
+    ending.swap(replaced_);
+    for (auto& [owner, its] : owners_) ending.push_back(std::move(its));
+    owners_.clear();
+  }
+  changed_.notify_all();
+  for (const auto& its : ending) {
+    its->connection->Shut();
+    its->thread.join();
+  }
+}
+
+void ReceivedRows::Receive(int64_t owner, Connection* connection) {
+  Status status;
+  while (status.ok()) {
+    Result<Frame> frame = connection->Receive();
+    status = frame.ok() ? Take(owner, frame.Take()) : frame.status();
+  }
+  connection->Shut();
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    const auto now = owners_.find(owner);
+    const bool replaced = now == owners_.end() || now->second->connection.get() != connection;
+    if (!replaced) gone_.emplace(owner, status);
+  }
+  changed_.notify_all();
+}
+
+Status ReceivedRows::Take(int64_t owner, Frame frame) {
+  if (frame.kind != FrameKind::kSent) {
+    return Status::Error(StatusCode::kDataLoss,
+                         "An owner sends rows of batches. Received: a frame ", "of kind ",
+                         static_cast<uint32_t>(frame.kind));
+  }
+  const auto payload = std::make_shared<const WordBuffer>(std::move(frame.payload));
+  TFHYBRID_ASSIGN_OR_RETURN(const SentBatch batch, ParseSent(payload->words()));
+  AddTo(Counter::kFetchedBytes, payload->size * static_cast<int64_t>(sizeof(int64_t)));
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (expected_.count(batch.ticket) == 0) return Status::Ok();  // forgotten
+    for (const SentTable& table : batch.tables) {
+      AddTo(Counter::kFetchedRows, table.rows);
+      rows_[{batch.ticket, table.name, owner}] = {payload, table, batch.failed};
+    }
+  }
+  changed_.notify_all();
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,75 @@
+// ReceivedRows: the rows of batches that owners send a trainer unasked (core/engine/row_sender.h).
+//
+// The trainer says of each batch of which version the rows of each table will be. A lookup that
+// needs that version waits for them; one that needs another version asks the owners. So what is
+// sent changes nothing but who speaks first.
+//
+// A thread per owner. Thread-safe.
+#ifndef TFHYBRID_CORE_ENGINE_RECEIVED_ROWS_H_
+#define TFHYBRID_CORE_ENGINE_RECEIVED_ROWS_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "core/exchange/batch_frames.h"
+#include "core/exchange/connection.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+class ReceivedRows {
+ public:
+  // Of a table of a batch, from one owner.
+  struct Rows {
+    std::shared_ptr<const WordBuffer> frame;  // where they lie
+    SentTable table;
+    bool failed;
+  };
+
+  ~ReceivedRows() { Close(); }
+
+  // A connection to an owner, which replaces the one before: its rows have moved.
+  void Add(int64_t owner, std::unique_ptr<Connection> connection);
+  // Owners will send the rows of a batch: of each table those of that version.
+  void Expect(int64_t ticket, std::map<std::string, uint64_t> versions);
+  void Forget(Span<const int64_t> tickets);
+  // Whether all owners send a table's rows of a batch, of that version.
+  bool Expects(int64_t ticket, const std::string& table, uint64_t version) const;
+  // Waits for them. Between slices of waiting, what `check_alive` returns ends the wait.
+  Result<Rows> Await(int64_t ticket, const std::string& table, int64_t owner,
+                     const std::function<Status()>& check_alive) const;
+  void Close();
+
+ private:
+  // Ticket, table, owner.
+  using Place = std::tuple<int64_t, std::string, int64_t>;
+  struct Owner {
+    std::unique_ptr<Connection> connection;
+    std::thread thread;
+  };
+
+  void Receive(int64_t owner, Connection* connection);
+  Status Take(int64_t owner, Frame frame);
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool closed_ = false;                                          // guarded by mutex_
+  std::map<int64_t, std::map<std::string, uint64_t>> expected_;  // likewise
+  std::map<Place, Rows> rows_;                                   // likewise
+  std::map<int64_t, Status> gone_;                               // owners; likewise
+  std::map<int64_t, std::unique_ptr<Owner>> owners_;             // likewise
+  std::vector<std::unique_ptr<Owner>> replaced_;                 // likewise
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_RECEIVED_ROWS_H_

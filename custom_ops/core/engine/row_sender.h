@@ -1,0 +1,86 @@
+// RowSender: sends trainers the rows of their batches without being asked for them.
+//
+// A batch names the version of each table that its rows shall have. As soon as a table has come so
+// far, its rows go out: batches in the order of their announcements, but none waits for another
+// one, nor a table for another one. What cannot be read is told, so that the trainer asks for it.
+//
+// An embedding node's. A thread per trainer. Thread-safe.
+#ifndef TFHYBRID_CORE_ENGINE_ROW_SENDER_H_
+#define TFHYBRID_CORE_ENGINE_ROW_SENDER_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/engine/version_read.h"
+#include "core/exchange/batch_keys.h"
+#include "core/exchange/connection.h"
+#include "core/store/store.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+class RowSender {
+ public:
+  struct Source {
+    // The open table of that name.
+    std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
+    // Engine::Read().
+    std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
+    // The batch of a ticket, or null.
+    std::function<std::shared_ptr<const BatchKeys::Batch>(int64_t ticket)> batch;
+  };
+  // The version that the rows of each table shall have, or a later one.
+  using Versions = std::map<std::string, uint64_t>;
+
+  explicit RowSender(Source source) : source_(std::move(source)) {}
+  ~RowSender() { Close(); }
+
+  // A connection to a trainer, which replaces the one before.
+  void Add(int64_t rank, std::unique_ptr<Connection> connection);
+  // Nothing where that trainer is not connected.
+  void Announce(int64_t rank, int64_t ticket, Versions versions);
+  // A table has another version.
+  void Changed();
+  void Close();
+
+ private:
+  struct Waiting {
+    int64_t ticket;
+    Versions versions;  // of tables that were not sent yet
+  };
+  struct Trainer {
+    std::unique_ptr<Connection> connection;
+    std::list<Waiting> waiting;  // guarded by mutex_
+    std::thread thread;
+  };
+  struct Ready {
+    std::shared_ptr<const BatchKeys::Batch> batch;
+    int64_t ticket;
+    std::vector<std::shared_ptr<OpenTable>> tables;
+  };
+
+  void Run(Trainer* trainer);
+  // The next batch that has tables to send, which are not waited for any longer.
+  bool Take(Trainer* trainer, Ready* ready);
+  Status Send(const Ready& ready, Connection* connection) const;
+
+  const Source source_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;                                   // guarded by mutex_
+  uint64_t changes_ = 0;                                  // likewise
+  std::map<int64_t, std::unique_ptr<Trainer>> trainers_;  // by rank; likewise
+  std::vector<std::unique_ptr<Trainer>> replaced_;        // likewise
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_ENGINE_ROW_SENDER_H_

@@ -1,0 +1,244 @@
+#include "core/exchange/batch_keys.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/compute/merged_keys.h"
+#include "core/placement/place.h"
+#include "core/util/copy_floats.h"
+
+namespace tfhybrid {
+namespace {
+
+// Consecutive keys of a message that are of one batch.
+struct Run {
+  int64_t rank, ticket;
+  bool trains;
+  int64_t begin, end;
+};
+
+std::vector<Run> RunsOf(Span<const int64_t> places) {
+  std::vector<Run> runs;
+  for (int64_t i = 0; i < places.size(); ++i) {
+    const int64_t ticket = Place::Of(places[i]).ticket;
+    if (runs.empty() || runs.back().ticket != ticket) runs.push_back({0, ticket, true, i, i});
+    runs.back().end = i + 1;
+  }
+  return runs;
+}
+
+// Counts a key that several batches of a rank have once: in the first of them.
+std::vector<uint16_t> RanksOf(const std::vector<Run>& runs, Span<const int64_t> keys) {
+  std::vector<uint16_t> ranks(static_cast<size_t>(keys.size()), 1);
+  UniqueKeys seen;
+  for (size_t first = 0; first < runs.size();) {
+    size_t last = first;
+    int64_t count = 0;
+    while (last < runs.size() && runs[last].rank == runs[first].rank) {
+      count += runs[last].end - runs[last].begin;
+      ++last;
+    }
+    const bool one_batch = runs[last - 1].ticket == runs[first].ticket;
+    if (!one_batch) seen.Reset(count);
+    for (size_t r = first; r < last && !one_batch; ++r) {
+      for (int64_t i = runs[r].begin; i < runs[r].end; ++i) {
+        const int64_t before = seen.size();
+        ranks[static_cast<size_t>(i)] = seen.Number(keys[i]) == before ? 1 : 0;
+      }
+    }
+    first = last;
+  }
+  return ranks;
+}
+
+// A table of a message, with keys.
+struct TableKeys {
+  std::vector<int64_t> keys;    // of each place
+  std::vector<uint16_t> ranks;  // likewise
+  MergedKeys merged;
+};
+
+void Merge(const std::vector<Run>& runs, const float* gradients, int64_t dim, TableKeys* table) {
+  table->ranks = RanksOf(runs, table->keys);
+  std::vector<RankGradients> parts;
+  for (const Run& run : runs) {
+    // Sums within a rank come first, as those within a host do elsewhere.
+    parts.push_back({Span<const int64_t>(table->keys.data() + run.begin, run.end - run.begin),
+                     gradients + run.begin * dim, run.rank, table->ranks.data() + run.begin});
+  }
+  table->merged.Merge(parts, dim, 0, 1);
+}
+
+void Fill(const TableKeys& from, int64_t dim, int64_t table, const MessageBuilder& to) {
+  std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
+  const Span<const int64_t> keys = from.merged.keys();
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    to.keys(table)[i] = keys[i];
+    to.ranks(table)[i] = static_cast<uint16_t>(from.merged.Count(i));
+    CopyFloats(from.merged.Sum(i, scratch.data()), dim, to.gradients(table) + i * dim);
+  }
+}
+
+}  // namespace
+
+int64_t BatchKeys::Batch::Bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [table, of_table] : keys) {
+    bytes += static_cast<int64_t>(of_table.size() * sizeof(int64_t));
+  }
+  return bytes;
+}
+
+Status BatchKeys::Put(int64_t ticket, Batch batch) {
+  if (ticket < 0 || ticket >= Place::kTickets) {
+    return Status::Error(StatusCode::kInvalidArgument, "A ticket is 0 to ", Place::kTickets - 1,
+                         ". Received: ", ticket);
+  }
+  const int64_t bytes = batch.Bytes();
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto known = batches_.find(ticket);
+  if (known == batches_.end()) {
+    batches_[ticket] = std::make_shared<const Batch>(std::move(batch));
+    bytes_ += bytes;
+    return Status::Ok();
+  }
+  const Batch& here = *known->second;
+  if (here.id != batch.id) {
+    return Status::Error(StatusCode::kAlreadyExists, "Ticket ", ticket, " is of batch ", here.id,
+                         ". Received: batch ", batch.id);
+  }
+  if (here.digest == batch.digest && here.keys == batch.keys) return Status::Ok();
+  return Status::Error(StatusCode::kAlreadyExists, "Batch ", here.id, " has the digest ",
+                       here.digest,
+                       ", and must be the same when it is read again. Received: ", batch.digest);
+}
+
+void BatchKeys::Drop(int64_t ticket) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = batches_.find(ticket);
+  if (found == batches_.end()) return;
+  bytes_ -= found->second->Bytes();
+  batches_.erase(found);
+}
+
+BatchKeys::Held BatchKeys::held() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return {static_cast<int64_t>(batches_.size()), bytes_};
+}
+
+std::shared_ptr<const BatchKeys::Batch> BatchKeys::Of(int64_t ticket) const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  const auto found = batches_.find(ticket);
+  return found == batches_.end() ? nullptr : found->second;
+}
+
+Result<std::shared_ptr<const BatchKeys::Batch>> BatchKeys::Get(const Batches& batches,
+                                                               int64_t ticket) const {
+  const auto found = batches.find(ticket);
+  if (found != batches.end()) return found->second;
+  return Status::Error(StatusCode::kNotFound, "The batch with ticket ", ticket,
+                       " is not here: it was dropped, or its data node did not send it. Does "
+                       "something behind the data set keep batches back?");
+}
+
+Status BatchKeys::FindIn(const Batches& batches, const std::string& table,
+                         Span<const int64_t> places, int64_t* keys) const {
+  std::shared_ptr<const Batch> batch;
+  const std::vector<int64_t>* of_table = nullptr;
+  int64_t ticket = -1;
+  for (int64_t i = 0; i < places.size(); ++i) {
+    const Place place = Place::Of(places[i]);
+    if (!Place::Is(places[i]) || place.owner != owner_) {
+      return Status::Error(StatusCode::kInvalidArgument, "Table '", table, "' is asked for places ",
+                           "that host ", owner_, " owns. Received: ", places[i]);
+    }
+    if (place.ticket != ticket) {
+      TFHYBRID_ASSIGN_OR_RETURN(batch, Get(batches, place.ticket));
+      const auto found = batch->keys.find(table);
+      of_table = found == batch->keys.end() ? nullptr : &found->second;
+      ticket = place.ticket;
+    }
+    const int64_t count = of_table == nullptr ? 0 : static_cast<int64_t>(of_table->size());
+    if (place.index >= count) {
+      return Status::Error(StatusCode::kInvalidArgument, "Batch ", batch->id, " has ", count,
+                           " keys of table '", table, "' here. Received: place ", place.index);
+    }
+    keys[i] = (*of_table)[static_cast<size_t>(place.index)];
+  }
+  return Status::Ok();
+}
+
+Status BatchKeys::Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const {
+  Batches batches;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    batches = batches_;
+  }
+  return FindIn(batches, table, places, keys);
+}
+
+Status BatchKeys::Translate(const Batches& batches, const MessageSchema& schema,
+                            const GradientMessage& message, std::vector<int64_t>* words) const {
+  std::vector<TableKeys> tables(schema.tables.size());
+  std::vector<int64_t> counts;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const Span<const int64_t> places = message.keys[t];
+    tables[t].keys.resize(static_cast<size_t>(places.size()));
+    TFHYBRID_RETURN_IF_ERROR(FindIn(batches, schema.tables[t], places, tables[t].keys.data()));
+    std::vector<Run> runs = RunsOf(places);
+    for (Run& run : runs) {
+      TFHYBRID_ASSIGN_OR_RETURN(const auto batch, Get(batches, run.ticket));
+      if (!batch->trains) {
+        return Status::Error(StatusCode::kFailedPrecondition, "Batch ", batch->id,
+                             " is for evaluation. Received: an update of table '", schema.tables[t],
+                             "'");
+      }
+      run.rank = batch->rank;
+    }
+    std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
+      return a.rank != b.rank ? a.rank < b.rank : Place::Before(a.ticket, b.ticket);
+    });
+    Merge(runs, message.gradients[t], schema.dims[t], &tables[t]);
+    counts.push_back(tables[t].merged.keys().size());
+  }
+  const auto at = static_cast<int64_t>(words->size());
+  const int64_t size = MessageWords(schema, counts, kOfHost);
+  words->resize(static_cast<size_t>(at + size));
+  const MessageBuilder to(schema, counts, Span<int64_t>(words->data() + at, size), kOfHost);
+  to.header()->samples = message.header.samples;
+  to.header()->skip = message.header.skip;
+  to.header()->room = message.header.room;
+  to.header()->event_time = message.header.event_time;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    const auto table = static_cast<int64_t>(t);
+    *to.room(table) = message.room[t];
+    Fill(tables[t], schema.dims[t], table, to);
+  }
+  return Status::Ok();
+}
+
+Status BatchKeys::ToKeys(const MessageSchema& schema, Span<const int64_t> messages, int64_t sources,
+                         std::vector<int64_t>* words) const {
+  words->clear();
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> parsed,
+                            ParseMessages(schema, messages, sources));
+  const bool has_places =
+      std::any_of(parsed.begin(), parsed.end(),
+                  [](const GradientMessage& each) { return (each.header.form & kOfPlaces) != 0; });
+  if (!has_places) return Status::Ok();
+  TFHYBRID_RETURN_IF_ERROR(FailureOf(parsed));
+  std::vector<int64_t> widened(static_cast<size_t>(WidenedWords(schema, parsed)));
+  Widen(schema, parsed, widened);
+  TFHYBRID_ASSIGN_OR_RETURN(parsed, ParseMessages(schema, widened, sources));
+  Batches batches;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    batches = batches_;
+  }
+  for (const GradientMessage& message : parsed) {
+    TFHYBRID_RETURN_IF_ERROR(Translate(batches, schema, message, words));
+  }
+  return Status::Ok();
+}
+
+}  // namespace tfhybrid

@@ -1,0 +1,73 @@
+// BatchKeys: what an owner holds of batches that data nodes have split: its keys of each table, by
+// the ticket of the batch. So trainers can name keys by their places (core/placement/place.h).
+//
+// A batch stays until it is dropped. It may come again: with the same content it is the one that is
+// here, with another it is refused. Thread-safe.
+#ifndef TFHYBRID_CORE_EXCHANGE_BATCH_KEYS_H_
+#define TFHYBRID_CORE_EXCHANGE_BATCH_KEYS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/update/gradient_message.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+
+namespace tfhybrid {
+
+class BatchKeys {
+ public:
+  struct Batch {
+    std::string id;      // run, epoch, data node and number
+    std::string digest;  // of the whole batch
+    int64_t rank;        // that trains it
+    bool trains;         // false: for evaluation, an update of it is refused
+    std::map<std::string, std::vector<int64_t>> keys;  // by table
+
+    int64_t Bytes() const;
+  };
+
+  explicit BatchKeys(int64_t owner) : owner_(owner) {}
+
+  // kAlreadyExists where the ticket is another batch's, or the batch had another digest.
+  Status Put(int64_t ticket, Batch batch);
+  // No lookup and no update will name it. Nothing where it is not here.
+  void Drop(int64_t ticket);
+  struct Held {
+    int64_t batches, bytes;
+  };
+  Held held() const;
+
+  // The batch of a ticket, or null.
+  std::shared_ptr<const Batch> Of(int64_t ticket) const;
+
+  // The keys of places of a table, in `keys`, which has room for all.
+  Status Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const;
+  // The messages of `sources` hosts that lie end to end, with keys in the place of places, summed
+  // as their hosts would have done it: by batch within a rank, then by rank. `*words` stays empty
+  // where no message has places.
+  Status ToKeys(const MessageSchema& schema, Span<const int64_t> messages, int64_t sources,
+                std::vector<int64_t>* words) const;
+
+ private:
+  using Batches = std::map<int64_t, std::shared_ptr<const Batch>>;
+
+  Result<std::shared_ptr<const Batch>> Get(const Batches& batches, int64_t ticket) const;
+  Status FindIn(const Batches& batches, const std::string& table, Span<const int64_t> places,
+                int64_t* keys) const;
+  Status Translate(const Batches& batches, const MessageSchema& schema,
+                   const GradientMessage& message, std::vector<int64_t>* words) const;
+
+  const int64_t owner_;
+  mutable std::mutex mutex_;
+  Batches batches_;    // by ticket; guarded by mutex_
+  int64_t bytes_ = 0;  // of their keys; likewise
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_EXCHANGE_BATCH_KEYS_H_

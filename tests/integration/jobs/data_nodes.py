@@ -1,0 +1,135 @@
+"""Data nodes read what trainers train: the bits of a run whose ranks read it themselves.
+
+data_nodes.py CLUSTER JOIN ...; TFHYBRID_NODES names nodes that are up, of that file. The job trains
+once without them, then once for each way to join. In the last run a node drains,
+and its rows move between two epochs. It is the script of the data nodes, too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import tfhybrid
+from tests.integration.jobs.exchange import model_and_reference
+from tests.integration.jobs.sharded import assert_equal
+from tests.reference import click_model
+from tfhybrid.data import Shard
+from tfhybrid.job import current_job
+from tfhybrid.nodes import launching
+from tfhybrid.nodes.cluster_file import Cluster
+
+NODES = os.environ.get("TFHYBRID_NODES", "")
+STEPS = 6
+EPOCHS = 2
+BATCH = 16
+
+
+def samples(shard: Shard, first: int = 0):
+    """Keys and labels of a shard."""
+    steps = click_model.batches(first + STEPS, shard.size)[first:]
+    return click_model.concatenate([ranks[shard.rank] for ranks in steps])
+
+
+def train_data(shard: Shard) -> tf.data.Dataset:
+    data = tf.data.Dataset.from_tensor_slices(samples(shard))
+    return data.shuffle(64, seed=5, reshuffle_each_iteration=False).batch(BATCH)
+
+
+def valid_data(shard: Shard, first: int) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(samples(shard, first)).batch(BATCH)
+
+
+class Drains(keras.callbacks.Callback):
+    """Has a node give its rows away in the midst of the first epoch, when batches are held."""
+
+    def __init__(self, cluster: Path) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self._epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if (self._epoch, batch) != (0, 1):
+            return
+        if tfhybrid.rank() == 0:
+            assert launching.drain(Cluster.read(self._cluster), "embedding-1") == 1
+        tfhybrid.distributed.barrier()
+        assert current_job().follow_nodes() == 0
+
+
+def trained(*callbacks: keras.callbacks.Callback, **options):
+    """Trains, evaluates and predicts; returns all that comes of it."""
+    model, _, make = model_and_reference("adagrad", "frequency")
+    layer = click_model.collection(model)
+    model.compile(
+        tfhybrid.DistributedOptimizer(make()),
+        keras.losses.BinaryCrossentropy(from_logits=True),
+        steps_per_execution=2,
+    )
+    if not layer.built:
+        layer.build(None)
+    data = tfhybrid.data.from_nodes(train_data, layer, **options)
+    valid = tfhybrid.data.from_nodes(
+        valid_data, layer, arguments={"first": STEPS}, trains=False, **options
+    )
+    history = model.fit(
+        data,
+        epochs=EPOCHS,
+        validation_data=valid,
+        verbose=0,
+        callbacks=[tfhybrid.callbacks.BroadcastVariables(), *callbacks],
+    )
+    predicted = model.predict(valid.map(lambda features, _: features), verbose=0)
+    return model, history.history, predicted
+
+
+def run(on_nodes: bool, join: str, drains: Path | None = None):
+    os.environ.pop("TFHYBRID_NODES", None)
+    if on_nodes:
+        os.environ["TFHYBRID_NODES"] = NODES
+    tfhybrid.init()
+    drain = [] if drains is None else [Drains(drains), tfhybrid.callbacks.FollowNodes()]
+    model, history, predicted = trained(*drain, join=join)
+    if drains is not None:
+        assert set(current_job().nodes.nodes.names) == {"embedding-0"}
+    if on_nodes:
+        refused(model)
+    tables = click_model.collection(model).tables
+    keys, _ = samples(Shard(0, 1))
+    ids = np.unique(np.concatenate([each.ravel() for each in keys.values()]))
+    rows = {name: table.lookup(ids) for name, table in tables.items()}
+    versions = {name: table.version for name, table in tables.items()}
+    found = versions, click_model.dense_weights(model), rows
+    tfhybrid.distributed.barrier()
+    tfhybrid.shutdown()
+    keras.backend.clear_session()
+    return found, history, predicted
+
+
+def refused(model: keras.Model) -> None:
+    """Keys themselves are no places."""
+    keys, _ = samples(Shard(0, 1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="wants what data nodes sent"):
+        model.predict_on_batch({name: each[:4] for name, each in keys.items()})
+
+
+def main(cluster: Path, joins: list[str]) -> None:
+    alone = run(False, joins[0])
+    for join in joins:
+        split = run(True, join, cluster if join == joins[-1] else None)
+        assert_equal(split[0], alone[0], join)
+        assert split[1] == alone[1], (split[1], alone[1])
+        np.testing.assert_array_equal(split[2], alone[2])
+    sys.stdout.write("exact on this rank\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

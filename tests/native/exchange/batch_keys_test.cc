@@ -1,0 +1,158 @@
+#include "core/exchange/batch_keys.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/placement/place.h"
+#include "shm/status_asserts.h"
+
+namespace tfhybrid {
+namespace {
+
+constexpr int64_t kOwner = 2;
+const MessageSchema kSchema = {{"item"}, {2}};
+
+// The keys of a batch of table "item" on the owner.
+BatchKeys::Batch Of(int64_t rank, std::vector<int64_t> keys, bool trains = true) {
+  return {
+      "run/" + std::to_string(keys.front()), "digest", rank, trains, {{"item", std::move(keys)}}};
+}
+
+int64_t PlaceOf(int64_t ticket, int64_t index) { return Place{ticket, kOwner, index}.Word(); }
+
+// A host's message of places; the gradient of a place is (1, 10) times its factor.
+std::vector<int64_t> Message(const std::vector<int64_t>& places, const std::vector<float>& factors,
+                             int64_t form = kOfHost | kOfPlaces) {
+  const std::vector<int64_t> counts = {static_cast<int64_t>(places.size())};
+  std::vector<int64_t> words(static_cast<size_t>(MessageWords(kSchema, counts, form)));
+  const MessageBuilder message(kSchema, counts, words, form);
+  message.header()->samples = 5;
+  *message.room(0) = 9;
+  for (size_t i = 0; i < places.size(); ++i) {
+    message.keys(0)[i] = places[i];
+    if (form != 0) message.ranks(0)[i] = 1;
+    message.gradients(0)[2 * i] = factors[i];
+    message.gradients(0)[2 * i + 1] = 10 * factors[i];
+  }
+  return words;
+}
+
+Status ToKeys(const BatchKeys& held, const std::vector<int64_t>& message,
+              std::vector<int64_t>* words) {
+  return held.ToKeys(kSchema, message, 1, words);
+}
+
+struct Row {
+  int64_t key;
+  int64_t ranks;
+  float gradient;
+  bool operator==(const Row& other) const {
+    return key == other.key && ranks == other.ranks && gradient == other.gradient;
+  }
+};
+
+std::vector<Row> RowsOf(const std::vector<int64_t>& words) {
+  const auto messages = ParseMessages(kSchema, words, 1);
+  EXPECT_TRUE(messages.ok());
+  const GradientMessage& message = messages.value().front();
+  EXPECT_EQ(message.header.samples, 5);
+  EXPECT_EQ(message.header.form, kOfHost);
+  EXPECT_EQ(message.room[0], 9);
+  std::vector<Row> rows;
+  for (int64_t i = 0; i < message.keys[0].size(); ++i) {
+    EXPECT_EQ(message.gradients[0][2 * i + 1], 10 * message.gradients[0][2 * i]);
+    rows.push_back({message.keys[0][i], message.ranks[0][i], message.gradients[0][2 * i]});
+  }
+  return rows;
+}
+
+TEST(PlaceTest, SaysWhoOwnsAKeyAndWhere) {
+  const Place last =
+      Place::Of(Place{Place::kTickets - 1, Allocation::kSlots - 1, Place::kMostKeys - 1}.Word());
+  EXPECT_EQ(last.ticket, Place::kTickets - 1);
+  EXPECT_EQ(last.owner, Allocation::kSlots - 1);
+  EXPECT_EQ(last.index, Place::kMostKeys - 1);
+  for (const int64_t key : {int64_t{0}, int64_t{-1}, INT64_MAX, INT64_MIN, int64_t{1} << 61}) {
+    EXPECT_EQ(Place::Is(key), key == INT64_MAX) << key;
+  }
+  EXPECT_TRUE(Place::Before(Place::kTickets - 1, 0));
+  EXPECT_FALSE(Place::Before(0, Place::kTickets - 1));
+}
+
+TEST(BatchKeysTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
+  BatchKeys held(kOwner);
+  ASSERT_OK(held.Put(4, Of(0, {7, INT64_MIN})));
+  ASSERT_OK(held.Put(5, Of(1, {8, 7})));
+  std::vector<int64_t> words;
+  // Out of order, as the parts of a host's merge leave them.
+  ASSERT_OK(ToKeys(
+      held, Message({PlaceOf(5, 0), PlaceOf(4, 1), PlaceOf(5, 1), PlaceOf(4, 0)}, {1, 2, 3, 4}),
+      &words));
+  const std::vector<Row> wanted = {{INT64_MIN, 1, 2}, {7, 2, 7}, {8, 1, 1}};
+  EXPECT_EQ(RowsOf(words), wanted);
+}
+
+TEST(BatchKeysTest, SeveralBatchesOfARankCountAKeyOnce) {
+  BatchKeys held(kOwner);
+  const int64_t last = Place::kTickets - 1;  // before ticket 1
+  ASSERT_OK(held.Put(last, Of(3, {7})));
+  ASSERT_OK(held.Put(1, Of(3, {7, 9})));
+  std::vector<int64_t> words;
+  ASSERT_OK(ToKeys(held, Message({PlaceOf(1, 0), PlaceOf(1, 1), PlaceOf(last, 0)}, {1, 2, 1e8f}),
+                   &words));
+  const std::vector<Row> wanted = {{7, 1, 1e8f + 1.0f}, {9, 1, 2}};
+  EXPECT_EQ(RowsOf(words), wanted);
+}
+
+TEST(BatchKeysTest, MessagesOfKeysStayAsTheyAre) {
+  const BatchKeys held(kOwner);
+  std::vector<int64_t> words = {1};
+  ASSERT_OK(ToKeys(held, Message({7}, {1}, kOfHost), &words));
+  EXPECT_TRUE(words.empty());
+}
+
+TEST(BatchKeysTest, ABatchComesAgainWithTheSameContentOnly) {
+  BatchKeys held(kOwner);
+  ASSERT_OK(held.Put(4, Of(0, {7, 8})));
+  EXPECT_OK(held.Put(4, Of(0, {7, 8})));
+  EXPECT_EQ(held.held().batches, 1);
+  EXPECT_EQ(held.held().bytes, 16);
+  BatchKeys::Batch other = Of(0, {7, 8});
+  other.digest = "other";
+  EXPECT_EQ(held.Put(4, other).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(held.Put(4, Of(0, {9})).code(), StatusCode::kAlreadyExists);
+  EXPECT_EQ(held.Put(Place::kTickets, Of(0, {9})).code(), StatusCode::kInvalidArgument);
+  held.Drop(4);
+  held.Drop(4);
+  EXPECT_EQ(held.held().bytes, 0);
+  EXPECT_OK(held.Put(4, Of(0, {9})));
+}
+
+TEST(BatchKeysTest, WhatIsNoPlaceHereIsRefused) {
+  BatchKeys held(kOwner);
+  ASSERT_OK(held.Put(4, Of(0, {7})));
+  ASSERT_OK(held.Put(5, Of(0, {8}, false)));
+  int64_t key = 0;
+  const auto find = [&](const std::string& table, int64_t place) {
+    return held.Find(table, Span<const int64_t>(&place, 1), &key).code();
+  };
+  EXPECT_EQ(find("item", PlaceOf(4, 0)), StatusCode::kOk);
+  EXPECT_EQ(key, 7);
+  EXPECT_EQ(find("item", PlaceOf(5, 0)), StatusCode::kOk);
+  EXPECT_EQ(find("item", PlaceOf(4, 1)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(find("user", PlaceOf(4, 0)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(find("item", PlaceOf(6, 0)), StatusCode::kNotFound);
+  EXPECT_EQ(find("item", 7), StatusCode::kInvalidArgument);
+  EXPECT_EQ(find("item", Place{4, kOwner + 1, 0}.Word()), StatusCode::kInvalidArgument);
+  std::vector<int64_t> words;
+  EXPECT_EQ(ToKeys(held, Message({PlaceOf(5, 0)}, {1}), &words).code(),
+            StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace tfhybrid

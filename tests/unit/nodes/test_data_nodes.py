@@ -1,0 +1,115 @@
+"""Data nodes as processes, without TensorFlow, and kill -9."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.reference.clusters import killed, node, own_memory, write_cluster
+from tests.unit.nodes.numpy_trainers import joined
+from tests.unit.nodes.split_roles import STEPS, train_fed
+from tests.unit.nodes.test_moving import SHARES, Trainers
+from tests.unit.nodes.test_split_roles import EPOCHS, colocated, rows_of
+from tfhybrid.data.node import load, maker
+from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.nodes import launching
+from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.feed import Wanted
+from tfhybrid.nodes.key_links import REQUEST, UNASKED
+from tfhybrid.nodes.node_links import NodeLinks
+
+SCRIPT = """
+from tests.unit.nodes import split_roles
+
+def dataset(shard, steps):
+    return split_roles.dataset((shard.rank, shard.size), steps)
+
+def broken(shard):
+    raise OSError("no such disk")
+"""
+
+
+def wanted(join: str) -> Wanted:
+    return Wanted("dataset", {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two embedding nodes with two shares each, and two data nodes."""
+    folder = tmp_path_factory.mktemp("cluster")
+    (folder / "script.py").write_text(SCRIPT)
+    made = write_cluster(folder, 2, "  data: {count: 2, script: script.py}\n", shares=SHARES)
+    with own_memory():
+        launching.up(made)
+        yield made
+        launching.down(made)
+
+
+@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+def test_a_data_node_that_is_killed_reads_again(
+    cluster: Cluster, tmp_path: Path, join: str
+) -> None:
+    def kill(epoch: int, number: int) -> None:
+        if (epoch, number) == (1, 2):
+            killed(cluster, "data-0")
+
+    links: list[NodeLinks] = []
+    with joined(cluster, tmp_path, 1, f"job-{join}", links=links) as engines:
+        train_fed(engines[0], links[0], wanted(join), EPOCHS, kill)
+        found = rows_of(engines[0], 1)
+    assert node(cluster, "data-1")["state"] == "ready"
+    for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+def test_shares_move_between_epochs_and_not_while_batches_are_held(
+    cluster: Cluster, tmp_path: Path, join: str
+) -> None:
+    """Places name shares, so they mean the same keys when a share has another node."""
+    links: list[NodeLinks] = []
+    held = []
+    with joined(cluster, tmp_path, 1, f"job-{join}", links=links) as engines:
+        trainers = Trainers(cluster, engines, links, f"job-{join}")
+
+        def move(epoch: int, number: int) -> None:
+            with links[0].paused() as said:
+                held.append((number, said))
+            if (epoch, number) == (1, -1):
+                trainers.move(1)
+                trainers.move(2)
+
+        train_fed(engines[0], links[0], wanted(join), EPOCHS, move)
+        found = rows_of(engines[0], 1)
+        assert len(set(links[0].nodes.names)) == 2
+    assert [said for number, said in held if number < 0] == [[]] * EPOCHS
+    of_batches = [said for number, said in held if number >= 0]
+    assert of_batches == [["dataset", "1 batches that were not looked up"]] * (EPOCHS * STEPS)
+    for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+def test_a_data_node_needs_tensorflow_only_for_its_script() -> None:
+    code = "import sys, tfhybrid.data.node; print({'tensorflow', 'horovod'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.stdout.strip() == "set()", told
+
+
+def test_functions_are_called_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a_script.py").write_text(SCRIPT)
+    make = maker(load(str(tmp_path / "a_script.py")))
+    assert len(list(make("dataset", (0, 1), {"steps": 2}))) == 2
+    with pytest.raises(ConfigError, match="Received: 'absent'"):
+        make("absent", (0, 1), {})
+    with pytest.raises(DataError, match="no such disk"):
+        make("broken", (0, 1), {})
+    with pytest.raises(DataError, match="broken of a_script failed"):
+        make("broken", (0, 1), {"steps": 2})
+    (tmp_path / "bad_script.py").write_text("import nothing_of_the_kind")
+    with pytest.raises(ConfigError, match="imports its script"):
+        load(str(tmp_path / "bad_script.py"))

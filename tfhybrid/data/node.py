@@ -1,0 +1,173 @@
+"""The data node: reads the data sets of a job's script, splits batches, and sends their halves.
+
+    python -m tfhybrid.data.node --metadata HOST:PORT --token-file FILE --name NAME --script FILE
+
+It imports the script, whose functions make the data sets: a script that trains does so behind
+`if __name__ == "__main__":`. Each data set of each trainer has a connection and a thread of its
+own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tfhybrid.data.sharding import Shard
+from tfhybrid.errors import ConfigError, DataError, TfhybridError
+from tfhybrid.nodes import door
+from tfhybrid.nodes.calls import answer_calls
+from tfhybrid.nodes.data_streams import DataStream
+from tfhybrid.nodes.greetings import Greeting
+from tfhybrid.nodes.key_links import KeyLinks
+from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.nodes.node_options import NodeOptions
+from tfhybrid.nodes.registration import Registration
+from tfhybrid.nodes.server import NodeServer
+
+_log = logging.getLogger("tfhybrid.nodes")
+
+_SILENCE_SECONDS = 60.0
+
+
+def load(script: str) -> ModuleType:
+    """Imports a script.
+
+    Args:
+        script: A file that ends with `.py`, or the name of a module.
+
+    Raises:
+        ConfigError: It cannot be imported.
+    """
+    try:
+        if not script.endswith(".py"):
+            return importlib.import_module(script)
+        path = Path(script)
+        sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        return module
+    except Exception as error:
+        raise ConfigError(
+            f"A data node imports its script. Received: {script}: {error!r}"
+        ) from error
+
+
+def maker(script: ModuleType) -> Callable[..., Iterable[Any]]:
+    """Returns what makes the data sets of a script, as of `MakeDataset`.
+
+    Args:
+        script: Whose functions do.
+    """
+
+    def make(function: str, shard: tuple[int, int], arguments: Mapping[str, Any]) -> Iterable[Any]:
+        makes = vars(script).get(function)
+        if not callable(makes):
+            raise ConfigError(
+                f"The script {script.__name__} of the data nodes has the function that makes a "
+                f"data set. Received: {function!r}"
+            )
+        try:
+            made: Iterable[Any] = makes(Shard(*shard), **arguments)
+        except TfhybridError:
+            raise
+        except Exception as error:
+            raise DataError(f"{function} of {script.__name__} failed: {error!r}") from error
+        return made
+
+    return make
+
+
+class DataNode:
+    """The state of a data node.
+
+    Args:
+        options: With which it was started.
+        script: That it reads the data sets of.
+    """
+
+    def __init__(self, options: NodeOptions, script: ModuleType) -> None:
+        self._options = options
+        self._make = maker(script)
+        listener = door.listen(options.listen, options.port)
+        host, port = listener.getsockname()[:2]
+        self._lock = threading.Lock()
+        self._streams: list[DataStream] = []  # guarded by _lock
+        self._ended = 0  # batches of streams that have ended; likewise
+        self.server = NodeServer(listener, options.token, self._visit, tls=options.tls)
+        self._registration = Registration(
+            options.metadata,
+            options.token,
+            options.name,
+            "data",
+            (host, port),
+            self._numbers,
+            options.tls,
+        )
+
+    def run(self) -> None:
+        """Serves until it is stopped."""
+        try:
+            self.server.run()
+        finally:
+            self._registration.stop()
+
+    def _numbers(self) -> Mapping[str, float]:
+        with self._lock:
+            sent = self._ended + sum(each.sent for each in self._streams)
+            return {"streams": float(len(self._streams)), "batches": float(sent)}
+
+    def _visit(self, greeting: Greeting, link: MessageLink) -> None:
+        """Serves a data set of a trainer until that is gone."""
+        stream = DataStream(self._make, self._connect)
+        with self._lock:
+            self._streams.append(stream)
+        _log.info("%s reads for %s", self._options.name, greeting.name)
+        try:
+            answer_calls(link, stream.calls())
+        finally:
+            stream.close()
+            with self._lock:
+                self._streams.remove(stream)
+                self._ended += stream.sent
+
+    def _connect(self, told: Mapping[str, Any]) -> KeyLinks:
+        owners = [(str(name), (str(host), int(port))) for name, (host, port) in told["owners"]]
+        return KeyLinks.connect(
+            owners,
+            self._options.token,
+            self._options.name,
+            str(told["session"]),
+            _SILENCE_SECONDS,
+            self._options.tls,
+        )
+
+
+def main() -> None:
+    """Runs a data node until SIGTERM."""
+    parser = NodeOptions.parser(__doc__ or "")
+    parser.add_argument("--script", required=True, help="a file or a module")
+    told = parser.parse_args()
+    options = NodeOptions.told(told)
+    # A script that looks for nodes by itself must not take this process for a trainer.
+    os.environ.pop("TFHYBRID_NODES", None)
+    node = DataNode(options, load(told.script))
+    node.server.stop_at_signals()
+    with contextlib.suppress(KeyboardInterrupt):
+        node.run()
+
+
+if __name__ == "__main__":
+    main()

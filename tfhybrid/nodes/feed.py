@@ -1,0 +1,374 @@
+"""The dense half of batches: how a trainer gets them from data nodes."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from tfhybrid import errors
+from tfhybrid.errors import PeerDiedError, StoreError
+from tfhybrid.nodes.data_streams import Reading
+from tfhybrid.nodes.elements import Leaf, Structure, from_arrays
+from tfhybrid.nodes.key_links import REQUEST
+from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.nodes.open_epochs import OpenEpochs
+from tfhybrid.nodes.splitting import Declared
+from tfhybrid.nodes.tickets import Holding, TicketBook
+
+_log = logging.getLogger("tfhybrid.nodes")
+
+_RETURN_SECONDS = 60.0  # within which a data node that died is back
+_RETRY_SECONDS = 0.2
+
+Dial = Callable[[str], MessageLink]
+_Done = TypeVar("_Done")
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """A data set that a trainer wants from data nodes.
+
+    Args:
+        function: Of the script, that makes it.
+        arguments: Of that function, beside the shard.
+        share: `BY_BATCH` or `BY_FILE`, as of `Reading`.
+        trains: Whether its batches are trained.
+        join: How rows come, as of `SentKeys`.
+        lag: Batches that are held behind the last one that was looked up.
+        ahead: Batches that are asked for before they are needed.
+        most_bytes: Of what was asked for and is held; one batch is asked for whatever its size.
+    """
+
+    function: str
+    arguments: Mapping[str, Any]
+    share: str
+    trains: bool
+    join: str
+    lag: int
+    ahead: int
+    most_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """Who wants it.
+
+    Args:
+        session: Of the job.
+        rank: Of the trainer.
+        size: Number of trainers.
+        owners: Tells name and address of the node of each share, which may move between epochs.
+        data: Names of the data nodes.
+    """
+
+    session: str
+    rank: int
+    size: int
+    owners: Callable[[], Sequence[tuple[str, tuple[str, int]]]]
+    data: Sequence[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asked:
+    """A batch that a data node was asked for."""
+
+    node: int
+    ticket: int
+    dropped: list[int]
+    versions: Mapping[str, int]
+
+    def message(self) -> dict[str, Any]:
+        arguments = {
+            "ticket": self.ticket,
+            "dropped": self.dropped,
+            "versions": dict(self.versions),
+        }
+        return {"call": "next", "arguments": arguments}
+
+
+class RowsSent(Protocol):
+    """How a trainer's engine takes the rows that owners send unasked."""
+
+    def begin(self, tables: Sequence[str]) -> dict[str, int]:
+        """Returns the version that each table has once all updates so far are applied."""
+
+    def expect(self, ticket: int, versions: Mapping[str, int]) -> None:
+        """Says of which versions the rows of a batch will be."""
+
+    def forget(self, tickets: Sequence[int]) -> None:
+        """Forgets the rows of batches."""
+
+    def row_bytes(self, table: str) -> int:
+        """Returns what a row takes."""
+
+
+class Feed:
+    """A data set that data nodes read for this trainer. Its epochs come one after another.
+
+    Data nodes take turns. One that dies is waited for, and asked again for what it did not answer.
+
+    Args:
+        trainer: Who wants it.
+        wanted: What is wanted.
+        number: Of the data set, among those of this trainer.
+        dial: Connects to the data node of a name.
+        book: Of this trainer.
+        rows: Of this trainer.
+        epochs: Of all data sets of this trainer.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        wanted: Wanted,
+        number: int,
+        dial: Dial,
+        book: TicketBook,
+        rows: RowsSent,
+        epochs: OpenEpochs,
+    ) -> None:
+        self._epochs = epochs
+        self._rows = rows
+        self._base: dict[str, int] = {}  # versions at the begin of the epoch
+        self._count = 0  # batches that were asked for in the epoch
+        self._trainer = trainer
+        self._wanted = wanted
+        self._number = number
+        self._dial = dial
+        self._book = book
+        self._links: list[MessageLink | None] = [None] * len(trainer.data)
+        self._epoch = 0
+        self._answered = [0] * len(trainer.data)  # batches of this epoch, by data node
+        self._asked: collections.deque[_Asked] = collections.deque()
+        self._size = 0  # bytes of the last batch
+        self._declared = Declared({}, {}, 0, 1)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what elements are like.
+
+        Raises:
+            TfhybridError: The data set cannot be made.
+            PeerDiedError: The first data node is not there, and does not come.
+        """
+        asked = {"call": "describe", "arguments": {"reading": self._reading(0)}}
+
+        def described() -> dict[str, Any]:
+            self._send(0, asked)
+            found: dict[str, Any] = _result(self._receive(0))[0]
+            return found
+
+        return self._surely(0, described)
+
+    def epoch(self, declared: Declared) -> Iterator[tuple[Structure, list[Leaf]]]:
+        """Yields the batches of the next epoch, with places where keys were.
+
+        Args:
+            declared: What the model looks up.
+
+        Raises:
+            TfhybridError: A batch cannot be read or split.
+            PeerDiedError: A data node is gone, and does not come back.
+        """
+        with self._epochs.under_way(self._wanted.function):
+            yield from self._batches(declared)
+
+    def _batches(self, declared: Declared) -> Iterator[tuple[Structure, list[Leaf]]]:
+        self._declared = declared
+        self._answered = [0] * len(self._links)
+        holding = Holding(self._wanted.lag)
+        self._count = 0
+        self._base = {}
+        if self._wanted.join != REQUEST:
+            self._base = self._rows.begin(sorted(set(declared.tables.values())))
+        for node in range(len(self._links)):
+            self._surely(node, functools.partial(self._open, node))
+        living = list(range(len(self._links)))
+        last = -1  # that was asked
+        try:
+            while living:
+                while self._may_ask(holding):
+                    last = next((node for node in living if node > last), living[0])
+                    self._ask(last, holding)
+                node = self._asked[0].node
+                message = self._surely(node, functools.partial(self._receive, node))
+                asked = self._asked.popleft()
+                answer, arrays = _result(message)
+                if "end" in answer:
+                    self._rows.forget([asked.ticket])
+                    living = [node for node in living if node != asked.node]
+                    continue
+                self._answered[asked.node] += 1
+                self._book.hand_out(holding, asked.ticket, self._held_bytes(answer))
+                self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
+                yield answer["structure"], from_arrays(answer["kinds"], arrays)
+        finally:
+            self._drain(holding)
+            self._book.end(holding, given_up=bool(living))
+            self._epoch += 1
+
+    def close(self) -> None:
+        """Ends the connections."""
+        for node, link in enumerate(self._links):
+            if link is not None:
+                link.close()
+                self._links[node] = None
+
+    def _may_ask(self, holding: Holding) -> bool:
+        if not self._asked:
+            return True
+        taken = holding.size + len(self._asked) * self._size
+        return len(self._asked) < self._wanted.ahead and taken < self._wanted.most_bytes
+
+    def _ask(self, node: int, holding: Holding) -> None:
+        dropped = self._book.dropped(holding)
+        ticket = self._book.give()
+        if self._base:
+            self._rows.forget(dropped)
+            self._rows.expect(ticket, self._versions())
+        asked = _Asked(node, ticket, dropped, self._versions())
+        self._asked.append(asked)
+        self._count += 1
+        with contextlib.suppress(_LostError):  # who waits for the answer asks again
+            self._send(asked.node, asked.message())
+
+    def _versions(self) -> dict[str, int]:
+        """The version that each table will have when the next batch is looked up.
+
+        One update for each batch before it, where they are trained. Where that turns out to be
+        wrong, the lookup asks the owners.
+        """
+        before = self._count if self._wanted.trains else 0
+        return {table: version + before for table, version in self._base.items()}
+
+    def _held_bytes(self, answer: Mapping[str, Any]) -> int:
+        """What owners hold of a batch, and this trainer of its rows."""
+        size = int(answer["key_bytes"])
+        if self._base:
+            size += sum(
+                count * self._rows.row_bytes(table) for table, count in answer["keys"].items()
+            )
+        return size
+
+    def _drain(self, holding: Holding) -> None:
+        """Takes the answers that nobody waits for: no key comes to an owner behind its drop."""
+        while self._asked and all(self._links[asked.node] is not None for asked in self._asked):
+            try:
+                answer = self._receive(self._asked[0].node)[0].get("result", {})
+            except _LostError:
+                break
+            asked = self._asked.popleft()
+            if isinstance(answer, dict) and "key_bytes" in answer:
+                size = self._held_bytes(answer)
+                self._book.hand_out(holding, asked.ticket, size, offered=False)
+        for asked in self._asked:  # owners may hold them
+            self._book.hand_out(holding, asked.ticket, 0, offered=False)
+            self._forget(asked.node)
+        self._asked.clear()
+
+    def _surely(self, node: int, does: Callable[[], _Done]) -> _Done:
+        """Does something with a data node, again after it has died and is back."""
+        deadline = time.monotonic() + _RETURN_SECONDS
+        while True:
+            try:
+                if self._links[node] is None:
+                    self._links[node] = self._dialled(node)
+                    self._go_on(node)
+                return does()
+            except _LostError as lost:
+                self._forget(node)
+                name = self._trainer.data[node]
+                if time.monotonic() > deadline:
+                    raise PeerDiedError(
+                        f"{name} is gone, and did not come back in {_RETURN_SECONDS:.0f} s: {lost}"
+                    ) from lost
+                _log.warning("%s is waited for: %s", name, lost)
+                time.sleep(_RETRY_SECONDS)
+
+    def _dialled(self, node: int) -> MessageLink:
+        try:
+            return self._dial(self._trainer.data[node])
+        except StoreError as error:
+            raise _LostError(str(error)) from error
+
+    def _go_on(self, node: int) -> None:
+        """Has a data node that is back read again what it did not answer."""
+        asked = [each for each in self._asked if each.node == node]
+        if not asked:
+            return
+        self._open(node)
+        for each in asked:
+            self._send(node, each.message())
+
+    def _open(self, node: int) -> None:
+        arguments = {
+            "reading": self._reading(node),
+            "session": self._trainer.session,
+            "owners": [[name, list(address)] for name, address in self._trainer.owners()],
+            "declared": self._declared.as_json(),
+            "data_set": self._number,
+            "trains": self._wanted.trains,
+            "join": self._wanted.join,
+            "epoch": self._epoch,
+            "number": self._answered[node],
+        }
+        self._send(node, {"call": "open", "arguments": arguments})
+        _result(self._receive(node))
+
+    def _reading(self, node: int) -> dict[str, Any]:
+        wanted, trainer = self._wanted, self._trainer
+        return dataclasses.asdict(
+            Reading(
+                wanted.function,
+                dict(wanted.arguments),
+                trainer.rank,
+                trainer.size,
+                node,
+                len(trainer.data),
+                wanted.share,
+            )
+        )
+
+    def _forget(self, node: int) -> None:
+        link, self._links[node] = self._links[node], None
+        if link is not None:
+            link.close()
+
+    def _send(self, node: int, message: Mapping[str, Any]) -> None:
+        link = self._links[node]
+        if link is None:
+            raise _LostError("it was not reached")
+        try:
+            link.send(message)
+        except StoreError as error:
+            raise _LostError(str(error)) from error
+
+    def _receive(self, node: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        link = self._links[node]
+        if link is None:
+            raise _LostError("it was not reached")
+        try:
+            return link.receive()
+        except StoreError as error:
+            raise _LostError(str(error)) from error
+
+
+class _LostError(Exception):
+    """A connection to a data node broke, or could not be made."""
+
+
+def _result(
+    message: tuple[dict[str, Any], dict[str, np.ndarray]],
+) -> tuple[Any, dict[str, np.ndarray]]:
+    answer, arrays = message
+    if "error" in answer:
+        kind = getattr(errors, str(answer["error"]), StoreError)
+        raise kind(f"A data node: {answer.get('text')}")
+    return answer.get("result"), arrays

@@ -1,0 +1,204 @@
+"""The connections of one rank to the embedding nodes and the data nodes of its job.
+
+Every rank connects to embedding nodes to read rows, leaders for updates too, and rank 0 once more,
+to hear what nodes have staged. Nodes connect to no rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+from tfhybrid.core import batches
+from tfhybrid.core.native import LinkPurpose
+from tfhybrid.errors import StoreError
+from tfhybrid.nodes.embedding import ACCEPTED
+from tfhybrid.nodes.engine import NodesEngine
+from tfhybrid.nodes.feed import Feed, Trainer, Wanted
+from tfhybrid.nodes.greetings import Greeting, Link
+from tfhybrid.nodes.joining import Joined, dial_node
+from tfhybrid.nodes.key_links import REQUEST
+from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.nodes.open_epochs import OpenEpochs
+from tfhybrid.nodes.registration import address_of
+from tfhybrid.nodes.sent_rows import EngineRows
+from tfhybrid.nodes.tickets import TicketBook
+from tfhybrid.nodes.tls import Tls
+
+
+class NodeLinks:
+    """The connections of one rank to the nodes, for rows, updates and batches.
+
+    Args:
+        engine: Of this rank.
+        nodes: Of the job.
+        token: Of the cluster.
+        name: What this rank calls itself.
+        silence: Seconds after which a silent node counts as gone.
+        leads: Whether this rank leads its host.
+        metadata: Address of the metadata node, where data nodes are looked up.
+        tls: What encrypts the connections; `None` for none.
+    """
+
+    def __init__(
+        self,
+        engine: NodesEngine,
+        nodes: Joined,
+        token: str,
+        name: str,
+        silence: float,
+        *,
+        leads: bool,
+        metadata: tuple[str, int],
+        tls: Tls | None = None,
+    ) -> None:
+        self._engine = engine
+        self._nodes = nodes
+        self._token = token
+        self._name = name
+        self._silence = silence
+        self._leads = leads
+        self._metadata = metadata
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._connected = False
+        self._book: TicketBook | None = None
+        self._feeds = 0
+        self._epochs = OpenEpochs()
+        self._rank: int | None = None  # that owners send rows unasked
+
+    def connect(self) -> None:
+        """Connects this rank to all embedding nodes, when first called.
+
+        Raises:
+            StoreError: One cannot be reached, or refuses this rank.
+        """
+        with self._lock:
+            if self._connected:
+                return
+            for share in range(len(self._nodes.names)):
+                self._connect(share)
+            self._connected = True
+
+    @property
+    def nodes(self) -> Joined:
+        """The nodes to which it connects."""
+        return self._nodes
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of the data nodes."""
+        return self._nodes.data
+
+    def feed(self, wanted: Wanted, rank: int, size: int) -> Feed:
+        """Returns a data set that data nodes read for this rank.
+
+        Args:
+            wanted: Which.
+            rank: This one.
+            size: Number of ranks.
+
+        Raises:
+            StoreError: Owners shall send rows, and one cannot be reached.
+        """
+        if self._book is None:
+            self._book = TicketBook(lambda: batches.looked_up(self._engine), rank, size)
+        trainer = Trainer(self._nodes.session, rank, size, self._owners, self.data)
+        if wanted.join != REQUEST:
+            self._take_rows(rank)
+        self._feeds += 1
+        rows = EngineRows(self._engine, self._engine.dims)
+        return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[list[str]]:
+        """Lets no epoch of a data set begin meanwhile.
+
+        Gives what keeps the keys of batches where they are: the data sets that have an epoch under
+        way, and batches that were not looked up yet.
+        """
+        with self._epochs.paused() as held:
+            waiting = 0 if self._book is None else self._book.waiting()
+            yield [*held, *([f"{waiting} batches that were not looked up"] if waiting else [])]
+
+    def follow(self, nodes: Joined) -> None:
+        """Connects this rank to the new nodes of shares that have moved; between two steps.
+
+        Data sets follow when they next begin an epoch.
+
+        Args:
+            nodes: Of the job, as they are now.
+
+        Raises:
+            StoreError: One cannot be reached, or refuses this rank.
+        """
+        with self._lock:
+            before, self._nodes = self._nodes, nodes
+            for share, place in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+                if place == (before.names[share], before.addresses[share]):
+                    continue
+                if self._connected:
+                    self._connect(share)
+                if self._rank is not None:
+                    self._connect_rows(share, self._rank)
+
+    def stop(self) -> None:
+        """Connects no more; what is connected ends with the engine."""
+        if self._tls is not None:
+            self._tls.close()
+
+    def abandon(self) -> None:
+        """Leaves the connections to the parent, in a forked child: nodes notice when it dies."""
+        if self._tls is not None:
+            self._tls.abandon()
+
+    def _owners(self) -> list[tuple[str, tuple[str, int]]]:
+        nodes = self._nodes
+        return list(zip(nodes.names, nodes.addresses, strict=True))
+
+    def _take_rows(self, rank: int) -> None:
+        """Connects to all embedding nodes for rows that they send unasked, when first called."""
+        with self._lock:
+            if self._rank is None:
+                for share in range(len(self._nodes.names)):
+                    self._connect_rows(share, rank)
+                self._rank = rank
+
+    def _connect_rows(self, share: int, rank: int) -> None:
+        link = self._dialled(share, Link.ROWS, rank)
+        owner, node = self._engine.first_node + share, self._nodes.names[share]
+        batches.receive_rows(self._engine, owner, link, node)
+
+    def _dial_data(self, node: str) -> MessageLink:
+        address = address_of(self._metadata, self._token, self._name, node, self._tls)
+        greeting = Greeting(Link.CALLS, self._name, self._nodes.session)
+        link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
+        return MessageLink(link, node)
+
+    def _connect(self, share: int) -> None:
+        host, node = self._engine.first_node + share, self._nodes.names[share]
+        self._engine.connect_owner(host, LinkPurpose.READS, self._dialled(share, Link.READS), node)
+        if not self._leads:
+            return
+        if self._engine.host == 0:  # before updates: then the node can answer the first
+            link = self._dialled(share, Link.STAGED)
+            self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
+        link = self._dialled(share, Link.UPDATES)
+        self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
+
+    def _dialled(self, share: int, to: Link, rank: int = 0) -> socket.socket:
+        node, address = self._nodes.names[share], self._nodes.addresses[share]
+        session, host = self._nodes.session, self._engine.host
+        greeting = Greeting(to, self._name, session, host, share, rank)
+        link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
+        try:
+            accepted = link.recv(1)
+        except OSError as error:
+            link.close()
+            raise StoreError(f"{node} does not answer: {error}") from error
+        if accepted != ACCEPTED:
+            link.close()
+            raise StoreError(f"{node} refuses {self._name}; its log says why")
+        return link

@@ -1,0 +1,44 @@
+"""The rows that embedding nodes send a trainer unasked, as its engine takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tfhybrid.core import batches
+from tfhybrid.core.engine import Engine
+
+_FLOAT_BYTES = 4
+
+
+class EngineRows:
+    """What a feed tells a trainer's engine of rows that are sent; as of `RowsSent`.
+
+    Args:
+        engine: Of the trainer.
+        dims: Of its tables, by name.
+    """
+
+    def __init__(self, engine: Engine, dims: Mapping[str, int]) -> None:
+        self._engine = engine
+        self._dims = dims
+
+    def begin(self, tables: Sequence[str]) -> dict[str, int]:
+        """Returns the version that each table has once all updates so far are applied."""
+        for table in tables:
+            self._engine.wait(table)
+        return {
+            table: int(Engine.table_stats(self._engine, table).version)  # as this host knows it
+            for table in tables
+        }
+
+    def expect(self, ticket: int, versions: Mapping[str, int]) -> None:
+        """Says of which versions the rows of a batch will be."""
+        batches.expect(self._engine, ticket, versions)
+
+    def forget(self, tickets: Sequence[int]) -> None:
+        """Forgets the rows of batches."""
+        batches.forget(self._engine, tickets)
+
+    def row_bytes(self, table: str) -> int:
+        """Returns what a row takes."""
+        return self._dims[table] * _FLOAT_BYTES
