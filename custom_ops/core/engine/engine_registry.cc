@@ -8,7 +8,7 @@
 namespace tfhybrid {
 namespace {
 
-struct Place {
+struct Entry {
   Topology topology;
   bool taken = false;  // by an engine, or by one that is being opened
   std::shared_ptr<Engine> engine;
@@ -16,7 +16,7 @@ struct Place {
 
 struct Registry {
   std::mutex mutex;
-  std::vector<Place> places;  // by number, from 1; guarded by mutex
+  std::vector<Entry> entries;  // by number, from 1; guarded by mutex
 };
 
 // Never destroyed: kernels may still ask while the process exits.
@@ -26,10 +26,10 @@ Registry& TheRegistry() {
 }
 
 // Null where the number was never given. REQUIRES: the registry's mutex is held.
-Place* Find(int64_t number) {
-  std::vector<Place>& places = TheRegistry().places;
-  const bool given = number >= 1 && number <= static_cast<int64_t>(places.size());
-  return given ? &places[static_cast<size_t>(number - 1)] : nullptr;
+Entry* Find(int64_t number) {
+  std::vector<Entry>& entries = TheRegistry().entries;
+  const bool given = number >= 1 && number <= static_cast<int64_t>(entries.size());
+  return given ? &entries[static_cast<size_t>(number - 1)] : nullptr;
 }
 
 }  // namespace
@@ -43,8 +43,8 @@ Result<int64_t> ReserveEngine(Topology topology) {
                          ", and ", topology.nodes, " nodes");
   }
   const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
-  TheRegistry().places.push_back({std::move(topology), false, nullptr});
-  return static_cast<int64_t>(TheRegistry().places.size());
+  TheRegistry().entries.push_back({std::move(topology), false, nullptr});
+  return static_cast<int64_t>(TheRegistry().entries.size());
 }
 
 Status OpenEngine(int64_t number,
@@ -52,22 +52,22 @@ Status OpenEngine(int64_t number,
   Topology topology;
   {
     const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
-    Place* const place = Find(number);
-    if (place == nullptr || place->taken) {
+    Entry* const entry = Find(number);
+    if (entry == nullptr || entry->taken) {
       return Status::Error(
           StatusCode::kFailedPrecondition,
-          place == nullptr ? "No engine has the number " : "A store is open already in engine ",
+          entry == nullptr ? "No engine has the number " : "A store is open already in engine ",
           number);
     }
-    place->taken = true;
-    topology = place->topology;
+    entry->taken = true;
+    topology = entry->topology;
   }
   // Not under the mutex: opening may wait for another process.
   Result<std::shared_ptr<Engine>> opened = open(topology);
   const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
-  Place* const place = Find(number);
-  place->taken = opened.ok();
-  if (opened.ok()) place->engine = opened.Take();
+  Entry* const entry = Find(number);
+  entry->taken = opened.ok();
+  if (opened.ok()) entry->engine = opened.Take();
   return opened.status();
 }
 
@@ -75,8 +75,8 @@ Result<std::shared_ptr<Engine>> EngineOf(int64_t number) {
   std::shared_ptr<Engine> engine;
   {
     const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
-    const Place* const place = Find(number);
-    if (place != nullptr) engine = place->engine;
+    const Entry* const entry = Find(number);
+    if (entry != nullptr) engine = entry->engine;
   }
   if (engine == nullptr) {
     return Status::Error(StatusCode::kFailedPrecondition, "Engine ", number,
@@ -91,10 +91,10 @@ void CloseEngine(int64_t number) {
   std::shared_ptr<Engine> engine;
   {
     const std::lock_guard<std::mutex> guard(TheRegistry().mutex);
-    Place* const place = Find(number);
-    if (place == nullptr || place->engine == nullptr) return;
-    std::swap(place->engine, engine);
-    place->taken = false;
+    Entry* const entry = Find(number);
+    if (entry == nullptr || entry->engine == nullptr) return;
+    std::swap(entry->engine, engine);
+    entry->taken = false;
   }
   if (engine->CheckProcess().ok()) {
     engine->Close();
