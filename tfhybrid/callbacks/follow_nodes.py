@@ -14,7 +14,8 @@ class FollowNodes(keras.callbacks.Callback):
 
     At the beginning of each epoch, if `tfhybrid nodes drain` or `add` was called. All ranks wait
     while rows are copied; the bits stay those of a run on the same nodes throughout. In jobs
-    without nodes it does nothing.
+    without nodes it does nothing. While a rank holds batches of data nodes, rows stay where they
+    are.
 
     Example:
 

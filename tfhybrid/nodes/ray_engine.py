@@ -49,7 +49,9 @@ class Keeper:
         here.mkdir(parents=True, exist_ok=True)
         previous = os.umask(0o077)
         try:
-            write_whole(here / "token", token.encode())
+            its = here / f"{process.name}.token"  # others of this machine write theirs just now
+            write_whole(its, token.encode())
+            its.replace(here / "token")
         finally:
             os.umask(previous)
         address = importlib.import_module("ray").util.get_node_ip_address()

@@ -179,7 +179,7 @@ TEST(GradientMessageTest, FailureIsATextInPlaceOfKeys) {
 }
 
 TEST(GradientMessageTest, UnknownFormsAndTextsAreAnError) {
-  for (const int64_t form : {int64_t{-1}, int64_t{4}, INT64_MAX}) {
+  for (const int64_t form : {int64_t{-1}, int64_t{8}, INT64_MAX}) {
     std::vector<int64_t> words = Message(kSchema, {{7}, {5}}, 1);
     words[2] = form;
     ExpectError(ParseError(words, 1), StatusCode::kInvalidArgument, {"form"});
