@@ -232,7 +232,7 @@ def parse_count(text: str, option: str) -> int:
             raise ValueError
     except ValueError:
         raise ConfigError(
-            f"{option} is a number such as 50M, below 2^40. Received: {text!r}"
+            f"{option} must be a number such as 50M, below 2^40. Received: {text!r}"
         ) from None
     return round(count)
 

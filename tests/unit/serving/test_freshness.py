@@ -22,7 +22,14 @@ from tfhybrid.store import metrics
 from tfhybrid.store.prometheus import Endpoint
 from tfhybrid.stream.queue import Record
 
+
 AGES = (5.0, 50.0)
+
+
+@pytest.fixture(autouse=True)
+def own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is noted here stays out of the reports of later tests in this process."""
+    monkeypatch.setattr(metrics, "_noted", {})
 
 
 @pytest.fixture
