@@ -22,7 +22,6 @@ from tfhybrid.store import metrics
 from tfhybrid.store.prometheus import Endpoint
 from tfhybrid.stream.queue import Record
 
-
 AGES = (5.0, 50.0)
 
 
