@@ -1,7 +1,6 @@
 """Frappe_x1 with DeepFM on 1, 2 and 4 ranks with the same global batches: one table of test AUC.
 
-    python benchmarks/frappe.py
-    python benchmarks/frappe.py --ranks 1 2 --seeds 3
+    python benchmarks/frappe.py python benchmarks/frappe.py --ranks 1 2 --seeds 3
 
 Each run is a job of its own: `horovodrun -np N python examples/frappe.py --seed S`.
 """

@@ -95,8 +95,7 @@ def VarianceScaling(  # noqa: N802 - named as in Keras
     """Returns an initializer whose values have the variance `scale / dim`.
 
     This is `keras.initializers.VarianceScaling` with `mode="fan_out"`, the only mode that makes
-    sense
-    when the number of keys is unbounded.
+    sense when the number of keys is unbounded.
 
     Args:
         dim: Length of an embedding.

@@ -22,10 +22,8 @@ class Sharded:
     """Each row is on one host, its owner, so that a table may be larger than a host's memory.
 
     Training gives the same bits as with `Replicated`. A lookup fetches the rows of other hosts over
-    the
-    network, each key once; an update is sent only to the owners of its keys. On one host it is the
-    same
-    as `Replicated`.
+    the network, each key once; an update is sent only to the owners of its keys. On one host it is
+    the same as `Replicated`.
 
     Args:
         by: `"key"` spreads a table's rows over all hosts. `"table"` puts the whole table on one

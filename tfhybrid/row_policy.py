@@ -65,10 +65,8 @@ class Eviction:
     its initial value and fresh optimizer state.
 
     Each update examines one in `every` keys, chosen by hash, so that no step has to scan the table.
-    A
-    key is therefore removed up to `every` updates after a rule applies to it. It stays if it occurs
-    in
-    that very update.
+    A key is therefore removed up to `every` updates after a rule applies to it. It stays if it
+    occurs in that very update.
 
     Args:
         unseen_steps: Evicts a key that occurred in none of the last `unseen_steps` updates.

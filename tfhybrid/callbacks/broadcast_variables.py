@@ -24,8 +24,7 @@ class BroadcastVariables(Joined):
     keeps the state of its random generators, so that dropout differs from rank to rank.
 
     If the model is built, the optimizer's variables are created here, before the first step. If
-    they
-    were created while TensorFlow traces the step, it would trace the step twice.
+    they were created while TensorFlow traces the step, it would trace the step twice.
 
     Args:
         root: The rank whose values are copied. Defaults to 0.

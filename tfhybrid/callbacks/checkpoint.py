@@ -22,16 +22,13 @@ class Checkpoint(Joined):
     """Saves dense weights, optimizer, tables and position, all of the same step.
 
     Training continues while the files are written. If writing fails, the error is logged and
-    training
-    continues; the error is raised when `fit` ends, unless a later checkpoint was written.
+    training continues; the error is raised when `fit` ends, unless a later checkpoint was written.
     `tfhybrid.checkpoint.restore(model, directory)` restores them and returns where to continue.
 
     The last steps are saved when `fit` ends, whatever `save_freq` is. After SIGTERM or SIGINT
-    (Ctrl-C)
-    on any rank, the current step is saved, and the program ends on all ranks with status 128 +
-    signal,
-    as in a shell. During validation the signal waits for the next step. A second signal ends the
-    process at once.
+    (Ctrl-C) on any rank, the current step is saved, and the program ends on all ranks with status
+    128 + signal, as in a shell. During validation the signal waits for the next step. A second
+    signal ends the process at once.
 
     Args:
         directory: Where checkpoints are kept, each in its own folder: a path that all hosts see, or

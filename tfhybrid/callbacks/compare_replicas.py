@@ -15,10 +15,8 @@ class CompareReplicas(Joined):
     """Stops a job on several hosts if the replicas of a table differ.
 
     Every checkpoint compares replicas anyway, without interrupting training. Use this callback to
-    find
-    where a difference comes from. Each leader reads all rows and their optimizer state while the
-    other
-    ranks wait: about a second per 2 GB. On one host only learning rates can differ.
+    find where a difference comes from. Each leader reads all rows and their optimizer state while
+    the other ranks wait: about a second per 2 GB. On one host only learning rates can differ.
 
     Args:
         every: Number of steps between comparisons.

@@ -15,8 +15,7 @@ class Evaluate(Joined):
 
     Put it after `MetricAverage` and before callbacks that act on metrics: `EarlyStopping`,
     `ReduceLROnPlateau` and `Checkpoint` then see the same numbers on every rank, and `History`
-    records
-    them. It replaces `fit(validation_data=...)`.
+    records them. It replaces `fit(validation_data=...)`.
 
     Args:
         dataset: This rank's batches, any number of them; see `tfhybrid.metrics.evaluate`.

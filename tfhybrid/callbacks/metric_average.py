@@ -33,12 +33,11 @@ class MetricAverage(Joined):
     """Replaces the metrics of an epoch with metrics over the samples of all ranks.
 
     Put it before callbacks that act on metrics, such as `EarlyStopping`, so that all ranks decide
-    the
-    same. Means over samples (loss, accuracy) are averaged, weighted by each rank's samples. Keras
-    metrics that count or sum, such as `AUC`, `Precision` and `RootMeanSquaredError`, are computed
-    from
-    the summed counts, because the average of the ranks' AUCs is not the AUC of all samples.
-    `callbacks.Evaluate` computes the exact AUC, without Keras's thresholds, for each output.
+    the same. Means over samples (loss, accuracy) are averaged, weighted by each rank's samples.
+    Keras metrics that count or sum, such as `AUC`, `Precision` and `RootMeanSquaredError`, are
+    computed from the summed counts, because the average of the ranks' AUCs is not the AUC of all
+    samples. `callbacks.Evaluate` computes the exact AUC, without Keras's thresholds, for each
+    output.
 
     Raises:
         UnsupportedError: After the first step, if the model has a metric of another kind, or has

@@ -166,8 +166,7 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
 
     Returns:
         Where training continues, or `None` if the job does not resume from memory. Its tables are
-        then
-        unchanged, or new in a job that has not begun.
+        then unchanged, or new in a job that has not begun.
     """
     resumption = current_job().resumption
     if resumption is None or resumption.settled:
@@ -224,13 +223,11 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
     """Records the position in the data before a step, for a restart from memory.
 
     A `Position` advances by itself, by one with every step. Any other kind of position must be
-    given
-    before every step, as it will be after that step.
+    given before every step, as it will be after that step.
 
     In a custom training loop, call it at the start of each epoch, or before every step if the
-    program
-    uses Python's or NumPy's random generators. In `fit`, `tfhybrid.callbacks.HotRestart` calls it.
-    Without `tfhybrid.init(resume="memory")` it does nothing.
+    program uses Python's or NumPy's random generators. In `fit`, `tfhybrid.callbacks.HotRestart`
+    calls it. Without `tfhybrid.init(resume="memory")` it does nothing.
 
     Args:
         model: As given to `restore`.

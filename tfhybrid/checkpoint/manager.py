@@ -26,8 +26,7 @@ class CheckpointManager:
 
     A save pauses training only to copy the dense part. The leaders of all hosts write tables on
     background threads; a row that changes meanwhile is copied first. Every rank creates a manager
-    and
-    calls the same methods.
+    and calls the same methods.
 
     With `full_every`, the other saves are *deltas*: the rows that were changed or added since the
     previous save. Restoring a delta needs the saves before it, back to the last one with all rows.
@@ -101,8 +100,7 @@ class CheckpointManager:
         """Saves the model between two steps, after waiting for the previous save.
 
         If a save fails while training continues, the error is logged and kept for `wait`, which
-        raises it
-        unless a later save succeeds.
+        raises it unless a later save succeeds.
 
         Args:
             position: Where training will continue.

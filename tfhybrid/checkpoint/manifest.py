@@ -113,15 +113,11 @@ class TableEntry:
     """A table of a checkpoint.
 
     `rows` is the table's number of rows. The files hold all of them if `whole`, else those that
-    changed
-    since the base. `digest` covers the rows in the files. `decay` is the factor to which the
-    initial
-    values of keys without a row have decayed. `history` says whether rows have a history.
-    `event_time`
-    is the latest event time that the table has seen. `evicted` names the file of the keys that were
-    evicted since the base; a key may have a row again. `optimizer_start` is the version at which
-    the
-    optimizer began.
+    changed since the base. `digest` covers the rows in the files. `decay` is the factor to which
+    the initial values of keys without a row have decayed. `history` says whether rows have a
+    history. `event_time` is the latest event time that the table has seen. `evicted` names the file
+    of the keys that were evicted since the base; a key may have a row again. `optimizer_start` is
+    the version at which the optimizer began.
 
     Raises:
         ValueError: A field is not of its type, or out of range.

@@ -40,14 +40,11 @@ def restore(
     """Restores a model's weights, optimizer and tables from a checkpoint; every rank must call it.
 
     In a job with `tfhybrid.init(resume="memory")` they are taken from memory if the previous run
-    left
-    them there and nothing was changed since; the log says which source was used. This requires a
-    call
-    before the first step, without `step`, `tables` and `weights`.
+    left them there and nothing was changed since; the log says which source was used. This requires
+    a call before the first step, without `step`, `tables` and `weights`.
 
     The number of ranks and hosts may differ from the saved job. So may an optimizer, the dense one
-    or a
-    table's: its state is then dropped with a warning.
+    or a table's: its state is then dropped with a warning.
 
     Args:
         model: Built and compiled; equal to the saved model, except for parts that `tables` or

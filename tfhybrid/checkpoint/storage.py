@@ -203,8 +203,7 @@ def appearing(folder: Path) -> Iterator[Path]:
 
     Yields:
         A hidden folder beside it, to write to. When the block ends, its files are forced to disk
-        and
-        it is renamed; if the block raises, it is removed.
+        and it is renamed; if the block raises, it is removed.
 
     Raises:
         OSError: The disk is full, or the folder has appeared meanwhile.

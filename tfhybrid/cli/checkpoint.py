@@ -147,8 +147,7 @@ def import_(
     """Copy a checkpoint and take a table's rows from a file; the original is not changed.
 
     Rows of the file replace rows with the same key, or are added. Their optimizer state starts
-    fresh
-    unless the file has it, as `export --states` writes it.
+    fresh unless the file has it, as `export --states` writes it.
     """
     stored = StoredCheckpoint.open(locate(directory, step))
     made, rows = table_import.import_table(stored, table, file, output, replace=replace)

@@ -63,9 +63,8 @@ def matched(a: Variables, b: Variables) -> dict[str, str]:
     """Returns, for arrays of `a`, the number of the same variable in `b`.
 
     If a group's arrays have the same shapes in both, they come from the same model and are matched
-    by
-    number, because Keras generates other names when a model is built twice in a process. Otherwise
-    variables are matched by name, because a layer may have been added.
+    by number, because Keras generates other names when a model is built twice in a process.
+    Otherwise variables are matched by name, because a layer may have been added.
     """
     pairs: dict[str, str] = {}
     for group in {*map(_group, a.arrays)}:

@@ -9,9 +9,8 @@ class FrozenTable(NamedTuple):
     """A table at one point in time.
 
     `rows` is the table's number of rows; `whole` says whether its parts hold all of them, or only
-    those
-    that changed. `removed` is the number of keys whose rows were removed since. `event_time` and
-    `decay` are the table's.
+    those that changed. `removed` is the number of keys whose rows were removed since. `event_time`
+    and `decay` are the table's.
     """
 
     rows: int

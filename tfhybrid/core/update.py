@@ -70,9 +70,9 @@ class Update:
     """An update of tables: in each step every rank posts, and each host applies the update once.
 
     On several hosts the leaders then `merge`, send each other the result, `stage` what they
-    received,
-    and `commit`; with `exchange="owner"`, `merge_owned` comes between. With `exchange="all_ranks"`
-    every rank instead packs a message, receives those of all ranks, and calls `apply_gathered`.
+    received, and `commit`; with `exchange="owner"`, `merge_owned` comes between. With
+    `exchange="all_ranks"` every rank instead packs a message, receives those of all ranks, and
+    calls `apply_gathered`.
 
     Args:
         engine: Handle of the engine.
@@ -164,8 +164,7 @@ class Update:
 
         Returns:
             The message to all other leaders, int64 `[words]`; with `exchange="owner"`, one message
-            to
-            each leader.
+            to each leader.
         """
         sizes = (ctypes.c_int64 * self._messages)()
         count = ctypes.c_int64()

@@ -15,13 +15,10 @@ class Batches(ResumableBatches):
     """Batches of one rank: the same global batches whatever the number of ranks.
 
     An epoch is a permutation of all samples that depends only on (seed, epoch). It is cut into
-    global
-    batches of `batch_size * size` samples, and each rank takes a contiguous part of each: no sample
-    is
-    lost or repeated, and all ranks have the same number of steps. The last global batch of an epoch
-    is
-    divided evenly; if it has fewer samples than there are ranks, it is appended to the previous
-    batch.
+    global batches of `batch_size * size` samples, and each rank takes a contiguous part of each: no
+    sample is lost or repeated, and all ranks have the same number of steps. The last global batch
+    of an epoch is divided evenly; if it has fewer samples than there are ranks, it is appended to
+    the previous batch.
 
     Args:
         clicks: The samples of all ranks; every rank holds the same table.

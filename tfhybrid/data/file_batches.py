@@ -24,14 +24,10 @@ class FileBatches(ResumableBatches):
     r"""Batches of one rank, from files that need not fit in memory.
 
     An epoch orders the files' units (runs of lines, row groups, runs of records) in a way that
-    depends
-    only on (seed, epoch), and cuts their samples into windows. Each rank reads a contiguous part of
-    a
-    window, shuffles it and cuts it into batches, while it reads its part of the next window. So a
-    rank
-    holds `2 * window / size` samples. No sample is lost or repeated, and all ranks have the same
-    number
-    of steps.
+    depends only on (seed, epoch), and cuts their samples into windows. Each rank reads a contiguous
+    part of a window, shuffles it and cuts it into batches, while it reads its part of the next
+    window. So a rank holds `2 * window / size` samples. No sample is lost or repeated, and all
+    ranks have the same number of steps.
 
     To resume with the same number of ranks, only the window of the position is read again. With
     another

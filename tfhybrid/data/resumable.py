@@ -63,8 +63,7 @@ class ResumableBatches(abc.ABC):
         """Returns the batches from a position on, always the same ones.
 
         Each epoch of an endless dataset is shuffled differently. Keras's `fit` would repeat a
-        dataset
-        of one epoch, so give it the endless one:
+        dataset of one epoch, so give it the endless one:
 
         ```python
         model.fit(batches.dataset(epochs=None), epochs=3, steps_per_epoch=batches.steps_per_epoch)

@@ -51,11 +51,9 @@ class Steps:
     """Cuts `[0, samples)` into global batches of which every rank has a part.
 
     Each global batch has `batch_size * size` samples, except the last. The last one has the
-    remaining
-    samples; if these are fewer than the ranks, they are added to the previous batch instead. So no
-    sample is lost, no rank is without samples, and all ranks make the same number of steps. If
-    there
-    are fewer samples than ranks in total, there is no step.
+    remaining samples; if these are fewer than the ranks, they are added to the previous batch
+    instead. So no sample is lost, no rank is without samples, and all ranks make the same number of
+    steps. If there are fewer samples than ranks in total, there is no step.
 
     Args:
         samples: Number of samples.

@@ -44,15 +44,12 @@ class DirectoryStream:
     So ranks agree without communication: each reads the next name as soon as it sees it, and all
         read
     the same files in the same order, however late some of them look. For the same reason nothing
-    ends
-    by a timeout. Ranks on several hosts need a directory that all of them see.
+    ends by a timeout. Ranks on several hosts need a directory that all of them see.
 
     Within a file samples keep their order and are cut as in `Batches`: every rank has the same
-    number
-    of steps and no sample is lost. A file with fewer samples than ranks is joined with the next
-    one. If
-    it is the last file, its samples are left out, with a log message; a stream that starts at the
-    reached position gets them again.
+    number of steps and no sample is lost. A file with fewer samples than ranks is joined with the
+    next one. If it is the last file, its samples are left out, with a log message; a stream that
+    starts at the reached position gets them again.
 
     Args:
         directory: The directory in which files appear.

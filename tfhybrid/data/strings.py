@@ -18,10 +18,8 @@ def string_keys(strings: Any) -> Any:
     `tfhybrid.layers.StringKeys` does the same.
 
     The hash is FarmHash's Fingerprint64 modulo 2^63 - 1 (`tf.strings.to_hash_bucket_fast`). It is
-    the
-    same on every machine and in every version of TensorFlow, and an exported model can compute it.
-    The
-    probability that any two of 10^8 different strings get the same key is 1 in 1,800.
+    the same on every machine and in every version of TensorFlow, and an exported model can compute
+    it. The probability that any two of 10^8 different strings get the same key is 1 in 1,800.
 
     Args:
         strings: `tf.string`, any shape: a tensor, `tf.RaggedTensor` or `tf.SparseTensor`.

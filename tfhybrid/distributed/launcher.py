@@ -85,8 +85,7 @@ def launcher_server() -> Server | None:
     """Returns the launcher's server before Horovod starts, or `None`.
 
     There is none without `horovodrun`, or once Horovod runs. An elastic job does not use it,
-    because
-    its ranks have no numbers before it runs.
+    because its ranks have no numbers before it runs.
     """
     told = os.environ
     port = told.get("HOROVOD_GLOO_RENDEZVOUS_PORT", "")

@@ -146,12 +146,9 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
 
     With `resume="memory"` the job keeps its dense state beside the tables at every step. When it is
     started again after a crash, `tfhybrid.checkpoint.restore(model, directory)` resumes from memory
-    at
-    exactly that step, if all hosts still hold the state and nothing was changed; otherwise it
-    restores
-    the checkpoint, and logs why. `restore` must be called before the first step; until then the
-    tables
-    do not exist.
+    at exactly that step, if all hosts still hold the state and nothing was changed; otherwise it
+    restores the checkpoint, and logs why. `restore` must be called before the first step; until
+    then the tables do not exist.
 
     Args:
         job: Name of the job, 1 to 64 letters, digits, '.', '_' or '-'; equal on all ranks. Two

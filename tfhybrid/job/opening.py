@@ -46,8 +46,7 @@ def recover(engine: Engine, job: str) -> str | None:
     """Opens, on all ranks, the stores that a killed run of the job left, all at one version.
 
     Hosts that died one update apart are brought to the later one. If a host has no usable store,
-    all
-    stores are removed.
+    all stores are removed.
 
     Args:
         engine: Of this rank.

@@ -26,8 +26,7 @@ class Resumption:
     """The stores that a killed run left, or new ones, and the tables that wait for the choice.
 
     No row of either can be read before `tfhybrid.checkpoint.restore` has chosen, so that training
-    never
-    mixes both. Every rank calls the same methods.
+    never mixes both. Every rank calls the same methods.
 
     Args:
         engine: Of this rank.

@@ -100,8 +100,8 @@ class Watch:
     """Watches the other ranks of the job until one of them ends, or this one leaves.
 
     After a death this process has 2 s to end by itself, usually by the error of a collective. A
-    rank
-    that leaves normally ends the watch silently: Horovod ends with it on all ranks, no rank waits
+    rank that leaves normally ends the watch silently: Horovod ends with it on all ranks, no rank
+    waits
         for
     another any more, and `horovodrun` may kill the rest. But the others would wait for a rank that
     leaves before Horovod has started, so that counts as a death.

@@ -26,8 +26,7 @@ class EmbeddingCollection(keras.layers.Layer):
     """Turns the keys of many features into embeddings, one table per feature.
 
     One op reads all features. Any int64 is a key. A key that was never updated reads its initial
-    value,
-    in training and in evaluation, and gets a row with its first update.
+    value, in training and in evaluation, and gets a row with its first update.
 
     Args:
         configs: The settings of each feature's table, by feature name, which is also the table's

@@ -22,10 +22,8 @@ class EventClock(keras.layers.Layer):
     """The latest event time that this rank has seen: the time of the data, not wall-clock time.
 
     Tables use it to evict rows (`Eviction(unseen_time=...)`), so that a run over old logs, or a
-    resumed
-    run, evicts the same rows as the original run. It never goes backwards; the latest time of all
-    ranks
-    counts.
+    resumed run, evicts the same rows as the original run. It never goes backwards; the latest time
+    of all ranks counts.
 
     Called as a layer, it returns its inputs and, in training, records the times of their samples.
     If

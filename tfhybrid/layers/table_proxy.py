@@ -23,10 +23,8 @@ class TableProxy(_Variable):
 
     Gradients of a lookup reach the optimizer as the `tf.IndexedSlices` of this variable, TensorFlow
     orders lookups and updates by it, and freezing a layer freezes it. The rows are in shared
-    memory. So
-    everything that would copy "all weights" through variables is refused here: it would leave out
-    the
-    tables and mix two states of a model.
+    memory. So everything that would copy "all weights" through variables is refused here: it would
+    leave out the tables and mix two states of a model.
 
     Args:
         table: The table that it represents.

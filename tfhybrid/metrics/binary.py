@@ -18,8 +18,7 @@ def auc(
     """Area under the ROC curve: the probability that a positive scores above a negative.
 
     Ties count one half, as in `sklearn.metrics.roc_auc_score`. It is exact, without buckets, and
-    sorts
-    once, which takes O(n log n).
+    sorts once, which takes O(n log n).
 
     Args:
         labels: 0 or 1 per sample, `[n]` or `[n, 1]`.
@@ -28,8 +27,7 @@ def auc(
 
     Returns:
         AUC in `[0, 1]`; nan, with a `RuntimeWarning`, if only one class has weight (as in
-        scikit-learn,
-        because a small share of clicks is not a programming error).
+        scikit-learn, because a small share of clicks is not a programming error).
 
     Raises:
         DataError: No samples, unequal sizes, a label other than 0 and 1, a score or weight that

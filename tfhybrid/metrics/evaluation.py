@@ -27,8 +27,7 @@ def evaluate(
     """Scores a binary classifier on the samples of all ranks together.
 
     Every rank must call it with its share of the samples, which may be empty. All ranks get the
-    same
-    numbers. The AUC is that of all samples, not the average of the ranks' AUCs.
+    same numbers. The AUC is that of all samples, not the average of the ranks' AUCs.
 
     Args:
         model: Returns one value per sample, `[batch, 1]` or `[batch]`; or several such outputs, in
@@ -45,8 +44,8 @@ def evaluate(
     Returns:
         `"auc"`, `"log_loss"`, `"normalized_entropy"`, `"calibration"`, `"samples"` (the number of
         samples of all ranks) and, with a group, `"gauc"`. For a model with several outputs the
-        names
-        are those of Keras, such as `"click_auc"`; outputs in a list are named after their layers.
+        names are those of Keras, such as `"click_auc"`; outputs in a list are named after their
+        layers.
 
     Raises:
         DataError: On all ranks: no rank has samples, labels are not 0 or 1, predictions are not

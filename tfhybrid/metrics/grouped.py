@@ -20,8 +20,7 @@ def gauc(
     """Mean AUC of groups, weighted by the weight of their samples (Zhou et al., 2018, DIN).
 
     Groups with only one class have no AUC and are left out. It sorts once, which takes O(n log n)
-    for
-    any number of groups.
+    for any number of groups.
 
     Args:
         groups: A key per sample, `[n]` or `[n, 1]`, of any type that can be sorted.

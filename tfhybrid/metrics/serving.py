@@ -21,10 +21,8 @@ def serve(port: int | None = None, *, address: str = "0.0.0.0") -> Endpoint | No
     """Serves Prometheus on rank 0 at `http://HOST:PORT/metrics` until the program ends.
 
     The metrics cover steps, samples, phases, tables, exchanged bytes and checkpoints. They are
-    listed
-    in docs/operations.md; docker/grafana has a dashboard. A request only reads counters, and waits
-    for
-    no rank.
+    listed in docs/operations.md; docker/grafana has a dashboard. A request only reads counters, and
+    waits for no rank.
 
     Args:
         port: The port to listen on; 0 for any free port. Defaults to `TFHYBRID_METRICS_PORT`; if

@@ -34,10 +34,8 @@ def din(
     """Builds the Deep Interest Network over one-valued features and sequences of behaviours.
 
     Sequences are ragged, without padding; a sample without behaviours reads zeros. As in the paper,
-    the
-    weights of a sequence are not normalised, so that many related behaviours count more than one.
-    The
-    towers use ReLU instead of the paper's Dice.
+    the weights of a sequence are not normalised, so that many related behaviours count more than
+    one. The towers use ReLU instead of the paper's Dice.
 
     Args:
         features: Names of the one-valued features, in the order in which the network reads them.

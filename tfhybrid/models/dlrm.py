@@ -35,8 +35,7 @@ def dlrm(
 
     As in the paper, the network reads the interaction and the bottom layers' output for the dense
     columns. Products alone contain little information, so without dense columns it reads them
-    together
-    with the embeddings.
+    together with the embeddings.
 
     Args:
         features: Names of the features, in the order in which the network reads them. Each gets a

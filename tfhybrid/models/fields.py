@@ -72,8 +72,7 @@ def look_up_with_weights(
     """Looks up embeddings and first-order weights.
 
     A weight is an additional column of the embedding's row, so that one lookup, one index entry and
-    one
-    gradient per key serve both. A separate table would double them.
+    one gradient per key serve both. A separate table would double them.
 
     Returns:
         Inputs, embeddings `[batch, features, table.dim]` and the sum of the weights, `[batch, 1]`.

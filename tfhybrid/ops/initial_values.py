@@ -25,12 +25,9 @@ def initial_values(
     """Returns the embeddings of keys without a row.
 
     They have the same bits as in the native store (formulas:
-    `custom_ops/core/compute/initializer.h`),
-    but need no custom operation. An exported model calls this for unknown keys, so that it serves
-    in
-    plain TensorFlow what training would have read. XLA may fuse multiplication and addition, which
-    can
-    change the last bit.
+    `custom_ops/core/compute/initializer.h`), but need no custom operation. An exported model calls
+    this for unknown keys, so that it serves in plain TensorFlow what training would have read. XLA
+    may fuse multiplication and addition, which can change the last bit.
 
     Args:
         initializer_kind: `"zeros"`, `"constant"`, `"uniform"`, `"normal"` or `"truncated_normal"`.

@@ -41,14 +41,11 @@ def DistributedOptimizer(
     """Wraps a Keras optimizer so that a step spans all ranks, for dense weights and tables.
 
     Dense gradients are averaged over the samples of all ranks, and every rank applies them to its
-    copy.
-    Sparse gradients go to the leader of each host; for each key they are summed, divided according
-    to
-    `reduction`, and applied once per host. Tables without their own optimizer use the native
-    counterpart of the Keras optimizer and follow its learning rate. `clipvalue`, `clipnorm` and
-    `global_clipnorm` clip the reduced gradients: a table's gradients in a step, each key once,
-    count as
-    those of one variable.
+    copy. Sparse gradients go to the leader of each host; for each key they are summed, divided
+    according to `reduction`, and applied once per host. Tables without their own optimizer use the
+    native counterpart of the Keras optimizer and follow its learning rate. `clipvalue`, `clipnorm`
+    and `global_clipnorm` clip the reduced gradients: a table's gradients in a step, each key once,
+    count as those of one variable.
 
     Ranks may have different numbers of batches, and batches of different sizes. In `fit`, a rank
     without batches continues to take part with zero samples. A custom loop calls `optimizer.join()`

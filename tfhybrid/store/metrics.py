@@ -278,8 +278,7 @@ def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, di
     """Returns the rates of each table's counters per second.
 
     A new table starts from zero. For a table that lost its rows (by loading or clearing) the rates
-    are
-    zero.
+    are zero.
     """
     older = {table.name: table for table in before.tables}
     return {

@@ -45,8 +45,7 @@ class TableBytes:
 
     `peak` is the maximum while it grows: with the previous index beside the last one, and the next
     chunk. `checkpoint` is the size of its rows on disk. For a table in files, `cache` is the cache
-    with
-    its header page, and `file` the reserved space in files.
+    with its header page, and `file` the reserved space in files.
     """
 
     embeddings: int

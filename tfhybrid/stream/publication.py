@@ -5,8 +5,7 @@ FOLDER/
     held.json         which one they shall have instead, after a rollback
     withheld.json     why the last one that was not published was not
     0000000012/       appears whole
-        publication.json
-        TABLE-PART.safetensors, TABLE-evicted.safetensors
+        publication.json TABLE-PART.safetensors, TABLE-evicted.safetensors
 
 A *base* has all rows, a *delta* those that changed since the publication before it: as they are,
 not by how much they changed. Numbers only grow. A base and the deltas on it are a chain, whose

@@ -37,8 +37,7 @@ class Format(abc.ABC):
     """A file format of samples.
 
     `Csv`, `Libfm`, `Criteo`, `Parquet` and `TFRecord` are formats. A custom format needs `units`
-    and
-    `read_unit`; `FileBatches` and `DirectoryStream` then accept it.
+    and `read_unit`; `FileBatches` and `DirectoryStream` then accept it.
     """
 
     @abc.abstractmethod

@@ -22,8 +22,7 @@ class Libfm(Text):
     r"""Files of lines like `1 451:1 4149:1 5041:1`, perhaps compressed (`.gz`, `.bz2`).
 
     A label of -1 or 0 is read as 0. All lines have the same number of entries, each `key:1`, as
-    libfm
-    and libsvm write categorical fields.
+    libfm and libsvm write categorical fields.
 
     Args:
         features: Names of the fields: the i-th entry of a line is the key of the i-th feature.
