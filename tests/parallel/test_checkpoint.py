@@ -437,7 +437,7 @@ def test_state_of_another_dense_optimizer_is_dropped(saved, caplog):
 
 def test_model_with_one_more_feature_takes_the_tables_that_both_have(saved):
     model = start(features=[*FEATURES, "hour"])
-    with pytest.raises(CheckpointError, match=r"restore\(tables=\[...\]\) takes those"):
+    with pytest.raises(CheckpointError, match=r"restore\(tables=\[...\]\) restores those"):
         checkpoint.restore(model, saved.directory)
     before = rows_and_weights(model)
     checkpoint.restore(model, saved.directory, tables=FEATURES, weights=False)
