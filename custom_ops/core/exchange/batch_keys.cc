@@ -132,17 +132,15 @@ std::shared_ptr<const BatchKeys::Batch> BatchKeys::Of(int64_t ticket) const {
   return found == batches_.end() ? nullptr : found->second;
 }
 
-Result<std::shared_ptr<const BatchKeys::Batch>> BatchKeys::Get(const Batches& batches,
-                                                               int64_t ticket) const {
-  const auto found = batches.find(ticket);
-  if (found != batches.end()) return found->second;
+Result<std::shared_ptr<const BatchKeys::Batch>> BatchKeys::Get(int64_t ticket) const {
+  std::shared_ptr<const Batch> batch = Of(ticket);
+  if (batch != nullptr) return batch;
   return Status::Error(StatusCode::kNotFound, "The batch with ticket ", ticket,
                        " is not here: it was dropped, or its data node did not send it. Does "
                        "something behind the data set keep batches back?");
 }
 
-Status BatchKeys::FindIn(const Batches& batches, const std::string& table,
-                         Span<const int64_t> places, int64_t* keys) const {
+Status BatchKeys::Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const {
   std::shared_ptr<const Batch> batch;
   const std::vector<int64_t>* of_table = nullptr;
   int64_t ticket = -1;
@@ -153,7 +151,7 @@ Status BatchKeys::FindIn(const Batches& batches, const std::string& table,
                            "that host ", owner_, " owns. Received: ", places[i]);
     }
     if (place.ticket != ticket) {
-      TFHYBRID_ASSIGN_OR_RETURN(batch, Get(batches, place.ticket));
+      TFHYBRID_ASSIGN_OR_RETURN(batch, Get(place.ticket));
       const auto found = batch->keys.find(table);
       of_table = found == batch->keys.end() ? nullptr : &found->second;
       ticket = place.ticket;
@@ -168,26 +166,17 @@ Status BatchKeys::FindIn(const Batches& batches, const std::string& table,
   return Status::Ok();
 }
 
-Status BatchKeys::Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const {
-  Batches batches;
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    batches = batches_;
-  }
-  return FindIn(batches, table, places, keys);
-}
-
-Status BatchKeys::Translate(const Batches& batches, const MessageSchema& schema,
-                            const GradientMessage& message, std::vector<int64_t>* words) const {
+Status BatchKeys::Translate(const MessageSchema& schema, const GradientMessage& message,
+                            std::vector<int64_t>* words) const {
   std::vector<TableKeys> tables(schema.tables.size());
   std::vector<int64_t> counts;
   for (size_t t = 0; t < tables.size(); ++t) {
     const Span<const int64_t> places = message.keys[t];
     tables[t].keys.resize(static_cast<size_t>(places.size()));
-    TFHYBRID_RETURN_IF_ERROR(FindIn(batches, schema.tables[t], places, tables[t].keys.data()));
+    TFHYBRID_RETURN_IF_ERROR(Find(schema.tables[t], places, tables[t].keys.data()));
     std::vector<Run> runs = RunsOf(places);
     for (Run& run : runs) {
-      TFHYBRID_ASSIGN_OR_RETURN(const auto batch, Get(batches, run.ticket));
+      TFHYBRID_ASSIGN_OR_RETURN(const auto batch, Get(run.ticket));
       if (!batch->trains) {
         return Status::Error(StatusCode::kFailedPrecondition, "Batch ", batch->id,
                              " is for evaluation. Received: an update of table '", schema.tables[t],
@@ -230,13 +219,8 @@ Status BatchKeys::ToKeys(const MessageSchema& schema, Span<const int64_t> messag
   std::vector<int64_t> widened(static_cast<size_t>(WidenedWords(schema, parsed)));
   Widen(schema, parsed, widened);
   TFHYBRID_ASSIGN_OR_RETURN(parsed, ParseMessages(schema, widened, sources));
-  Batches batches;
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    batches = batches_;
-  }
   for (const GradientMessage& message : parsed) {
-    TFHYBRID_RETURN_IF_ERROR(Translate(batches, schema, message, words));
+    TFHYBRID_RETURN_IF_ERROR(Translate(schema, message, words));
   }
   return Status::Ok();
 }

@@ -54,18 +54,14 @@ class BatchKeys {
                 std::vector<int64_t>* words) const;
 
  private:
-  using Batches = std::map<int64_t, std::shared_ptr<const Batch>>;
-
-  Result<std::shared_ptr<const Batch>> Get(const Batches& batches, int64_t ticket) const;
-  Status FindIn(const Batches& batches, const std::string& table, Span<const int64_t> places,
-                int64_t* keys) const;
-  Status Translate(const Batches& batches, const MessageSchema& schema,
-                   const GradientMessage& message, std::vector<int64_t>* words) const;
+  Result<std::shared_ptr<const Batch>> Get(int64_t ticket) const;
+  Status Translate(const MessageSchema& schema, const GradientMessage& message,
+                   std::vector<int64_t>* words) const;
 
   const int64_t owner_;
   mutable std::mutex mutex_;
-  Batches batches_;    // by ticket; guarded by mutex_
-  int64_t bytes_ = 0;  // of their keys; likewise
+  std::map<int64_t, std::shared_ptr<const Batch>> batches_;  // by ticket; guarded by mutex_
+  int64_t bytes_ = 0;                                        // of their keys; likewise
 };
 
 }  // namespace tfhybrid
