@@ -107,15 +107,7 @@ class DataNode:
         self._streams: list[DataStream] = []  # guarded by _lock
         self._ended = 0  # batches of streams that have ended; likewise
         self.server = NodeServer(listener, options.token, self._visit, tls=options.tls)
-        self._registration = Registration(
-            options.metadata,
-            options.token,
-            options.name,
-            "data",
-            (host, port),
-            self._numbers,
-            options.tls,
-        )
+        self._registration = Registration(options, "data", (host, port), self._numbers)
 
     def run(self) -> None:
         """Serves until it is stopped."""

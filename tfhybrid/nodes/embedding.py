@@ -57,15 +57,7 @@ class EmbeddingNode:
         self._stores: dict[int, OwnedStore] = {}  # of one job, by share; guarded by _lock
         self._session = ""  # likewise
         self.server = NodeServer(listener, options.token, self._visit, self._take, options.tls)
-        self._registration = Registration(
-            options.metadata,
-            options.token,
-            self._name,
-            "embedding",
-            (host, port),
-            self._numbers,
-            options.tls,
-        )
+        self._registration = Registration(options, "embedding", (host, port), self._numbers)
 
     def run(self) -> None:
         """Serves until it is stopped."""

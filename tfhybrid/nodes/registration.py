@@ -14,6 +14,7 @@ from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.membership import NodeState, View
+from tfhybrid.nodes.node_options import NodeOptions
 from tfhybrid.nodes.tls import Tls, dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
@@ -117,29 +118,23 @@ class Registration:
     The metadata node may die and return: the node works on meanwhile.
 
     Args:
-        metadata: Address of the metadata node.
-        token: Of the cluster.
-        name: Of this node.
+        options: With which this node was started.
         role: Of this node.
         address: Where this node listens.
         numbers: What the status page shall show of it.
-        tls: What encrypts the connection; `None` for none.
     """
 
     def __init__(
         self,
-        metadata: tuple[str, int],
-        token: str,
-        name: str,
+        options: NodeOptions,
         role: str,
         address: tuple[str, int],
         numbers: Callable[[], Mapping[str, float]],
-        tls: Tls | None = None,
     ) -> None:
-        self._tls = tls
-        self._metadata = metadata
-        self._token = token
-        self._name = name
+        self._tls = options.tls
+        self._metadata = options.metadata
+        self._token = options.token
+        self._name = options.name
         self._role = role
         self._address = address
         self._numbers = numbers
