@@ -19,14 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.launch import write_result
+from benchmarks.stream.numbered_update import numbered_update
 from tfhybrid.config import shm_directory
 from tfhybrid.serving import Reader
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.publisher import PublishRules
 from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.sync_unit import SyncUnit
-from tfhybrid.stream.weight_update import WeightUpdate
 
 DIM = 16
 UPDATE_ROWS = 500_000
@@ -72,19 +71,9 @@ class Training:
     def update(self, keys: np.ndarray) -> None:
         """Adds one to the rows of keys."""
         number, self._number = self._number, self._number + 1
+        ones = np.ones((len(keys), DIM), np.float32)
         self._model.apply(
-            WeightUpdate(
-                model="ads",
-                queue="rows",
-                fence=FENCES_OF_AN_EPOCH + number,
-                begin=Position(number, 0),
-                end=Position(number + 1, 0),
-                rows=len(keys),
-                trainer="benchmark",
-                version=number,
-                keys={"item": keys},
-                values={"item": np.ones((len(keys), DIM), np.float32)},
-            )
+            numbered_update("rows", number, len(keys), number, {"item": keys}, {"item": ones})
         )
 
 

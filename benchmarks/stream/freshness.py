@@ -14,15 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.stream.numbered_update import numbered_update
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.initializers import Uniform
 from tfhybrid.metrics import auc
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.target_model import TargetModel
-from tfhybrid.stream.weight_update import WeightUpdate
 
 INTERVALS = {"5 h": 300, "1 h": 60, "10 min": 10, "1 min": 1}  # minutes
 _ADAGRAD = {"kind": OptimizerKind.ADAGRAD, "initial_accumulator_value": 0.1, "epsilon": 1e-7}
@@ -115,17 +114,10 @@ def _train(model: TargetModel, ids: dict[str, np.ndarray], labels: np.ndarray, s
         gradients[name] = np.zeros_like(rows[name])
         np.add.at(gradients[name], distinct[name][1], of_samples)
     model.apply(
-        WeightUpdate(
-            model="ads",
-            queue="clicks",
-            fence=FENCES_OF_AN_EPOCH + step,
-            begin=Position(step, 0),
-            end=Position(step + 1, 0),
-            rows=len(labels),
-            trainer="benchmark",
-            version=version,
-            keys=keys,
-            values=gradients,
-            rates=dict.fromkeys(keys, _RATE),
+        numbered_update(
+            *("clicks", step, len(labels), version),
+            keys,
+            gradients,
+            dict.fromkeys(keys, _RATE),
         )
     )
