@@ -52,6 +52,8 @@ def test_ranks_with_uneven_shares_get_the_metrics_of_all_samples(first) -> None:
 def test_a_rank_whose_data_lacks_the_group_stops_all() -> None:
     rank = tfhybrid.rank()
     group = "logit" if rank == 0 else "user"
-    wanted, said = (DataError, "integer key") if rank == 0 else (StoreError, "DataError: group must be")
+    wanted, said = (
+        (DataError, "integer key") if rank == 0 else (StoreError, "DataError: group must be")
+    )
     with pytest.raises(wanted, match=said):
         metrics.evaluate(model(), share(slice(rank, None, tfhybrid.size())), group=group)

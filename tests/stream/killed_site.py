@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
-from tests.stream.conftest import ROOT, Broker, two_free_ports
+from tests.stream.conftest import ROOT, Broker
 from tests.stream.counting_trainer import SPEC
+from tests.stream.stream_file import write_stream
 from tfhybrid.serving import Reader
 from tfhybrid.stream.settings import StreamSettings
 
@@ -69,29 +69,18 @@ class Site:
 
 def start(folder: Path, memory: Path, queues: dict[str, str]) -> Site:
     """Starts a stream whose rows are those of `queues`, or of directories."""
-    port = two_free_ports()
     (folder / "token").write_text("secret")
-    config = {
-        "folder": str(folder / "stream"),
-        "memory": str(memory),
-        "provider": f"127.0.0.1:{port}",
-        "sync": f"127.0.0.1:{port + 1}",
-        "token_file": str(folder / "token"),
-        "columns": {"item": "int64", "medium": "string"},
-        "routes": {
-            "columns": ["medium"],
-            "queues": {"video": "video", "news": "news"},
-            "models": {"ads": ["video", "news"]},
-        },
-        "queues": queues,
-        "lease": {"seconds": 1.0, "first_rows": 16},
-        "expires_seconds": 1.5,
-        "save_seconds": 0.5,  # kills meet bases that are being written
-        "publish": {"ads": {"folder": str(folder / "published"), "seconds": 0.2}},
-    }
     (folder / "stream").mkdir()
-    (folder / "stream.yaml").write_text(yaml.safe_dump(config))
-    return Site(folder, folder / "stream.yaml")
+    config = write_stream(
+        *(folder, memory, {"item": "int64", "medium": "string"}),
+        media=("video", "news"),
+        queues=queues,
+        lease={"seconds": 1.0, "first_rows": 16},
+        expires_seconds=1.5,
+        save_seconds=0.5,  # kills meet bases that are being written
+        publish={"ads": {"folder": str(folder / "published"), "seconds": 0.2}},
+    )
+    return Site(folder, config)
 
 
 def check_kills(kills: int, broker: Broker | None, folder: Path, memory: Path) -> None:

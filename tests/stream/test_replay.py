@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from tests.reference.asynchronous import replayed
 from tests.reference.clusters import until
-from tests.stream.conftest import ROOT, two_free_ports
+from tests.stream.conftest import ROOT
+from tests.stream.stream_file import write_stream
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.stream.queue import Position
 from tfhybrid.stream.settings import StreamSettings
@@ -24,30 +24,14 @@ ROWS, IDS = 1500, {"user": 60, "item": 40}
 
 
 def _config(folder: Path, memory: Path, push: str) -> Path:
-    port = two_free_ports()
     trainer = [sys.executable, str(ROOT / "examples/online_trainer.py"), push, str(folder)]
-    settings = {
-        "folder": str(folder / "stream"),
-        "memory": str(memory),
-        "provider": f"127.0.0.1:{port}",
-        "sync": f"127.0.0.1:{port + 1}",
-        "token_file": str(folder / "token"),
-        "columns": {
-            **dict.fromkeys(("time", "user", "item"), "int64"),
-            "label": "float32",
-            "medium": "string",
-        },
-        "routes": {
-            "columns": ["medium"],
-            "queues": {"video": "video"},
-            "models": {"clicks": ["video"]},
-        },
-        "lease": {"rows": 64},
-        "staleness": 4,
-        "trainers": {"trainer": {"count": 3, "command": trainer}},
+    columns = {
+        **dict.fromkeys(("time", "user", "item"), "int64"),
+        "label": "float32",
+        "medium": "string",
     }
-    (folder / "stream.yaml").write_text(yaml.safe_dump(settings))
-    return folder / "stream.yaml"
+    choices = {"staleness": 4, "trainers": {"trainer": {"count": 3, "command": trainer}}}
+    return write_stream(folder, memory, columns, model="clicks", lease={"rows": 64}, **choices)
 
 
 def _log(path: Path) -> Path:

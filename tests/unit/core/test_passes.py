@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import tfhybrid
 from tests.reference import training
+from tests.unit.core.pass_trainers import ADAGRAD, ADAM, FTRL, TABLES, UNSEEN
 from tests.unit.core.sharded_hosts import Hosts
 from tfhybrid.cli import top
 from tfhybrid.cli.main import app
@@ -27,13 +28,8 @@ from tfhybrid.store.report import PassReport, report_stores
 
 Without = Callable[[int, str], list[np.ndarray]]
 
-TABLES = {"item": 3, "user": 16}
 STEPS = 9
 EVERYWHERE = np.arange(-60, 260)  # all keys of all batches but three
-ADAGRAD = {"kind": OptimizerKind.ADAGRAD, "initial_accumulator_value": 0.1, "epsilon": 1e-7}
-ADAM = {"kind": OptimizerKind.ADAM, "beta_1": 0.9, "beta_2": 0.999, "epsilon": 1e-7}
-FTRL = {"kind": OptimizerKind.FTRL, "initial_accumulator_value": 0.1, "l1": 0.01, "l2": 0.02}
-UNSEEN: dict[str, float] = {"kind": 1, "admission": 1, "slices_log2": 3, "unseen_steps": 2}
 
 
 @dataclasses.dataclass(frozen=True)

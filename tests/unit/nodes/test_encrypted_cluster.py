@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import ssl
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from tests.certificates.authority import Authority
+from tests.certificates.plain_port import port_without_tls
 from tests.reference.clusters import (
     certified,
     found,
@@ -147,17 +147,8 @@ def test_a_certificate_of_another_ca_is_refused(
 
 
 def test_a_cluster_without_tls_is_named(tls: Tls) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as plain:
-
-        def answer() -> None:
-            link, _ = plain.accept()
-            with link:
-                link.recv(100)
-                link.sendall(b"220 no TLS spoken here")
-
-        threading.Thread(target=answer, daemon=True).start()
-        with pytest.raises(PeerDiedError, match="does not speak TLS"):
-            call_metadata(plain.getsockname()[:2], "token", "a test", tls)
+    with port_without_tls() as address, pytest.raises(PeerDiedError, match="does not speak TLS"):
+        call_metadata(address, "token", "a test", tls)
 
 
 def test_the_page_is_encrypted_too(cluster: Cluster, authority: Authority) -> None:

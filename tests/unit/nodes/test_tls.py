@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from tests.certificates.authority import Authority
+from tests.certificates.plain_port import port_without_tls
 from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
@@ -213,16 +214,8 @@ def test_who_does_not_speak_tls_is_turned_away_and_named(
 
 
 def test_a_port_without_tls_is_named(read: Read, good: TlsFiles) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as plain:
-
-        def answer() -> None:
-            link, _ = plain.accept()
-            with link:
-                link.recv(100)
-                link.sendall(b"220 no TLS spoken here")
-
-        threading.Thread(target=answer, daemon=True).start()
-        owner = Owner(plain.getsockname(), "token")
+    with port_without_tls() as address:
+        owner = Owner(address, "token")
         assert "it does not speak TLS" in refusal(read, owner, good)
 
 

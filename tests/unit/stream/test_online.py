@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
 from tensorflow import keras
 
 import tfhybrid
 from tests.reference.asynchronous import read_journal, replayed
-from tests.stream.conftest import two_free_ports
+from tests.stream.stream_file import write_stream
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
 from tfhybrid.layers import TableProxy
@@ -35,31 +34,15 @@ ROWS = 300
 
 class Site:
     def __init__(self, folder: Path, memory: Path, **choices) -> None:
-        port = two_free_ports()
         (folder / "token").write_text("secret")
-        settings = {
-            "folder": str(folder / "stream"),
-            "memory": str(memory),
-            "provider": f"127.0.0.1:{port}",
-            "sync": f"127.0.0.1:{port + 1}",
-            "token_file": str(folder / "token"),
-            "columns": {
-                "item": "int64",
-                "history": "list<int64>",
-                "medium": "string",
-                "label": "float32",
-            },
-            "routes": {
-                "columns": ["medium"],
-                "queues": {"video": "video"},
-                "models": {"ads": ["video"]},
-            },
-            "lease": {"rows": 64},
-            "fsync": "never",
-            **choices,
+        columns = {
+            "item": "int64",
+            "history": "list<int64>",
+            "medium": "string",
+            "label": "float32",
         }
-        self.config = folder / "stream.yaml"
-        self.config.write_text(yaml.safe_dump(settings))
+        settings = {"columns": columns, "lease": {"rows": 64}, "fsync": "never", **choices}
+        self.config = write_stream(folder, memory, **settings)
         self.settings = StreamSettings.read(self.config)
         Path(self.settings.folder).mkdir()
         self.unit = self.settings.sync_unit()

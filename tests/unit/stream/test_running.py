@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from tests.reference.clusters import until
-from tests.stream.conftest import ROOT, two_free_ports
+from tests.stream.conftest import ROOT
 from tests.stream.counting_trainer import SPEC
+from tests.stream.stream_file import write_stream
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream import running
 from tfhybrid.stream.settings import StreamSettings
@@ -26,26 +26,9 @@ COUNTING = [sys.executable, "-m", "tests.stream.counting_trainer"]
 
 
 def _config(folder: Path, memory: Path, **trainers: object) -> Path:
-    port = two_free_ports()
-    settings = {
-        "folder": str(folder / "stream"),
-        "memory": str(memory),
-        "provider": f"127.0.0.1:{port}",
-        "sync": f"127.0.0.1:{port + 1}",
-        "token_file": str(folder / "token"),
-        "columns": {"item": "int64", "medium": "string"},
-        "routes": {
-            "columns": ["medium"],
-            "queues": {"video": "video"},
-            "models": {"ads": ["video"]},
-        },
-        "lease": {"rows": 16},
-        "expires_seconds": 1.0,
-        "trainers": trainers,
-    }
-    path = folder / "stream.yaml"
-    path.write_text(yaml.safe_dump(settings))
-    return path
+    columns = {"item": "int64", "medium": "string"}
+    choices = {"lease": {"rows": 16}, "expires_seconds": 1.0, "trainers": trainers}
+    return write_stream(folder, memory, columns, **choices)
 
 
 class Running:
