@@ -55,15 +55,17 @@ Result<DeviceRows::Wanted> DeviceRows::Plan(const std::vector<Span<const int64_t
     }
   }
   const Span<const int64_t> distinct = distinct_.keys();
-  const auto others = static_cast<size_t>(std::count_if(
-      distinct.begin(), distinct.end(), [&](int64_t key) { return index_.Find(key) < 0; }));
+  std::vector<int64_t> numbers;  // in the index
+  for (const int64_t key : distinct) numbers.push_back(index_.Find(key));
+  const auto others = static_cast<size_t>(
+      std::count_if(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; }));
   if (others > free_.size()) Resize(index_.size() + static_cast<int64_t>(others));
   if (static_cast<int64_t>(is_kept_.size()) > kMostPlaces) {
     return Status::Error(StatusCode::kResourceExhausted, "A variable on a device has ", kMostPlaces,
                          " rows of a table at most. Received: ", is_kept_.size());
   }
   wanted.keys.assign(distinct.begin(), distinct.end());
-  wanted.at = PlacesOf(distinct);
+  wanted.at = PlacesOf(numbers);
   for (std::vector<int32_t>& places : wanted.places) {
     for (int32_t& place : places) place = wanted.at[static_cast<size_t>(place)];
   }
@@ -170,12 +172,11 @@ void DeviceRows::ForgetCopies() {
   ++numbering_;
 }
 
-std::vector<int32_t> DeviceRows::PlacesOf(Span<const int64_t> distinct) const {
+std::vector<int32_t> DeviceRows::PlacesOf(const std::vector<int64_t>& numbers) const {
   std::vector<int32_t> places;
-  places.reserve(static_cast<size_t>(distinct.size()));
+  places.reserve(numbers.size());
   size_t others = 0;
-  for (const int64_t key : distinct) {
-    const int64_t number = index_.Find(key);
+  for (const int64_t number : numbers) {
     places.push_back(number < 0 ? free_[others++] : places_[static_cast<size_t>(number)]);
   }
   return places;
