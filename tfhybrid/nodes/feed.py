@@ -230,10 +230,11 @@ class Feed:
     def _ask(self, node: int, holding: Holding) -> None:
         dropped = self._book.dropped(holding)
         ticket = self._book.give()
+        versions = self._versions()
         if self._base:
             self._rows.forget(dropped)
-            self._rows.expect(ticket, self._versions())
-        asked = _Asked(node, ticket, dropped, self._versions())
+            self._rows.expect(ticket, versions)
+        asked = _Asked(node, ticket, dropped, versions)
         self._asked.append(asked)
         self._count += 1
         with contextlib.suppress(_LostError):  # who waits for the answer asks again
