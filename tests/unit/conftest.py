@@ -11,6 +11,8 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
+from tfhybrid.store import metrics
+
 _OWN_SHM = pytest.StashKey[tempfile.TemporaryDirectory]()
 
 
@@ -32,6 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
         directory = tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-")
         config.stash[_OWN_SHM] = directory
         os.environ["TFHYBRID_SHM_DIR"] = directory.name
+
+
+@pytest.fixture(autouse=True)
+def own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps what a test notes of itself out of the reports of later tests in its process."""
+    monkeypatch.setattr(metrics, "_noted", {})
 
 
 Start = Callable[..., tuple[BaseProcess, Connection]]

@@ -25,12 +25,6 @@ from tfhybrid.stream.queue import Record
 AGES = (5.0, 50.0)
 
 
-@pytest.fixture(autouse=True)
-def own_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is noted here stays out of the reports of later tests in this process."""
-    monkeypatch.setattr(metrics, "_noted", {})
-
-
 @pytest.fixture
 def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[Site]:
     columns = {"item": "int64", "history": "list<int64>", "medium": "string", "label": "float32"}
