@@ -9,7 +9,7 @@ from types import TracebackType
 import tfhybrid
 from tfhybrid.core import native
 
-_SECONDS_BETWEEN_LOOKS = 0.0005
+_SECONDS_BETWEEN_LOOKS = 0.002
 
 
 class FetchWatch:

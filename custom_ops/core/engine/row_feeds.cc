@@ -28,7 +28,7 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
     // Before they are read: an update in between then sends them twice, and never too seldom.
     const std::lock_guard<std::mutex> guard(mutex_);
     Wanted& wanted = wanted_[static_cast<size_t>(host)][announced.table];
-    for (const int64_t key : announced.keys) wanted.keys[key] = announced.number;
+    for (const int64_t key : announced.keys) wanted.keys.Add(key, announced.number);
   }
   Status sent;
   for (int64_t first = 0; first < announced.keys.size() && sent.ok(); first += kKeysAtOnce) {
@@ -54,11 +54,9 @@ void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
   const auto found = of_host.find(released.table);
   if (found == of_host.end()) return;
   for (const int64_t key : released.keys) {
-    const auto known = found->second.keys.find(key);
+    const int64_t announcement = found->second.keys.Find(key);
     // One that was announced again since comes by another connection, which may be the faster.
-    if (known != found->second.keys.end() && known->second <= released.number) {
-      found->second.keys.erase(known);
-    }
+    if (announcement != 0 && announcement <= released.number) found->second.keys.Remove(key);
   }
 }
 
@@ -90,12 +88,12 @@ std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
   const bool all = (table.writer->optimizer().flags & kEveryRow) != 0 || decay > wanted->decay;
   wanted->decay = decay;
   if (all) {
-    for (const auto& [key, number] : wanted->keys) changed.push_back(key);
+    wanted->keys.ForEach([&](int64_t key) { changed.push_back(key); });
     return changed;
   }
   const auto take = [&](Span<const int64_t> some) {
     for (const int64_t key : some) {
-      if (wanted->keys.count(key) > 0) changed.push_back(key);
+      if (wanted->keys.Find(key) != 0) changed.push_back(key);
     }
   };
   for (const Span<const int64_t>& some : keys) take(some);

@@ -15,9 +15,9 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "core/engine/announced_set.h"
 #include "core/engine/serial_thread.h"
 #include "core/exchange/pass_frames.h"
 #include "core/store/store.h"
@@ -53,7 +53,7 @@ class RowFeeds {
  private:
   // What a host wants of a table.
   struct Wanted {
-    std::unordered_map<int64_t, int64_t> keys;  // to the last announcement that named each
+    AnnouncedSet keys;
     bool fed = false;
     float decay = 1.0f;  // of rows, as it was when they were last sent
   };

@@ -145,20 +145,21 @@ Status PassKeeper::Receive(int64_t owner, Span<const int64_t> words) {
   int64_t number = 0;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    TFHYBRID_RETURN_IF_ERROR(Write(owner, fresh));
+    std::vector<uint8_t> wanted(static_cast<size_t>(fresh.keys.size()));
+    TFHYBRID_RETURN_IF_ERROR(Write(owner, fresh, wanted.data()));
     bell_->Count(PassCounter::kBytes, words.size() * int64_t{sizeof(int64_t)});
     number = announcements_;
     // Those whose passes ended before the owner had read what they announced, and came to know of
     // it too soon.
     for (int64_t i = 0; fresh.answers != 0 && i < fresh.keys.size(); ++i) {
-      if (!IsWanted(fresh.table, fresh.keys[i])) unwanted.push_back(fresh.keys[i]);
+      if (wanted[static_cast<size_t>(i)] == 0) unwanted.push_back(fresh.keys[i]);
     }
   }
   if (unwanted.empty()) return Status::Ok();
   return host_.release(owner, {fresh.table, fresh.dim, number, unwanted});
 }
 
-Status PassKeeper::Write(int64_t owner, const FreshRows& fresh) {
+Status PassKeeper::Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted) {
   bell_->Count(fresh.answers != 0 ? PassCounter::kFetched : PassCounter::kRefreshed,
                fresh.keys.size());
   owners_[{fresh.table, owner}] = {fresh.version, fresh.decays};
@@ -169,7 +170,7 @@ Status PassKeeper::Write(int64_t owner, const FreshRows& fresh) {
         return Status::Error(StatusCode::kInvalidArgument, "Rows of table '", fresh.table,
                              "' have ", pass->file.dim(t), " floats. Received: ", fresh.dim);
       }
-      WriteRows(fresh, pass.get(), t);
+      WriteRows(fresh, pass.get(), t, wanted);
       PassOwner* const of = pass->file.owner(t, owner);
       of->decays = fresh.decays;
       PublishWord(&of->version, fresh.version);
@@ -181,13 +182,14 @@ Status PassKeeper::Write(int64_t owner, const FreshRows& fresh) {
   return Status::Ok();
 }
 
-void PassKeeper::WriteRows(const FreshRows& fresh, Standing* pass, int64_t table) {
+void PassKeeper::WriteRows(const FreshRows& fresh, Standing* pass, int64_t table, uint8_t* wanted) {
   Table& its = pass->tables[static_cast<size_t>(table)];
   float* const rows = pass->file.rows(table);
   uint8_t* const has_row = pass->file.has_row(table);
   for (int64_t i = 0; i < fresh.keys.size(); ++i) {
     const int64_t found = its.index.Find(fresh.keys[i]);
     if (found < its.released) continue;
+    wanted[i] = 1;
     CopyFloats(fresh.rows + i * fresh.dim, fresh.dim, rows + found * fresh.dim);
     has_row[found] = fresh.has_row[i];
     const auto place = static_cast<size_t>(found);
@@ -198,13 +200,14 @@ void PassKeeper::WriteRows(const FreshRows& fresh, Standing* pass, int64_t table
   }
 }
 
-bool PassKeeper::IsWanted(const std::string& table, int64_t key) const {
-  return std::any_of(passes_.begin(), passes_.end(), [&](const auto& pass) {
-    return std::any_of(pass->tables.begin(), pass->tables.end(), [&](const Table& its) {
-      const int64_t found = its.name == table ? its.index.Find(key) : -1;
-      return found >= its.released;
-    });
-  });
+std::vector<const PassKeeper::Table*> PassKeeper::Others(const Table& table) const {
+  std::vector<const Table*> others;
+  for (const auto& pass : passes_) {
+    for (const Table& its : pass->tables) {
+      if (&its != &table && its.name == table.name) others.push_back(&its);
+    }
+  }
+  return others;
 }
 
 void PassKeeper::Release(Standing* pass, KeysByPlace* released) {
@@ -220,9 +223,13 @@ void PassKeeper::Release(Standing* pass, KeysByPlace* released) {
     while (table.released < keys.size() && (ended || last[table.released] < done)) {
       ++table.released;
     }
+    const std::vector<const Table*> others = Others(table);
     for (int64_t i = before; i < table.released; ++i) {
-      if (IsWanted(table.name, keys[i])) continue;
-      (*released)[{table.name, allocation->OwnerOf(keys[i])}].push_back(keys[i]);
+      const int64_t key = keys[i];
+      const bool wanted = std::any_of(others.begin(), others.end(), [&](const Table* other) {
+        return other->index.Find(key) >= other->released;
+      });
+      if (!wanted) (*released)[{table.name, allocation->OwnerOf(key)}].push_back(key);
     }
   }
 }

@@ -87,9 +87,11 @@ class PassKeeper {
   void Add(Standing* pass, KeysByPlace* asking);
   // Copies the row of a key from a pass that has it; whether one does.
   bool TakeOver(Standing* pass, int64_t table, int64_t key);
-  bool IsWanted(const std::string& table, int64_t key) const;
-  Status Write(int64_t owner, const FreshRows& fresh);
-  static void WriteRows(const FreshRows& fresh, Standing* pass, int64_t table);
+  // The tables of its name in other passes.
+  std::vector<const Table*> Others(const Table& table) const;
+  // `wanted` says of each key afterwards whether a pass wants it.
+  Status Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted);
+  static void WriteRows(const FreshRows& fresh, Standing* pass, int64_t table, uint8_t* wanted);
   // All keys of a pass up to what its rank has used; all where it has ended.
   void Release(Standing* pass, KeysByPlace* released);
   void LetGo(Standing* pass, KeysByPlace* released);
