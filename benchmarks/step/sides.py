@@ -51,7 +51,7 @@ SIDES = {
     "tfhybrid-hierarchical": Side("benchmarks.step.tfhybrid_step", ("--dense", "hierarchical")),
     "tfhybrid-bfloat16": Side("benchmarks.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
     "tfhybrid-sharded": Side("benchmarks.step.tfhybrid_step", ("--sharded",)),
-    "tfhybrid-pass": Side("benchmarks.step.tfhybrid_step", ("--sharded", "--pass-batches", "8")),
+    "tfhybrid-pass": Side("benchmarks.step.tfhybrid_step", ("--sharded", "--pass-batches", "2")),
 }
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tfhybrid
 from benchmarks.step import model
-from benchmarks.step.fetch_watch import FetchWatch
+from tfhybrid.core import native
 
 LEARNING_RATE = 0.05
 
@@ -48,6 +48,20 @@ def make_step(network: keras.Model, options: argparse.Namespace) -> model.Step:
     return step
 
 
+def count_fetching() -> dict[str, float]:
+    """Returns since the job began: how long rows were on their way and waited for, and bytes."""
+    passes, counters, times = tfhybrid.pass_stats(), native.counters(), native.phase_times()
+    return {
+        "pass_on_its_way_milliseconds": 1e3 * times["pass"],
+        "fetch_wait_milliseconds": 1e3 * times["fetch"],
+        "pass_bytes": passes.bytes,
+        "pass_asked_rows": passes.asked,
+        "pass_refreshed_rows": passes.refreshed,
+        "fetched_bytes": counters["fetched_bytes"],
+        "update_bytes": counters["sent_bytes"],
+    }
+
+
 def main() -> None:
     """Runs this side on every rank."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -76,8 +90,7 @@ def main() -> None:
     if arguments.pass_batches:
         way += f", passes of {arguments.pass_batches}"
     name = f"tfhybrid ({way}, {arguments.wire_dtype}, dense {arguments.dense})"
-    with FetchWatch() as watch:
-        model.measure(name, config, step, feed, ahead, watch.count)
+    model.measure(name, config, step, feed, ahead, count_fetching)
 
 
 if __name__ == "__main__":

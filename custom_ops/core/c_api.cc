@@ -1,5 +1,6 @@
 #include "core/c_api.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -270,6 +271,22 @@ int tfhybrid_phase_times(int phases, int64_t* nanoseconds) {
     nanoseconds[phase] = tfhybrid::NanosecondsIn(static_cast<tfhybrid::Phase>(phase));
   }
   return 0;
+}
+
+int tfhybrid_timeline_start(int64_t most) {
+  return tfhybrid::Guarded([&] {
+    tfhybrid::StartTimeline(most);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_timeline_get(void* spans, int64_t room, int64_t* count) {
+  return tfhybrid::Guarded([&] {
+    const std::vector<tfhybrid::PhaseSpan> kept = tfhybrid::TimelineSpans();
+    *count = std::min(room, static_cast<int64_t>(kept.size()));
+    std::copy_n(kept.begin(), *count, static_cast<tfhybrid::PhaseSpan*>(spans));
+    return Status::Ok();
+  });
 }
 
 int tfhybrid_counters(int counters, int64_t* counts) {

@@ -182,6 +182,10 @@ TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t engine, int64_t step, void* sta
 
 /* Nanoseconds that this process has spent in each tfhybrid::Phase; as many numbers as `phases`. */
 TFHYBRID_EXPORT int tfhybrid_phase_times(int phases, int64_t* nanoseconds);
+/* Keeps the first `most` stays of threads in phases from now on. */
+TFHYBRID_EXPORT int tfhybrid_timeline_start(int64_t most);
+/* Those that were kept: tfhybrid::PhaseSpan, at most `room` of them. */
+TFHYBRID_EXPORT int tfhybrid_timeline_get(void* spans, int64_t room, int64_t* count);
 /* What this process has counted of each tfhybrid::Counter; as many numbers as `counters`. */
 TFHYBRID_EXPORT int tfhybrid_counters(int counters, int64_t* counts);
 

@@ -60,6 +60,7 @@ class TensorBoard(keras.callbacks.Callback):
     | `plan` | the leader merges all keys and reserves space |
     | `apply` | the leader creates rows, updates them, and settles |
     | `settle` | the leader counts waiting keys and evicts |
+    | `pass` | rows of a pass are on their way; no thread waits for them |
 
     Phases of different threads overlap. Lookups of evaluation are included.
 

@@ -119,8 +119,10 @@ class LinkPurpose(enum.IntEnum):
 # `tfhybrid::Phase`
 PHASES = (
     *("wait", "fetch", "lookup", "sum", "post", "collect"),
-    *("exchange", "plan", "apply", "settle"),
+    *("exchange", "plan", "apply", "settle", "pass"),
 )
+# `tfhybrid::PhaseSpan`; times in nanoseconds since the epoch.
+PHASE_SPAN = np.dtype([("phase", "<i4"), ("thread", "<i4"), ("begin", "<i8"), ("end", "<i8")])
 
 # `tfhybrid::Counter`
 COUNTERS = (
@@ -357,6 +359,26 @@ def phase_times() -> dict[str, float]:
     times = (ctypes.c_int64 * len(PHASES))()
     call("phase_times", ctypes.c_int(len(PHASES)), times)
     return {phase: 1e-9 * time for phase, time in zip(PHASES, times, strict=True)}
+
+
+def start_timeline(most: int) -> None:
+    """Keeps the first stays of threads of this process in phases from now on.
+
+    Args:
+        most: How many are kept; 0 ends it.
+    """
+    call("timeline_start", ctypes.c_int64(most))
+
+
+def timeline(most: int = 1_000_000) -> np.ndarray:
+    """Returns the stays that were kept: an array of `PHASE_SPAN`, in the order of their ends.
+
+    Args:
+        most: How many to return.
+    """
+    spans, count = np.empty(most, PHASE_SPAN), ctypes.c_int64()
+    call("timeline_get", pointer(spans), ctypes.c_int64(most), ctypes.byref(count))
+    return spans[: count.value].copy()
 
 
 def counters() -> dict[str, int]:

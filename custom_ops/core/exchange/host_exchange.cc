@@ -8,7 +8,6 @@
 #include <numeric>
 
 #include "core/util/counters.h"
-#include "core/util/phase_times.h"
 
 namespace tfhybrid {
 namespace {
@@ -58,7 +57,7 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   } else {
     Fail(alike.message());
   }
-  merged_at_ = Clock::now();
+  merged_at_ = PhaseClock::now();
 }
 
 void HostExchange::MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for) {
@@ -128,9 +127,8 @@ void HostExchange::WriteHeader(const MessageBuilder& message, int64_t share) con
 HostExchange::Staged HostExchange::Stage(Span<const int64_t> words,
                                          const std::vector<TableWriter*>& tables,
                                          const ParallelFor& parallel_for) {
-  if (merged_at_ != Clock::time_point()) {  // an embedding node has nothing to merge
-    const auto exchanging = std::chrono::nanoseconds(Clock::now() - merged_at_);
-    AddTime(Phase::kExchange, exchanging.count());
+  if (merged_at_ != PhaseClock::time_point()) {  // an embedding node has nothing to merge
+    AddTime(Phase::kExchange, merged_at_, PhaseClock::now());
   }
   Staged staged = {false, ""};
   const Result<std::vector<GradientMessage>> messages =

@@ -21,7 +21,6 @@
 #ifndef TFHYBRID_CORE_EXCHANGE_HOST_EXCHANGE_H_
 #define TFHYBRID_CORE_EXCHANGE_HOST_EXCHANGE_H_
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,6 +29,7 @@
 #include "core/store/table_writer.h"
 #include "core/update/host_update.h"
 #include "core/util/parallel.h"
+#include "core/util/phase_times.h"
 #include "core/util/span.h"
 
 namespace tfhybrid {
@@ -60,8 +60,6 @@ class HostExchange {
                const ParallelFor& parallel_for);
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void Fail(const std::string& why);
   Status TryMerge(Span<const int64_t> words, const ParallelFor& parallel_for);
   Status TryStage(Span<const int64_t> words, const std::vector<GradientMessage>& messages,
@@ -80,7 +78,7 @@ class HostExchange {
   // Of this host, when it merged.
   int64_t mailbox_room_ = 0;
   std::vector<int64_t> table_room_;
-  Clock::time_point merged_at_;
+  PhaseClock::time_point merged_at_;
 };
 
 }  // namespace tfhybrid

@@ -177,6 +177,7 @@ Status PassKeeper::Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted)
     }
     if (pass->missing == 0 && pass->file.state() == PassState::kAsked) {
       pass->file.SetState(PassState::kReady);
+      AddTime(Phase::kPass, pass->asked_at, PhaseClock::now());
     }
   }
   return Status::Ok();

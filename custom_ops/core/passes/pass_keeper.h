@@ -26,6 +26,7 @@
 #include "core/exchange/pass_frames.h"
 #include "core/passes/pass_file.h"
 #include "core/placement/allocation.h"
+#include "core/util/phase_times.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
 
@@ -76,6 +77,7 @@ class PassKeeper {
     PassFile file;
     std::vector<Table> tables;
     int64_t missing = 0;
+    const PhaseClock::time_point asked_at = PhaseClock::now();
   };
   using Place = std::pair<std::string, int64_t>;  // a table, and a host that owns rows of it
   using KeysByPlace = std::map<Place, std::vector<int64_t>>;

@@ -1,4 +1,5 @@
-// The total time that this process has spent in each phase of its steps.
+// The total time that this process has spent in each phase of its steps, and, if it is asked for, a
+// timeline: when each thread was in which of them.
 //
 // Phases of different threads overlap: a rank computes while its leader applies.
 //
@@ -8,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 namespace tfhybrid {
 
@@ -22,28 +24,39 @@ enum class Phase : int {
   kPlan,      // the leader merges the keys of all, and makes room
   kApply,     // makes rows, updates them, and settles
   kSettle,    // counts waiting keys, and evicts
+  kPass,      // rows of a pass are on their way, which no thread waits for
 };
-inline constexpr int kPhases = 10;
+inline constexpr int kPhases = 11;
+
+using PhaseClock = std::chrono::steady_clock;
 
 int64_t NanosecondsIn(Phase phase);
-void AddTime(Phase phase, int64_t nanoseconds);
+// Notes that the calling thread was in a phase, or has seen the end of one.
+void AddTime(Phase phase, PhaseClock::time_point begin, PhaseClock::time_point end);
+
+// A stay of a thread in a phase.
+struct PhaseSpan {
+  int32_t phase;
+  int32_t thread;      // a number that is the thread's own
+  int64_t begin, end;  // nanoseconds since the epoch, so that spans of several hosts fit together
+};
+
+// Keeps the first `most` spans from now on. Those that were kept before are forgotten.
+void StartTimeline(int64_t most);
+// The spans that were kept, in the order of their ends.
+std::vector<PhaseSpan> TimelineSpans();
 
 // Adds the time from here to the end of its scope.
 class PhaseTimer {
  public:
-  explicit PhaseTimer(Phase phase) : phase_(phase), begin_(Clock::now()) {}
-  ~PhaseTimer() {
-    AddTime(phase_,
-            std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_).count());
-  }
+  explicit PhaseTimer(Phase phase) : phase_(phase), begin_(PhaseClock::now()) {}
+  ~PhaseTimer() { AddTime(phase_, begin_, PhaseClock::now()); }
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   const Phase phase_;
-  const Clock::time_point begin_;
+  const PhaseClock::time_point begin_;
 };
 
 }  // namespace tfhybrid
