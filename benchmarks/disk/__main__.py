@@ -31,7 +31,8 @@ THREADS = (1, 16, 64)
 def limited(cgroup: Path | None, most: int) -> None:
     """In the child: joins a group whose memory, page cache included, is limited."""
     if cgroup is not None:
-        (cgroup / "memory.max").write_text(str(most))
+        limit = cgroup / "memory.max"  # of version 2
+        (limit if limit.exists() else cgroup / "memory.limit_in_bytes").write_text(str(most))
         (cgroup / "cgroup.procs").write_text(str(os.getpid()))
 
 
@@ -91,7 +92,7 @@ def main() -> None:
     """Parses the command line, runs, prints and writes `benchmarks/results/disk.json`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.disk", description=__doc__)
     add_options(parser)
-    parser.add_argument("--cgroup", type=Path, help="a group of cgroup v2 that this user owns")
+    parser.add_argument("--cgroup", type=Path, help="a group that this user owns, with the controller of memory")
     parser.add_argument("--name", default="disk", help="name of the result file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")

@@ -14,7 +14,7 @@ std::array<std::atomic<int64_t>, kPhases> nanoseconds_in = {};
 // Spans left to keep. Without a timeline it is 0, and a phase costs one look at it.
 std::atomic<int64_t> room{0};
 std::mutex mutex;
-std::vector<PhaseSpan>& Kept() {  // guarded by mutex
+std::vector<PhaseSpan>& Kept() {                           // guarded by mutex
   static auto* const kept = new std::vector<PhaseSpan>();  // threads may outlive static objects
   return *kept;
 }
