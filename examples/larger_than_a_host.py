@@ -3,23 +3,24 @@
     sudo python examples/larger_than_a_host.py
 
 makes two hosts out of network namespaces, gives each of them 64 MB for tables, and trains a table
-of 88 MB: first with a copy on each host, which does not fit, then sharded. On hosts of a cluster:
+of 88 MB: first with a copy on each host, which does not fit, then sharded. With `--hosts 4 --memory
+29m`, each of four hosts may use a third of what the table takes. On hosts of a cluster:
 
     horovodrun -np 2 -H host1:1,host2:1 python examples/larger_than_a_host.py sharded
 """
 
+import argparse
 import sys
 from pathlib import Path
 
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-MEMORY = "64m"  # of each host
 ROWS, DIM, BATCH = 400_000, 16, 8_000
 
 
 def train(placement: str) -> None:
-    """Meets each of the keys once, half of them on each of two ranks."""
+    """Meets each of the keys once, on one of the ranks."""
     import keras
 
     import tfhybrid
@@ -39,23 +40,28 @@ def train(placement: str) -> None:
     keys = np.arange(tfhybrid.rank(), ROWS, tfhybrid.size())[:, None]
     broadcast = tfhybrid.callbacks.BroadcastVariables()
     labels = np.ones(len(keys))
-    model.fit(keys, labels, batch_size=BATCH // 2, verbose=0, callbacks=[broadcast])
+    model.fit(keys, labels, batch_size=BATCH // tfhybrid.size(), verbose=0, callbacks=[broadcast])
     if tfhybrid.rank() == 0:
         for share in layer.table.owners():
             print(f"host {share.host} has {share.rows:,} rows, {share.bytes / 1e6:.0f} MB")
         print(f"trained {layer.table.all_rows:,} rows")
 
 
-def main() -> None:
-    """Trains on two hosts of this machine, one way and then the other."""
+def compare(count: int, memory: str) -> None:
+    """Trains on hosts of this machine, one way and then the other.
+
+    Args:
+        count: Number of hosts.
+        memory: Shared memory of each, as mount has it.
+    """
     sys.path.insert(0, str(ROOT))
     from tests.integration.hosts import hosts
 
-    with hosts(2) as pair:
-        for name in pair.names:
-            pair.shrink(name, MEMORY)
+    with hosts(count) as made:
+        for name in made.names:
+            made.shrink(name, memory)
         for placement in ("replicated", "sharded"):
-            job = pair.start(dict.fromkeys(pair.names, 1), __file__, placement)
+            job = made.start(dict.fromkeys(made.names, 1), __file__, placement)
             output, _ = job.communicate()
             wanted = ("OutOfSpaceError:", "rows, ", "trained ")
             lines = [line for line in output.splitlines() if any(each in line for each in wanted)]
@@ -64,4 +70,12 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1]) if len(sys.argv) > 1 else main()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("placement", nargs="?", help="trains, instead of making hosts")
+    parser.add_argument("--hosts", type=int, default=2, help="to make on this machine")
+    parser.add_argument("--memory", default="64m", help="of each host, for tables")
+    arguments = parser.parse_args()
+    if arguments.placement is not None:
+        train(arguments.placement)
+    else:
+        compare(arguments.hosts, arguments.memory)

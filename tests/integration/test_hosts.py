@@ -119,16 +119,17 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(hosts) -> None:
     assert re.search(told, output)
 
 
-def test_the_example_of_a_table_larger_than_a_host() -> None:
+@pytest.mark.parametrize(("count", "memory"), [(2, "64m"), (4, "29m")])
+def test_the_example_of_a_table_larger_than_a_host(count: int, memory: str) -> None:
+    """Of 88 MB: 1.4 and 3 times what a host may hold."""
     example = several.ROOT / "examples/larger_than_a_host.py"
-    done = subprocess.run(
-        [sys.executable, example], env=several.ACTIVE, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, example, "--hosts", str(count), "--memory", memory]
+    done = subprocess.run(command, env=several.ACTIVE, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     replicated, _, sharded = done.stdout.partition("sharded: exit status 0")
     assert "OutOfSpaceError: No room for table 'item'" in replicated
     rows = [int(count.replace(",", "")) for count in re.findall(r"has ([\d,]+) rows", sharded)]
-    assert len(rows) == 2, done.stdout
+    assert len(rows) == count, done.stdout
     assert sum(rows) == 400_000
     assert "trained 400,000 rows" in sharded
 
