@@ -147,8 +147,18 @@ class Hosts:
             _run("tc", "qdisc", "replace", "dev", self._port(name), *bucket)
 
     def link(self, name: str, up: bool) -> None:
-        """Pulls a host's cable, or puts it back."""
+        """Pulls a host's cable, or puts it back and returns once it carries."""
         _run("ip", "link", "set", self._port(name), "up" if up else "down")
+        for other in self.names if up else ():
+            if other != name:  # both ways: each has its own opinion of who can be reached
+                self._await_ssh(name, other)
+                self._await_ssh(other, name)
+
+    def received(self, name: str) -> int:
+        """Returns how many bytes have reached a host by its link."""
+        interfaces = Path(f"/proc/{self._sshds[name].pid}/net/dev").read_text()
+        _, _, counts = interfaces.partition("eth0:")
+        return int(counts.split()[0])
 
     def impair(self, name: str, loss: float) -> None:
         """Loses this share of the packets that reach a host."""
@@ -191,6 +201,11 @@ class Hosts:
             _try("ip", "netns", "del", self._namespace(name))
             _try("ip", "link", "del", self._port(name))
         _try("ip", "link", "del", self._id)
+
+    def _await_ssh(self, name: str, other: str) -> None:
+        """Returns when a host reaches the sshd of another one."""
+        connect = f"until (exec 3<>/dev/tcp/{self.address(other)}/22) 2>&-; do sleep 0.05; done"
+        _run(*self.enter(name), "timeout", str(_STARTED_SECONDS), "bash", "-c", connect)
 
     def _namespace(self, name: str) -> str:
         return f"{self._id}-{name}"

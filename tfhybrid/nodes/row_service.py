@@ -26,7 +26,7 @@ from tfhybrid.nodes.tls import Tls, accepted, dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
 
-PROTOCOL = "rows1."  # what a token begins with: processes of another protocol are strangers
+PROTOCOL = "rows2."  # what a token begins with: processes of another protocol are strangers
 
 _CONNECT_SECONDS = 30.0
 _LOOK_SECONDS = 0.2

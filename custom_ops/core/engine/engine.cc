@@ -55,6 +55,9 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
                 [this](const std::vector<TableRead>& reads) {
                   return Read(reads, std::numeric_limits<int>::max());
                 },
+                [this](const std::vector<TableRead>& reads, const CopyRows& copy) {
+                  return TryReadVersion(reads, [this] { return store_->CheckLeader(); }, copy);
+                },
                 [this](const std::string& table, Span<const int64_t> places, int64_t* keys) {
                   return batch_keys_.Find(table, places, keys);
                 },

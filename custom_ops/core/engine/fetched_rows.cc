@@ -13,6 +13,7 @@ namespace tfhybrid {
 namespace {
 
 constexpr int64_t kNumberCostNs = 50;
+constexpr int64_t kWordBytes = sizeof(int64_t);
 
 }  // namespace
 
@@ -258,33 +259,69 @@ Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
 }
 
 Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
-  TFHYBRID_ASSIGN_OR_RETURN(const FrameHeader header, connection->ReceiveHeader());
-  auto wanted = static_cast<int64_t>(parts_.size());
-  for (const Part& part : parts_) wanted += WordsOfRows(part.Asked(owner), part.dim());
-  if (header.kind != static_cast<uint32_t>(FrameKind::kRows) || header.words != wanted) {
-    const WordBuffer answer = WordBuffer::OfSize(header.words);
-    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
-        answer.data.get(), header.words * static_cast<int64_t>(sizeof(int64_t))));
-    if (header.kind == static_cast<uint32_t>(FrameKind::kFailure)) {
-      const Status failure = FailureFrom(answer.words());
-      return Status::Error(failure.code(), connection->peer(), ": ", failure.message());
+  const auto versions = static_cast<int64_t>(parts_.size());
+  int64_t all = 0;
+  for (const Part& part : parts_) all += WordsOfRows(part.Asked(owner), part.dim());
+  Arrived arrived;
+  for (bool done = false; !done;) {
+    TFHYBRID_ASSIGN_OR_RETURN(const FrameHeader header, connection->ReceiveHeader());
+    const auto kind = static_cast<FrameKind>(header.kind);
+    int64_t rows = header.words;
+    if (kind == FrameKind::kRows) {
+      done = true;
+      rows -= versions;
+      if (rows == all) arrived = {};  // again, if some had come
     }
-    connection->Shut();
-    return Status::Error(StatusCode::kDataLoss, connection->peer(), " was asked for ", wanted,
-                         " words of rows. Received: ", header.words);
+    const int64_t left = all - arrived.all;
+    if (done ? rows != left : kind != FrameKind::kSomeRows || rows > left) {
+      return Refuse(header, versions + left, connection);
+    }
+    if (done) {
+      std::vector<int64_t> of_tables(parts_.size());
+      TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(of_tables.data(), versions * kWordBytes));
+    }
+    TFHYBRID_RETURN_IF_ERROR(ReceiveRows(owner, rows, &arrived, connection));
+    AddTo(Counter::kFetchedBytes, header.words * kWordBytes);
   }
-  std::vector<int64_t> versions(parts_.size());
-  TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(
-      versions.data(), static_cast<int64_t>(versions.size() * sizeof(int64_t))));
-  for (const Part& part : parts_) {
-    const int64_t bytes = part.Asked(owner) * part.dim() * int64_t{sizeof(float)};
-    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(part.RowsOf(owner), bytes));
-    float padding;
-    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(&padding, bytes % int64_t{8}));
-    AddTo(Counter::kFetchedRows, part.Asked(owner));
-  }
-  AddTo(Counter::kFetchedBytes, header.words * static_cast<int64_t>(sizeof(int64_t)));
+  for (const Part& part : parts_) AddTo(Counter::kFetchedRows, part.Asked(owner));
   return Status::Ok();
+}
+
+Status FetchedRows::ReceiveRows(int64_t owner, int64_t words, Arrived* arrived,
+                                Connection* connection) const {
+  arrived->all += words;
+  while (words > 0) {
+    const Part& part = parts_[arrived->table];
+    const int64_t floats = part.Asked(owner) * part.dim();
+    const int64_t first = 2 * arrived->of_table;
+    const int64_t now = std::min(words, (floats + 1) / 2 - arrived->of_table);
+    if (now == 0) {
+      ++arrived->table;
+      arrived->of_table = 0;
+      continue;
+    }
+    const int64_t count = std::min(2 * now, floats - first);
+    TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(part.RowsOf(owner) + first,
+                                                      count * static_cast<int64_t>(sizeof(float))));
+    float padding;
+    if (count < 2 * now)
+      TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(&padding, sizeof(float)));
+    arrived->of_table += now;
+    words -= now;
+  }
+  return Status::Ok();
+}
+
+Status FetchedRows::Refuse(const FrameHeader& header, int64_t wanted, Connection* connection) {
+  const WordBuffer answer = WordBuffer::OfSize(header.words);
+  TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(answer.data.get(), header.words * kWordBytes));
+  if (header.kind == static_cast<uint32_t>(FrameKind::kFailure)) {
+    const Status failure = FailureFrom(answer.words());
+    return Status::Error(failure.code(), connection->peer(), ": ", failure.message());
+  }
+  connection->Shut();
+  return Status::Error(StatusCode::kDataLoss, connection->peer(), " was asked for ", wanted,
+                       " words of rows. Received: ", header.words);
 }
 
 void FetchedRows::Lookup(size_t feature, int64_t first, int64_t last, RowCursor<float> out) const {

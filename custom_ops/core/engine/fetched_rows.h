@@ -114,7 +114,17 @@ class FetchedRows {
   Status CopyFromPasses(const RankPasses& passes) const;
   bool PassesHold() const;
   Status Ask(int64_t owner, Connection* connection) const;
+  // How much of an owner's answer is there.
+  struct Arrived {
+    int64_t all = 0;  // words
+    size_t table = 0;
+    int64_t of_table = 0;  // words, of that one
+  };
   Status Receive(int64_t owner, Connection* connection) const;
+  // The next `words` of its rows. REQUIRES: so many are left.
+  Status ReceiveRows(int64_t owner, int64_t words, Arrived* arrived, Connection* connection) const;
+  // Why an answer was not the `wanted` words.
+  static Status Refuse(const FrameHeader& header, int64_t wanted, Connection* connection);
   const float* Row(const OfFeature& of, const Part& part, int64_t key) const {
     return part.rows.get() + of.rows[static_cast<size_t>(key)] * part.dim();
   }

@@ -11,13 +11,23 @@
 namespace tfhybrid {
 namespace {
 
-constexpr int64_t kWordBytes = sizeof(int64_t);
+// Of rows that are sent while others are looked up: so many stay in a core's cache until the kernel
+// has them.
+constexpr int64_t kPartWords = (int64_t{256} << 10) / int64_t{sizeof(int64_t)};
 
 Status CheckDim(const OpenTable& table, int64_t dim) {
   if (table.reader->dim() == dim) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument, "Table '", table.reader->name(),
                        "' has embeddings of ", table.reader->dim(),
                        " floats here. Received: ", dim);
+}
+
+Status SendRows(Connection* connection, FrameKind kind,
+                const std::vector<Span<const int64_t>>& pieces) {
+  for (const Span<const int64_t>& piece : pieces) {
+    AddTo(Counter::kServedBytes, piece.size() * static_cast<int64_t>(sizeof(int64_t)));
+  }
+  return connection->Send(kind, pieces);
 }
 
 }  // namespace
@@ -115,6 +125,10 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
     reads.push_back({std::move(table), asked.min_version, asked.keys, nullptr});
     size += WordsOfRows(asked.keys.size(), asked.dim);
   }
+  if (size > kPartWords) {
+    TFHYBRID_ASSIGN_OR_RETURN(const bool sent, SendParts(connection, reads));
+    if (sent) return Status::Ok();
+  }
   const WordBuffer embeddings = WordBuffer::OfSize(size);
   int64_t at = 0;
   for (size_t t = 0; t < tables.size(); ++t) {
@@ -126,8 +140,37 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, source_.read(reads));
   const std::vector<int64_t> head(versions.begin(), versions.end());
   for (const AskedKeys& asked : tables) AddTo(Counter::kServedRows, asked.keys.size());
-  AddTo(Counter::kServedBytes, (static_cast<int64_t>(head.size()) + size) * kWordBytes);
-  return connection->Send(FrameKind::kRows, {head, embeddings.words()});
+  return SendRows(connection, FrameKind::kRows, {head, embeddings.words()});
+}
+
+Result<bool> RowService::SendParts(Connection* connection, const std::vector<TableRead>& reads) {
+  std::vector<int64_t> part;
+  const auto send = [&](const std::vector<int64_t>& head, FrameKind kind) {
+    return SendRows(connection, kind, {head, part});
+  };
+  const auto copy = [&](const std::function<bool()>& have_changed) -> Status {
+    for (const TableRead& read : reads) {
+      const int64_t dim = read.table->reader->dim();
+      // An even number of rows, so that all but a table's last one end with a word.
+      const int64_t most = std::max<int64_t>(kPartWords / dim, 1) * 2;
+      for (int64_t first = 0; first < read.keys.size(); first += most) {
+        if (have_changed()) return Status::Ok();
+        if (!part.empty()) TFHYBRID_RETURN_IF_ERROR(send({}, FrameKind::kSomeRows));
+        const int64_t count = std::min(most, read.keys.size() - first);
+        part.resize(static_cast<size_t>(WordsOfRows(count, dim)));
+        part.back() = 0;  // with the padding
+        TFHYBRID_RETURN_IF_ERROR(read.table->reader->Lookup(read.keys.subspan(first, count),
+                                                            reinterpret_cast<float*>(part.data())));
+      }
+    }
+    return Status::Ok();
+  };
+  TFHYBRID_ASSIGN_OR_RETURN(const auto versions, source_.try_read(reads, copy));
+  if (!versions.has_value()) return false;
+  // The last part goes with what makes them an answer.
+  TFHYBRID_RETURN_IF_ERROR(send({versions->begin(), versions->end()}, FrameKind::kRows));
+  for (const TableRead& read : reads) AddTo(Counter::kServedRows, read.keys.size());
+  return true;
 }
 
 Status RowService::AnswerScan(Connection* connection, Span<const int64_t> words) {

@@ -13,6 +13,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,6 +35,10 @@ class RowService {
     std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
     // Engine::Read(), without a timeout.
     std::function<Result<std::vector<uint64_t>>(const std::vector<TableRead>& reads)> read;
+    // TryReadVersion(), likewise.
+    std::function<Result<std::optional<std::vector<uint64_t>>>(const std::vector<TableRead>& reads,
+                                                               const CopyRows& copy)>
+        try_read;
     // The keys of places of a table, where data nodes send batches.
     std::function<Status(const std::string& table, Span<const int64_t> places, int64_t* keys)>
         find_keys;
@@ -63,6 +68,9 @@ class RowService {
   // Runs until the connection ends, and returns why.
   Status Answer(int64_t host, Connection* connection);
   Status AnswerRead(Connection* connection, Span<const int64_t> words, bool places);
+  // Sends rows while they are looked up. Returns whether all were sent; else rows have changed
+  // meanwhile, and all are to be sent again.
+  Result<bool> SendParts(Connection* connection, const std::vector<TableRead>& reads);
   Status AnswerScan(Connection* connection, Span<const int64_t> words);
 
   const Source source_;

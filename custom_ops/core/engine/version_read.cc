@@ -15,8 +15,15 @@ using Versions = std::vector<uint64_t>;
 
 constexpr int kAttempts = 2;
 
+bool AreUnchanged(const std::vector<TableRead>& reads, const std::vector<uint64_t>& sequences) {
+  for (size_t i = 0; i < reads.size(); ++i) {
+    if (!reads[i].table->reader->SequenceIs(sequences[i])) return false;
+  }
+  return true;
+}
+
 // Nothing where rows changed meanwhile.
-Result<std::optional<Versions>> TryRead(const std::vector<TableRead>& reads) {
+Result<std::optional<Versions>> Try(const std::vector<TableRead>& reads, const CopyRows& copy) {
   std::vector<uint64_t> sequences;
   Versions versions;
   for (const TableRead& read : reads) {
@@ -24,15 +31,19 @@ Result<std::optional<Versions>> TryRead(const std::vector<TableRead>& reads) {
     if (sequences.back() % 2 != 0) return std::optional<Versions>();
     versions.push_back(read.table->reader->version());
   }
-  Status looked_up;
-  for (const TableRead& read : reads) {
-    if (looked_up.ok()) looked_up = read.table->reader->Lookup(read.keys, read.embeddings);
-  }
-  for (size_t i = 0; i < reads.size(); ++i) {
-    if (!reads[i].table->reader->SequenceIs(sequences[i])) return std::optional<Versions>();
-  }
-  TFHYBRID_RETURN_IF_ERROR(looked_up);
+  const auto have_changed = [&] { return !AreUnchanged(reads, sequences); };
+  const Status copied = copy(have_changed);
+  if (have_changed()) return std::optional<Versions>();
+  TFHYBRID_RETURN_IF_ERROR(copied);
   return std::optional<Versions>(std::move(versions));
+}
+
+Status WaitForVersions(const std::vector<TableRead>& reads, const std::function<Status()>& check,
+                       int slice_ms) {
+  for (const TableRead& read : reads) {
+    TFHYBRID_RETURN_IF_ERROR(read.table->reader->WaitVersion(read.min_version, check, slice_ms));
+  }
+  return Status::Ok();
 }
 
 bool Leads(const std::vector<TableRead>& reads) {
@@ -56,16 +67,21 @@ Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, i
                          "could not be read within ", timeout_ms, " ms");
   };
   const int slice = std::min(timeout_ms, kWaitSliceMs);
-  for (const TableRead& read : reads) {
-    TFHYBRID_RETURN_IF_ERROR(read.table->reader->WaitVersion(read.min_version, check, slice));
-  }
+  TFHYBRID_RETURN_IF_ERROR(WaitForVersions(reads, check, slice));
+  const auto copy = [&](const auto& /*have_changed*/) {
+    Status looked_up;
+    for (const TableRead& read : reads) {
+      if (looked_up.ok()) looked_up = read.table->reader->Lookup(read.keys, read.embeddings);
+    }
+    return looked_up;
+  };
   for (int attempt = 1;; ++attempt) {
-    TFHYBRID_ASSIGN_OR_RETURN(std::optional<Versions> versions, TryRead(reads));
+    TFHYBRID_ASSIGN_OR_RETURN(std::optional<Versions> versions, Try(reads, copy));
     if (versions.has_value()) return *std::move(versions);
     if (attempt < kAttempts) continue;
     if (Leads(reads)) {
       const HeldWriters held(TablesOf(reads));
-      TFHYBRID_ASSIGN_OR_RETURN(versions, TryRead(reads));
+      TFHYBRID_ASSIGN_OR_RETURN(versions, Try(reads, copy));
       if (versions.has_value()) return *std::move(versions);
       return Status::Error(StatusCode::kDataLoss, "The rows of table '",
                            reads.front().table->reader->name(),
@@ -76,6 +92,13 @@ Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, i
     }
     TFHYBRID_RETURN_IF_ERROR(check());
   }
+}
+
+Result<std::optional<Versions>> TryReadVersion(const std::vector<TableRead>& reads,
+                                               const std::function<Status()>& check_alive,
+                                               const CopyRows& copy) {
+  TFHYBRID_RETURN_IF_ERROR(WaitForVersions(reads, check_alive, kWaitSliceMs));
+  return Try(reads, copy);
 }
 
 }  // namespace tfhybrid

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/store/store.h"
@@ -32,6 +33,15 @@ struct TableRead {
 // `check_alive` see TableReader::WaitVersion().
 Result<std::vector<uint64_t>> ReadVersion(const std::vector<TableRead>& reads, int timeout_ms,
                                           const std::function<Status()>& check_alive);
+
+// Waits for the versions likewise, and then lets `copy` read rows of the tables once, whenever it
+// wants. Returns their versions; or nothing if rows changed meanwhile, and what was read is torn.
+// `copy` is not called at all if they are just being changed; it may ask whether they have been so
+// far, to end sooner.
+using CopyRows = std::function<Status(const std::function<bool()>& have_changed)>;
+Result<std::optional<std::vector<uint64_t>>> TryReadVersion(
+    const std::vector<TableRead>& reads, const std::function<Status()>& check_alive,
+    const CopyRows& copy);
 
 }  // namespace tfhybrid
 

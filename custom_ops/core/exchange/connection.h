@@ -36,6 +36,7 @@ enum class FrameKind : uint32_t {
   kFresh = 10,
   kReadPlaces = 11,  // as kRead, of places (core/placement/place.h)
   kSent = 12,        // rows of a batch (core/exchange/batch_frames.h)
+  kSomeRows = 13,    // the next rows of an answer that is not known to be one yet
 };
 
 struct FrameHeader {

@@ -3,6 +3,8 @@
 //     READ   number of tables; of each its name, dim, the least version that will do, and number of
 //            keys; then the keys, table by table
 //     ROWS   the version of each table; then embeddings [keys, dim], each table's padded to a word
+//     SOME_ROWS  the next of these embeddings, before ROWS has the last ones. If rows change
+//            meanwhile, ROWS has all of them again
 //     SCAN   a table's name and dim, the first row and how many at most
 //     ROWS   rows of the table in all, its bytes, rows that follow; their keys, then embeddings,
 //     padded

@@ -7,7 +7,8 @@ step at which to raise), `die` (the step at which to be killed), `lag` (the step
 killed, the second host before it has applied the update), `sharded` (1: each host has a part of the
 tables), `follow` (every how many steps rows may move to other nodes), `passes` (how many batches
 each has; for sharded tables), `files` (tables are in files with a cache of so many bytes), `device`
-(1: the rows of a batch lie in variables on the device).
+(1: the rows of a batch lie in variables on the device), `fetch` (the step before which rank 0 looks
+up many keys), `announced` (1: as a pass).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
 from tfhybrid.data import Position
 from tfhybrid.job import current_job
+
+FETCHED = np.arange(400_000)  # keys; few of them have rows, and all are asked for
 
 directory, steps = sys.argv[1], int(sys.argv[2])
 options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
@@ -62,6 +65,21 @@ def train_on(keys: dict[str, np.ndarray], labels: np.ndarray) -> None:
             items = np.concatenate([keys["clicked"], keys["carted"]], axis=1)
             stack.enter_context(tfhybrid.announce({"user": keys["user"], "item": items}))
         model.train_on_batch(keys, labels)
+
+
+def fetch() -> None:
+    """On rank 0: more rows of the other owners than a slow link brings at once."""
+    if tfhybrid.rank() > 0:
+        return
+    table = checkpoint.dense.tables_of(model)["item"]
+    say("fetching")
+    with contextlib.ExitStack() as stack:
+        if options.get("announced"):
+            stack.enter_context(tfhybrid.announce({"item": FETCHED}))
+        rows = table.lookup(FETCHED)
+    some = slice(None, None, 1000)
+    np.testing.assert_array_equal(rows[some], table.lookup(FETCHED[some]))
+    say("fetched")
 
 
 def hold_updates_up() -> None:
@@ -100,6 +118,8 @@ for step, (keys, labels) in enumerate(left, position.step):
         raise RuntimeError("an error in the script")
     if step == options.get("die"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if step == options.get("fetch"):
+        fetch()
     if step == options.get("lag"):
         hold_updates_up()
     started = time.monotonic()

@@ -1,19 +1,23 @@
 // Engines of several hosts in one process, whose tables are sharded.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <iterator>
 #include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/engine/engine.h"
+#include "core/exchange/row_frames.h"
 #include "shm/status_asserts.h"
 #include "shm/temporary_directory.h"
 #include "store/table_fixture.h"
@@ -23,6 +27,7 @@ namespace {
 
 constexpr int64_t kDim = 2;
 constexpr Placement kSharded = {PlacementKind::kByKey, 0};
+const UpdateChoices kChoices = {"leaders", "sum", "float32", "none", 0.0f};
 
 Contribution OneSample() {
   Contribution contribution;
@@ -35,13 +40,32 @@ class ShardedTest : public testing::Test {
  protected:
   ~ShardedTest() override {
     for (const auto& engine : engines_) engine->Close();
+    for (std::thread& relay : relays_) relay.join();
+    if (held_ >= 0) close(held_);
   }
 
   // What goes between two engines instead of their connection.
   using Between = std::function<void(int64_t from, int64_t to, LinkPurpose, int sockets[2])>;
 
-  void Open(int64_t hosts,
-            const UpdateChoices& choices = {"leaders", "sum", "float32", "none", 0.0f},
+  // Passes on what a leader sends of updates to another one. `crosses` is told of each frame
+  // before; if it says no, the connection ends.
+  Between Relay(int64_t from, int64_t to, const std::function<bool(FrameKind)>& crosses) {
+    return [=](int64_t source, int64_t target, LinkPurpose purpose, int sockets[2]) {
+      if (source != from || target != to || purpose != LinkPurpose::kUpdates) return;
+      int beyond[2];
+      ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, beyond));
+      relays_.emplace_back([crosses, in = sockets[1], out = beyond[0]] {
+        Connection near(in, "the source", Status::Ok), far(out, "the target", Status::Ok);
+        for (Result<Frame> frame = near.Receive(); frame.ok() && crosses(frame.value().kind);
+             frame = near.Receive()) {
+          if (!far.Send(frame.value().kind, {frame.value().payload.words()}).ok()) break;
+        }
+      });
+      sockets[1] = beyond[1];
+    };
+  }
+
+  void Open(int64_t hosts, const UpdateChoices& choices = kChoices,
             const Between& between = nullptr) {
     Topology topology = {std::vector<int64_t>(static_cast<size_t>(hosts)), 0};
     std::iota(topology.hosts.begin(), topology.hosts.end(), 0);
@@ -87,6 +111,14 @@ class ShardedTest : public testing::Test {
   void Train(const std::vector<int64_t>& keys) const {
     for (size_t host = 0; host < engines_.size(); ++host) ASSERT_OK(Post(host, keys));
   }
+  // Those of the keys that a host owns.
+  std::vector<int64_t> KeysOf(int64_t host, const std::vector<int64_t>& keys) const {
+    std::vector<int64_t> owned;
+    const auto allocation = At(0)->AllocationOf("item");
+    std::copy_if(keys.begin(), keys.end(), std::back_inserter(owned),
+                 [&](int64_t key) { return allocation->OwnerOf(key) == host; });
+    return owned;
+  }
   Status Wait(size_t host) const {
     return At(static_cast<int64_t>(host))->WaitForVersion(*tables_[host], tables_[host]->posted);
   }
@@ -106,7 +138,22 @@ class ShardedTest : public testing::Test {
   std::vector<std::shared_ptr<Engine>> engines_;
   OpenTables tables_;
   std::vector<UpdateInUse> updates_;
+  std::vector<std::thread> relays_;
+  int held_ = -1;  // a second descriptor of a connection
 };
+
+// Embeddings as an answer has them.
+std::vector<float> FloatsOf(Span<const int64_t> words) {
+  std::vector<float> floats(static_cast<size_t>(words.size()) * 2);
+  std::memcpy(floats.data(), words.data(), floats.size() * sizeof(float));
+  return floats;
+}
+
+std::vector<int64_t> WordsOf(const std::vector<float>& floats) {
+  std::vector<int64_t> words(floats.size() / 2);
+  std::memcpy(words.data(), floats.data(), floats.size() * sizeof(float));
+  return words;
+}
 
 std::vector<int64_t> Keys(int64_t count) {
   std::vector<int64_t> keys(static_cast<size_t>(count));
@@ -136,12 +183,11 @@ TEST_F(ShardedTest, EachKeyHasItsRowOnItsOwnerAlone) {
 
 TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
   Open(2);
-  const std::vector<int64_t> keys = Keys(200);
+  // So many that their rows come in several parts.
+  const std::vector<int64_t> keys = Keys(80'000);
   std::atomic<bool> done{false};
   const std::shared_ptr<const Allocation> allocation = At(0)->AllocationOf("item");
-  std::vector<int64_t> of_other;
-  std::copy_if(keys.begin(), keys.end(), std::back_inserter(of_other),
-               [&](int64_t key) { return allocation->OwnerOf(key) == 0; });
+  const std::vector<int64_t> of_other = KeysOf(0, keys);
   std::thread reader([&] {
     while (!done) {
       // Of the version that is posted or a later one.
@@ -159,18 +205,85 @@ TEST_F(ShardedTest, AReaderBesideTrainingSeesEachOwnerAtOneVersion) {
   reader.join();
 }
 
+// The first rows of an answer are on their way when an update changes all.
+TEST_F(ShardedTest, RowsThatChangeWhileTheyAreSentAreSentAgain) {
+  Open(2);
+  const std::vector<int64_t> keys = KeysOf(1, Keys(200'000));
+  int sockets[2];
+  ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets));
+  Connection reader(sockets[0], "rank 1", Status::Ok);
+  At(1)->Serve(0, LinkPurpose::kReads, sockets[1], "rank 0");
+  const std::vector<int64_t> asked = ReadWords({{"item", kDim, 0, keys}});
+  ASSERT_OK(reader.Send(FrameKind::kRead, {asked, keys}));
+  const Result<Frame> part = reader.Receive();
+  ASSERT_OK(part.status());
+  EXPECT_EQ(FrameKind::kSomeRows, part.value().kind);
+  EXPECT_LT(part.value().payload.size, static_cast<int64_t>(keys.size()) / 2);
+  Train({keys[0], keys.back()});
+  ASSERT_OK(Wait(1));
+  // The next part fills the connection, and may have been looked up before.
+  Result<Frame> frame = reader.Receive();
+  if (frame.ok() && frame.value().kind == FrameKind::kSomeRows) frame = reader.Receive();
+  ASSERT_OK(frame.status());
+  EXPECT_EQ(FrameKind::kRows, frame.value().kind);
+  const Span<const int64_t> words = frame.value().payload.words();
+  ASSERT_EQ(static_cast<int64_t>(keys.size()) + 1, words.size());
+  EXPECT_EQ(1, words[0]);  // the version
+  const std::vector<float> rows = FloatsOf(words.subspan(1, words.size() - 1));
+  EXPECT_EQ(2.0f, rows.front());
+  EXPECT_EQ(0.0f, rows[kDim]);
+  EXPECT_EQ(2.0f, rows.back());
+}
+
+// The test is the owner.
+TEST_F(ShardedTest, ALookupTakesRowsInParts) {
+  std::unique_ptr<Connection> owner;
+  Open(2, kChoices, [&](int64_t from, int64_t, LinkPurpose purpose, int sockets[2]) {
+    if (from != 0 || purpose != LinkPurpose::kReads) return;
+    owner = std::make_unique<Connection>(sockets[1], "rank 0", Status::Ok);
+    int closed[2];
+    ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, closed));
+    close(closed[0]);
+    sockets[1] = closed[1];
+  });
+  std::vector<int64_t> keys = KeysOf(1, Keys(50));
+  keys.resize(3);
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6};
+  const std::vector<int64_t> words = WordsOf(rows), version = {1};
+  const auto part = [&](int64_t first, int64_t end) {
+    return Span<const int64_t>(words).subspan(first, end - first);
+  };
+  using Frames = std::vector<std::pair<FrameKind, std::vector<Span<const int64_t>>>>;
+  const auto answered = [&](const Frames& frames) {
+    std::thread answering([&] {
+      EXPECT_OK(owner->Receive().status());
+      for (const auto& [kind, pieces] : frames) EXPECT_OK(owner->Send(kind, pieces));
+    });
+    auto found = Read(0, keys);
+    answering.join();
+    return found;
+  };
+  constexpr FrameKind kSome = FrameKind::kSomeRows, kRows = FrameKind::kRows;
+  EXPECT_EQ(rows, answered({{kRows, {version, words}}}).value());
+  EXPECT_EQ(rows,
+            answered({{kSome, {part(0, 1)}}, {kSome, {part(1, 2)}}, {kRows, {version, part(2, 3)}}})
+                .value());
+  EXPECT_EQ(rows, answered({{kSome, {part(1, 3)}}, {kRows, {version, words}}}).value());
+  const std::vector<int64_t> why =
+      FailureWords(Status::Error(StatusCode::kDataLoss, "a record is damaged"));
+  ExpectError(answered({{kSome, {part(0, 1)}}, {FrameKind::kFailure, {why}}}).status(),
+              StatusCode::kDataLoss, {"rank 1: a record is damaged"});
+  ExpectError(answered({{kSome, {part(0, 2)}}, {kSome, {part(0, 2)}}}).status(),
+              StatusCode::kDataLoss, {"asked for 2 words", "Received: 2"});
+}
+
 TEST_F(ShardedTest, UpdatesOfTwoOptimizersMayComeInAnotherOrderOnEachHost) {
   Open(2);
   std::vector<UpdateInUse> others;
   for (const auto& engine : engines_) {
     EXPECT_OK(engine->OpenPlaced({"user", kDim, {InitializerKind::kZeros, 0, 0}, 99}, kSharded, 0));
     EXPECT_OK(engine->Table("user").Take()->writer->SetOptimizer(OptimizerOf(OptimizerKind::kSgd)));
-    others.push_back(
-        engine
-            ->Update(
-                engine->OpenUpdate("other", {"user"}, {"leaders", "sum", "float32", "none", 0.0f})
-                    .Take())
-            .Take());
+    others.push_back(engine->Update(engine->OpenUpdate("other", {"user"}, kChoices).Take()).Take());
   }
   const std::vector<int64_t> keys = Keys(10);
   const std::vector<float> gradients(keys.size() * kDim, -1.0f);
@@ -217,35 +330,8 @@ TEST_F(ShardedTest, APassDoesNotWaitForAnUpdateThatFailed) {
   ExpectError(fetched.status(), StatusCode::kFailedPrecondition, {"Learning rates", "differ"});
 }
 
-// Cuts one connection at a frame that would cross it.
-class CutAt {
- public:
-  CutAt(FrameKind kind, int64_t from, int64_t to) : kind_(kind), from_(from), to_(to) {}
-  ~CutAt() { relay_.join(); }
-
-  void operator()(int64_t from, int64_t to, LinkPurpose purpose, int sockets[2]) {
-    if (from != from_ || to != to_ || purpose != LinkPurpose::kUpdates) return;
-    int beyond[2];
-    ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, beyond));
-    relay_ = std::thread([this, in = sockets[1], out = beyond[0]] {
-      Connection source(in, "the source", Status::Ok), target(out, "the target", Status::Ok);
-      for (Result<Frame> frame = source.Receive(); frame.ok() && frame.value().kind != kind_;
-           frame = source.Receive()) {
-        if (!target.Send(frame.value().kind, {frame.value().payload.words()}).ok()) break;
-      }
-    });
-    sockets[1] = beyond[1];
-  }
-
- private:
-  const FrameKind kind_;
-  const int64_t from_, to_;
-  std::thread relay_;
-};
-
 TEST_F(ShardedTest, WhatWasDecidedHoldsThoughOneOwnerIsLostMeanwhile) {
-  CutAt cut(FrameKind::kCommit, 0, 1);
-  Open(3, {"leaders", "sum", "float32", "none", 0.0f}, std::ref(cut));
+  Open(3, kChoices, Relay(0, 1, [](FrameKind kind) { return kind != FrameKind::kCommit; }));
   const std::vector<int64_t> keys = Keys(60);
   // Host 2 will use its rows after the update.
   const std::vector<int32_t> last(keys.size(), 1);
@@ -266,6 +352,25 @@ TEST_F(ShardedTest, WhatWasDecidedHoldsThoughOneOwnerIsLostMeanwhile) {
   ASSERT_OK(At(2)->passes().Begin(pass.value(), 1));
   ExpectError(Read(2, keys).status(), StatusCode::kPeerDied, {"did not come", "rank 0"});
   EXPECT_FALSE(Read(0, keys).ok());
+}
+
+TEST_F(ShardedTest, ADecisionThatCannotBeSentToOneOwnerIsSentToTheOthers) {
+  const Between relay = Relay(1, 0, [this](FrameKind kind) {
+    // Host 1 has staged by now, and host 0 cannot have decided.
+    if (kind == FrameKind::kStaged) shutdown(held_, SHUT_RDWR);
+    return true;
+  });
+  Open(3, kChoices, [&](int64_t from, int64_t to, LinkPurpose purpose, int sockets[2]) {
+    if (from == 0 && to == 1 && purpose == LinkPurpose::kUpdates) held_ = dup(sockets[0]);
+    relay(from, to, purpose, sockets);
+  });
+  Train(Keys(60));
+  ASSERT_OK(Wait(0));
+  ASSERT_OK(Wait(2));  // the last one that host 0 tells
+  EXPECT_EQ(StatusCode::kPeerDied, Wait(1).code());
+  EXPECT_EQ(1u, tables_[0]->reader->version());
+  EXPECT_EQ(0u, tables_[1]->reader->version());
+  EXPECT_EQ(1u, tables_[2]->reader->version());
 }
 
 TEST_F(ShardedTest, WhatARankCannotBringStopsAllHosts) {

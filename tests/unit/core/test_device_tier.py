@@ -15,10 +15,12 @@ from tests.unit.core.test_passes import (
     ADAGRAD,
     CASES,
     EVERYWHERE,
+    REFERENCES,
     STEPS,
     TABLES,
     Rank,
     Without,
+    check_reference,
     keys_of,
     trained,
     without,  # noqa: F401 - a fixture
@@ -108,6 +110,14 @@ def test_rows_on_a_device_are_those_of_the_host(
     for of_rank in stats:
         assert of_rank.device_bytes > 0
         assert of_rank.device_rows > 0
+
+
+@pytest.mark.parametrize("case", REFERENCES)
+@pytest.mark.parametrize("hosts", [1, 2, 3])
+def test_rows_on_a_device_are_those_of_plain_numpy(
+    shm_directory: Path, hosts: int, case: str
+) -> None:
+    check_reference(shm_directory, hosts, case, DeviceRank)
 
 
 @pytest.mark.parametrize("length", [3, BY_BATCH])

@@ -389,30 +389,58 @@ def test_a_batch_that_does_not_fit_alone_is_an_error_that_says_sizes(shm_directo
             next(small.over([0], lambda step: keys_of(step, 0), engines[0]))
 
 
-@pytest.mark.parametrize("case", ["adam", "ftrl"])
-def test_what_is_trained_is_the_reference(shm_directory: Path, case: str) -> None:
+REFERENCES = {
+    "adagrad": training.Adagrad(0.1),
+    "adam": training.Adam(0.1),
+    "ftrl": training.Ftrl(0.1, l1=0.01, l2=0.02),
+    "clipped": training.Adam(0.1),
+    "decay": training.Adam(0.1),
+}
+
+
+def check_reference(directory: Path, hosts: int, case: str, kind: type[Rank] = Rank) -> None:
+    """Trains with passes of three batches; all that is looked up is what plain NumPy has then."""
     settings = CASES[case].optimizer
-    optimizer = training.Adam(0.1) if case == "adam" else training.Ftrl(0.1, l1=0.01, l2=0.02)
     tables = {
-        name: training.Table(name, tfhybrid.TableConfig(dim, initializer=Uniform()), optimizer)
+        name: training.Table(
+            name,
+            tfhybrid.TableConfig(dim, initializer=Uniform()),
+            REFERENCES[case],
+            weight_decay=settings.get("weight_decay", 0.0),
+        )
         for name, dim in TABLES.items()
     }
-    with Hosts(shm_directory, range(2), TABLES, settings) as engines:
-        ranks = [Rank(engine, rank, 3, UpdateChoices()) for rank, engine in enumerate(engines)]
+
+    def check(rows: Sequence[np.ndarray], keys: Mapping[str, np.ndarray]) -> None:
+        for found, (name, table) in zip(rows, tables.items(), strict=True):
+            np.testing.assert_allclose(found, table.lookup(keys[name]), rtol=1e-4, atol=1e-5)
+
+    choices = UpdateChoices(clipping=CASES[case].clipping, clip_limit=0.5)
+    with Hosts(directory, range(hosts), TABLES, settings) as engines:
+        ranks = [kind(engine, rank, 3, choices) for rank, engine in enumerate(engines)]
         for step in range(STEPS):
-            for rank in ranks:
+            batches = [keys_of(step, rank.rank) for rank in ranks]
+            for rank, keys in zip(ranks, batches, strict=True):
                 rank.begin(step)
                 rank.look_up(step)
+                check(rank.seen[-len(TABLES) :], keys)
             for number, (name, table) in enumerate(tables.items()):
                 of_ranks = [
-                    training.sum_by_key(keys_of(step, rank.rank)[name], rank.gradients[number])
-                    for rank in ranks
+                    training.sum_by_key(keys[name], rank.gradients[number])
+                    for rank, keys in zip(ranks, batches, strict=True)
                 ]
-                samples = [len(keys_of(step, rank.rank)[name]) for rank in ranks]
-                table.update(training.reduce(of_ranks, samples, "frequency"))
+                reduced = training.reduce(of_ranks, [len(k[name]) for k in batches], "frequency")
+                if choices.clipping != "none":
+                    training.clip(choices.clipping, choices.clip_limit, [[*reduced.values()]])
+                table.update(reduced)
             for rank in ranks:
                 rank.post(step)
-        for (name, dim), table in zip(TABLES.items(), tables.values(), strict=True):
-            for engine in engines:
-                found = engine.lookup(name, dim, EVERYWHERE)
-                np.testing.assert_allclose(found, table.lookup(EVERYWHERE), rtol=1e-4, atol=1e-5)
+        for rank in ranks:
+            check(
+                rank.rows_of(dict.fromkeys(TABLES, EVERYWHERE)), dict.fromkeys(TABLES, EVERYWHERE)
+            )
+
+
+@pytest.mark.parametrize("case", REFERENCES)
+def test_what_is_trained_is_the_reference(shm_directory: Path, case: str) -> None:
+    check_reference(shm_directory, 2, case)
