@@ -169,17 +169,19 @@ def summary_of_rates(runs: dict[str, list[Run]]) -> dict[str, Run]:
 
 
 def show(title: str, summary: dict[str, Run]) -> None:
-    """Prints a table of all sides."""
+    """Prints a table with a column for each side."""
     flat = {
         side: {**row, **row.get("received_bytes_per_sample", {})} for side, row in summary.items()
     }
     headings = dict.fromkeys(name for row in flat.values() for name in row)
     headings.pop("received_bytes_per_sample", None)
-    table = Table("side", title=title)
+    table = Table("", title=title)
+    for side in flat:
+        table.add_column(side, justify="right")
     for heading in headings:
-        table.add_column(heading.replace("_", " "), justify="right")
-    for side, row in flat.items():
-        table.add_row(side, *(f"{row[name]:,}" if name in row else "-" for name in headings))
+        values = [row.get(heading) for row in flat.values()]
+        shown = ["-" if value is None else f"{value:,}" for value in values]
+        table.add_row(heading.replace("_", " "), *shown)
     Console().print(table)
 
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import tfhybrid
 from benchmarks.roles.received import received_by_host
-from benchmarks.roles.workload import Workload, train_data
+from benchmarks.roles.workload import SURPLUS, Workload, train_data
 from benchmarks.step import timing
 from tfhybrid.core import native
 from tfhybrid.data import Ragged
@@ -162,7 +162,7 @@ def main() -> None:
     if not isinstance(data, tf.data.Dataset):
         data = as_dataset(data, element)
     run = Trained(make_step(collection, tower, element), iter(data))
-    for _ in range(length - workload.measured):
+    for _ in range(length - workload.measured - SURPLUS):
         run.once()
     before = run.counted()
     windows = timing.time_windows(workload, [run.once] * workload.measured, run.wait)

@@ -18,6 +18,8 @@ from benchmarks.step import workload as step
 from tfhybrid.data import Ragged, Shard
 
 SHAPES = ("step", "ads")
+# Batches that nobody trains: so sources are still read from, and connections open, at the end.
+SURPLUS = 16
 ADS_DISTINCT = 8  # batches of the ads shape that are drawn; later ones are these again
 Element = tuple[dict[str, Any], np.ndarray]
 
@@ -74,13 +76,14 @@ class Workload:
             features=self.features, dim=self.dim, rows=self.rows, batch=self.batch, ids=self.ids
         )
         drawn = step.Batches(config, rank, size)
-        for ids, labels in itertools.chain(drawn.fill(), drawn.measured(self.measured)):
+        for ids, labels in itertools.chain(drawn.fill(), drawn.measured(self.measured + SURPLUS)):
             yield {f"feature_{i}": keys[:, None] for i, keys in enumerate(ids)}, labels
 
     def _of_ads(self, rank: int) -> Sequence[Element]:
         drawn = ads.Batches(self._ads(), rank)
         made = [self._bags(*drawn.next(), rank) for _ in range(ADS_DISTINCT)]
-        return list(itertools.islice(itertools.cycle(made), ADS_DISTINCT + self.measured))
+        count = ADS_DISTINCT + self.measured + SURPLUS
+        return list(itertools.islice(itertools.cycle(made), count))
 
     def _bags(self, sequences: np.ndarray, others: np.ndarray, rank: int) -> Element:
         bags, rest = iter(sequences), iter(others)
