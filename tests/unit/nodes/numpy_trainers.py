@@ -34,6 +34,7 @@ def joined(
     policy: dict[str, float] | None = None,
     optimizer: dict[str, float] = ADAGRAD,
     links: list[NodeLinks] | None = None,
+    silence: float = SILENCE,
 ) -> Iterator[list[NodesEngine]]:
     """Trainers of a host each that have joined the nodes, with open tables; the first asks.
 
@@ -43,7 +44,7 @@ def joined(
     token = read_token(cluster.token_file)
     nodes = found(cluster, tls)
     hosts = list(range(trainers))
-    calls = begin(nodes, token, "trainer 0", SILENCE, job, hosts, resumes=resumes, tls=tls)
+    calls = begin(nodes, token, "trainer 0", silence, job, hosts, resumes=resumes, tls=tls)
     engines = [
         NodesEngine(hosts, host, len(nodes.names), calls if host == 0 else None) for host in hosts
     ]
@@ -65,7 +66,7 @@ def joined(
             name = f"trainer {engine.host}"
             address = cluster.listen, cluster.port
             made = NodeLinks(
-                engine, nodes, token, name, SILENCE, leads=True, tls=tls, metadata=address
+                engine, nodes, token, name, silence, leads=True, tls=tls, metadata=address
             )
             made.connect()
             if links is not None:

@@ -33,9 +33,10 @@ from tests.reference.clusters import (
 from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
 from tests.unit.nodes.numpy_trainers import SILENCE, joined
 from tfhybrid.cli import app
+from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.errors import NameTakenError, StoreError, TfhybridError
+from tfhybrid.errors import NameTakenError, StoreError, TfhybridError, UnsupportedError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.joining import begin
@@ -73,6 +74,16 @@ def test_trainers_join_nodes_that_are_up(cluster: Cluster, tmp_path: Path, train
     wanted = reference(trainers)
     assert [each.rows for each in stats] == [len(table.rows) for table in wanted.values()]
     assert [each.version for each in stats] == [STEPS] * 2
+
+
+def test_passes_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    with (
+        joined(cluster, tmp_path, 1) as engines,
+        pytest.raises(
+            UnsupportedError, match=r"leave announce\(\) out where TFHYBRID_NODES is set"
+        ),
+    ):
+        passes.announce(engines[0], [])
 
 
 def test_nodes_run_without_tensorflow(cluster: Cluster) -> None:

@@ -28,6 +28,14 @@ def free_ports(count: int) -> list[str]:
         return [str(probe.getsockname()[1]) for probe in probes]
 
 
+def is_healthy(service: dict, here: dict[str, str], page: str) -> bool:
+    """Whether a service's own check, run here, says that it is ready."""
+    _, python, option, code = service["healthcheck"]["test"]
+    code = code.replace("/run/secrets/token", here["/run/secrets/token"])
+    check = [here[python], option, code.replace("metadata:7101", page)]
+    return subprocess.run(check, capture_output=True, check=False).returncode == 0
+
+
 def test_the_commands_make_a_cluster(tmp_path: Path) -> None:
     made = yaml.safe_load(FILE.read_text())
     services = made["services"]
@@ -47,7 +55,7 @@ def test_the_commands_make_a_cluster(tmp_path: Path) -> None:
         "python": sys.executable,
     }
     with own_memory(), contextlib.ExitStack() as running:
-        for name in ("metadata", "embedding-0", "embedding-1"):
+        for name in ("metadata", "embedding-0", "embedding-1", "data-0"):
             words = shlex.split(services[name]["command"])
             command = [here.get(word, word) for word in words]
             command[words.index("--listen") + 1] = "127.0.0.1"
@@ -56,6 +64,7 @@ def test_the_commands_make_a_cluster(tmp_path: Path) -> None:
         roles = {"embedding": Role(2)}
         cluster = Cluster("local", tmp_path, "127.0.0.1", int(port), int(status_port), roles)
         until(lambda: launching.status(cluster)["missing"] == [])
+        until(lambda: is_healthy(services["data-0"], here, f"127.0.0.1:{status_port}"), 60)
         with joined(cluster, tmp_path, 1) as engines:
             train(engines)
             for rows, table in zip(rows_of(engines[0]), reference(1).values(), strict=True):

@@ -1,0 +1,41 @@
+"""A trainer in NumPy that data nodes feed, and that says how far it is.
+
+fed_trainer.py ADDRESS PORT FOLDER SILENCE JOIN; the folder has the token, and gets the rows.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tests.unit.nodes.numpy_trainers import joined
+from tests.unit.nodes.split_roles import STEPS, train_fed
+from tests.unit.nodes.test_split_roles import EPOCHS, rows_of
+from tfhybrid.nodes.cluster_file import Cluster, Role
+from tfhybrid.nodes.feed import Wanted
+from tfhybrid.nodes.node_links import NodeLinks
+
+PAUSE_SECONDS = 0.3
+
+
+def begins(epoch: int, number: int) -> None:
+    sys.stdout.write(f"batch {epoch} {number}\n")
+    sys.stdout.flush()
+    time.sleep(PAUSE_SECONDS)
+
+
+def main(address: str, port: str, folder: Path, silence: str, join: str) -> None:
+    roles = {"embedding": Role(1), "data": Role(1)}
+    cluster = Cluster("local", folder, address, int(port), int(port) + 1, roles)
+    wanted = Wanted("dataset", {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
+    links: list[NodeLinks] = []
+    with joined(cluster, folder, 1, links=links, silence=float(silence)) as engines:
+        train_fed(engines[0], links[0], wanted, EPOCHS, begins)
+        np.savez(folder / "rows.npz", *rows_of(engines[0], 1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])

@@ -1,0 +1,73 @@
+"""A trainer in NumPy that data nodes feed until it is killed; the next one goes on where it was.
+
+fed_forever.py CLUSTER FOLDER train|recover|rows STEPS
+
+It says which step it begins at, and when each is trained. With `rows` it recovers and trains
+nothing: it says the version, and leaves the rows of the keys of the first STEPS steps in FOLDER.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from tests.soak.forever import all_keys
+from tests.unit.nodes.numpy_trainers import joined
+from tests.unit.nodes.split_roles import FEATURES, TABLES, step
+from tfhybrid.core import batches
+from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.elements import unflatten
+from tfhybrid.nodes.engine import NodesEngine
+from tfhybrid.nodes.feed import Wanted
+from tfhybrid.nodes.key_links import REQUEST
+from tfhybrid.nodes.node_links import NodeLinks
+from tfhybrid.nodes.splitting import Declared
+
+PAUSE_SECONDS = 0.02
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
+    """Trains from a step on."""
+    batches.use_places(engine)
+    update = engine.open_update("sgd", TABLES)
+    feed = links.feed(
+        Wanted("dataset", {"first": first}, "batch", True, REQUEST, 2, 3, 1 << 20), 0, 1
+    )
+    node = engine.first_node
+    declared = Declared(FEATURES, engine.placements, node, node + engine.nodes)
+    for number, (structure, leaves) in enumerate(feed.epoch(declared), first):
+        element = unflatten(structure, [leaf.values for leaf in leaves])
+        step(engine, update, element, places=True)
+        for name in TABLES:
+            engine.wait(name)
+        say(f"trained {number}")
+        time.sleep(PAUSE_SECONDS)
+
+
+def main(file: str, folder: Path, what: str, steps: int) -> None:
+    links: list[NodeLinks] = []
+    cluster = Cluster.read(Path(file))
+    with joined(cluster, folder, 1, resumes=True, recovers=what != "train", links=links) as engines:
+        first = int(engines[0].table_stats("item").version)
+        say(f"begins {first}")
+        if what == "rows":
+            keys = all_keys(steps).values()
+            found = [
+                engines[0].lookup(name, dim, some)
+                for (name, dim), some in zip(TABLES.items(), keys, strict=True)
+            ]
+            np.savez(folder / "rows.npz", *found)
+        else:
+            train(engines[0], links[0], first)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]))
