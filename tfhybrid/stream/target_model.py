@@ -24,7 +24,7 @@ from tfhybrid.stream.first_weights import FirstWeights, read_checkpoint
 from tfhybrid.stream.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.log_queue import LogQueue
-from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.observed import Observed
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH, Standing
@@ -132,6 +132,7 @@ class TargetModel:
         spec: ModelSpec,
         dense: Sequence[np.ndarray],
         checkpoint: tuple[str, int] | None = None,
+        states: np.ndarray | None = None,
     ) -> None:
         """Begins the model, unless it has been.
 
@@ -140,6 +141,8 @@ class TargetModel:
             dense: Initial dense weights; those of the first trainer that comes.
             checkpoint: Of a synchronous job, from which the rows of the tables come: directory and
                 step. By default tables are empty.
+            states: Of the optimizer of the dense weights in that job, as of
+                `ModelSpec.rows_of_states`. By default that optimizer begins now.
 
         Raises:
             ConfigError: It was begun with another one, or the weights do not fit.
@@ -148,6 +151,9 @@ class TargetModel:
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
             raise ConfigError(f"Dense weights are {spec.shapes}. Received: {shapes}")
+        wanted = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
+        if states is not None and states.shape != wanted:
+            raise ConfigError(f"Their optimizer's states are {wanted}. Received: {states.shape}")
         spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
@@ -158,7 +164,8 @@ class TargetModel:
                     )
                 return
             if checkpoint is not None:
-                self._begin_from(spec, dense, read_checkpoint(*checkpoint, spec))
+                first = read_checkpoint(*checkpoint, spec)
+                self._begin_from(spec, dense, dataclasses.replace(first, dense_states=states))
                 return
             arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
             record = Record(
@@ -242,6 +249,7 @@ class TargetModel:
             {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
             dict(store.optimizer_starts),
             self._history,
+            store.event_time,
         )
 
     def _begin_from(
@@ -250,7 +258,8 @@ class TargetModel:
         """Begins with a base, which appears whole: the journal need not know where it came from."""
         store = WeightStore(spec, self._memory, self.name)
         try:
-            store.set_dense([np.asarray(each, np.float32) for each in dense])
+            dense = [np.asarray(each, np.float32) for each in dense]
+            store.set_dense(dense, first.dense_states)
             store.begin_with(first)
             told = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
             self._history = _continued("", Record(b"", told))
@@ -415,7 +424,9 @@ class TargetModel:
             self._done[queue].add((Position(*places[:2]), Position(*places[2:])))
         else:
             update = WeightUpdate.from_record(record)
-            self._opened().apply(update.keys, update.values, update.rates, update.rows)
+            self._opened().apply(
+                update.keys, update.values, update.rates, update.rows, update.event_time
+            )
             self._done[update.queue].add(update.range)
             self._history = _continued(self._history, record)
             self._observed += Observed.from_json(update.observed, update.rows)
