@@ -230,4 +230,3 @@ def _type(text: str) -> pa.DataType:
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(_type(text[5:-1]))
     return pa.type_for_alias(text)
-

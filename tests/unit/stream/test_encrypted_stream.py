@@ -81,7 +81,7 @@ def test_all_of_a_stream_goes_through_tls(stream: Stream, tmp_path: Path, files:
             for name in ("CERT", "KEY", "CA"):
                 patched.delenv(f"TFHYBRID_TLS_{name}")
             plain = Remote(address, token, "plain", "stream", patience=0.2)
-            with pytest.raises(StreamError, match="The stream at .* has not answered"):
+            with pytest.raises(StreamError, match=r"The stream at .* has not answered"):
                 plain.ask("stats")
         other = Authority(tmp_path / f"ca-{log.stem}").files("stranger")
         with certified(other):
