@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tensorflow import keras
 
 from tfhybrid import distributed
@@ -165,7 +166,8 @@ def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
 
 def _keys(column: pa.Array) -> np.ndarray:
     flat = column.flatten() if pa.types.is_list(column.type) else column
-    return np.unique(flat.to_numpy(zero_copy_only=False)).astype(np.int64)
+    distinct = pc.unique(flat)  # by a hash: there are far fewer than rows
+    return np.sort(distinct.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _write(table: Table, keys: np.ndarray, rows: np.ndarray) -> None:

@@ -131,8 +131,10 @@ class SyncUnit:
         return None, {}
 
     def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        record = Record(arrays["payload"].tobytes(), arguments["attributes"])
-        return self._model(arguments).apply(WeightUpdate.from_record(record)), {}
+        # Its journal's kind is not the trainer's to say.
+        attributes = {**arguments["attributes"], "kind": "update"}
+        record = Record(arrays["payload"].tobytes(), attributes)
+        return self._model(arguments).apply(WeightUpdate.from_record(record), record), {}
 
     def _publish(self, arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
         name = self._model(arguments).name

@@ -54,6 +54,18 @@ class Snapshot(NamedTuple):
     observed: Observed
 
 
+class Submitted(NamedTuple):
+    """An update, and what the journal will have of it.
+
+    Attributes:
+        update: What a trainer sends.
+        record: `update.to_record()`.
+    """
+
+    update: WeightUpdate
+    record: Record
+
+
 class TargetModel:
     """Applies each lease's update once. Thread-safe.
 
@@ -98,7 +110,7 @@ class TargetModel:
         self._done: dict[str, AppliedRanges] = {}
         self._epochs: dict[str, int] = {}
         self._revoked: dict[str, set[int]] = {}
-        self._updates = GroupCommit(self._lock, self._commit)
+        self._updates: GroupCommit[Submitted] = GroupCommit(self._lock, self._commit)
         self._saved: dict[str, int] = {}
         self._history = ""
         self._observed = Observed()
@@ -204,8 +216,12 @@ class TargetModel:
                 text = json.dumps([queue, *lease.begin, *lease.end])
                 self._append_and_replay(Record(b"", {"kind": "passed", "range": text}))
 
-    def apply(self, update: WeightUpdate) -> tuple[int, bool]:
+    def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
         """Applies an update, unless its rows are in the weights.
+
+        Args:
+            update: What a trainer sends.
+            record: What `update.to_record` returns, if it is at hand.
 
         Returns:
             The version of the weights, and whether the update was new.
@@ -215,7 +231,7 @@ class TargetModel:
             ConfigError: It has other tables, or a value that is not finite.
             OutOfSpaceError: There is no room for its rows; nothing was changed.
         """
-        version, new = self._updates.submit(update)
+        version, new = self._updates.submit(Submitted(update, record or update.to_record()))
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
@@ -350,16 +366,18 @@ class TargetModel:
                 return
             offset = piece.next_offset
 
-    def _commit(self, tickets: Sequence[Ticket[WeightUpdate]]) -> None:
+    def _commit(self, tickets: Sequence[Ticket[Submitted]]) -> None:
         """Applies updates, as many as can be with one write to the journal."""
         rest = list(tickets)
         while rest:
-            group: list[Ticket[WeightUpdate]] = []
+            group: list[Ticket[Submitted]] = []
             rows: Counter[str] = Counter()
-            while rest and not any(_overlap(rest[0].item, each.item) for each in group):
+            while rest and not any(
+                _overlap(rest[0].item.update, each.item.update) for each in group
+            ):
                 ticket = rest.pop(0)
                 try:
-                    new = self._admit(ticket.item, rows)
+                    new = self._admit(ticket.item.update, rows)
                 except TfhybridError as error:
                     ticket.fail(error)
                     continue
@@ -369,11 +387,10 @@ class TargetModel:
                     ticket.succeed((self.version, False))
             if not group:
                 continue
-            records = [ticket.item.to_record() for ticket in group]
-            self._journal.append(records)
-            for ticket, record in zip(group, records, strict=True):
-                self.staleness.append(self.version - ticket.item.version)
-                self._replay(record)
+            self._journal.append([ticket.item.record for ticket in group])
+            for ticket in group:
+                self.staleness.append(self.version - ticket.item.update.version)
+                self._replay_update(*ticket.item)
                 ticket.succeed((self.version, True))
 
     def _admit(self, update: WeightUpdate, rows: Counter[str]) -> bool:
@@ -423,14 +440,16 @@ class TargetModel:
             queue, *places = json.loads(record.attributes["range"])
             self._done[queue].add((Position(*places[:2]), Position(*places[2:])))
         else:
-            update = WeightUpdate.from_record(record)
-            self._opened().apply(
-                update.keys, update.values, update.rates, update.rows, update.event_time
-            )
-            self._done[update.queue].add(update.range)
-            self._history = _continued(self._history, record)
-            self._observed += Observed.from_json(update.observed, update.rows)
-            self._meet_published()
+            self._replay_update(WeightUpdate.from_record(record), record)
+
+    def _replay_update(self, update: WeightUpdate, record: Record) -> None:
+        self._opened().apply(
+            update.keys, update.values, update.rates, update.rows, update.event_time
+        )
+        self._done[update.queue].add(update.range)
+        self._history = _continued(self._history, record)
+        self._observed += Observed.from_json(update.observed, update.rows)
+        self._meet_published()
 
     def _meet_published(self) -> None:
         """Begins to note what changes, where the weights are those that were published last."""
