@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import logging
 import statistics
 import subprocess
@@ -85,8 +86,11 @@ def stream_rate(config: StepConfig, trainers: int, push: str, chosen: argparse.N
 
 
 def _step_rows(config: StepConfig, schema: pa.Schema, samples: int) -> Iterator[pa.RecordBatch]:
+    """Yields rows that meet every row of every table, as on the other sides, then the workload."""
     config = dataclasses.replace(config, batch=site.RECORD_ROWS)
-    for ids, labels in Batches(config, 0, 1).measured(-(-samples // config.batch)):
+    batches = Batches(config, 0, 1)
+    measured = batches.measured(-(-samples // config.batch))
+    for ids, labels in itertools.chain(batches.fill(), measured):
         model = pa.array(["step"] * ids.shape[1])
         arrays = [*map(pa.array, ids), pa.array(labels[:, 0]), model]
         yield pa.record_batch(arrays, schema=schema)
