@@ -9,6 +9,7 @@ follows. No trainer and no TensorFlow: updates are made up.
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 import threading
 import time
@@ -26,6 +27,8 @@ from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.publisher import PublishRules
 from tfhybrid.stream.queue import Position
 from tfhybrid.stream.sync_unit import SyncUnit
+
+LOGGER = logging.getLogger("benchmarks.publications")
 
 DIM = 16
 UPDATE_ROWS = 500_000
@@ -93,10 +96,12 @@ def measure(folder: Path, rows: int, changed: int, rounds: int) -> dict[str, flo
     training, publisher = Training(unit), unit.publishers["ads"]
     for first in range(0, rows, UPDATE_ROWS):
         training.update(np.arange(first, min(first + UPDATE_ROWS, rows)))
+    LOGGER.info("%s rows are trained", f"{rows:,}")
     reader = Reader(folder / "published", name="ads")
     found = {"publish_base_seconds": timed(publisher.publish)}
     found["base_mb"] = publisher.last.bytes / 1e6 if publisher.last else 0.0
     found["read_base_seconds"] = timed(reader.refresh)
+    LOGGER.info("a base: %.1f s, read in %.1f s", *list(found.values())[::2])
     random = np.random.default_rng(0)
     published, read = [], []
     with Lookups(reader, rows) as lookups:
@@ -104,6 +109,7 @@ def measure(folder: Path, rows: int, changed: int, rounds: int) -> dict[str, flo
             training.update(random.choice(rows, changed, replace=False))
             published.append(timed(publisher.publish))
             read.append(timed(reader.refresh))
+            LOGGER.info("a delta: %.2f s, read in %.2f s", published[-1], read[-1])
     found["publish_delta_seconds"] = float(np.median(published))
     found["read_delta_seconds"] = float(np.median(read))
     found["delta_mb"] = publisher.last.bytes / 1e6 if publisher.last else 0.0
@@ -121,7 +127,9 @@ def main() -> None:
     parser.add_argument("--changed", type=int, default=100_000, help="rows of a delta")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--directory", type=Path, help="on the disk that is measured")
+    parser.add_argument("--name", default="publications", help="name of the result file")
     arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         found = measure(Path(folder), arguments.rows, arguments.changed, arguments.rounds)
     table = Table("", "", title=f"{arguments.rows:,} rows x {DIM}, {arguments.changed:,} changed")
@@ -130,7 +138,7 @@ def main() -> None:
     console = Console()
     console.print(table)
     sizes = {"rows": arguments.rows, "changed": arguments.changed, "rounds": arguments.rounds}
-    console.print(write_result("publications", sizes | found))
+    console.print(write_result(arguments.name, sizes | found))
 
 
 if __name__ == "__main__":

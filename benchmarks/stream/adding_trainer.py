@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
+import time
 
 import numpy as np
 
@@ -11,20 +12,29 @@ from tfhybrid.stream import Leases
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 
 
-def main(model: str, dim: int) -> None:
+def main() -> None:
     """Adds until it is stopped."""
-    leases = Leases(os.environ["TFHYBRID_STREAM"], model=model, batch_size=4096)
-    leases.open(ModelSpec({"item": TableSpec(dim)}), [])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("dim", type=int)
+    parser.add_argument("--rate", type=float, help="rows/s at most")
+    options = parser.parse_args()
+    leases = Leases(os.environ["TFHYBRID_STREAM"], model=options.model, batch_size=4096)
+    leases.open(ModelSpec({"item": TableSpec(options.dim)}), [])
     while True:
         leases.batch()
-        assert leases.work is not None
-        keys, counts = np.unique(leases.work.batch["item"].to_numpy(), return_counts=True)
+        begun = time.monotonic()
+        work = leases.work
+        assert work is not None
+        keys, counts = np.unique(work.batch["item"].to_numpy(), return_counts=True)
         found, _ = leases.read({"item": keys})
         change = np.broadcast_to(counts[:, None].astype(np.float32), found["item"].shape)
         while not leases.trained():
             pass
+        if options.rate is not None:
+            time.sleep(max(begun + work.lease.rows / options.rate - time.monotonic(), 0.0))
         leases.send({"item": keys}, {"item": np.ascontiguousarray(change)}, [])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main()

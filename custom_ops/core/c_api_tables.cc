@@ -58,6 +58,14 @@ int WithWriter(int64_t engine, const char* name, const Body& body) {
 // More threads would gain nothing, because only one of them fills the index.
 constexpr int kLoadingThreads = 4;
 
+// Fewer rows are written before threads have started.
+constexpr int64_t kWorthThreads = 1 << 15;
+
+void OnThisThread(int64_t total, int64_t /*cost*/,
+                  const std::function<void(int64_t, int64_t)>& work) {
+  work(0, total);
+}
+
 // Calls `load` with a ParallelFor on threads. The other ranks wait while rows are loaded.
 template <typename Load>
 Status OnThreads(const Load& load) {
@@ -231,10 +239,12 @@ int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count, c
 int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, const int64_t* keys,
                               const float* embeddings, const float* states, const void* histories) {
   return tfhybrid::WithWriter(engine, table, [&](tfhybrid::TableWriter* writer) {
-    return tfhybrid::OnThreads([&](const tfhybrid::ParallelFor& parallel_for) {
+    const auto write = [&](const tfhybrid::ParallelFor& parallel_for) {
       return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
                                static_cast<const tfhybrid::RowHistory*>(histories), parallel_for);
-    });
+    };
+    if (count < tfhybrid::kWorthThreads) return write(tfhybrid::OnThisThread);
+    return tfhybrid::OnThreads(write);
   });
 }
 

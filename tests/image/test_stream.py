@@ -73,9 +73,19 @@ def test_the_services_train_what_is_fed(folder: Path, broker: Broker) -> None:
     }
     feed = lines.pop("feed")
     with ExitStack() as stack:
-        for line in lines.values():
+
+        def started(line: list[str]) -> subprocess.Popen:
             process = stack.enter_context(subprocess.Popen(command(folder, line)))
             stack.callback(process.terminate)
-        subprocess.run(command(folder, feed), check=True)
-        until(lambda: trained(folder) >= ROWS, seconds=120)
+            return process
+
+        services = {name: started(line) for name, line in lines.items()}
+        feeding = started(feed)
+
+        def all_trained() -> bool:
+            assert [name for name, each in services.items() if each.poll() is not None] == []
+            assert feeding.poll() in (None, 0)
+            return feeding.poll() == 0 and trained(folder) >= ROWS
+
+        until(all_trained, seconds=200)
     assert trained(folder) == ROWS

@@ -1,10 +1,15 @@
-"""200 random kills over all processes of a stream and its broker (TFHYBRID_STREAM_KILLS)."""
+"""200 random kills over all processes of a stream and its broker (TFHYBRID_STREAM_KILLS).
+
+How long each took to work again goes to benchmarks/results/stream_kills.json. Progress is logged:
+`scripts/test soak -- -k stream_kills --log-cli-level=INFO`.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from benchmarks import launch
 from tests.stream.conftest import Broker, broker
 from tests.stream.killed_site import check_kills
 
@@ -14,4 +19,5 @@ KILLS = int(os.environ.get("TFHYBRID_STREAM_KILLS", "200"))
 
 
 def test_each_row_is_in_the_weights_once(broker: Broker, tmp_path: Path, shm_directory: Path):
-    check_kills(KILLS, broker, tmp_path, shm_directory)
+    times = check_kills(KILLS, broker, tmp_path, shm_directory)
+    launch.write_result("stream_kills", {"kills": KILLS, "recovery": times})

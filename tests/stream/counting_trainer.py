@@ -27,12 +27,18 @@ def update_of(work: Work, model: str, trainer: str) -> WeightUpdate:
     return work.update(model, trainer, 0, {"item": keys}, {"item": values})
 
 
+def trains_line(pid: int) -> str:
+    """Returns what a trainer says once an update of its own is in the weights."""
+    return f"trainer-{pid} trains"
+
+
 def main(config: str) -> None:
     settings = StreamSettings.read(config)
     name = f"trainer-{os.getpid()}"
     provider = RemoteProvider(Remote(settings.provider, settings.token, name, "provider"))
     model = settings.remote_model("ads", name)
     model.open(SPEC, [])
+    trains = False
     for number in itertools.count():
         request = Request(name, number, "ads", batch=8, load=Load(rows_per_second=50.0))
         try:
@@ -41,6 +47,10 @@ def main(config: str) -> None:
                 continue
             model.apply(update_of(work, "ads", name))
             provider.finish("ads", work.queue, work.lease.fence)
+            if not trains:
+                trains = True
+                sys.stdout.write(f"{trains_line(os.getpid())}\n")
+                sys.stdout.flush()
         except LeaseRefusedError:
             continue  # the provider has given the rows to another trainer
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import random
 import subprocess
 import sys
@@ -12,11 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.stream.conftest import ROOT, Broker
-from tests.stream.counting_trainer import SPEC
+from tests.stream.conftest import ROOT, Broker, two_free_ports
+from tests.stream.counting_trainer import SPEC, trains_line
+from tests.stream.recovery_times import RecoveryTimes
 from tests.stream.stream_file import write_stream
+from tfhybrid.errors import StreamError
 from tfhybrid.serving import Reader
+from tfhybrid.stream.remote import Remote
 from tfhybrid.stream.settings import StreamSettings
+
+LOGGER = logging.getLogger(__name__)
 
 ITEMS_A_KILL = 300
 _SEED = 7
@@ -30,7 +37,8 @@ class Site:
         self.config = config
         command = [sys.executable, "-m", "tfhybrid.cli", "stream"]
         trainer = [sys.executable, "-m", "tests.stream.counting_trainer"]
-        serve = ["serve", config, "ads", "--listen", "127.0.0.1:0", "--interval", "0.05"]
+        self._reader = f"127.0.0.1:{two_free_ports()}"
+        serve = ["serve", config, "ads", "--listen", self._reader, "--interval", "0.05"]
         self._commands = {
             "sync": [*command, "sync", config],
             "provider": [*command, "provide", config],
@@ -55,6 +63,30 @@ class Site:
     def kill(self, role: str) -> None:
         self._processes[role].kill()
         self._processes[role].wait()
+
+    def works(self, role: str) -> None:
+        """Waits until a role that was killed, or the broker, works again.
+
+        A trainer has trained rows, sync unit, provider and reader have answered, the broker has
+        told the provider how many records there are. Raises StreamError if it does not, in a while.
+        """
+        if role.startswith("trainer"):
+            said = trains_line(self._processes[role].pid)
+            if said not in (self._folder / f"{role}.log").read_text():
+                raise StreamError(f"{role} has trained nothing yet")
+            return
+        settings = StreamSettings.read(self.config)
+        calls = {
+            "sync": (settings.sync, "standing", {"model": "ads"}),
+            "reader": (self._reader, "spec", {}),
+        }
+        lag = (settings.provider, "lag", {"model": "ads"})
+        address, call, arguments = calls.get(role, lag)
+        remote = Remote(address, settings.token, "test", role, patience=0.0)
+        try:
+            remote.ask(call, arguments)
+        finally:
+            remote.close()
 
     def check(self) -> None:
         for role, process in self._processes.items():
@@ -83,7 +115,9 @@ def start(folder: Path, memory: Path, queues: dict[str, str]) -> Site:
     return Site(folder, config)
 
 
-def check_kills(kills: int, broker: Broker | None, folder: Path, memory: Path) -> None:
+def check_kills(
+    kills: int, broker: Broker | None, folder: Path, memory: Path
+) -> dict[str, dict[str, float]]:
     """Kills a process, or the broker, so many times; each row is in the weights once.
 
     Args:
@@ -91,6 +125,9 @@ def check_kills(kills: int, broker: Broker | None, folder: Path, memory: Path) -
         broker: Whose queues are used; those of directories without one.
         folder: Of all that the stream keeps.
         memory: Of its stores.
+
+    Returns:
+        Of each role, how often it was killed and how long it took until it worked again.
     """
     dice = random.Random(_SEED)
     queues = (
@@ -101,10 +138,13 @@ def check_kills(kills: int, broker: Broker | None, folder: Path, memory: Path) -
     site = start(folder, memory, queues)
     reader = Reader(folder / "published", name="test", memory=memory)
     reader.follow(0.05)
+    roles = [*site.roles, "broker"] if broker else site.roles
+    times = RecoveryTimes({role: functools.partial(site.works, role) for role in roles})
     try:
-        items = _kill(site, kills, broker, folder, dice, reader)
+        items = _kill(site, kills, broker, folder, dice, reader, times)
         _assert_trained(site, items)
         _assert_published(reader, items)
+        return times.summary()
     finally:
         site.end()
         reader.close()
@@ -117,10 +157,11 @@ def _kill(
     folder: Path,
     dice: random.Random,
     reader: Reader,
+    times: RecoveryTimes,
 ) -> int:
     """Feeds rows and kills; returns how many rows there are."""
     items = 0
-    for _ in range(kills):
+    for number in range(kills):
         new = range(items, items + ITEMS_A_KILL)
         items += ITEMS_A_KILL
         file = folder / f"{new.start}.jsonl"
@@ -130,12 +171,15 @@ def _kill(
         feeding = subprocess.Popen([*feed, site.config, file], cwd=ROOT, stdout=subprocess.DEVNULL)
         time.sleep(dice.random())
         victim = dice.choice([*site.roles, "broker"] if broker else site.roles)
+        LOGGER.info("kill %d of %d: %s", number + 1, kills, victim)
         if victim == "broker":
             broker.kill()
+            times.begin(victim)
             broker.start()
         else:
             site.kill(victim)
             site.start(victim)
+            times.begin(victim)
         if dice.random() < 0.3:  # the producer dies too, and sends everything again
             feeding.kill()
             feeding.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tensorflow import keras
@@ -12,11 +13,14 @@ from tensorflow import keras
 from tfhybrid import distributed
 from tfhybrid.checkpoint import table_file
 from tfhybrid.checkpoint.dense import tables_of
+from tfhybrid.core import native
 from tfhybrid.core.row_block import RowBlock
-from tfhybrid.errors import ConfigError
+from tfhybrid.errors import ConfigError, UnsupportedError
+from tfhybrid.optimizers.dense_states import dense_states
+from tfhybrid.optimizers.twin import twin
 from tfhybrid.store import Table
 from tfhybrid.stream import weight_base
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, TableSpec
 from tfhybrid.stream.online import dense_variables
 from tfhybrid.stream.settings import StreamSettings
 
@@ -27,8 +31,8 @@ def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) ->
     """Gives a model the weights of a target model, as they all are after one update.
 
     Has the sync unit write a base, and reads it: its folder must be visible here under the same
-    path. A checkpoint of the model is then one of a synchronous job. Optimizer states of tables
-    come along if trainers push gradients; other states begin afresh.
+    path. A checkpoint of the model is then one of a synchronous job. Optimizer states
+    come along if trainers push gradients, and begin afresh otherwise.
 
     Args:
         model: Built and compiled as the trainers', in a job of one rank.
@@ -72,8 +76,10 @@ def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) ->
         name: _whole(spec.all_tables[name], [path for of, path in files if of == name])
         for name in spec.keys_of_weights()
     }
-    for variable, value in zip((*trained, *others), spec.weights_of(found), strict=True):
+    weights = spec.weights_of({name: rows for name, (rows, _) in found.items()})
+    for variable, value in zip((*trained, *others), weights, strict=True):
         variable.assign(value)
+    _load_states(model.optimizer, spec, found[DENSE_TABLE][1] if spec.dense else None)
     model.optimizer.iterations.assign(base.version)
     return base.version
 
@@ -103,10 +109,35 @@ def _load(table: Table, spec: TableSpec, paths: list[Path], version: int, start:
         _log.info("Table '%s': its optimizer begins afresh at update %d", table.name, version)
 
 
-def _whole(spec: TableSpec, paths: list[Path]) -> np.ndarray:
-    """Returns the rows of a table in the order of their keys."""
+def _load_states(optimizer: Any, spec: ModelSpec, rows: np.ndarray | None) -> None:
+    if not _is_of(optimizer, spec):
+        _log.info("The optimizer of the dense weights begins afresh: the stream has no state of it")
+    elif rows is not None:
+        for slot, values in zip(dense_states(optimizer), spec.states_of(rows), strict=True):
+            for variable, value in zip(slot, values, strict=True):
+                variable.assign(value)
+
+
+def _is_of(optimizer: Any, spec: ModelSpec) -> bool:
+    """Returns whether the sync unit's optimizer of dense weights has the same state as this one."""
+    try:
+        mine = twin(optimizer)
+    except UnsupportedError:
+        return False
+    settings = native.optimizer_settings(mine.native())
+    theirs = spec.dense_optimizer or {}
+    same = all(settings.get(name, 0) == theirs.get(name, 0) for name in ("kind", "flags"))
+    return same and mine.slots == spec.dense_slots
+
+
+def _whole(spec: TableSpec, paths: list[Path]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns the rows of a table in the order of their keys, and their optimizer states."""
     blocks = [
         table_file.read_rows(path, spec.dim, spec.state_shape, history=False) for path in paths
     ]
-    keys = np.concatenate([block.keys for block in blocks])
-    return np.concatenate([block.embeddings for block in blocks])[np.argsort(keys)]
+    order = np.argsort(np.concatenate([block.keys for block in blocks]))
+    states = [block.states for block in blocks if block.states is not None]
+    return (
+        np.concatenate([block.embeddings for block in blocks])[order],
+        np.concatenate(states)[order] if states else None,
+    )

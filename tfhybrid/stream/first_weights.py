@@ -6,6 +6,8 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from tfhybrid.checkpoint.manifest import Manifest, TableEntry
 from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
 from tfhybrid.core import native
@@ -36,10 +38,13 @@ class FirstWeights:
     Args:
         version: The checkpoint's step, from which versions are counted on.
         tables: Rows of each table.
+        dense_states: Of the rows of dense weights, whose optimizer has made all steps up to that
+            version. By default it begins then.
     """
 
     version: int
     tables: Mapping[str, FirstRows]
+    dense_states: np.ndarray | None = None
 
 
 def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:

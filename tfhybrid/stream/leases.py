@@ -26,6 +26,7 @@ from tfhybrid.stream.stats import from_dict
 
 PUSHES = ("deltas", "gradients")
 _WAIT_SECONDS = 1.0
+_FAR = 2**53  # seconds, which float64 has to the second
 
 
 class Leases:
@@ -109,6 +110,7 @@ class Leases:
         spec: ModelSpec,
         dense: Sequence[np.ndarray],
         checkpoint: tuple[str, int] | None = None,
+        states: np.ndarray | None = None,
     ) -> None:
         """Says what the model consists of; the first trainer's dense weights begin it.
 
@@ -116,12 +118,13 @@ class Leases:
             spec: What it consists of.
             dense: Its dense weights.
             checkpoint: Directory and step from which the sync unit takes rows, if it begins now.
+            states: Of the dense weights' optimizer there; as of `TargetModel.open`.
 
         Raises:
             ConfigError: Another trainer has said something else.
             CheckpointError: The sync unit cannot read the checkpoint.
         """
-        self._unit.open(spec, dense, checkpoint)
+        self._unit.open(spec, dense, checkpoint, states)
         self._spec = spec
 
     def batch(self) -> pa.RecordBatch | None:
@@ -198,7 +201,10 @@ class Leases:
             count = 0 if dense is None else len(of_weights)
             all_keys[name], all_values[name] = of_weights[:count], rows[:count]
         update = work.update(self.model, self.trainer, self.version, all_keys, all_values, rates)
-        update = dataclasses.replace(update, observed=self._observations(work))
+        times = self._event_times(work)
+        update = dataclasses.replace(
+            update, observed=self._observations(times), event_time=_latest(times)
+        )
         try:
             self._unit.apply(update)
         except LeaseRefusedError:
@@ -233,12 +239,16 @@ class Leases:
             direct=self._direct,
         )
 
-    def _observations(self, work: Work) -> dict[str, Any]:
+    def _event_times(self, work: Work) -> np.ndarray:
+        """Returns when the rows happened that say it, float64."""
+        if self._event_time is None:
+            return np.zeros(0)
+        times = work.batch[self._event_time].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return times[np.isfinite(times)]
+
+    def _observations(self, times: np.ndarray) -> dict[str, Any]:
         found, self._observed = self._observed, Observed()
-        if self._event_time is not None:
-            times = work.batch[self._event_time].cast(pa.float64())
-            found += Observed.of_times(times.to_numpy(zero_copy_only=False))
-        return found.to_json()
+        return (found + Observed.of_times(times)).to_json()
 
     def _renew(self) -> None:
         work = self._work
@@ -252,6 +262,11 @@ class Leases:
         if self._spec is None:
             raise ConfigError("Leases.open says what the model consists of. Received: no call yet")
         return self._spec
+
+
+def _latest(times: np.ndarray) -> int | None:
+    """Returns the latest of some times in whole seconds; `None` if there are none."""
+    return int(np.clip(np.floor(times.max()), -_FAR, _FAR)) if len(times) else None
 
 
 def _zeros(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:

@@ -151,6 +151,28 @@ class ModelSpec:
         parts = {DENSE_TABLE: weights[:count], STATISTICS_TABLE: weights[count:]}
         return {name: dense_rows(part) for name, part in parts.items() if len(part)}
 
+    def rows_of_states(self, states: Sequence[Sequence[np.ndarray]]) -> np.ndarray | None:
+        """Returns the optimizer states of the rows that stand for the weights of `dense`.
+
+        Args:
+            states: As many as `dense_slots`; of each, an array for each weight.
+
+        Returns:
+            float32 `[rows, dense_slots, DENSE_DIM]`, or `None` if there are none. What fills up the
+            last row is as in a new row's state.
+        """
+        if not states or not self.dense:
+            return None
+        slots = np.stack([dense_rows(slot)[1] for slot in states], axis=1)
+        size = sum(int(np.prod(shape)) for shape in self.dense)
+        first = (self.dense_optimizer or {}).get("initial_accumulator_value", 0.0)
+        slots[-1, 0, DENSE_DIM - (-size % DENSE_DIM) :] = first
+        return slots
+
+    def states_of(self, rows: np.ndarray) -> list[list[np.ndarray]]:
+        """Returns the optimizer states that `rows_of_states` made rows of."""
+        return [dense_weights(rows[:, slot], self.dense) for slot in range(self.dense_slots)]
+
     def keys_of_weights(self) -> dict[str, np.ndarray]:
         """Returns the keys of the rows that stand for dense weights, by table."""
         parts = {DENSE_TABLE: self.dense, STATISTICS_TABLE: self.statistics}

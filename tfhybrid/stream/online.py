@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tensorflow import keras
 
 from tfhybrid import distributed
@@ -35,7 +36,7 @@ class Online(keras.callbacks.Callback):
         tables: By the name of a table, the column that has its keys; all tables of the model.
         checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest,
             and the first trainer of all has the sync unit begin with it, which must see the
-            directory too.
+            directory too. With `Leases(push="gradients")` optimizer states come along.
 
     Raises:
         ConfigError: At the beginning of training, if the model's tables are others, or this process
@@ -110,6 +111,7 @@ class Online(keras.callbacks.Callback):
                     "leave them out of the trainers' TableConfig"
                 )
         restored = None if self._checkpoint is None else self._restore(self._checkpoint)
+        goes_on = restored is not None and self._was_saved_with_its_optimizer(restored)
         trained, others = dense_variables(self.model)
         self._dense = [*trained, *others]
         if self._leases.push == "gradients":
@@ -117,7 +119,8 @@ class Online(keras.callbacks.Callback):
         else:
             self._push = PushedDeltas(self._tables, self._dense)
         first = [np.asarray(each, np.float32) for each in self._dense]
-        self._leases.open(self._push.spec(), first, restored)
+        states = self._push.states() if goes_on else None
+        self._leases.open(self._push.spec(), first, restored, states)
 
     def _restore(self, directory: str | os.PathLike[str]) -> tuple[str, int]:
         known = stored.steps(directory)
@@ -128,6 +131,10 @@ class Online(keras.callbacks.Callback):
             )
         restoring.restore(self.model, directory, step=known[-1])
         return os.path.abspath(directory), known[-1]
+
+    def _was_saved_with_its_optimizer(self, restored: tuple[str, int]) -> bool:
+        saved = stored.StoredCheckpoint.open(stored.locate(*restored)).manifest.optimizer
+        return saved == type(self.model.optimizer).__name__
 
     def _opened(self) -> Push:
         assert self._push is not None
@@ -159,7 +166,8 @@ def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
 
 def _keys(column: pa.Array) -> np.ndarray:
     flat = column.flatten() if pa.types.is_list(column.type) else column
-    return np.unique(flat.to_numpy(zero_copy_only=False)).astype(np.int64)
+    distinct = pc.unique(flat)  # by a hash: there are far fewer than rows
+    return np.sort(distinct.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _write(table: Table, keys: np.ndarray, rows: np.ndarray) -> None:

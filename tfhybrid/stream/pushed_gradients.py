@@ -14,6 +14,7 @@ from tfhybrid.core import native
 from tfhybrid.errors import DataError, UnsupportedError
 from tfhybrid.layers import TableProxy
 from tfhybrid.ops.update_ops import Contribution
+from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.optimizers.distributed_step import Trained
 from tfhybrid.optimizers.twin import twin
 from tfhybrid.store import Table
@@ -69,6 +70,12 @@ class PushedGradients:
             dense_optimizer=_settings(dense.native()),
             dense_slots=dense.slots,
             statistics=[tuple(each.shape) for each in self._statistics],
+        )
+
+    def states(self) -> np.ndarray | None:
+        """Returns the optimizer's state of the dense weights, with which the sync unit goes on."""
+        return self.spec().rows_of_states(
+            [[np.asarray(each) for each in slot] for slot in dense_states(self._optimizer)]
         )
 
     def begin(

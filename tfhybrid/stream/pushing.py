@@ -34,6 +34,12 @@ class Push(Protocol):
     def spec(self) -> ModelSpec:
         """Returns what the model consists of, as the sync unit must know it."""
 
+    def states(self) -> np.ndarray | None:
+        """Returns the optimizer's state of the dense weights, as of `ModelSpec.states_of`.
+
+        `None`, if the sync unit runs no optimizer for them.
+        """
+
     def begin(
         self,
         keys: Mapping[str, np.ndarray],

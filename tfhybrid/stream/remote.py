@@ -14,6 +14,8 @@ from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.messages import Arrays
+from tfhybrid.nodes.tls import dialled
+from tfhybrid.stream import encryption
 
 _CONNECT_SECONDS = 5.0
 _SILENCE_SECONDS = 60.0
@@ -23,7 +25,8 @@ _PAUSE_SECONDS = 0.1
 class Remote:
     """Asks, and asks again where the other end has died meanwhile. Thread-safe.
 
-    So calls must be such that doing them twice is doing them once.
+    So calls must be such that doing them twice is doing them once. The connection goes through TLS
+    where `encryption.relay` says so.
 
     Args:
         address: `host:port`.
@@ -79,5 +82,8 @@ class Remote:
 
     def _connected(self) -> Caller:
         greeting = Greeting(Link.CALLS, self._name).text()
-        link = door.dial(self._address, self._token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS)
+        link = door.dial(
+            *(self._address, self._token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS),
+            wrap=dialled(encryption.relay(), self._peer),
+        )
         return Caller(link, self._peer)

@@ -128,9 +128,16 @@ def _from_arrow(payload: bytes, schema: pa.Schema) -> Rows:
     if missing:
         raise ValueError(f"Columns {missing} are missing. Received: {table.column_names}")
     table.validate(full=True)  # before anything reads values out of it
-    columns = [table[field.name].cast(field.type).combine_chunks() for field in schema]
-    arrays = [c.combine_chunks() if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    return _checked(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    columns = [_whole(table[field.name].cast(field.type)) for field in schema]
+    return _checked(pa.RecordBatch.from_arrays(columns, schema=schema))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """Returns a column in one piece, without a copy if it is in one."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    found = column.combine_chunks()
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def _checked(batch: pa.RecordBatch) -> Rows:

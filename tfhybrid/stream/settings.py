@@ -53,7 +53,7 @@ class StreamSettings:
         save_seconds: How often the sync unit writes a base of each model that has changed, and
             cuts its journal.
         policies: Which keys get a row and keep it, by model and table: `admission` and `eviction`,
-            with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`, but by event time.
+            with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`.
         trainers: What `tfhybrid stream run` starts, by a name: fields of
             `tfhybrid.nodes.cluster_file.Role`.
         publish: Fields of `PublishRules`, by model.
@@ -149,9 +149,23 @@ class StreamSettings:
         if unknown:
             raise ConfigError(f"Policies are those of models of `routes`. Received: {unknown}")
         return {
-            model: {table: _policy(said) for table, said in tables.items()}
+            model: {table: self._policy(said) for table, said in tables.items()}
             for model, tables in self.policies.items()
         }
+
+    def _policy(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(said) - {"admission", "eviction"})
+        if unknown or not said:
+            raise ConfigError(f"A policy is admission, eviction, or both. Received: {dict(said)}")
+        admission = Admission(**said["admission"]) if "admission" in said else None
+        eviction = Eviction(**said["eviction"]) if "eviction" in said else None
+        by_time = eviction is not None and eviction.unseen_time is not None
+        if by_time and self.event_time is None:
+            raise ConfigError(
+                "unseen_time wants `event_time: COLUMN`, the column that says when a row happened. "
+                f"Received: {said}, and no event_time"
+            )
+        return native_policy(admission, eviction)
 
     def queue_address(self, name: str) -> str:
         """Returns where a queue is: a directory, or `kafka://...`."""
@@ -216,17 +230,3 @@ def _type(text: str) -> pa.DataType:
     if text.startswith("list<") and text.endswith(">"):
         return pa.list_(_type(text[5:-1]))
     return pa.type_for_alias(text)
-
-
-def _policy(said: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(said) - {"admission", "eviction"})
-    if unknown or not said:
-        raise ConfigError(f"A policy is admission, eviction, or both. Received: {dict(said)}")
-    admission = Admission(**said["admission"]) if "admission" in said else None
-    eviction = Eviction(**said["eviction"]) if "eviction" in said else None
-    if eviction is not None and eviction.unseen_time is not None:
-        raise ConfigError(
-            "The sync unit knows no event time: it evicts by unseen_steps, frequency, norm or "
-            f"max_rows. Received: unseen_time={eviction.unseen_time}"
-        )
-    return native_policy(admission, eviction)

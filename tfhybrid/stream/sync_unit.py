@@ -124,14 +124,17 @@ class SyncUnit:
         return dataclasses.asdict(standing)
 
     def _open(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        states = arrays.pop("states", None)
         dense = [arrays[str(i)] for i in range(len(arrays))]
         spec, checkpoint = ModelSpec.from_json(arguments["spec"]), arguments["checkpoint"]
-        self._model(arguments).open(spec, dense, tuple(checkpoint) if checkpoint else None)
+        self._model(arguments).open(spec, dense, tuple(checkpoint) if checkpoint else None, states)
         return None, {}
 
     def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        record = Record(arrays["payload"].tobytes(), arguments["attributes"])
-        return self._model(arguments).apply(WeightUpdate.from_record(record)), {}
+        # Its journal's kind is not the trainer's to say.
+        attributes = {**arguments["attributes"], "kind": "update"}
+        record = Record(arrays["payload"].tobytes(), attributes)
+        return self._model(arguments).apply(WeightUpdate.from_record(record), record), {}
 
     def _publish(self, arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
         name = self._model(arguments).name
@@ -164,9 +167,12 @@ class RemoteModel:
         spec: ModelSpec,
         dense: Sequence[np.ndarray],
         checkpoint: tuple[str, int] | None = None,
+        states: np.ndarray | None = None,
     ) -> None:
         """Begins the model, unless it has been; see `TargetModel.open`."""
         arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
+        if states is not None:
+            arrays["states"] = states
         self._ask("open", arrays, spec=spec.to_json(), checkpoint=checkpoint)
 
     def begin(self, queue: str, first: Position) -> Standing:

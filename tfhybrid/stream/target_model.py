@@ -24,7 +24,7 @@ from tfhybrid.stream.first_weights import FirstWeights, read_checkpoint
 from tfhybrid.stream.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.log_queue import LogQueue
-from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.observed import Observed
 from tfhybrid.stream.queue import Position, Record
 from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH, Standing
@@ -52,6 +52,18 @@ class Snapshot(NamedTuple):
     version: int
     history: str
     observed: Observed
+
+
+class Submitted(NamedTuple):
+    """An update, and what the journal will have of it.
+
+    Attributes:
+        update: What a trainer sends.
+        record: `update.to_record()`.
+    """
+
+    update: WeightUpdate
+    record: Record
 
 
 class TargetModel:
@@ -98,7 +110,7 @@ class TargetModel:
         self._done: dict[str, AppliedRanges] = {}
         self._epochs: dict[str, int] = {}
         self._revoked: dict[str, set[int]] = {}
-        self._updates = GroupCommit(self._lock, self._commit)
+        self._updates: GroupCommit[Submitted] = GroupCommit(self._lock, self._commit)
         self._saved: dict[str, int] = {}
         self._history = ""
         self._observed = Observed()
@@ -132,6 +144,7 @@ class TargetModel:
         spec: ModelSpec,
         dense: Sequence[np.ndarray],
         checkpoint: tuple[str, int] | None = None,
+        states: np.ndarray | None = None,
     ) -> None:
         """Begins the model, unless it has been.
 
@@ -140,6 +153,8 @@ class TargetModel:
             dense: Initial dense weights; those of the first trainer that comes.
             checkpoint: Of a synchronous job, from which the rows of the tables come: directory and
                 step. By default tables are empty.
+            states: Of the optimizer of the dense weights in that job, as of
+                `ModelSpec.rows_of_states`. By default that optimizer begins now.
 
         Raises:
             ConfigError: It was begun with another one, or the weights do not fit.
@@ -148,6 +163,9 @@ class TargetModel:
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
             raise ConfigError(f"Dense weights are {spec.shapes}. Received: {shapes}")
+        wanted = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
+        if states is not None and states.shape != wanted:
+            raise ConfigError(f"Their optimizer's states are {wanted}. Received: {states.shape}")
         spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
@@ -158,7 +176,8 @@ class TargetModel:
                     )
                 return
             if checkpoint is not None:
-                self._begin_from(spec, dense, read_checkpoint(*checkpoint, spec))
+                first = read_checkpoint(*checkpoint, spec)
+                self._begin_from(spec, dense, dataclasses.replace(first, dense_states=states))
                 return
             arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
             record = Record(
@@ -197,8 +216,12 @@ class TargetModel:
                 text = json.dumps([queue, *lease.begin, *lease.end])
                 self._append_and_replay(Record(b"", {"kind": "passed", "range": text}))
 
-    def apply(self, update: WeightUpdate) -> tuple[int, bool]:
+    def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
         """Applies an update, unless its rows are in the weights.
+
+        Args:
+            update: What a trainer sends.
+            record: What `update.to_record` returns, if it is at hand.
 
         Returns:
             The version of the weights, and whether the update was new.
@@ -208,7 +231,7 @@ class TargetModel:
             ConfigError: It has other tables, or a value that is not finite.
             OutOfSpaceError: There is no room for its rows; nothing was changed.
         """
-        version, new = self._updates.submit(update)
+        version, new = self._updates.submit(Submitted(update, record or update.to_record()))
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
@@ -242,6 +265,7 @@ class TargetModel:
             {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
             dict(store.optimizer_starts),
             self._history,
+            store.event_time,
         )
 
     def _begin_from(
@@ -250,7 +274,8 @@ class TargetModel:
         """Begins with a base, which appears whole: the journal need not know where it came from."""
         store = WeightStore(spec, self._memory, self.name)
         try:
-            store.set_dense([np.asarray(each, np.float32) for each in dense])
+            dense = [np.asarray(each, np.float32) for each in dense]
+            store.set_dense(dense, first.dense_states)
             store.begin_with(first)
             told = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
             self._history = _continued("", Record(b"", told))
@@ -341,16 +366,18 @@ class TargetModel:
                 return
             offset = piece.next_offset
 
-    def _commit(self, tickets: Sequence[Ticket[WeightUpdate]]) -> None:
+    def _commit(self, tickets: Sequence[Ticket[Submitted]]) -> None:
         """Applies updates, as many as can be with one write to the journal."""
         rest = list(tickets)
         while rest:
-            group: list[Ticket[WeightUpdate]] = []
+            group: list[Ticket[Submitted]] = []
             rows: Counter[str] = Counter()
-            while rest and not any(_overlap(rest[0].item, each.item) for each in group):
+            while rest and not any(
+                _overlap(rest[0].item.update, each.item.update) for each in group
+            ):
                 ticket = rest.pop(0)
                 try:
-                    new = self._admit(ticket.item, rows)
+                    new = self._admit(ticket.item.update, rows)
                 except TfhybridError as error:
                     ticket.fail(error)
                     continue
@@ -360,11 +387,10 @@ class TargetModel:
                     ticket.succeed((self.version, False))
             if not group:
                 continue
-            records = [ticket.item.to_record() for ticket in group]
-            self._journal.append(records)
-            for ticket, record in zip(group, records, strict=True):
-                self.staleness.append(self.version - ticket.item.version)
-                self._replay(record)
+            self._journal.append([ticket.item.record for ticket in group])
+            for ticket in group:
+                self.staleness.append(self.version - ticket.item.update.version)
+                self._replay_update(*ticket.item)
                 ticket.succeed((self.version, True))
 
     def _admit(self, update: WeightUpdate, rows: Counter[str]) -> bool:
@@ -414,12 +440,16 @@ class TargetModel:
             queue, *places = json.loads(record.attributes["range"])
             self._done[queue].add((Position(*places[:2]), Position(*places[2:])))
         else:
-            update = WeightUpdate.from_record(record)
-            self._opened().apply(update.keys, update.values, update.rates, update.rows)
-            self._done[update.queue].add(update.range)
-            self._history = _continued(self._history, record)
-            self._observed += Observed.from_json(update.observed, update.rows)
-            self._meet_published()
+            self._replay_update(WeightUpdate.from_record(record), record)
+
+    def _replay_update(self, update: WeightUpdate, record: Record) -> None:
+        self._opened().apply(
+            update.keys, update.values, update.rates, update.rows, update.event_time
+        )
+        self._done[update.queue].add(update.range)
+        self._history = _continued(self._history, record)
+        self._observed += Observed.from_json(update.observed, update.rows)
+        self._meet_published()
 
     def _meet_published(self) -> None:
         """Begins to note what changes, where the weights are those that were published last."""

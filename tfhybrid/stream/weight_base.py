@@ -35,6 +35,7 @@ class Base:
         done: Rows of each queue that are in the weights: frontier, and ranges behind it.
         optimizer_starts: The version at which each table's optimizer began; 0 if it is not here.
         history: By which two histories of weights of one version are told apart.
+        event_time: The latest that came with an update, if any did.
     """
 
     spec: str
@@ -44,6 +45,7 @@ class Base:
     done: Mapping[str, tuple[Position, Sequence[Range]]]
     optimizer_starts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     history: str = ""
+    event_time: int | None = None
 
 
 def write(

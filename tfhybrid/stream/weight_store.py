@@ -20,7 +20,7 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError
 from tfhybrid.store import FrozenTable, RowBlock, TableFile, TableWriter
 from tfhybrid.stream.first_weights import FirstWeights
-from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weight_base import Base
 
 
@@ -33,6 +33,11 @@ class WeightStore:
         spec: What the model consists of.
         directory: Of its store, in shared memory.
         name: Of the model.
+
+    Attributes:
+        version: Updates that were applied.
+        event_time: The latest that came with one of them, if any did.
+        optimizer_starts: As of `Base`.
     """
 
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
@@ -52,12 +57,19 @@ class WeightStore:
         self._dims = {table: each.dim for table, each in self._tables.items()}
         self._update = self._engine.open_update("sync", self._dims, UpdateChoices(reduction="sum"))
         self.version = 0
+        self.event_time: int | None = None
         self.optimizer_starts: dict[str, int] = {}
 
-    def set_dense(self, weights: list[np.ndarray]) -> None:
-        """Writes the initial dense weights."""
+    def set_dense(self, weights: list[np.ndarray], states: np.ndarray | None = None) -> None:
+        """Writes the initial dense weights, and the states of their optimizer.
+
+        Args:
+            weights: As many as the model has.
+            states: As of `ModelSpec.rows_of_states`; by default those of new rows.
+        """
         for table, (keys, rows) in self.spec.rows_of(weights).items():
-            self._writer(table).write_rows(RowBlock(keys, rows, None))
+            block = RowBlock(keys, rows, states if table == DENSE_TABLE else None)
+            self._writer(table).write_rows(block)
 
     def check(
         self,
@@ -113,18 +125,34 @@ class WeightStore:
         values: Mapping[str, np.ndarray],
         rates: Mapping[str, float],
         samples: int,
+        event_time: int | None,
     ) -> None:
-        """Applies an update: adds deltas, or runs the tables' optimizers on gradients."""
+        """Applies an update: adds deltas, or runs the tables' optimizers on gradients.
+
+        Then tables evict rows. By event time they do so where the latest one that ever came says
+        it, which a late update does not turn back.
+
+        Args:
+            keys: As of `WeightUpdate`.
+            values: Likewise.
+            rates: Likewise.
+            samples: Its rows.
+            event_time: Likewise.
+        """
         adds = {name: spec.adds for name, spec in self._tables.items()}
         self._update.post(
             [keys[name] for name in self._tables],
             [-values[name] if adds[name] else values[name] for name in self._tables],
             [1.0 if adds[name] else rates[name] for name in self._tables],
             samples=samples,
+            event_time=native.NO_TIME if event_time is None else event_time,
         )
         for name in self._tables:
             self._engine.wait(name)
         self.version += 1
+        if event_time is not None:
+            latest = self.event_time
+            self.event_time = event_time if latest is None else max(latest, event_time)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
         """Returns rows of some tables as they all are after one update, and its number."""
@@ -196,6 +224,10 @@ class WeightStore:
             block = RowBlock(rows.keys, rows.embeddings, rows.states, history)
             self._writer(name).write_rows(block)
         self._go_on(base.version, base.optimizer_starts)
+        self.event_time = base.event_time
+        if base.event_time is not None:
+            for name in self._stored:
+                self._writer(name).set_event_time(base.event_time)
 
     def begin_with(self, first: FirstWeights) -> None:
         """Gives tables that are empty the rows of a checkpoint, and goes on from its step.
@@ -207,6 +239,8 @@ class WeightStore:
             for block in table.blocks:
                 self._writer(name).write_rows(block)
         dense = dict.fromkeys(self.spec.keys_of_weights(), first.version)
+        if first.dense_states is not None:
+            dense[DENSE_TABLE] = 0
         starts = {name: table.optimizer_start for name, table in first.tables.items()}
         self._go_on(first.version, {**dense, **starts})
 

@@ -33,6 +33,8 @@ class WeightUpdate:
         values: Of each key, float32 `[n, dim]`: a delta, or a gradient.
         rates: Learning rate of each table that has an optimizer.
         observed: `Observed.to_json` of the rows; it changes no weight.
+        event_time: When the latest of its rows happened, by which tables may evict others; `None`
+            is not known.
     """
 
     model: str
@@ -47,6 +49,7 @@ class WeightUpdate:
     values: Mapping[str, np.ndarray]
     rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     observed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    event_time: int | None = None
 
     @property
     def range(self) -> Range:

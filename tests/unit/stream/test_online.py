@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tfhybrid.layers import TableProxy
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import answer_calls
 from tfhybrid.nodes.server import NodeServer
+from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, TableSpec, dense_weights
 from tfhybrid.stream.online import dense_variables
@@ -298,17 +300,28 @@ def test_what_cannot_be(site: Site):
         _model().fit(data, callbacks=[online], verbose=0)
 
 
-def test_from_batches_to_the_stream_and_back(site: Site, tmp_path: Path):
-    """Batches, a checkpoint, the stream, a checkpoint, batches: the bits of batches alone."""
+OPTIMIZERS = {
+    "sgd": (lambda: keras.optimizers.SGD(0.1), 0),
+    "momentum": (lambda: keras.optimizers.SGD(0.1, momentum=0.9), 0),
+    "adam": (lambda: keras.optimizers.Adam(0.1, amsgrad=True), 1e-5),
+    "adagrad": (lambda: keras.optimizers.Adagrad(0.1, epsilon=0.0), 1e-5),
+}
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_from_batches_to_the_stream_and_back(site: Site, tmp_path: Path, name: str):
+    """Batches, a checkpoint, the stream, a checkpoint, batches: what batches alone come to."""
+    optimizer, error = OPTIMIZERS[name]
     site.put(96)
     batches = _batches(site)
     keras.utils.set_random_seed(5)
-    model = _model()
+    model = _model(optimizer())
     model.fit(batches, verbose=0)
     tfhybrid.checkpoint.save(model, tmp_path / "before", tfhybrid.data.Position(0, 6))
     model.fit(batches.concatenate(batches), verbose=0)
     wanted = {name: table.lookup(np.arange(60)) for name, table in tables_of(model).items()}
     wanted_dense = [np.asarray(each) for each in dense_variables(model)[0]]
+    wanted_states = [np.asarray(each) for each in itertools.chain(*dense_states(model.optimizer))]
 
     tfhybrid.shutdown()
     tfhybrid.init()  # a trainer of the stream
@@ -316,25 +329,28 @@ def test_from_batches_to_the_stream_and_back(site: Site, tmp_path: Path):
     leases = tfhybrid.stream.Leases(site.config, **choices)
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
     online = tfhybrid.stream.Online(leases, tables=TABLES, checkpoint=tmp_path / "before")
-    _model().fit(data, callbacks=[online], verbose=0)
+    _model(optimizer()).fit(data, callbacks=[online], verbose=0)
     assert site.unit.models["ads"].version == 12
 
     tfhybrid.shutdown()
     tfhybrid.init()  # what takes the weights from the stream
-    model = _model()
+    model = _model(optimizer())
     assert tfhybrid.stream.fetch(model, site.config, target="ads") == 12
     tfhybrid.checkpoint.save(model, tmp_path / "after", tfhybrid.data.Position(1, 0))
 
     tfhybrid.shutdown()
     tfhybrid.init()  # and batches again
-    model = _model()
+    model = _model(optimizer())
     position = tfhybrid.checkpoint.restore(model, tmp_path / "after")
     assert (position, int(model.optimizer.iterations)) == (tfhybrid.data.Position(1, 0), 12)
     model.fit(batches, verbose=0)
     for name, table in tables_of(model).items():
-        np.testing.assert_array_equal(table.lookup(np.arange(60)), wanted[name], err_msg=name)
-    for variable, value in zip(dense_variables(model)[0], wanted_dense, strict=True):
-        np.testing.assert_array_equal(np.asarray(variable), value)
+        found = table.lookup(np.arange(60))
+        np.testing.assert_allclose(found, wanted[name], rtol=0, atol=error, err_msg=name)
+    states = itertools.chain(*dense_states(model.optimizer))
+    found = [*dense_variables(model)[0], *states]
+    for variable, value in zip(found, [*wanted_dense, *wanted_states], strict=True):
+        np.testing.assert_allclose(np.asarray(variable), value, rtol=0, atol=error)
 
 
 def test_a_checkpoint_that_does_not_fit(site: Site, tmp_path: Path):

@@ -29,21 +29,22 @@ CONFIG = tfhybrid.TableConfig(
     admission=tfhybrid.Admission(2, forget_after=9),
     eviction=tfhybrid.Eviction(unseen_steps=6, every=2),
 )
-POLICIES = {"item": native_policy(CONFIG.admission, CONFIG.eviction)}
+BY_TIME = dataclasses.replace(CONFIG, eviction=tfhybrid.Eviction(unseen_time=50, every=2))
 SPEC = ModelSpec({"item": TableSpec(3, Uniform().native)})
 KEYS = np.arange(-30, 30)
-Open = Callable[[], TargetModel]
+Open = Callable[..., TargetModel]
 
 
 @pytest.fixture
 def opened(tmp_path: Path, shm_directory: Path) -> Iterator[Open]:
     models: list[TargetModel] = []
 
-    def opened() -> TargetModel:
+    def opened(config: tfhybrid.TableConfig = CONFIG) -> TargetModel:
         """The model, as a new process finds it."""
+        policies = {"item": native_policy(config.admission, config.eviction)}
         while models:
             models.pop().close()
-        models.append(TargetModel("ads", tmp_path, shm_directory, policies=POLICIES))
+        models.append(TargetModel("ads", tmp_path, shm_directory, policies=policies))
         return models[-1]
 
     yield opened
@@ -68,25 +69,35 @@ def _update(number: int) -> WeightUpdate:
         version=0,
         keys={"item": keys},
         values={"item": values},
+        event_time=_time(number),
     )
 
 
+def _time(number: int) -> int | None:
+    """Of an update: some are late, and some have none."""
+    return None if number % 7 == 3 else 1_000_000 + 10 * number - 35 * (number % 5 == 2)
+
+
 @pytest.mark.parametrize("saved_after", [None, 11])
-def test_rows_come_and_go_as_in_the_reference(opened: Open, saved_after: int | None):
-    model = opened()
+@pytest.mark.parametrize("config", [CONFIG, BY_TIME], ids=["steps", "time"])
+def test_rows_come_and_go_as_in_the_reference(
+    opened: Open, config: tfhybrid.TableConfig, saved_after: int | None
+):
+    model = opened(config)
     model.open(SPEC, [])
     model.begin("video", Position(0, 0))
-    reference = forgetting.Table("item", CONFIG, training.SGD(1.0), 0)
+    reference = forgetting.Table("item", config, training.SGD(1.0), 0)
     for number in range(40):
         update = _update(number)
         model.apply(update)
+        reference.clock = max(reference.clock, update.event_time or 0)
         pairs = zip(update.keys["item"].tolist(), -update.values["item"], strict=True)
         reference.update(dict(pairs))
         if number == saved_after:
             model.save()
         if number % 10 == 5:
             digests = model.digests()
-            model = opened()
+            model = opened(config)
             assert model.digests() == digests
         found = model.read({"item": KEYS})[0]["item"]
         wanted = reference.lookup(KEYS)
@@ -107,7 +118,7 @@ def test_policies_are_the_settings_and_fixed(opened: Open, tmp_path: Path, shm_d
     refused = [
         ({"news": {}}, r"Policies are those of models.*\['news'\]"),
         ({"ads": {"item": {}}}, "admission, eviction, or both"),
-        ({"ads": {"item": {"eviction": {"unseen_time": 5}}}}, "knows no event time"),
+        ({"ads": {"item": {"eviction": {"unseen_time": 5}}}}, "unseen_time wants `event_time"),
     ]
     for policies, message in refused:
         with pytest.raises(ConfigError, match=message):

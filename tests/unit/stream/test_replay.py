@@ -27,7 +27,7 @@ from tfhybrid.stream.provider import Provider, Request, Work
 from tfhybrid.stream.queue_reader import QueueReader
 from tfhybrid.stream.routes import Routes
 from tfhybrid.stream.served_queue import ServedQueue
-from tfhybrid.stream.target_model import TargetModel
+from tfhybrid.stream.target_model import Submitted, TargetModel
 
 SCHEMA = pa.schema(
     [pa.field(name, pa.int64(), nullable=False) for name in ("item", "label", "slot")]
@@ -224,6 +224,6 @@ def test_updates_of_the_same_rows_in_one_group(model: TargetModel):
     """Each is judged by what the group before it has led to."""
     begun = _begun(model)
     updates = [_update(0), _update(1), _update(0), _update(0, fence=_update(1).fence)]
-    tickets = [Ticket(update) for update in updates]
+    tickets = [Ticket(Submitted(update, update.to_record())) for update in updates]
     begun._commit(tickets)
     assert [ticket.result for ticket in tickets] == [(1, True), (2, True), (2, False), (2, False)]

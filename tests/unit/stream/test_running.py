@@ -25,9 +25,10 @@ CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
 COUNTING = [sys.executable, "-m", "tests.stream.counting_trainer"]
 
 
-def _config(folder: Path, memory: Path, **trainers: object) -> Path:
+def _config(folder: Path, memory: Path, publish: object = None, **trainers: object) -> Path:
     columns = {"item": "int64", "medium": "string"}
     choices = {"lease": {"rows": 16}, "expires_seconds": 1.0, "trainers": trainers}
+    choices["publish"] = publish or {}
     return write_stream(folder, memory, columns, **choices)
 
 
