@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid import distributed
+from tfhybrid.data.node_batches import NodeBatches
 from tfhybrid.data.position import AnyPosition, Position, told
 from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.errors import ConfigError
@@ -20,7 +21,7 @@ _OWN_OPTIONS = {"x", "y", "batch_size", "initial_epoch", "epochs", "steps_per_ep
 
 def finish_epoch(
     model: keras.Model,
-    data: ResumableBatches | tf.data.Dataset,
+    data: ResumableBatches | NodeBatches | tf.data.Dataset,
     position: Position,
     **options: Any,
 ) -> Position:
@@ -32,8 +33,8 @@ def finish_epoch(
 
     Args:
         model: Restored, or new if there was no checkpoint.
-        data: `tfhybrid.data.Batches` or `FileBatches`; or the dataset of one epoch, which must give
-            the same batches in the same order as in the earlier run.
+        data: `tfhybrid.data.Batches`, `FileBatches` or `NodeBatches`; or the dataset of one epoch,
+            which must give the same batches in the same order as in the earlier run.
         position: What `restore` returned.
         **options: Other arguments for `fit`, such as `callbacks` and `verbose`.
 
@@ -116,11 +117,11 @@ def begin_epoch(model: keras.Model, epoch: int) -> Position:
 
 def _fit_rest(
     model: keras.Model,
-    data: ResumableBatches | tf.data.Dataset,
+    data: ResumableBatches | NodeBatches | tf.data.Dataset,
     position: Position,
     options: dict[str, Any],
 ) -> None:
-    if isinstance(data, ResumableBatches):
+    if isinstance(data, ResumableBatches | NodeBatches):
         rest = data.dataset(*position)
     else:
         rest = data.skip(position.step)
@@ -136,9 +137,9 @@ def _fit_rest(
             step.steps_before = 0
 
 
-def _steps_of(data: ResumableBatches | tf.data.Dataset) -> int:
+def _steps_of(data: ResumableBatches | NodeBatches | tf.data.Dataset) -> int:
     """Returns the number of steps in an epoch; negative if it is unknown."""
-    if isinstance(data, ResumableBatches):
+    if isinstance(data, ResumableBatches | NodeBatches):
         return data.steps_per_epoch
     if not isinstance(data, tf.data.Dataset) or data.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ConfigError(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tfhybrid.data.formats.tfrecord import TFRecord
     from tfhybrid.data.from_nodes import from_nodes
     from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
+    from tfhybrid.data.node_batches import NodeBatches
     from tfhybrid.data.position import Position, StreamPosition
     from tfhybrid.data.ragged import Ragged
     from tfhybrid.data.sharding import Shard
@@ -49,6 +50,7 @@ __all__ = [
     "IdSpace",
     "Label",
     "Libfm",
+    "NodeBatches",
     "Parquet",
     "Position",
     "Ragged",
@@ -81,6 +83,7 @@ _SOURCES = {
     "IdSpace": "generator",
     "Label": "formats.label",
     "Libfm": "formats.libfm",
+    "NodeBatches": "node_batches",
     "Parquet": "formats.parquet",
     "Position": "position",
     "Ragged": "ragged",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,25 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid.core import batches
 from tfhybrid.data.announced import Layer
+from tfhybrid.data.position import Position
 from tfhybrid.data.sharding import Shard
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 from tfhybrid.job.job import Job
-from tfhybrid.nodes.data_streams import BY_BATCH, BY_FILE
-from tfhybrid.nodes.elements import DENSE, RAGGED, Leaf, unflatten
+from tfhybrid.nodes.data_streams import BY_BATCH, BY_FILE, of_any_size, told_by
+from tfhybrid.nodes.elements import DENSE, RAGGED, Leaf, flatten, unflatten
 from tfhybrid.nodes.elements import features_of as features_in
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.feed import Feed, Wanted
+from tfhybrid.nodes.grouping import GROUPS, by_label
 from tfhybrid.nodes.key_links import JOINS
 from tfhybrid.nodes.splitting import Declared
 
 _SHARES = (BY_BATCH, BY_FILE)
 # A lookup of a step waits for the step before; evaluation may have several steps under way.
 _LAG = {True: 2, False: 16}
+
+_START = Position()
 
 MakeDataset = Callable[..., Any]
 
@@ -41,6 +45,8 @@ def from_nodes(
     join: str = "request",
     ahead: int = 4,
     most_bytes: int = 1 << 28,
+    group_by: str | None = None,
+    position: Position = _START,
 ) -> Any:
     """Returns the batches of this rank, which data nodes read where the job has some.
 
@@ -69,6 +75,12 @@ def from_nodes(
         ahead: Batches that are asked for before they are needed.
         most_bytes: Of what was asked for and of the keys that owners hold, for this rank. One batch
             is asked for whatever its size.
+        group_by: `"label"`: batches have samples of one label value each, as many as the first one
+            of the data set; the last one of each value has what is left.
+        position: Of the first batch, as a checkpoint has it; `NodeBatches` gives it for
+            `finish_epoch`. It counts the batches of all data nodes, so that there may be any number
+            of them, or none. In the midst of an epoch: the rest of that epoch alone, and not with
+            `share="file"`, where who reads which file depends on that number.
 
     Returns:
         What the function returns, or a `tf.data.Dataset`.
@@ -95,17 +107,26 @@ def from_nodes(
         raise ConfigError(
             f"ahead and most_bytes are at least 1. Received: ahead={ahead}, most_bytes={most_bytes}"
         )
+    if group_by not in GROUPS:
+        raise ConfigError(f"group_by is one of {GROUPS}. Received: {group_by!r}")
+    if min(position) < 0 or (position.step and share == BY_FILE):
+        raise ConfigError(
+            "A position is not negative, and with share='file' at the beginning of an epoch. "
+            f"Received: {position}, share={share!r}"
+        )
     given = dict(arguments or {})
     job = current_job()
     if job.nodes is None or not job.nodes.data:
-        return make_dataset(Shard.of_this_process(), **given)
+        made = make_dataset(Shard.of_this_process(), **given)
+        return made if group_by is None and not any(position) else _local(made, group_by, position)
     name = getattr(make_dataset, "__name__", "")
     if getattr(make_dataset, "__qualname__", "") != name or not name.isidentifier():
         raise ConfigError(
             "Data nodes call a function of the script by its name, not a method, a nested one or a "
             f"lambda. Received: {make_dataset!r}"
         )
-    wanted = Wanted(name, given, share, trains, join, _LAG[trains], ahead, most_bytes)
+    lag = _LAG[trains]
+    wanted = Wanted(name, given, share, trains, join, lag, ahead, most_bytes, group_by, *position)
     fed = _Fed(job, wanted, [layers] if isinstance(layers, Layer) else list(layers))
     return fed.dataset()
 
@@ -120,6 +141,7 @@ class _Fed:
         self._layers = layers
         batches.use_places(self._engine)
         self._feed: Feed = job.nodes.feed(wanted, distributed.rank(), distributed.size())
+        self._step = wanted.step
         self._alone = wanted.share == BY_BATCH or len(job.nodes.data) == 1
 
     def dataset(self) -> tf.data.Dataset:
@@ -137,6 +159,8 @@ class _Fed:
         signature = unflatten(said["structure"], specs)
         made = tf.data.Dataset.from_generator(lambda: iter(self), output_signature=signature)
         length = said["cardinality"] if self._alone else tf.data.UNKNOWN_CARDINALITY
+        if length >= 0:
+            length = max(length - self._step, 0)
         return made.apply(tf.data.experimental.assert_cardinality(length))
 
     def __iter__(self) -> Iterator[Any]:
@@ -158,6 +182,37 @@ class _Fed:
         placements = {table: self._engine.placements[table] for table in tables.values()}
         first = self._engine.first_node
         return Declared(tables, placements, first, first + self._engine.nodes)
+
+
+class _Local:
+    """What data nodes would send, where there are none; may be iterated over again."""
+
+    def __init__(self, made: Iterable[Any], group_by: str | None, position: Position) -> None:
+        self._made = made
+        self._group_by = group_by
+        self._step = position.step
+        self._before = position.epoch  # epochs that were not begun here
+
+    def __iter__(self) -> Iterator[Any]:
+        while self._before > 0:  # what shuffles does so each time in another way
+            iter(self._made)
+            self._before -= 1
+        elements = self._made if self._group_by is None else by_label(self._made)
+        for element in itertools.islice(elements, self._step, None):
+            structure, tensors = flatten(element)
+            yield unflatten(structure, [_tensor(Leaf.of(tensor)) for tensor in tensors])
+
+
+def _local(made: Any, group_by: str | None, position: Position) -> Any:
+    local = _Local(made, group_by, position)
+    if not hasattr(made, "element_spec"):
+        return local
+    structure, specs = flatten(made.element_spec)
+    like = [told_by(each) for each in specs]
+    if group_by is not None:
+        like = [of_any_size(told) for told in like]
+    signature = unflatten(structure, [_spec(told, told["dtype"]) for told in like])
+    return tf.data.Dataset.from_generator(lambda: iter(local), output_signature=signature)
 
 
 def _tensor(leaf: Leaf) -> Any:

@@ -12,10 +12,12 @@ import numpy as np
 from tfhybrid.errors import ConfigError, DataError, StoreError, TfhybridError
 from tfhybrid.nodes.calls import Answer, Called
 from tfhybrid.nodes.elements import Leaf, flatten, to_arrays
+from tfhybrid.nodes.grouping import LABEL, by_label
 from tfhybrid.nodes.key_links import BatchId, SentKeys
 from tfhybrid.nodes.splitting import Declared, split
 
 BY_BATCH, BY_FILE = "batch", "file"
+UNKNOWN_LENGTH = -2  # as `tf.data` has it
 
 # Makes the data set that a function of the script returns for a shard: its name, which shard, of
 # how many, and further arguments.
@@ -48,6 +50,7 @@ class Reading:
         nodes: Number of all data nodes.
         share: `BY_BATCH`: each data node reads the shard of the trainer, and sends every so many'th
             batch. `BY_FILE`: each data node reads a shard of its own.
+        group_by: `LABEL`: batches of one label value each; `None`: as they are.
     """
 
     function: str
@@ -57,6 +60,7 @@ class Reading:
     node: int
     nodes: int
     share: str
+    group_by: str | None = None
 
     @property
     def shard(self) -> tuple[int, int]:
@@ -67,6 +71,8 @@ class Reading:
 
     def part(self, elements: Iterator[Any]) -> Iterator[Any]:
         """Returns the elements of that shard that this data node sends."""
+        if self.group_by == LABEL:
+            elements = by_label(elements)
         if self.share == BY_FILE:
             return elements
         return itertools.islice(elements, self.node, None, self.nodes)
@@ -116,8 +122,11 @@ class DataStream:
             leaves = [_like(Leaf.of(tensor)) for tensor in tensors]
         else:
             structure, specs = flatten(spec)
-            leaves = [_told_by(each) for each in specs]
-        return {"structure": structure, "leaves": leaves, "cardinality": _length(dataset)}, {}
+            leaves = [told_by(each) for each in specs]
+        length = _length(dataset)
+        if reading.group_by is not None:
+            leaves, length = [of_any_size(each) for each in leaves], UNKNOWN_LENGTH
+        return {"structure": structure, "leaves": leaves, "cardinality": length}, {}
 
     def _made(self, its: Mapping[str, Any]) -> Iterable[Any]:
         reading = Reading(**its["reading"])
@@ -208,8 +217,13 @@ def _counts(keys: Sequence[Mapping[str, np.ndarray]]) -> dict[str, int]:
     return counts
 
 
-def _told_by(spec: Any) -> dict[str, Any]:
-    """A `tf.TypeSpec`, as a message has it."""
+def of_any_size(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what leaves are like whose batches have other numbers of samples."""
+    return {**told, "shape": told["shape"] and [None, *told["shape"][1:]]}
+
+
+def told_by(spec: Any) -> dict[str, Any]:
+    """Returns a `tf.TypeSpec` as a message has it."""
     shape = None if spec.shape.rank is None else [*map(_side, spec.shape)]
     told: dict[str, Any] = {"kind": "dense", "dtype": spec.dtype.name, "shape": shape}
     if hasattr(spec, "ragged_rank"):
@@ -242,4 +256,4 @@ def _length(dataset: Any) -> int:
     try:
         return int(dataset.cardinality()) if hasattr(dataset, "cardinality") else len(dataset)
     except TypeError:
-        return -2
+        return UNKNOWN_LENGTH

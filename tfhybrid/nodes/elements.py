@@ -41,6 +41,8 @@ class Leaf:
         Raises:
             ConfigError: It holds no numbers.
         """
+        if isinstance(tensor, cls):
+            return tensor
         if hasattr(tensor, "nested_row_splits"):
             splits = tuple(np.asarray(each, np.int64) for each in tensor.nested_row_splits)
             leaf = cls(RAGGED, np.asarray(tensor.flat_values), splits)

@@ -45,6 +45,10 @@ class Wanted:
         lag: Batches that are held behind the last one that was looked up.
         ahead: Batches that are asked for before they are needed.
         most_bytes: Of what was asked for and is held; one batch is asked for whatever its size.
+        group_by: As of `Reading`.
+        epoch: With which it begins.
+        step: Batches of that epoch, over all data nodes, that were trained before. If there are
+            any, it is the rest of that one epoch, whenever it is begun.
     """
 
     function: str
@@ -55,6 +59,9 @@ class Wanted:
     lag: int
     ahead: int
     most_bytes: int
+    group_by: str | None = None
+    epoch: int = 0
+    step: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +152,7 @@ class Feed:
         self._dial = dial
         self._book = book
         self._links: list[MessageLink | None] = [None] * len(trainer.data)
-        self._epoch = 0
+        self._epoch = wanted.epoch
         self._answered = [0] * len(trainer.data)  # batches of this epoch, by data node
         self._asked: collections.deque[_Asked] = collections.deque()
         self._size = 0  # bytes of the last batch
@@ -182,7 +189,8 @@ class Feed:
 
     def _batches(self, declared: Declared) -> Iterator[tuple[Structure, list[Leaf]]]:
         self._declared = declared
-        self._answered = [0] * len(self._links)
+        nodes, step = len(self._links), self._wanted.step
+        self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
         holding = Holding(self._wanted.lag)
         self._count = 0
         self._base = {}
@@ -191,7 +199,7 @@ class Feed:
         for node in range(len(self._links)):
             self._surely(node, functools.partial(self._open, node))
         living = list(range(len(self._links)))
-        last = -1  # that was asked
+        last = (step - 1) % nodes  # that was asked
         try:
             while living:
                 while self._may_ask(holding):
@@ -212,7 +220,7 @@ class Feed:
         finally:
             self._drain(holding)
             self._book.end(holding, given_up=bool(living))
-            self._epoch += 1
+            self._epoch += not self._wanted.step
 
     def close(self) -> None:
         """Ends the connections."""
@@ -334,6 +342,7 @@ class Feed:
                 node,
                 len(trainer.data),
                 wanted.share,
+                wanted.group_by,
             )
         )
 

@@ -1,0 +1,67 @@
+"""Data sets of `from_nodes` without data nodes: positions, and groups of one label value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tfhybrid.data import NodeBatches, Position, Shard, from_nodes
+from tfhybrid.errors import ConfigError
+
+BATCH, SAMPLES = 4, 22
+
+
+@pytest.fixture(autouse=True)
+def job() -> Iterator[None]:
+    tfhybrid.init()
+    yield
+    tfhybrid.shutdown()
+
+
+def data(_: Shard) -> tf.data.Dataset:
+    """In another order in each epoch."""
+    numbers = np.arange(SAMPLES)
+    bags = tf.RaggedTensor.from_row_lengths(np.arange(SAMPLES * 2), [2] * SAMPLES)
+    made = tf.data.Dataset.from_tensor_slices(({"ad": numbers, "bags": bags}, numbers % 3))
+    return made.shuffle(SAMPLES, seed=1).batch(BATCH)
+
+
+def endless(shard: Shard) -> tf.data.Dataset:
+    return data(shard).repeat()
+
+
+def numbers_in(batches: tf.data.Dataset) -> list[list[int]]:
+    return [features["ad"].numpy().tolist() for features, _ in batches]
+
+
+def test_batches_begin_at_a_position() -> None:
+    made = data(Shard(0, 1))
+    epochs = [numbers_in(made) for _ in range(3)]
+    assert epochs[0] != epochs[1]
+    batches = NodeBatches(data, [])
+    assert batches.steps_per_epoch == len(epochs[0])
+    following = batches.dataset(1)
+    assert [numbers_in(following), numbers_in(following)] == epochs[1:]
+    assert numbers_in(batches.dataset(1, 2)) == epochs[1][2:]
+
+
+def test_groups_have_all_samples_once() -> None:
+    found = []
+    for features, labels in from_nodes(data, [], group_by="label"):
+        assert len(set(labels.numpy().tolist())) == 1
+        assert features["bags"].to_list() == [[2 * ad, 2 * ad + 1] for ad in features["ad"].numpy()]
+        found += features["ad"].numpy().tolist()
+    assert sorted(found) == list(range(SAMPLES))
+
+
+def test_positions_need_epochs() -> None:
+    with pytest.raises(ConfigError, match="one without end"):
+        _ = NodeBatches(endless, []).steps_per_epoch
+    with pytest.raises(ConfigError, match="epoch=0, step=3"):
+        from_nodes(data, [], share="file", position=Position(0, 3))
+    with pytest.raises(ConfigError, match="Received: 'user'"):
+        from_nodes(data, [], group_by="user")
