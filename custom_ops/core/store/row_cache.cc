@@ -120,6 +120,7 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
   Count(&segment()->hits, rows.size() - missing.size());
   if (missing.empty()) return Status::Ok();
   const std::vector<int64_t> chosen = ChooseSlots(missing.size());
+  FetchVictims(chosen, rows_in_table, place_at);
   // Whoever reads a record that is being written knows by this number that it may be torn.
   __atomic_store_n(&segment()->write_backs, segment()->write_backs + 1, __ATOMIC_SEQ_CST);
   TFHYBRID_RETURN_IF_ERROR(RunAll(chosen.size(), parallel_for, [&](size_t i) {
@@ -145,6 +146,16 @@ std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
     chosen.push_back(static_cast<int64_t>(hand_));
   }
   return chosen;
+}
+
+// A record is a part of a page, so that whoever writes it waits until the disk has brought the page:
+// all of them together, and not one after the other.
+void RowCache::FetchVictims(const std::vector<int64_t>& chosen, int64_t rows_in_table,
+                            const PlaceAt& place_at) const {
+  for (const int64_t number : chosen) {
+    const auto row = static_cast<int64_t>(slots_[number].row_plus_one) - 1;
+    if (row >= 0 && row < rows_in_table) file_.Fetch(RecordOf(*place_at(row)));
+  }
 }
 
 // The row lies in the file before its place says so.

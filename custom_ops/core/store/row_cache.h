@@ -70,6 +70,8 @@ class RowCache {
   CacheSegment* segment() const { return reinterpret_cast<CacheSegment*>(cache_.mutable_data()); }
   bool Holds(int64_t row, uint64_t place) const;
   std::vector<int64_t> ChooseSlots(size_t count);
+  void FetchVictims(const std::vector<int64_t>& chosen, int64_t rows_in_table,
+                    const PlaceAt& place_at) const;
   Status EmptySlot(int64_t number, int64_t rows_in_table, const PlaceAt& place_at);
   Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* place);
   Status RunAll(size_t count, const ParallelFor& parallel_for,
