@@ -98,5 +98,5 @@ def test_both_ways_agree() -> None:
 
 
 def test_another_way_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dense is one of .*Received: 'ring'"):
+    with pytest.raises(ConfigError, match=r"dense must be one of .*Received: 'ring'"):
         tfhybrid.DistributedOptimizer("sgd", dense="ring")

@@ -97,7 +97,7 @@ def announce(
         raise ConfigError(f"A pass has at least one batch. Received: batches={batches}")
     if fetch not in FETCHES or on_miss not in MISSES:
         raise ConfigError(
-            f"fetch is one of {FETCHES} and on_miss one of {MISSES}. "
+            f"fetch must be one of {FETCHES} and on_miss one of {MISSES}. "
             f"Received: fetch={fetch!r}, on_miss={on_miss!r}"
         )
     by_batch = fetch == "batch"

@@ -100,7 +100,7 @@ def from_nodes(
     """
     if share not in _SHARES or join not in JOINS:
         raise ConfigError(
-            f"share is one of {_SHARES} and join one of {JOINS}. "
+            f"share must be one of {_SHARES} and join one of {JOINS}. "
             f"Received: share={share!r}, join={join!r}"
         )
     if ahead < 1 or most_bytes < 1:
@@ -108,7 +108,7 @@ def from_nodes(
             f"ahead and most_bytes are at least 1. Received: ahead={ahead}, most_bytes={most_bytes}"
         )
     if group_by not in GROUPS:
-        raise ConfigError(f"group_by is one of {GROUPS}. Received: {group_by!r}")
+        raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
     if min(position) < 0 or (position.step and share == BY_FILE):
         raise ConfigError(
             "A position is not negative, and with share='file' at the beginning of an epoch. "

@@ -82,7 +82,7 @@ class Cluster:
         fields = _checked(read_yaml(path), _FIELDS, path)
         engine = fields.get("engine", "local")
         if engine not in ENGINES:
-            raise ConfigError(f"{path}: engine is one of {ENGINES}. Received: {engine!r}")
+            raise ConfigError(f"{path}: engine must be one of {ENGINES}. Received: {engine!r}")
         if not isinstance(fields.get("roles"), dict):
             raise ConfigError(f"{path}: roles say what to start. Received: {fields.get('roles')!r}")
         roles = {

@@ -23,7 +23,7 @@ def check_way(way: str) -> None:
         ConfigError: `dense` is unknown.
     """
     if way not in WAYS:
-        raise ConfigError(f"dense is one of {WAYS}. Received: {way!r}")
+        raise ConfigError(f"dense must be one of {WAYS}. Received: {way!r}")
 
 
 class DenseStep(NamedTuple):

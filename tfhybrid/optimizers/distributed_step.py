@@ -105,8 +105,8 @@ class DistributedStep:
             )
         if update not in UPDATES or (update == "pass" and passes > 1):
             raise ConfigError(
-                f"update is one of {UPDATES}; with 'pass', the passes of the data say how many "
-                "batches a step has, and backward_passes_per_step does not. "
+                f"update must be one of {UPDATES}; with 'pass', the passes of the data say how "
+                "many batches a step has, and backward_passes_per_step does not. "
                 f"Received: update={update!r}, backward_passes_per_step={passes!r}"
             )
         dense_step.check_way(dense)

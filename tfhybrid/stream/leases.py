@@ -74,7 +74,7 @@ class Leases:
         if batch_size < 1:
             raise ConfigError(f"A batch has at least one row. Received: {batch_size}")
         if push not in PUSHES:
-            raise ConfigError(f"push is one of {PUSHES}. Received: {push!r}")
+            raise ConfigError(f"push must be one of {PUSHES}. Received: {push!r}")
         settings = StreamSettings.read(config)
         self.schema = settings.schema
         self.model = model

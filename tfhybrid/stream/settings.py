@@ -111,7 +111,7 @@ class StreamSettings:
             raise ValueError(f"publish has models of {sorted(models)}. Received: {unknown}")
         if self.event_time is not None and self.event_time not in self.columns:
             raise ValueError(
-                f"event_time is one of {sorted(self.columns)}. Received: {self.event_time}"
+                f"event_time must be one of {sorted(self.columns)}. Received: {self.event_time}"
             )
 
     @property

@@ -47,7 +47,7 @@ struct PassTable {
   alignas(64) uint64_t done;  // atomic, the rank's: batches that it has used
 };
 
-// What of a table's rows one host owns.
+// The rows of a table that one host owns.
 struct PassOwner {
   uint64_t version;  // atomic: of the rows here
   Decays decays;

@@ -72,7 +72,7 @@ class RankPasses {
 
   explicit RankPasses(Rank rank) : rank_(std::move(rank)) {}
 
-  // What of those keys belongs into a pass file: distinct, in the order that the file wants.
+  // The keys that belong in a pass file: distinct, and in the order that the file needs.
   // `batch_of` has the batch of each.
   static WantedKeys Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys,
                            const int32_t* batch_of, const std::function<bool(int64_t)>& belongs);

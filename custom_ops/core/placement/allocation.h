@@ -43,7 +43,7 @@ class Allocation {
   static std::shared_ptr<const Allocation> Whole(const std::string& table, int64_t nodes,
                                                  int64_t owner);
 
-  // Of which owners are some or all.
+  // Number of nodes; some or all of them are owners.
   int64_t nodes() const { return nodes_; }
   int64_t SlotOf(int64_t key) const {
     return static_cast<int64_t>(Mix64(Mix64(static_cast<uint64_t>(key)) + table_hash_) >>

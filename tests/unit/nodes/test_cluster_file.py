@@ -57,7 +57,7 @@ def test_data_nodes_get_their_script(tmp_path: Path) -> None:
         ("roles: {embedding: {}}\nprot: 1", r"the fields are.*prot"),
         ("roles: 3", "roles say what to start. Received: 3"),
         ("roles: {}", "the role 'embedding' owns the tables"),
-        ("engine: slurm\nroles: {embedding: {}}", "engine is one of.*Received: 'slurm'"),
+        ("engine: slurm\nroles: {embedding: {}}", "engine must be one of.*Received: 'slurm'"),
         ("port: 0\nroles: {embedding: {}}", "port is a port.*Received: 0"),
         ("roles: {embedding: {count: 0}}", "count is at least 1.*Received: count=0"),
         ("roles: {embedding: {count: true}}", "Received: count=True"),

@@ -251,7 +251,7 @@ def test_statistics_come_along_with_gradients(site: Site):
 
 def test_what_the_sync_unit_does_not_do_is_refused(site: Site):
     site.put(10)
-    with pytest.raises(ConfigError, match=r"push is one of .*Received: 'weights'"):
+    with pytest.raises(ConfigError, match=r"push must be one of .*Received: 'weights'"):
         tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, push="weights")
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, push="gradients")
     model = _model()
