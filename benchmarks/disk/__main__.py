@@ -92,7 +92,9 @@ def main() -> None:
     """Parses the command line, runs, prints and writes `benchmarks/results/disk.json`."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.disk", description=__doc__)
     add_options(parser)
-    parser.add_argument("--cgroup", type=Path, help="a group that this user owns, with the controller of memory")
+    parser.add_argument(
+        "--cgroup", type=Path, help="a group of this user's, with the controller of memory"
+    )
     parser.add_argument("--name", default="disk", help="name of the result file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")

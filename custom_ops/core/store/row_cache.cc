@@ -148,8 +148,8 @@ std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
   return chosen;
 }
 
-// A record is a part of a page, so that whoever writes it waits until the disk has brought the page:
-// all of them together, and not one after the other.
+// A record is a part of a page, so that whoever writes it waits until the disk has brought the
+// page: all of them together, and not one after the other.
 void RowCache::FetchVictims(const std::vector<int64_t>& chosen, int64_t rows_in_table,
                             const PlaceAt& place_at) const {
   for (const int64_t number : chosen) {
