@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,16 +35,37 @@ def draw(chart: Chart, path: Path) -> None:
     colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _TEXT)
     with matplotlib.rc_context({"svg.hashsalt": path.stem, "font.size": 10, **colors}):
         lines = len(chart.bars) // 2 if chart.dots else len(chart.bars)
-        figure = Figure(figsize=(7.5, 1.0 + 0.36 * lines), layout="constrained")
+        height = 4.8 if chart.curves else 1.0 + 0.36 * lines + 0.28 * len(chart.lanes)
+        figure = Figure(figsize=(7.5, height), layout="constrained")
         title = "\n".join(textwrap.wrap(chart.title, 74))
         figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, fontweight="bold")
         axes = figure.subplots()
-        (_dots if chart.dots else _bars)(axes, chart)
+        _drawing_of(chart)(axes, chart)
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
         figure.savefig(path, transparent=True, metadata={"Date": None})
     _follow_the_page(path, chart.title)
+
+
+def _drawing_of(chart: Chart) -> Callable[[Axes, Chart], None]:
+    if chart.lanes:
+        return _lanes
+    if chart.curves:
+        return _curves
+    return _dots if chart.dots else _bars
+
+
+def _lanes(axes: Axes, chart: Chart) -> None:
+    names = list(chart.lanes)[::-1]
+    for place, name in enumerate(names):
+        waits = name.endswith((": wait", ": fetch", ": collect", ": exchange"))
+        spans = [(begin, end - begin) for begin, end in chart.lanes[name]]
+        color = BOUND if name.endswith(": model") else PEER if waits else OURS
+        axes.broken_barh(spans, (place - 0.35, 0.7), color=color)
+    axes.set_yticks(range(len(names)), names)
+    axes.xaxis.set_major_formatter(lambda value, _: chart.unit.format(value))
+    axes.grid(axis="x", color=PEER, alpha=0.3)
 
 
 def _bars(axes: Axes, chart: Chart) -> None:
@@ -75,6 +97,26 @@ def _dots(axes: Axes, chart: Chart) -> None:
     axes.set_xlim(low, high + 0.3 * (high - low))
     axes.grid(axis="x", color=PEER, alpha=0.3)
     axes.legend(loc="lower right", frameon=False)
+
+
+def _curves(axes: Axes, chart: Chart) -> None:
+    from matplotlib.ticker import LogLocator
+
+    styles = ("-", "--", "-.", ":", (0, (1, 3)))
+    for (side, curve), style in zip(chart.curves.items(), styles, strict=False):
+        label = side.removeprefix("tfhybrid ")
+        drawn = {"linestyle": style, "marker": "o", "color": _color(side), "label": label}
+        axes.plot([*curve], [*curve.values()], **drawn)
+    over = [*next(iter(chart.curves.values()))]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(over, [f"{value:,.0f}" for value in over])
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    axes.yaxis.set_major_formatter(lambda value, _: chart.unit.format(value))
+    axes.set_xlabel(chart.over)
+    axes.grid(color=PEER, alpha=0.3)
+    axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=2)
 
 
 def _color(side: str) -> str:

@@ -14,4 +14,4 @@ def test_every_chart_has_its_figure_and_a_side_of_ours():
     assert len({figure for *_, figure, _ in drawn}) == len(drawn) > 8
     for *_, figure, chart in drawn:
         assert figure.exists()
-        assert any(side.startswith("tfhybrid") for side in chart.bars)
+        assert chart.lanes or any(side.startswith("tfhybrid") for side in chart.bars)

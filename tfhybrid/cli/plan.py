@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -26,9 +27,10 @@ from tfhybrid.cli.sample_format import (
     Strings,
     format_of,
 )
+from tfhybrid.cli.step_costs import Costs, PlannedStep, seconds_of
 from tfhybrid.cli.step_seconds import Work
 from tfhybrid.cli.step_seconds import measure as step_seconds
-from tfhybrid.cli.step_traffic import fast_tier_of, traffic_of
+from tfhybrid.cli.step_traffic import fast_tier_of
 from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.data.file_names import files_of
@@ -42,10 +44,12 @@ _STATES = {
     **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
     **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
 }
+_PARTS = ("model", "tables", "link")  # of a step, which do not overlap
 _MEASURED_ROWS = 5_000_000  # of a table: more take long to make, and change a step little
 # Options that say nothing about tables whose rows are counted, or about tables of given rows.
 _OF_ROWS = {
     *("tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure", "pass_batches"),
+    *("cores", "model_ms"),
 }
 _OF_DATA = {
     *("more", "format_", "features", "strings", "lists", "label", "label_kind", "positive"),
@@ -110,6 +114,13 @@ def plan(
         int, typer.Option(min=0, help="Batches of a pass, with --sharded: data.announce(batches=).")
     ] = 0,
     link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
+    cores: Annotated[
+        float | None, typer.Option(min=0.1, help="Of each host. [default: as many as here]")
+    ] = None,
+    model_ms: Annotated[
+        float,
+        typer.Option("--model-ms", min=0, help="Milliseconds of a step of the model alone."),
+    ] = 0.0,
     measure: Annotated[
         bool, typer.Option("--measure", help="Run the ranks of one host here and time a step.")
     ] = False,
@@ -121,7 +132,8 @@ def plan(
 
     The exit status is 1 if the tables do not fit in this host's shared memory.
 
-    Sizes are computed from the store's layout; --measure runs a job without a model on this host.
+    Sizes are computed from the store's layout, the time of a step from a few measured constants;
+    --measure runs a job without a model on this host.
 
     Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
 
@@ -167,12 +179,16 @@ def plan(
         return
     count = parse_count(rows or "", "--rows")
     of_table = of_host(count)
-    traffic = traffic_of(
-        *(count, dim, batch * keys, hosts, ranks),
-        exponent=zipf,
+    step = PlannedStep(
+        *(tables, count, dim, floats, batch * keys, zipf, hosts, ranks),
+        cores=cores or len(os.sched_getaffinity(0)),
+        link=link,
         gradient_bytes=2 if bfloat16 else 4,
         sharded=sharded,
     )
+    traffic = step.traffic()
+    takes = seconds_of(step, Costs.shipped())
+    parts = {"model": model_ms / 1e3, "tables": takes.tables, "link": takes.link}
     tier = fast_tier_of(
         *(count, dim, batch * keys, hosts, ranks),
         batches=pass_batches,
@@ -195,7 +211,9 @@ def plan(
         "of_a_step": {
             **dataclasses.asdict(traffic),
             "host_bytes": tables * traffic.host_bytes,
-            "link_seconds": tables * traffic.host_bytes * 8 / (link * 1e9),
+            **{f"{part}_seconds": seconds for part, seconds in parts.items()},
+            "step_seconds": sum(parts.values()),
+            "limit": max(parts, key=parts.__getitem__),
         },
         "free_here": free,
     }
@@ -208,7 +226,7 @@ def plan(
         measured = max(1, min(share, _MEASURED_ROWS, fitting))
         work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
         found["of_a_step"]["measured_rows"] = measured
-        found["of_a_step"]["table_seconds"] = step_seconds(work, ranks)
+        found["of_a_step"]["measured_seconds"] = step_seconds(work, ranks)
     _tell(found, _show, as_json)
 
 
@@ -323,8 +341,11 @@ def _show(found: dict[str, Any]) -> None:
     show(f"different keys of a step    {keys}{step['all_keys']:,.0f} of all, in each table")
     received = f"{decimal(round(step['host_bytes']))}, {1e3 * step['link_seconds']:.2f} ms"
     show(f"come to a host in a step    {received} on its link")
-    if "table_seconds" in step:
+    times = ", ".join(f"{part} {1e3 * step[f'{part}_seconds']:.2f}" for part in _PARTS)
+    limit = f"{1e3 * step['step_seconds']:.2f} ms ({times}); the limit is the {step['limit']}"
+    show(f"a step, by the cost model   {limit}")
+    if "measured_seconds" in step:
         seconds = (
-            f"{1e3 * step['table_seconds']:.2f} ms with {step['measured_rows']:,} rows of each"
+            f"{1e3 * step['measured_seconds']:.2f} ms with {step['measured_rows']:,} rows of each"
         )
         show(f"tables in a step, measured  {seconds}, beside which a model computes")

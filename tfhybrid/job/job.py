@@ -28,6 +28,7 @@ from tfhybrid.job import (
     last_words,
     opening,
     row_links,
+    timeline,
     watch,
 )
 from tfhybrid.job.joining_nodes import OnNodes
@@ -210,6 +211,13 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
             "the dense gradients to main memory and back. `tfhybrid doctor` says how to fix it.",
             len(gpus),
         )
+    processors, ranks = len(os.sched_getaffinity(0)), distributed.local_size()
+    if not gpus and 1 < ranks > processors // 2:
+        _log.info(
+            "%d ranks share %d processors: fewer ranks, of two threads or more each, train faster "
+            "(docs/tuning.md)",
+            *(ranks, processors),
+        )
     if _current.resumption is not None:
         absence = _current.resumption.absence
         _log.info("Memory of the last run: %s", absence or "tables on all hosts")
@@ -218,6 +226,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
 def _start(name: str | None, seed: int, resume: str | None) -> Job:
     _set_up_logging()
     allocator.keep_freed_memory()
+    timeline.start()
     watching = watch.start()
     try:
         distributed.start()
@@ -291,6 +300,7 @@ def _end(*, failed: bool) -> None:
     global _current
     job, _current = _current, None
     if job is not None:
+        timeline.write(distributed.rank(), distributed.here())
         if job.watch is not None:
             job.watch.leave(failed=failed)
         if job.rows is not None:
