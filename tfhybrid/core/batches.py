@@ -12,6 +12,7 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 
 TICKETS = 1 << 24  # `Place::kTickets`
+OWNER_BITS, INDEX_BITS = 12, 26  # of `Place`
 _ROOM = 1024
 
 
@@ -59,6 +60,17 @@ def number_places(
     )
     ends = np.cumsum(owned)
     return places, np.split(distinct[: ends[-1]], ends[:-1])
+
+
+def place_of(ticket: int, owner: int, index: int) -> int:
+    """Returns the place of a key, `Place::Word`.
+
+    Args:
+        ticket: Of the batch.
+        owner: Host that owns the key.
+        index: Among the keys of that owner.
+    """
+    return 1 << 62 | ticket << (OWNER_BITS + INDEX_BITS) | owner << INDEX_BITS | index
 
 
 def use_places(engine: Engine) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from tfhybrid.errors import ConfigError, DataError, StoreError, TfhybridError
 from tfhybrid.nodes.calls import Answer, Called
-from tfhybrid.nodes.elements import Leaf, flatten, to_arrays
+from tfhybrid.nodes.dense_half import to_arrays
+from tfhybrid.nodes.elements import Leaf, flatten
 from tfhybrid.nodes.grouping import LABEL, by_label
 from tfhybrid.nodes.key_links import BatchId, SentKeys
 from tfhybrid.nodes.splitting import Declared, split
@@ -187,7 +188,7 @@ class DataStream:
         self._owners.send(told, halves.keys)
         self._number += 1
         self.sent += 1
-        kinds, arrays = to_arrays(halves.leaves)
+        kinds, arrays = to_arrays(halves.leaves, halves.places, self._declared.owners)
         keys = sum(each.nbytes for of_owner in halves.keys for each in of_owner.values())
         answer = {
             "structure": structure,

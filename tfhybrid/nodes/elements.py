@@ -107,31 +107,6 @@ def features_of(structure: Structure) -> dict[str, int]:
     return {name: its["leaf"] for name, its in first["dict"].items() if "leaf" in its}
 
 
-def to_arrays(leaves: Sequence[Leaf]) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Returns the kinds of leaves, and their arrays by the names under which they travel."""
-    arrays = {
-        f"{number}.{part}": array
-        for number, leaf in enumerate(leaves)
-        for part, array in enumerate(leaf.arrays())
-    }
-    return [leaf.kind for leaf in leaves], arrays
-
-
-def from_arrays(kinds: Sequence[str], arrays: Mapping[str, np.ndarray]) -> list[Leaf]:
-    """Returns the leaves that `to_arrays` was given.
-
-    Raises:
-        KeyError: One is not there.
-    """
-    leaves = []
-    for number, kind in enumerate(kinds):
-        parts: list[np.ndarray] = []
-        while f"{number}.{len(parts) + 1}" in arrays:
-            parts.append(arrays[f"{number}.{len(parts) + 1}"])
-        leaves.append(Leaf(kind, arrays[f"{number}.0"], tuple(parts)))
-    return leaves
-
-
 def _taken_apart(element: Any, leaves: list[Any]) -> Structure:
     if isinstance(element, Mapping):
         return {"dict": {str(name): _taken_apart(its, leaves) for name, its in element.items()}}

@@ -16,7 +16,8 @@ import numpy as np
 from tfhybrid import errors
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.nodes.data_streams import Reading
-from tfhybrid.nodes.elements import Leaf, Structure, from_arrays
+from tfhybrid.nodes.dense_half import from_arrays
+from tfhybrid.nodes.elements import Leaf, Structure
 from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.open_epochs import OpenEpochs
@@ -216,7 +217,7 @@ class Feed:
                 self._answered[asked.node] += 1
                 self._book.hand_out(holding, asked.ticket, self._held_bytes(answer))
                 self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
-                yield answer["structure"], from_arrays(answer["kinds"], arrays)
+                yield answer["structure"], self._leaves(asked, answer, arrays)
         finally:
             self._drain(holding)
             self._book.end(holding, given_up=bool(living))
@@ -256,6 +257,19 @@ class Feed:
         """
         before = self._count if self._wanted.trains else 0
         return {table: version + before for table, version in self._base.items()}
+
+    def _leaves(
+        self, asked: _Asked, answer: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    ) -> list[Leaf]:
+        """A batch's tensors, with places as lookups take them."""
+        declared = self._declared
+        try:
+            places = declared.leaves_in(answer["structure"]).values()
+            return from_arrays(answer["kinds"], arrays, places, asked.ticket, declared.owners)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self._trainer.data[asked.node]} sent what is no half of a batch: {error}"
+            ) from error
 
     def _held_bytes(self, answer: Mapping[str, Any]) -> int:
         """What owners hold of a batch, and this trainer of its rows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,23 @@ class Declared:
     first_owner: int
     hosts: int
 
+    @property
+    def owners(self) -> tuple[int, int]:
+        """The first host that owns rows, and the number of all hosts."""
+        return self.first_owner, self.hosts
+
+    def leaves_in(self, structure: Structure) -> dict[str, int]:
+        """Returns the leaf of each feature that the model looks up and a batch has.
+
+        Args:
+            structure: Of the batch.
+
+        Raises:
+            ConfigError: As of `features_of`.
+        """
+        at = features_of(structure)
+        return {feature: at[feature] for feature in self.tables if feature in at}
+
     def as_json(self) -> dict[str, Any]:
         """Returns it as a message has it."""
         return dataclasses.asdict(self)
@@ -57,11 +74,13 @@ class Split:
 
     Args:
         leaves: For the trainer: places where keys were.
+        places: Numbers of the leaves that have places.
         keys: For each owner, by table.
         digest: Of the batch as it was.
     """
 
     leaves: list[Leaf]
+    places: Collection[int]
     keys: list[dict[str, np.ndarray]]
     digest: str
 
@@ -78,17 +97,15 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
     Raises:
         ConfigError: A feature has no whole numbers, or the batch has too many keys.
     """
-    at = features_of(structure)
     of_tables: dict[str, list[int]] = {}
-    for feature, table in declared.tables.items():
-        if feature not in at:
-            continue
-        keys = leaves[at[feature]].values
+    looked_up = declared.leaves_in(structure)
+    for feature, number in looked_up.items():
+        keys = leaves[number].values
         if keys.dtype.kind not in "iu":
             raise ConfigError(
                 f"Keys of feature '{feature}' are whole numbers. Received: {keys.dtype}"
             )
-        of_tables.setdefault(table, []).append(at[feature])
+        of_tables.setdefault(declared.tables[feature], []).append(number)
     mine = list(leaves)
     owners = declared.hosts - declared.first_owner
     keys_of: list[dict[str, np.ndarray]] = [{} for _ in range(owners)]
@@ -96,7 +113,7 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
         places, owned = batches.number_places(
             table,
             declared.placements[table],
-            (declared.first_owner, declared.hosts),
+            declared.owners,
             ticket,
             [leaves[number].values for number in numbers],
         )
@@ -105,7 +122,7 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
         for owner, keys in enumerate(owned):
             if len(keys):
                 keys_of[owner][table] = keys
-    return Split(mine, keys_of, _digest(structure, leaves))
+    return Split(mine, looked_up.values(), keys_of, _digest(structure, leaves))
 
 
 def _digest(structure: Structure, leaves: Sequence[Leaf]) -> str:
