@@ -52,6 +52,7 @@ class Hosts:
         self._net = secrets.randbelow(250) + 1
         self.names = [f"h{number}" for number in range(1, count + 1)]
         self._sshds: dict[str, subprocess.Popen[bytes]] = {}
+        self._cut: set[str] = set()
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "host_key"))
         addresses = "".join(f"{self.address(name)} {name}\n" for name in self.names)
@@ -149,8 +150,9 @@ class Hosts:
     def link(self, name: str, up: bool) -> None:
         """Pulls a host's cable, or puts it back and returns once it carries."""
         _run("ip", "link", "set", self._port(name), "up" if up else "down")
+        self._cut = self._cut - {name} if up else self._cut | {name}
         for other in self.names if up else ():
-            if other != name:  # both ways: each has its own opinion of who can be reached
+            if other not in {name, *self._cut}:  # both ways: each has its own opinion of the other
                 self._await_ssh(name, other)
                 self._await_ssh(other, name)
 
