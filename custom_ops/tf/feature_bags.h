@@ -20,8 +20,8 @@
 
 namespace tfhybrid {
 
-// Of the features that have a combiner the splits, and of those that are weighted the weights, come
-// as inputs, in the order of the features.
+// Inputs are the splits of the features that have a combiner, and the weights of those that are
+// weighted, in the order of the features.
 class FeatureBags {
  public:
   // Reads the attributes.

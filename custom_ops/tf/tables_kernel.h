@@ -21,8 +21,8 @@ class TablesKernel : public tensorflow::AsyncOpKernel {
 
  protected:
   virtual Result<TablesInUse> Tables() = 0;
-  // Of sharded tables, on the engine's fetching thread: brings the rows here that Run() will find
-  // in `in_use`.
+  // For sharded tables, on the engine's fetching thread: fetches the rows that Run() will find in
+  // `in_use`.
   virtual Status Fetch(tensorflow::OpKernelContext* /*context*/, TablesInUse* /*in_use*/) {
     return Status::Ok();
   }

@@ -58,7 +58,7 @@ struct OptimizerConfig {
   double l2 = 0.0;
   double l2_shrinkage = 0.0;
   double beta = 0.0;
-  // Of every optimizer (core/compute/row_update.h).
+  // These apply to every optimizer (core/compute/row_update.h).
   double weight_decay = 0.0;
   double penalty_l1 = 0.0;
   double penalty_l2 = 0.0;

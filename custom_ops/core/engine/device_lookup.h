@@ -62,7 +62,7 @@ class DeviceLookup {
   Engine* const engine_;
   const int64_t number_;
   std::vector<Part> parts_;
-  // Of each feature: its table, and which of that table's features it is.
+  // For each feature: its table, and its number among that table's features.
   std::vector<std::pair<size_t, size_t>> features_;
   std::shared_ptr<const FetchedRows> fetched_;  // null where all rows are here
 };

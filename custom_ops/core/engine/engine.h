@@ -278,7 +278,7 @@ class Engine {
   mutable std::mutex mutex_;
   std::vector<UpdateInUse> updates_;      // by number; guarded by mutex_
   std::map<int64_t, std::string> ended_;  // updates, and the table that each lost; likewise
-  // Of sharded tables, by name; likewise.
+  // Allocations of sharded tables, by name; likewise.
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   std::set<int64_t> looked_up_;  // tickets; likewise
   std::atomic<bool> uses_places_{false};

@@ -253,7 +253,7 @@ Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   const std::vector<int64_t> words = ReadWords(asked);
   std::vector<Span<const int64_t>> pieces = {words};
   for (const AskedKeys& table : asked) pieces.push_back(table.keys);
-  // Of one kind all: a lookup is of batches, or of keys.
+  // All parts are of one kind: a lookup takes either places or keys.
   const bool places = parts_.front().places;
   return connection->Send(places ? FrameKind::kReadPlaces : FrameKind::kRead, pieces);
 }

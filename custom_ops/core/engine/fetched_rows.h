@@ -49,7 +49,7 @@ class FetchedRows {
                                                           int64_t host, const Sources& sources,
                                                           const ParallelFor& parallel_for);
 
-  // Of the batches whose places were looked up.
+  // Returns the tickets of the batches whose places were looked up.
   std::vector<int64_t> Tickets() const;
   // Whether a feature's table is sharded, and its rows are therefore in here.
   bool Has(size_t feature) const { return of_features_[feature].table != kNone; }

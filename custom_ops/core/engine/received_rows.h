@@ -28,7 +28,7 @@ namespace tfhybrid {
 
 class ReceivedRows {
  public:
-  // Of a table of a batch, from one owner.
+  // The rows that one owner sent for one table of a batch.
   struct Rows {
     std::shared_ptr<const WordBuffer> frame;  // where they lie
     SentTable table;

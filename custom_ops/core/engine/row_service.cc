@@ -11,8 +11,8 @@
 namespace tfhybrid {
 namespace {
 
-// Of rows that are sent while others are looked up: so many stay in a core's cache until the kernel
-// has them.
+// Size of a part that is sent while the next rows are looked up. A part of this size stays in a
+// core's cache until the kernel has it.
 constexpr int64_t kPartWords = (int64_t{256} << 10) / int64_t{sizeof(int64_t)};
 
 Status CheckDim(const OpenTable& table, int64_t dim) {
@@ -103,7 +103,7 @@ Status RowService::Answer(int64_t host, Connection* connection) {
                              static_cast<uint32_t>(frame.kind));
     }
     if (answered.ok()) continue;
-    // Of no use where it is the connection that failed.
+    // This is useless if the connection itself failed.
     const std::vector<int64_t> why = FailureWords(answered);
     TFHYBRID_RETURN_IF_ERROR(connection->Send(FrameKind::kFailure, {why}));
   }

@@ -154,7 +154,7 @@ Result<ShardedStep::Agreed> ShardedStep::Decide(const StepNumbers& numbers, Said
     if (!said.complaint.empty() && !other.complaint.empty()) said.complaint += "; ";
     said.complaint += other.complaint;
     for (size_t t = 0; t < std::min(said.squares.size(), other.squares.size()); ++t) {
-      // Of a replicated table every host has all gradients.
+      // Every host has all gradients of a replicated table.
       if (IsSharded(t)) said.squares[t].Add(other.squares[t]);
     }
   }

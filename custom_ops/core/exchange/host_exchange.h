@@ -36,7 +36,7 @@ namespace tfhybrid {
 
 class HostExchange {
  public:
-  // Of an update with settings().BetweenLeaders(), which outlives it.
+  // Exchanges an update with settings().BetweenLeaders(). The update outlives this object.
   explicit HostExchange(HostUpdate* update)
       : update_(update),
         form_(update->settings().form | kOfHost),
@@ -75,7 +75,7 @@ class HostExchange {
   std::vector<int64_t> widened_;  // what an owner merges, where it came as bfloat16
   Contribution joint_;
   std::vector<int64_t> failure_;  // a message, instead of what was merged
-  // Of this host, when it merged.
+  // The state of this host when it merged.
   int64_t mailbox_room_ = 0;
   std::vector<int64_t> table_room_;
   PhaseClock::time_point merged_at_;

@@ -28,7 +28,7 @@ struct AskedKeys {
   Span<const int64_t> keys;
 };
 
-// Of a ROWS frame.
+// Returns the number of words that so many rows take in a ROWS frame.
 inline int64_t WordsOfRows(int64_t rows, int64_t dim) { return (rows * dim + 1) / 2; }
 
 // Ok if a frame may have this many rows of this width: a broken peer could request more than fits

@@ -60,7 +60,7 @@ class DeviceRows {
   // Starts a new variable with at least that many places.
   void Resize(int64_t places);
   void ForgetCopies();
-  // Of distinct keys, by their numbers in the index; keys outside of it get free places.
+  // Returns places of distinct keys, given their numbers in the index; other keys get free places.
   std::vector<int32_t> PlacesOf(const std::vector<int64_t>& numbers) const;
   void WantPasses(const std::function<bool(int64_t key)>& is_at_hand, Wanted* wanted) const;
   float* CopyAt(int32_t place) { return copies_.data() + int64_t{place} * dim_; }

@@ -16,7 +16,7 @@ struct PassReport {
   int64_t counts[kPassCounters] = {};
 };
 
-// Of the store in a directory. Passes come and go meanwhile: one that is gone is left out.
+// Reports the passes of the store in a directory. A pass that ends meanwhile is left out.
 PassReport ReportPasses(const std::string& directory);
 
 }  // namespace tfhybrid

@@ -3,8 +3,8 @@
 // A reader has a cursor of its own, which has a name: a checkpoint and a publisher do not take each
 // other's marks. What a reader has taken can be given back, if it could not make use of it.
 //
-// Of the leader's process alone. Mark() is thread-safe beside itself; all else is for a thread that
-// has waited for the update that marks.
+// Used in the leader's process only. Several threads may call Mark() at once; everything else is
+// for a thread that has waited for the update that marks.
 #ifndef TFHYBRID_CORE_STORE_CHANGE_CURSORS_H_
 #define TFHYBRID_CORE_STORE_CHANGE_CURSORS_H_
 

@@ -1,7 +1,7 @@
 // ChangedRows: which rows of a table have changed since some point in time, one bit each.
 //
-// Of the leader's process alone. Mark() is thread-safe beside itself; whoever reads or adds has
-// waited for the update that marks.
+// Used in the leader's process only. Several threads may call Mark() at once; a thread that reads
+// or adds has waited for the update that marks.
 #ifndef TFHYBRID_CORE_STORE_CHANGED_ROWS_H_
 #define TFHYBRID_CORE_STORE_CHANGED_ROWS_H_
 

@@ -9,10 +9,10 @@
 // It is read in parts of as many rows as a full chunk of the table has at most: a run of chunks
 // each, so that threads which read different parts never meet in a chunk.
 //
-// Of the leader's process alone. Thread-safe: Keep() is called by the threads of an update, a row
-// by one thread at a time; Read() by any thread, a part by one. A row that was kept is never read
-// where it lies, and one that was not is read under its chunk's mutex, which Keep() takes before
-// the row changes: so no read meets a change.
+// Used in the leader's process only. Thread-safe: the threads of an update call Keep(), for each
+// row one thread at a time. Any thread calls Read(), for each part one thread. A row that was kept
+// is read from its copy. Any other row is read under its chunk's mutex, which Keep() takes before
+// the row changes. So no row changes while it is read.
 #ifndef TFHYBRID_CORE_STORE_FROZEN_TABLE_H_
 #define TFHYBRID_CORE_STORE_FROZEN_TABLE_H_
 
@@ -41,7 +41,7 @@ class FrozenTable {
     const uint64_t* places = nullptr;  // where rows lie in files (core/store/row_tier.h); else null
   };
 
-  // Of the table, when it was frozen.
+  // The table's state when it was frozen.
   struct Snapshot {
     int64_t rows;
     uint64_t version;
@@ -92,7 +92,7 @@ class FrozenTable {
   Status Read(int64_t part, Target out);
 
  private:
-  // Of 64 rows, a bit each.
+  // State of 64 rows, one bit each.
   struct Word {
     uint64_t frozen;   // is to be read
     uint64_t changed;  // has been kept; guarded by the chunk's mutex

@@ -83,8 +83,8 @@ class RowCache {
   const int64_t record_floats_;
   CacheSlot* const slots_;
   float* const images_;
-  // Of this process: which slots the last Bring() wants, which were wanted lately, and where the
-  // search for slots goes on.
+  // Kept in this process only: which slots the last Bring() wants, which were wanted lately, and
+  // where the search for slots continues.
   std::vector<uint32_t> wanted_in_;
   std::vector<bool> wanted_lately_;
   uint32_t round_ = 0;

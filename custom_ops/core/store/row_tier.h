@@ -60,7 +60,7 @@ struct TierSegment {
   uint64_t shape_crc;
   uint64_t generation;  // atomic: of the files that hold the rows; 0 while there are none
   uint64_t made;        // generations so far
-  // Of the removal that TableCounters tells of: the places that the two rows had.
+  // The places that two rows had before the removal that TableCounters describes.
   uint64_t removed_place;
   uint64_t last_place;
 };

@@ -75,7 +75,8 @@ inline RowLocator LocatorOf(const TableShape& shape) {
   return RowLocator(static_cast<int>(shape.first_chunk_log2), static_cast<int>(shape.chunk_log2));
 }
 
-// Of the index segment of a table in memory. REQUIRES: CheckIndex() (core/store/table_index.h).
+// Returns the slots of an index segment of a table in memory. REQUIRES: CheckIndex()
+// (core/store/table_index.h).
 Span<IndexSlot> SlotsOf(const MappedFile& file);
 
 // Chunks of rows: keys, then embeddings; or so many floats of state or history each. Sizes are of

@@ -88,7 +88,7 @@ Status SameShape(const TableReader& reader, const TableConfig& config) {
 
 bool NeedsAdmission(const RowPolicy& policy) { return policy.admission > 1; }
 
-// Of the keys that wait for admission to a table: their histories count, and nothing else.
+// Returns the configuration of a table of waiting keys, which holds their histories only.
 TableConfig WaitingConfig(const TableConfig& config) {
   RowPolicy policy;
   policy.kind = PolicyKind::kWaiting;

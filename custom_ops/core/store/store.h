@@ -47,8 +47,8 @@ struct OpenTable {
   std::atomic<uint64_t> posted{
       0};  // updates this rank has taken part in: the version its lookups wait for
   std::atomic<bool> named{true};  // false: from a dead leader, and OpenNamed() has not asked for it
-  // Of the keys that wait for admission to this one; null where none need to. Their versions and
-  // locks go together, this table's lock first.
+  // The table of keys that wait for admission to this one; null if none need to wait. Both have the
+  // same version. This table's lock is taken first.
   std::shared_ptr<OpenTable> waiting;
 
   // Keys that this rank's gradients were of, and how many different ones each of its steps had.

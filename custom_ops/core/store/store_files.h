@@ -9,7 +9,7 @@
 
 namespace tfhybrid {
 
-// Of this user's stores.
+// Returns the directory of a store of this user.
 std::string StoreDirectory(const std::string& shm_directory, const std::string& job);
 // The file of the HostMutex under which they are created, attached and removed.
 std::string HostMutexPath(const std::string& shm_directory);

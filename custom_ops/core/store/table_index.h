@@ -21,7 +21,7 @@ enum class IndexKind { kKeys, kCompact };
 // Sizes of an index, by its slots.
 int64_t IndexBytes(IndexKind kind, int64_t slots);
 int64_t MaxKeysOf(IndexKind kind, int64_t slots);
-// Of the next index of a table that has `slots` now and will have `keys`.
+// Returns the size of the next index of a table that has `slots` now and will have `keys`.
 int64_t NextSlots(IndexKind kind, int64_t slots, int64_t keys);
 Status CheckIndex(const std::string& path, const MappedFile& file, IndexKind kind);
 int64_t SlotCount(const MappedFile& file);

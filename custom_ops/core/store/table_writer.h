@@ -118,7 +118,7 @@ class TableWriter {
 
   // Where there is none yet; rows that exist get fresh state. Setting the same one again is Ok.
   Status SetOptimizer(const OptimizerConfig& config);
-  // Of a table of a dead leader: an error where pages of rows hold what no update has left there.
+  // For a table of a dead leader: an error if a page of rows holds what no update left there.
   Status CheckPages() const;
   // Between updates; a leader that dies in it leaves a table without an optimizer.
   // REQUIRES: not frozen().

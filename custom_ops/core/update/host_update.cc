@@ -206,7 +206,7 @@ Result<UpdateJournal> CreateJournal(const std::string& path, uint64_t token,
                                     const std::vector<TableWriter*>& tables) {
   int64_t row_floats = 0;
   for (const TableWriter* table : tables) {
-    // Of the optimizer with most state: it may be set later.
+    // Assume the optimizer with the most state, because it may be set later.
     row_floats = std::max(row_floats, table->dim() + MaxStateFloats(table->dim()) + kHistoryFloats);
   }
   return UpdateJournal::Create(path, token, settings, row_floats);

@@ -22,7 +22,7 @@ struct SentUpdate {
   UpdateSettings settings;
   std::vector<uint64_t> versions;  // of each table, that it leads to
   StepNumbers numbers;             // with clip factors
-  // Of the messages. Of sharded tables none: each host has its own, from before it was staged.
+  // Words of the messages. There are none for sharded tables: each host has kept its own.
   std::vector<int64_t> words;
 };
 

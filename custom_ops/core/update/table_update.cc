@@ -317,7 +317,7 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
   for (size_t t = 0; t < tables.size(); ++t) {
     if (added[t] > 0) tables[t]->AddRows(added[t]);
   }
-  // Of one table's units only one thread at a time may write the index: tables are the pieces.
+  // Only one thread at a time may write a table's index, so each thread takes whole tables.
   std::vector<size_t> first_unit(tables.size() + 1, units_.size());
   for (size_t u = units_.size(); u-- > 0;) first_unit[units_[u].table] = u;
   const auto count = static_cast<int64_t>(tables.size());
@@ -359,7 +359,7 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
   return sums;
 }
 
-// Of rows that are still to be made, too: penalties are of what they will begin with.
+// Includes rows that do not exist yet: their penalties depend on their initial values.
 SquareSum TableUpdate::SquaresOf(const Unit& unit, const TableWriter& table) const {
   const int64_t dim = table.dim();
   std::vector<float> scratch(static_cast<size_t>(ScratchFloats(dim)));

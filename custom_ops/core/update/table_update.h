@@ -6,9 +6,9 @@
 // or, if it is killed, by the next one with Resume(). Telling the waiting ranks of a failure is the
 // caller's.
 //
-// Of a table whose optimizer wants every row (kEveryRow) those that the step does not touch follow
-// the last unit's keys, with a gradient of zero. REQUIRES: such a table has no policy, so that rows
-// do not move while an update can still be repeated.
+// An optimizer may update every row of its table (kEveryRow). The rows that the step does not touch
+// then follow the last unit's keys, with a gradient of zero. REQUIRES: such a table has no policy,
+// so that rows do not move while an update can still be repeated.
 //
 // Work is cut into units, a share of one table's keys each, so that one large table keeps all
 // threads busy and many small ones cost no call each. How it is cut follows from the messages
@@ -39,9 +39,9 @@ namespace tfhybrid {
 struct StepNumbers {
   std::vector<float> learning_rates;  // of each table
   double dense_squares = 0.0;  // of the dense variables' gradients; for Clipping::kGlobalNorm
-  // Of each table's gradients, where other hosts have some of them; for clipping by norm.
+  // Squares of each table's gradients, if other hosts have some of them; for clipping by norm.
   std::vector<SquareSum> squares = {};
-  // Of each table, where a host that has done the step says them; else they are found here.
+  // For each table, if a host that has done the step sent them; otherwise they are computed here.
   std::vector<float> clip_factors = {};
 };
 
@@ -53,7 +53,7 @@ class TableUpdate {
   // REQUIRES: messages and tables have one entry per source and table.
   Status Stage(const std::vector<GradientMessage>& messages,
                const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
-  // Of the gradients of each table, as staged; empty where they are not clipped by norm.
+  // Squares of each table's staged gradients; empty if they are not clipped by norm.
   const std::vector<SquareSum>& squares() const { return squares_; }
   // Rows by table for which what was staged needs room: of the table itself or of the keys that
   // wait for admission to it, whichever are more.
@@ -134,7 +134,7 @@ class TableUpdate {
   void CountWaiting(size_t table, TableWriter* waiting);
   void Publish(const std::vector<TableWriter*>& tables);
   float Scale(uint32_t count) const;
-  // Of a unit's i-th row; `scratch` has MergedKeys::ScratchFloats(dim).
+  // Returns the gradient of a unit's i-th row; `scratch` has MergedKeys::ScratchFloats(dim).
   Reduced GradientOf(const Unit& unit, int64_t i, int64_t dim, float* scratch) const;
 
   UpdateJournal journal_;

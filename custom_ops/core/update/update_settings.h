@@ -41,7 +41,7 @@ struct UpdateChoices {
   float clip_limit;
 };
 
-// Of each table, who owns its keys; null where every host has all rows.
+// For each table, the owners of its keys; null if every host has all rows.
 using Allocations = std::vector<std::shared_ptr<const Allocation>>;
 
 struct UpdateSettings {

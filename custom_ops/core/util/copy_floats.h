@@ -10,7 +10,7 @@ namespace tfhybrid {
 // REQUIRES: the two do not overlap.
 inline void CopyFloats(const float* from, int64_t count, float* to) {
   int64_t i = 0;
-  // Of fixed size, so that it is a few moves and not a call.
+  // The size is a constant, so this compiles to a few moves and not to a call.
   for (; i + 8 <= count; i += 8) std::memcpy(to + i, from + i, 8 * sizeof(float));
   for (; i < count; ++i) to[i] = from[i];
 }

@@ -17,7 +17,7 @@ struct RowLayout {
   int64_t run;
   int64_t stride;
 
-  // Of an array [n, dim].
+  // Returns the layout of an array [n, dim].
   static RowLayout Array(int64_t dim) { return {dim, 1, dim}; }
   int64_t Offset(int64_t row) const { return row / run * stride + row % run * dim; }
 };
