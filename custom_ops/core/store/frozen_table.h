@@ -45,7 +45,7 @@ class FrozenTable {
   struct Snapshot {
     int64_t rows;
     uint64_t version;
-    double decay;  // what embeddings lie divided by
+    double decay;  // stored embeddings are divided by it
     double initial_decay;
     int64_t event_time;
   };

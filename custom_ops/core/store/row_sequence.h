@@ -14,7 +14,7 @@
 
 namespace tfhybrid {
 
-// Also where a dead leader has begun: once more changes nothing.
+// A dead leader may have called it already: calling it again changes nothing.
 inline void BeginRowChange(TableCounters* counters) {
   __atomic_store_n(&counters->sequence, counters->sequence | 1, __ATOMIC_RELAXED);
   // No store to a row, by this thread or by those that it hands work, may be seen before that.

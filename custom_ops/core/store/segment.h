@@ -15,7 +15,7 @@
 
 namespace tfhybrid {
 
-// On which the parts of a segment begin.
+// The parts of a segment begin at multiples of this.
 inline constexpr int64_t kCacheLine = 64;
 
 // The least multiple of `unit` that is not below `bytes`.

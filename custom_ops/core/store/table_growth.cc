@@ -209,7 +209,7 @@ void TableWriter::PublishIndex(IndexAhead made) {
   TFHYBRID_FAULT_POINT();
   __atomic_store_n(&table()->counters.index_generation, generation, __ATOMIC_RELEASE);
   TFHYBRID_FAULT_POINT();
-  // Whoever has it mapped keeps it for as long as he reads it.
+  // A process that has it mapped keeps it until it unmaps it.
   if (generation > 1) unlink(paths_.Index(generation - 1).c_str());
   index_file_ = std::move(made.file);
   index_ = made.index;

@@ -155,7 +155,7 @@ class TableReader {
   const TierSegment& tier() const { return *reinterpret_cast<const TierSegment*>(tier_.data()); }
   // What lies beside the keys of a chunk: an embedding each, or a place.
   int64_t ChunkFloats() const { return in_files() ? kPlaceFloats : dim(); }
-  // What embeddings lie divided by, and initial values are to be multiplied by beside it.
+  // Stored embeddings are divided by RowDecay(). Initial values are multiplied by both.
   float RowDecay() const;
   float InitialDecay() const;
   // Rows that exist now and are mapped.

@@ -100,7 +100,7 @@ class TableWriter {
   TableWriter* waiting() const { return waiting_; }
   // Borrowed: it must live as long.
   void SetWaiting(TableWriter* waiting) { waiting_ = waiting; }
-  // What embeddings lie divided by, and what initial values of new rows are multiplied by.
+  // Stored embeddings are divided by this, and initial values of new rows are multiplied by it.
   double decay() const { return table()->counters.decay; }
   double initial_decay() const { return table()->counters.initial_decay; }
 
