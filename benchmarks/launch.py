@@ -66,6 +66,19 @@ def run_side(
     return result_in(run.stdout)
 
 
+def run_alone(module: str, options: list[str]) -> dict[str, object]:
+    """Runs `python -m module options`, which starts what else it needs, and returns its result.
+
+    Raises:
+        SideFailedError: It failed.
+    """
+    command = [sys.executable, "-m", module, *options]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise SideFailedError(f"{module} failed:\n{tail(run.stdout + run.stderr)}")
+    return result_in(run.stdout)
+
+
 def result_in(output: str) -> dict[str, object]:
     """Returns the JSON object that rank 0 printed, out of what a job wrote.
 

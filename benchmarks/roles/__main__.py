@@ -15,8 +15,6 @@ import dataclasses
 import json
 import logging
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,6 +24,7 @@ from rich.table import Table
 from benchmarks import launch
 from benchmarks.roles.site import nodes, site, source_of
 from benchmarks.roles.workload import Workload
+from benchmarks.step.sides import run_rounds
 from tests.integration import hosts as several
 
 LOGGER = logging.getLogger("benchmarks.roles")
@@ -74,16 +73,7 @@ def parameter_servers(workload: Workload) -> Run:
     """
     names = ("features", "dim", "rows", "batch", "ids", "windows", "steps")
     told = [f"--{name}={getattr(workload, name)}" for name in names]
-    run = subprocess.run(
-        [sys.executable, "-m", PARAMETER_SERVER, *told],
-        cwd=launch.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode:
-        raise launch.SideFailedError(launch.tail(run.stdout + run.stderr))
-    return launch.result_in(run.stdout)
+    return launch.run_alone(PARAMETER_SERVER, told)
 
 
 def bytes_by_kind(
@@ -111,24 +101,6 @@ def bytes_by_kind(
         "other": every - samples / workload.batch - rows,
         "all": every,
     }
-
-
-def in_turn(sides: Sequence[str], rounds: int, run: Callable[[str], Run]) -> dict[str, list[Run]]:
-    """Runs all sides in turn; one that fails drops out with a warning."""
-    runs: dict[str, list[Run]] = {side: [] for side in sides}
-    left = [*sides]
-    for number in range(1, rounds + 1):
-        for side in [*left]:
-            try:
-                done = run(side)
-            except launch.SideFailedError as error:
-                LOGGER.warning("%s left out: %s", side, error)
-                left.remove(side)
-                continue
-            rate = done["samples_per_second"]
-            LOGGER.info("round %d %-20s %9.0f samples/s", number, side, rate)
-            runs[side].append(done)
-    return {side: of_side for side, of_side in runs.items() if of_side}
 
 
 def _median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
@@ -194,8 +166,8 @@ def measure_links(arguments: argparse.Namespace, changes: dict[str, Any]) -> dic
     found: dict[str, Any] = {}
     for shape in arguments.shapes:
         workload = dataclasses.replace(WORKLOADS[shape], **changes)
-        runs = in_turn(
-            ("colocated", "roles"),
+        runs = run_rounds(
+            ["colocated", "roles"],
             arguments.rounds,
             lambda side, workload=workload: linked_run(workload, side == "roles", arguments),
         )
@@ -210,8 +182,8 @@ def measure_rates(arguments: argparse.Namespace, changes: dict[str, Any]) -> dic
     found: dict[str, Any] = {}
     for ids in IDS:
         workload = dataclasses.replace(Workload(dense=0), **{**changes, "ids": ids})
-        runs = in_turn(
-            ("parameter servers", "colocated", "roles"),
+        runs = run_rounds(
+            ["parameter servers", "colocated", "roles"],
             arguments.rounds,
             lambda side, workload=workload: rate_run(workload, side, arguments),
         )

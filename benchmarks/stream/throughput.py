@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import logging
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -98,11 +97,4 @@ def _step_rows(config: StepConfig, schema: pa.Schema, samples: int) -> Iterator[
 
 def parameter_server_rate(told: list[str]) -> float:
     """Returns the samples per second of TensorFlow's parameter servers."""
-    run = subprocess.run(
-        [sys.executable, "-m", PARAMETER_SERVER, *told],
-        cwd=launch.ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return float(str(launch.result_in(run.stdout)["samples_per_second"]))
+    return float(str(launch.run_alone(PARAMETER_SERVER, told)["samples_per_second"]))

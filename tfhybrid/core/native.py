@@ -370,7 +370,7 @@ def start_timeline(most: int) -> None:
     call("timeline_start", ctypes.c_int64(most))
 
 
-def timeline(most: int = 1_000_000) -> np.ndarray:
+def timeline(most: int) -> np.ndarray:
     """Returns the stays that were kept: an array of `PHASE_SPAN`, in the order of their ends.
 
     Args:

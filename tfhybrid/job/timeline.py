@@ -47,7 +47,7 @@ def write(rank: int, here: str) -> None:
     directory = os.environ.get(DIRECTORY)
     if not directory:
         return
-    spans = native.timeline()
+    spans = native.timeline(MOST_SPANS)
     events: list[dict[str, object]] = [
         {"name": "process_name", "ph": "M", "pid": rank, "args": {"name": here}}
     ]
