@@ -13,6 +13,7 @@
 #include "core/engine/engine_registry.h"
 #include "core/engine/worker_threads.h"
 #include "core/store/table_digest.h"
+#include "core/util/parallel.h"
 
 namespace tfhybrid {
 namespace {
@@ -60,11 +61,6 @@ constexpr int kLoadingThreads = 4;
 
 // Fewer rows are written before threads have started.
 constexpr int64_t kWorthThreads = 1 << 15;
-
-void OnThisThread(int64_t total, int64_t /*cost*/,
-                  const std::function<void(int64_t, int64_t)>& work) {
-  work(0, total);
-}
 
 // Calls `load` with a ParallelFor on threads. The other ranks wait while rows are loaded.
 template <typename Load>
@@ -243,7 +239,7 @@ int tfhybrid_table_write_rows(int64_t engine, const char* table, int64_t count, 
       return writer->WriteRows(Span<const int64_t>(keys, count), embeddings, states,
                                static_cast<const tfhybrid::RowHistory*>(histories), parallel_for);
     };
-    if (count < tfhybrid::kWorthThreads) return write(tfhybrid::OnThisThread);
+    if (count < tfhybrid::kWorthThreads) return write(tfhybrid::RunInline);
     return tfhybrid::OnThreads(write);
   });
 }
