@@ -63,7 +63,7 @@ def compare(count: int, memory: str) -> None:
         for placement in ("replicated", "sharded"):
             job = made.start(dict.fromkeys(made.names, 1), __file__, placement)
             output, _ = job.communicate()
-            wanted = ("OutOfSpaceError:", "rows, ", "trained ")
+            wanted = ("Error: ", "rows, ", "trained ")
             lines = [line for line in output.splitlines() if any(each in line for each in wanted)]
             lines = lines or output.splitlines()[-10:]
             print(f"{placement}: exit status {job.returncode}", *lines, sep="\n    ")

@@ -213,6 +213,10 @@ TFHYBRID_EXPORT int tfhybrid_owners_connect(int64_t engine, int64_t host, int pu
                                             const char* peer);
 TFHYBRID_EXPORT int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
                                           const char* peer);
+/* This rank reads no more rows of other hosts. */
+TFHYBRID_EXPORT int tfhybrid_owners_end_reads(int64_t engine);
+/* Ranks of other hosts that may still read this host's rows. */
+TFHYBRID_EXPORT int tfhybrid_owners_readers(int64_t engine, int64_t* count);
 /* Writes 1 for each key that this host owns, else 0. */
 TFHYBRID_EXPORT int tfhybrid_table_owned(int64_t engine, const char* table, int64_t count,
                                          const int64_t* keys, uint8_t* owned);

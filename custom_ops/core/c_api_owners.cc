@@ -33,6 +33,20 @@ int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
   });
 }
 
+int tfhybrid_owners_end_reads(int64_t engine) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->EndReads();
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_owners_readers(int64_t engine, int64_t* count) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    *count = its->CountOfReaders();
+    return Status::Ok();
+  });
+}
+
 int tfhybrid_owners_scan(int64_t engine, int64_t host, const char* table, int64_t first,
                          int64_t count, int64_t* rows, int64_t* bytes, int64_t* read, int64_t* keys,
                          float* embeddings) {

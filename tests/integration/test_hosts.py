@@ -119,6 +119,12 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(hosts) -> None:
     assert re.search(told, output)
 
 
+def test_one_rank_goes_on_alone_after_the_others_have_come_to_their_ends(hosts) -> None:
+    """Leaders serve their rows until then; a collective fails instead of waiting for them."""
+    output = hosts.horovodrun({"h1": 2, "h2": 2}, JOBS + "alone.py", timeout=200)
+    assert re.search(r"alone: 2000 rows of 2 hosts, error 0\.\d", output), output
+
+
 @pytest.mark.parametrize(("count", "memory"), [(2, "64m"), (4, "29m")])
 def test_the_example_of_a_table_larger_than_a_host(count: int, memory: str) -> None:
     """Of 88 MB: 1.4 and 3 times what a host may hold."""

@@ -224,6 +224,16 @@ class Engine:
         """Lets the engine serve a connection from a rank of another host; see `add_link`."""
         self._hand_over("owners_serve", host, purpose, link, peer)
 
+    def end_reads(self) -> None:
+        """Ends this rank's reads of rows of other hosts."""
+        self.call("owners_end_reads")
+
+    def readers(self) -> int:
+        """Returns how many ranks of other hosts may still read this host's rows."""
+        count = ctypes.c_int64()
+        self.call("owners_readers", ctypes.byref(count))
+        return count.value
+
     def _hand_over(
         self, function: str, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:

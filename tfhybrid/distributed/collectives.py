@@ -58,6 +58,11 @@ def start() -> None:
     hvd.init()
 
 
+def stop() -> None:
+    """Ends this rank's part in Horovod; another rank that calls a collective gets an error."""
+    hvd.shutdown()
+
+
 def find_hosts() -> tuple[int, ...]:
     """Returns the host of each rank; on several hosts, gives the leaders their own process set.
 

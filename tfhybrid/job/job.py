@@ -285,7 +285,8 @@ def shutdown() -> None:
     """Ends the job in this process and closes its store; the last process removes it.
 
     Layers and models of the job are unusable afterwards. It is called automatically when Python
-    exits.
+    exits. With sharded tables on several hosts, the first rank of each host waits until all others
+    have left too, since they may still read its rows.
     A job with `resume="memory"` that ends with an exception leaves its store to the next run.
     """
     _end(failed=False)
@@ -293,10 +294,10 @@ def shutdown() -> None:
 
 def _exit() -> None:
     # Python sets `last_value` when it prints the exception that ended the script.
-    _end(failed=hasattr(sys, "last_value"))
+    _end(failed=hasattr(sys, "last_value"), exits=True)
 
 
-def _end(*, failed: bool) -> None:
+def _end(*, failed: bool, exits: bool = False) -> None:
     global _current
     job, _current = _current, None
     if job is not None:
@@ -304,6 +305,8 @@ def _end(*, failed: bool) -> None:
         if job.watch is not None:
             job.watch.leave(failed=failed)
         if job.rows is not None:
+            if job.rows.is_connected and not failed:
+                row_links.leave(job.engine, exits=exits)
             job.rows.stop()
         if job.nodes is not None:
             job.nodes.stop()

@@ -114,6 +114,11 @@ class RowService:
                     self._dial(host, leader, leader.address, LinkPurpose.PASSES)
             self._connected = True
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether this rank has connected, to read sharded tables."""
+        return self._connected
+
     def stop(self) -> None:
         """Turns away whoever comes from now on; what is connected ends with the engine."""
         self._stopping.set()

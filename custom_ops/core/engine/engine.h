@@ -211,6 +211,11 @@ class Engine {
   void Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
   void Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
 
+  // This process will read no more rows of other hosts.
+  void EndReads() { links_.ShutReads(); }
+  // Ranks of other hosts that may still read this host's rows.
+  int64_t CountOfReaders() { return service_.CountOfReaders(); }
+
   // Calls `work` on the summing thread with the HostSum, or with the reason why there is none.
   // Returns false after Close().
   bool OnSumming(std::function<void(Result<HostSum*>)> work);

@@ -30,13 +30,16 @@ void OwnerLinks::Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connecti
   link.connection = std::move(connection);
 }
 
+void OwnerLinks::ShutReads() { ShutAll(reads_); }
+
 void OwnerLinks::Shut() {
-  for (std::vector<Link>* links : {&reads_, &updates_, &passes_}) {
-    // Without their locks: a thread that holds one may be waiting for the connection that ends
-    // here.
-    for (const Link& link : *links) {
-      if (link.connection != nullptr) link.connection->Shut();
-    }
+  for (const std::vector<Link>* links : {&reads_, &updates_, &passes_}) ShutAll(*links);
+}
+
+void OwnerLinks::ShutAll(const std::vector<Link>& links) {
+  // Without their locks: a thread that holds one may be waiting for the connection that ends here.
+  for (const Link& link : links) {
+    if (link.connection != nullptr) link.connection->Shut();
   }
 }
 

@@ -26,6 +26,8 @@ class OwnerLinks {
       : reads_(static_cast<size_t>(hosts)), updates_(reads_.size()), passes_(reads_.size()) {}
 
   void Add(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
+  // Ends those on which this process reads rows.
+  void ShutReads();
   // Ends all of them.
   void Shut();
 
@@ -44,6 +46,7 @@ class OwnerLinks {
     mutable std::mutex mutex;
   };
 
+  static void ShutAll(const std::vector<Link>& links);
   static Result<Connection*> Of(const std::vector<Link>& links, int64_t host);
   std::vector<Link>& LinksFor(LinkPurpose purpose);
 

@@ -46,8 +46,16 @@ void RowService::Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connec
   served_.emplace_back();
   Served* const served = &served_.back();
   if (purpose == LinkPurpose::kUpdates) inbox_.HostIsThere(host);
+  served->purpose = purpose;
   served->connection = std::move(connection);
   served->thread = std::thread([this, host, purpose, served] { Run(host, purpose, served); });
+}
+
+int64_t RowService::CountOfReaders() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  return std::count_if(served_.begin(), served_.end(), [](const Served& served) {
+    return served.purpose == LinkPurpose::kReads && !served.done;
+  });
 }
 
 void RowService::Close() {

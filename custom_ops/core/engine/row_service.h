@@ -54,11 +54,14 @@ class RowService {
   UpdateInbox& inbox() { return inbox_; }
   // Serves a connection of `host` on a thread of its own until it ends.
   void Serve(int64_t host, LinkPurpose purpose, std::unique_ptr<Connection> connection);
+  // Connections on which ranks of other hosts may still read rows.
+  int64_t CountOfReaders();
   // Ends all connections and their threads.
   void Close();
 
  private:
   struct Served {
+    LinkPurpose purpose;
     std::unique_ptr<Connection> connection;
     std::atomic<bool> done{false};
     std::thread thread;
