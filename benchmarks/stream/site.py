@@ -77,8 +77,12 @@ def folder() -> Iterator[Path]:
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-benchmark-") as memory,
     ):
+        before = os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm")
         os.environ["TFHYBRID_SHM_DIR"] = memory
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            os.environ["TFHYBRID_SHM_DIR"] = before
 
 
 def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> float:
