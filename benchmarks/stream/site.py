@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.launch import ROOT
+from tfhybrid.config import shm_directory
 from tfhybrid.stream import LogQueue, StreamSettings, rows
 
 RECORD_ROWS = 4096
@@ -77,7 +78,7 @@ def folder() -> Iterator[Path]:
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-benchmark-") as memory,
     ):
-        before = os.environ.get("TFHYBRID_SHM_DIR", "/dev/shm")
+        before = shm_directory()
         os.environ["TFHYBRID_SHM_DIR"] = memory
         try:
             yield Path(folder)
