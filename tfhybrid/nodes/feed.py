@@ -75,6 +75,7 @@ class Trainer:
         size: Number of trainers.
         owners: Tells name and address of the node of each share, which may move between epochs.
         data: Names of the data nodes.
+        silence: Seconds after which a silent node counts as gone, for data nodes too.
     """
 
     session: str
@@ -82,6 +83,7 @@ class Trainer:
     size: int
     owners: Callable[[], Sequence[tuple[str, tuple[str, int]]]]
     data: Sequence[str]
+    silence: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -335,6 +337,7 @@ class Feed:
             "reading": self._reading(node),
             "session": self._trainer.session,
             "owners": [[name, list(address)] for name, address in self._trainer.owners()],
+            "silence": self._trainer.silence,
             "declared": self._declared.as_json(),
             "data_set": self._number,
             "trains": self._wanted.trains,

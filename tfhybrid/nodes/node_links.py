@@ -105,7 +105,8 @@ class NodeLinks:
         """
         if self._book is None:
             self._book = TicketBook(lambda: batches.looked_up(self._engine), rank, size)
-        trainer = Trainer(self._nodes.session, rank, size, self._owners, self.data)
+        session, silence = self._nodes.session, self._silence
+        trainer = Trainer(session, rank, size, self._owners, self.data, silence)
         if wanted.join != REQUEST:
             self._take_rows(rank)
         self._feeds += 1

@@ -142,9 +142,8 @@ class Job:
 
     def feed(self, rank: int, number: int = 0, **wanted: Any) -> Feed:
         """A data set of a trainer."""
-        trainer = Trainer(
-            "session", rank, self.trainers, list, [f"data-{node}" for node in range(self.nodes)]
-        )
+        names = [f"data-{node}" for node in range(self.nodes)]
+        trainer = Trainer("session", rank, self.trainers, list, names, silence=60.0)
         if rank not in self.books:
             engine = self.engines[rank]
             book = TicketBook(lambda: batches.looked_up(engine), rank, self.trainers)
