@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from tfhybrid.core import batches
 from tfhybrid.core.native import LinkPurpose
@@ -22,6 +23,7 @@ from tfhybrid.nodes.joining import Joined, dial_node
 from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.open_epochs import OpenEpochs
+from tfhybrid.nodes.read_log import ReadLog
 from tfhybrid.nodes.registration import address_of
 from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.tickets import TicketBook
@@ -67,6 +69,7 @@ class NodeLinks:
         self._book: TicketBook | None = None
         self._feeds = 0
         self._epochs = OpenEpochs()
+        self._log = ReadLog(lambda: batches.reads(engine))
         self._rank: int | None = None  # that owners send rows unasked
 
     def connect(self) -> None:
@@ -105,11 +108,13 @@ class NodeLinks:
         """
         if self._book is None:
             self._book = TicketBook(lambda: batches.looked_up(self._engine), rank, size)
+        if wanted.read_log is not None:
+            self._log.write_to(Path(wanted.read_log) / f"reads-{rank}.jsonl")
         trainer = Trainer(self._nodes.session, rank, size, self._owners, self.data)
         if wanted.join != REQUEST:
             self._take_rows(rank)
         self._feeds += 1
-        rows = EngineRows(self._engine, self._engine.dims)
+        rows = EngineRows(self._engine, self._engine.dims, self._log)
         return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
 
     @contextlib.contextmanager
@@ -146,6 +151,7 @@ class NodeLinks:
 
     def stop(self) -> None:
         """Connects no more; what is connected ends with the engine."""
+        self._log.note()
         if self._tls is not None:
             self._tls.close()
 
