@@ -39,7 +39,8 @@ class ReadLog:
         with self._lock:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.touch()
+                with path.open("a", encoding="utf-8"):
+                    pass
             except OSError as error:
                 raise _unwritten(path, error) from error
             self._path = path

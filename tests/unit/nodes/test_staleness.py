@@ -27,7 +27,7 @@ from tests.unit.nodes.split_roles import (
 )
 from tests.unit.nodes.test_owner_engines import BY_KEY
 from tests.unit.nodes.test_split_roles import all_keys, colocated, rows_of
-from tfhybrid.core import batches
+from tfhybrid.core import batches, native
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.nodes.elements import unflatten
@@ -91,9 +91,16 @@ def train_and_log(job: Job, folder: Path, staleness: int, **wanted: object) -> l
 def replayed(
     steps: Sequence[Sequence[tuple[Mapping[str, np.ndarray], np.ndarray]]],
     reads: Sequence[Read],
-    job: Job,
+    owners: tuple[int, int],
 ) -> list[np.ndarray]:
-    """The rows that NumPy trains from the log; `steps` are the batches of all ranks in order."""
+    """The rows that NumPy trains from the log.
+
+    Args:
+        steps: The batches of all ranks in order.
+        reads: The log; a batch that was read twice counts as it was last.
+        owners: The first host that owns rows, and the number of all hosts.
+    """
+    trainers = len(steps[0])
     tables = {
         name: StaleTable(
             name,
@@ -107,8 +114,7 @@ def replayed(
     }
     of_batch: dict[tuple[int, int], dict[tuple[str, int], int]] = {}
     for read in reads:
-        known = of_batch.setdefault((read.applied, read.rank), {})
-        assert known.setdefault((read.table, read.owner), read.version) == read.version
+        of_batch.setdefault((read.applied, read.rank), {})[read.table, read.owner] = read.version
     told = [
         [
             (features, labels, of_batch[number + 1, rank])
@@ -116,17 +122,21 @@ def replayed(
         ]
         for number, of_ranks in enumerate(steps)
     ]
-    declared = job.declared
 
     def owners_of(table: str, keys: np.ndarray) -> np.ndarray:
-        places, _ = batches.number_places(table, BY_KEY, declared.owners, 0, [keys])
+        places, _ = batches.number_places(table, BY_KEY, owners, 0, [keys])
         return places[0] >> batches.INDEX_BITS & ((1 << batches.OWNER_BITS) - 1)
 
     replay(tables, told, flat, owners_of, gradients_of)
     return [
         table.lookup(keys, table.version)
-        for table, keys in zip(tables.values(), all_keys(job.trainers), strict=True)
+        for table, keys in zip(tables.values(), all_keys(trainers), strict=True)
     ]
+
+
+def fetched() -> int:
+    """Rows that this process was given."""
+    return int(native.counters()["fetched_rows"])
 
 
 def steps_of(trainers: int) -> list[tuple]:
@@ -145,7 +155,7 @@ def test_numpy_trains_the_same_bits_from_the_log(
     with split_job(tmp_path / "split", data, embedding, trainers) as job:
         reads = train_and_log(job, tmp_path, staleness, join=join)
         found = [rows_of(engine, trainers) for engine in job.engines[:trainers]]
-        wanted = replayed(steps_of(trainers), reads, job)
+        wanted = replayed(steps_of(trainers), reads, job.declared.owners)
     assert 0 <= missing(reads) <= staleness
     for read in reads:
         assert read.applied == read.epoch * STEPS + read.number + 1
@@ -164,3 +174,186 @@ def test_without_staleness_there_is_no_log_and_the_bits_are_those_without_roles(
         found = rows_of(job.engines[1], 2)
     for rows, same in zip(found, colocated(tmp_path / "colocated", 2, None), strict=True):
         np.testing.assert_array_equal(rows, same)
+
+
+def test_rows_that_are_sent_lack_as_many_updates_as_they_may(tmp_path: Path) -> None:
+    """The first batches of an epoch are sent before one of them is trained."""
+    with split_job(tmp_path / "split", 1, 2, 1) as job:
+        trainer = job.engines[0]
+        for node in job.owners:
+            node.open_update("sgd", TABLES)
+        update = trainer.open_update("sgd", TABLES)
+        log = job.log(0)
+        log.write_to(tmp_path / "reads-0.jsonl")
+        feed = job.feed(0, join=UNASKED, staleness=3)
+        epoch = feed.epoch(job.declared)
+        begin = next(epoch)
+        until(lambda: all(batches.held(node)[0] == 4 for node in job.owners))
+        for structure, leaves in itertools.chain([begin], epoch):
+            element = unflatten(structure, [leaf.values for leaf in leaves])
+            step(trainer, update, element, places=True)
+        feed.close()
+        log.note()
+        reads = lines_of(tmp_path, 1)
+        found = log.missing()
+        job.settle()
+    assert missing(reads) == 3
+    assert sum(found.values()) == len(reads)
+    assert max(found) == 3
+
+
+def test_an_owner_sends_nothing_that_lacks_more(tmp_path: Path) -> None:
+    """A batch that may go is sent before one that was announced earlier and may not."""
+    with split_job(tmp_path / "split", 1, 1, 1) as job:
+        trainer, node = job.engines
+        before = fetched()
+        job.feed(0, join=UNASKED).close()  # connects the trainer
+        keys = {"item": np.arange(5), "user": np.arange(7)}
+        for ticket, staleness in [(1, 2), (2, 3)]:
+            batches.put(
+                node, ticket, (f"b{ticket}", "d"), 0, keys, trains=True, staleness=staleness
+            )
+            batches.expect(trainer, ticket, {}, staleness)
+            batches.send(node, 0, ticket, {"item": 3, "user": 3})
+        until(lambda: fetched() > before)
+        batches.put(node, 3, ("b3", "d"), 0, {"item": np.arange(2)}, trains=True)
+        batches.expect(trainer, 3, {})
+        batches.send(node, 0, 3, {"item": 0})
+        until(lambda: fetched() >= before + 5 + 7 + 2)
+        assert fetched() == before + 5 + 7 + 2
+
+
+def test_a_trainer_refuses_rows_that_lack_more(tmp_path: Path) -> None:
+    """An owner that was told of another staleness."""
+    with split_job(tmp_path / "split", 1, 1, 1) as job:
+        trainer, node = job.engines
+        node.open_update("sgd", TABLES)
+        update = trainer.open_update("sgd", TABLES)
+        before = fetched()
+        job.feed(0, join=UNASKED).close()
+        keys = {"item": np.arange(5), "user": np.arange(7)}
+        for ticket in range(3):
+            batches.put(node, ticket, (f"b{ticket}", "d"), 0, keys, trains=True, staleness=9)
+            batches.expect(trainer, ticket, {"item": ticket, "user": ticket}, 1)
+            batches.send(node, 0, ticket, {"item": ticket, "user": ticket})
+        until(lambda: fetched() >= before + 3 * (5 + 7))
+        for ticket in range(3):
+            places = [
+                np.array([batches.place_of(ticket, node.host, index) for index in range(len(of))])
+                for of in keys.values()
+            ]
+            if ticket == 2:
+                with pytest.raises(
+                    StoreError, match=r"may lack 1 updates of 2\. Received: version 0 from host 1"
+                ):
+                    batches.lookup(trainer, TABLES, places)
+                return
+            rows = batches.lookup(trainer, TABLES, places)
+            update.post(places, rows, [RATE] * 2, samples=1)
+        raise AssertionError
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_trainers_that_differ_are_refused(tmp_path: Path, others: int) -> None:
+    with split_job(tmp_path / "split", 1, 2, 2) as job:
+        for node in job.owners:
+            node.open_update("sgd", TABLES)
+        updates = [engine.open_update("sgd", TABLES) for engine in job.engines[:2]]
+        feeds = [job.feed(0, staleness=4), job.feed(1, staleness=others)]
+        epochs = [feed.epoch(job.declared) for feed in feeds]
+        for engine, update, epoch in zip(job.engines, updates, epochs, strict=False):
+            structure, leaves = next(epoch)
+            element = unflatten(structure, [leaf.values for leaf in leaves])
+            step(engine, update, element, places=True)
+        with pytest.raises(
+            TfhybridError,
+            match=rf"the same staleness\. Received: staleness=4 of batch .* staleness={others} of",
+        ):
+            job.engines[1].wait("item")
+        for node in job.owners:
+            assert node.table_stats("item").version == 0
+        for epoch in epochs:
+            epoch.close()
+        for feed in feeds:
+            feed.close()
+
+
+@pytest.mark.parametrize("join", [NOTICE, UNASKED])
+@pytest.mark.parametrize("died", [0, 3, STEPS - 1])
+def test_a_batch_that_is_sent_again_keeps_the_bound(tmp_path: Path, died: int, join: str) -> None:
+    """A data node dies; what it had not answered comes again, and its rows, too."""
+    with split_job(tmp_path / "split", 2, 2, 1) as job:
+        for node in job.owners:
+            node.open_update("sgd", TABLES)
+        trainer = job.engines[0]
+        update = trainer.open_update("sgd", TABLES)
+        job.log(0).write_to(tmp_path / "reads-0.jsonl")
+        feed = job.feed(0, join=join, staleness=4)
+        for _ in range(EPOCHS):
+            for number, (structure, leaves) in enumerate(feed.epoch(job.declared)):
+                if number == died:
+                    job.dials[-1 - number % 2][1].close()
+                element = unflatten(structure, [leaf.values for leaf in leaves])
+                step(trainer, update, element, places=True)
+        feed.close()
+        job.settle()
+        job.log(0).note()
+        reads = lines_of(tmp_path, 2)
+        assert len(job.dials) > 2
+        found = rows_of(trainer, 1)
+        wanted = replayed(steps_of(1), reads, job.declared.owners)
+    assert 0 <= missing(reads) <= 4
+    for rows, same in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+def test_batches_of_one_label_may_lack_updates(tmp_path: Path) -> None:
+    with split_job(tmp_path / "split", 2, 2, 1) as job:
+        reads = train_and_log(job, tmp_path, 4, join=UNASKED, group_by="label")
+        found = rows_of(job.engines[0], 1)
+        grouped = []
+        for features, labels in by_label(dataset((0, 1))):
+            grouped.append([({name: its.values for name, its in features.items()}, labels.values)])
+        wanted = replayed(grouped * EPOCHS, reads, job.declared.owners)
+    assert 0 < missing(reads) <= 4
+    for rows, same in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+def test_evaluation_lacks_nothing(tmp_path: Path, join: str) -> None:
+    """Between steps of training that may lack updates."""
+    with split_job(tmp_path / "split", 1, 2, 1) as job:
+        for node in job.owners:
+            node.open_update("sgd", TABLES)
+        trainer = job.engines[0]
+        update = trainer.open_update("sgd", TABLES)
+        trained = job.feed(0, 1, join=UNASKED, staleness=4)
+        evaluated = job.feed(0, 2, join=join, trains=False)
+        both = zip(
+            trained.epoch(job.declared),
+            evaluated.epoch(job.declared),
+            dataset((0, 1)),
+            strict=True,
+        )
+        for (structure, leaves), (its, its_leaves), (features, _) in both:
+            element = unflatten(structure, [leaf.values for leaf in leaves])
+            step(trainer, update, element, places=True)
+            places = flat(unflatten(its, [leaf.values for leaf in its_leaves])[0])
+            rows = batches.lookup(trainer, TABLES, places)
+            for (name, dim), keys, of_table in zip(
+                TABLES.items(), flat(features), rows, strict=True
+            ):
+                np.testing.assert_array_equal(of_table, trainer.lookup(name, dim, keys))
+        assert all(read.wanted - read.version <= 4 for read in batches.reads(trainer))
+        for feed in (trained, evaluated):
+            feed.close()
+
+
+def test_a_log_that_cannot_be_written_ends_training(tmp_path: Path) -> None:
+    with split_job(tmp_path / "split", 1, 1, 1) as job:
+        with pytest.raises(StoreError, match=r"The log of reads .* cannot be written: .*directory"):
+            job.log(0).write_to(tmp_path)
+        job.log(0).write_to(Path("/dev/full"))
+        with pytest.raises(StoreError, match=r"/dev/full cannot be written: .*No space left"):
+            job.train(staleness=1)
