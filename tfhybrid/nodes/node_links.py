@@ -7,6 +7,7 @@ to hear what nodes have staged. Nodes connect to no rank.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from tfhybrid.nodes.registration import address_of
 from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.tickets import TicketBook
 from tfhybrid.nodes.tls import Tls
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 
 class NodeLinks:
@@ -151,7 +154,10 @@ class NodeLinks:
 
     def stop(self) -> None:
         """Connects no more; what is connected ends with the engine."""
-        self._log.note()
+        try:
+            self._log.note()
+        except StoreError:  # the job ends all the same
+            _log.exception("The last reads of %s are not logged", self._name)
         if self._tls is not None:
             self._tls.close()
 

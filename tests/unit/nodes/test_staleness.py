@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -11,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import until
+from tests.reference.clusters import killed, own_memory, until, write_cluster
 from tests.reference.stale_rows import StaleTable, replay
 from tests.unit.core.test_sharded import INITIALIZER, RATE
+from tests.unit.nodes.numpy_trainers import joined
 from tests.unit.nodes.split_roles import (
     ADAGRAD,
     STEPS,
@@ -24,19 +26,24 @@ from tests.unit.nodes.split_roles import (
     gradients_of,
     split_job,
     step,
+    train_fed,
 )
+from tests.unit.nodes.test_data_nodes import SCRIPT
 from tests.unit.nodes.test_owner_engines import BY_KEY
 from tests.unit.nodes.test_split_roles import all_keys, colocated, rows_of
 from tfhybrid.core import batches, native
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
+from tfhybrid.nodes import launching
+from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.elements import unflatten
+from tfhybrid.nodes.feed import Wanted
 from tfhybrid.nodes.grouping import by_label
 from tfhybrid.nodes.key_links import JOINS, NOTICE, REQUEST, UNASKED
+from tfhybrid.nodes.node_links import NodeLinks
 
 EPOCHS = 2
 SEED = 0
-TABLE_OF = dict(TABLES)
 
 
 @dataclasses.dataclass
@@ -357,3 +364,60 @@ def test_a_log_that_cannot_be_written_ends_training(tmp_path: Path) -> None:
         job.log(0).write_to(Path("/dev/full"))
         with pytest.raises(StoreError, match=r"/dev/full cannot be written: .*No space left"):
             job.train(staleness=1)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Two embedding nodes and a data node, which are processes."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    made = write_cluster(tmp_path, 2, "  data: {count: 1, script: script.py}\n")
+    with own_memory():
+        launching.up(made)
+        yield made
+        launching.down(made)
+
+
+@pytest.mark.parametrize("victim", ["embedding-1", "data-0"])
+def test_a_job_whose_node_was_killed_goes_on_within_the_bound(
+    cluster: Cluster, tmp_path: Path, victim: str
+) -> None:
+    """The job of a killed embedding node goes on from memory; a data node is waited for."""
+
+    def kill(_: int, number: int) -> None:
+        if number == 4:
+            killed(cluster, victim)
+
+    reads: list[Read] = []
+    begun: list[int] = []
+    found: list[np.ndarray] = []
+    while not found:
+        until(lambda: launching.status(cluster)["missing"] == [])
+        links: list[NodeLinks] = []
+        folder = tmp_path / f"run-{len(begun)}"
+        with joined(
+            cluster, tmp_path, 1, resumes=True, recovers=bool(begun), links=links
+        ) as engines:
+            begun.append(int(engines[0].table_stats("item").version))
+            wanted = Wanted(
+                *("dataset", {"steps": STEPS}, "batch", True, UNASKED, 2, 3, 1 << 20),
+                step=begun[-1],
+                staleness=4,
+                read_log=str(folder),
+            )
+            with contextlib.suppress(TfhybridError):
+                train_fed(engines[0], links[0], wanted, 1, kill if len(begun) == 1 else none)
+                found = rows_of(engines[0], 1)
+            links[0].stop()
+            owners = engines[0].first_node, engines[0].first_node + engines[0].nodes
+        of_run = lines_of(folder, 1)
+        assert all(begun[-1] <= read.version < read.applied for read in of_run)
+        assert 0 <= missing(of_run) <= 4
+        reads += of_run
+    assert len(begun) == (1 if victim == "data-0" else 2)
+    steps = [[each] for each in dataset((0, 1))]
+    for rows, same in zip(found, replayed(steps, reads, owners), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+def none(_epoch: int, _number: int) -> None:
+    """Nothing is killed."""
