@@ -232,10 +232,10 @@ class Feed:
                 self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
                 yield answer["structure"], self._leaves(asked, answer, arrays)
         finally:
-            self._rows.note()
             self._drain(holding)
             self._book.end(holding, given_up=bool(living))
             self._epoch += not self._wanted.step
+            self._rows.note()
 
     def close(self) -> None:
         """Ends the connections."""

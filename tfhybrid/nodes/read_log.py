@@ -73,6 +73,8 @@ class ReadLog:
             return dict(self._missing)
 
     def _note(self) -> None:
+        if not self._batches:  # nothing with a staleness was handed out
+            return
         reads = self._take()
         self._missing.update(read.missing for read in reads)
         if self._path is None or not reads:
