@@ -13,8 +13,7 @@
 #include <stdint.h>
 
 #define TFHYBRID_EXPORT __attribute__((visibility("default")))
-/* Room for the longest name of a table. A shorter one is followed by zeros. */
-#define TFHYBRID_TABLE_NAME_BYTES 128
+#define TFHYBRID_TABLE_NAME_BYTES 128 /* the most; zeros follow a shorter name */
 
 #ifdef __cplusplus
 extern "C" {
@@ -320,12 +319,12 @@ TFHYBRID_EXPORT int tfhybrid_batch_drop(int64_t engine, int64_t count, const int
 TFHYBRID_EXPORT int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer);
 TFHYBRID_EXPORT int tfhybrid_rows_receive(int64_t engine, int64_t owner, int socket,
                                           const char* peer);
-/* The node's: sends a rank the rows of a batch, once each table has the version that is named, less
-   the updates that the batch's rows may lack. */
+/* The node's: sends a rank the rows of a batch, once each table lacks no more updates of the
+   version that is named than it may. */
 TFHYBRID_EXPORT int tfhybrid_batch_send(int64_t engine, int64_t rank, int64_t ticket, int tables,
                                         const char* const* names, const uint64_t* versions);
-/* The trainer's: all owners will do so for these tables, and rows of all tables may lack `staleness`
-   updates; and it needs what they sent no longer. */
+/* The trainer's: all owners will do so for these tables, and rows of all tables may lack
+   `staleness` updates; and it needs what they sent no longer. */
 TFHYBRID_EXPORT int tfhybrid_batch_expect(int64_t engine, int64_t ticket, uint64_t staleness,
                                           int tables, const char* const* names,
                                           const uint64_t* versions);

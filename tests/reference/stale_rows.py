@@ -49,7 +49,9 @@ class StaleTable:
 
     def lookup(self, keys: np.ndarray, version: int) -> np.ndarray:
         """Returns the rows that keys had when so many updates were applied."""
-        rows = native.initial_rows(*self._initializer, self._seed, np.ascontiguousarray(keys), self._dim)
+        rows = native.initial_rows(
+            *self._initializer, self._seed, np.ascontiguousarray(keys), self._dim
+        )
         for row, key in zip(rows, keys.tolist(), strict=True):
             for changed in reversed(self._versions[: version + 1]):
                 if key in changed:

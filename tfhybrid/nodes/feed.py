@@ -121,8 +121,8 @@ class RowsSent(Protocol):
     def name(self, ticket: int, batch: str) -> None:
         """Says which batch has a ticket."""
 
-    def note(self) -> None:
-        """Has the log note what was read."""
+    def note(self, function: str) -> None:
+        """Has the log note what was read, at the end of an epoch of a data set."""
 
     def row_bytes(self, table: str) -> int:
         """Returns what a row takes."""
@@ -202,7 +202,7 @@ class Feed:
         self._declared = declared
         nodes, step = len(self._links), self._wanted.step
         self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
-        # Lookups wait for the update before the last one, or for one that is older by the staleness.
+        # A lookup waits for the update of the batch before, or for one `staleness` updates older.
         holding = Holding(self._wanted.lag + self._wanted.staleness)
         self._count = 0
         self._base = {}
@@ -235,7 +235,7 @@ class Feed:
             self._drain(holding)
             self._book.end(holding, given_up=bool(living))
             self._epoch += not self._wanted.step
-            self._rows.note()
+            self._rows.note(self._wanted.function)
 
     def close(self) -> None:
         """Ends the connections."""

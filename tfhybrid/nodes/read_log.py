@@ -96,5 +96,15 @@ class ReadLog:
         }
 
 
+def middle(counts: Mapping[int, int]) -> int:
+    """Returns the median of numbers that occurred so many times each; the lower one of two."""
+    left = (sum(counts.values()) + 1) // 2
+    for number in sorted(counts):
+        left -= counts[number]
+        if left <= 0:
+            return number
+    raise ValueError("There are no numbers")
+
+
 def _unwritten(path: Path, error: OSError) -> StoreError:
     return StoreError(f"The log of reads {path} cannot be written: {error}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine
-from tfhybrid.nodes.read_log import ReadLog
+from tfhybrid.nodes.read_log import ReadLog, middle
 
 _FLOAT_BYTES = 4
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 
 class EngineRows:
@@ -47,9 +50,12 @@ class EngineRows:
         """Says which batch has a ticket."""
         self._log.name(ticket, batch)
 
-    def note(self) -> None:
-        """Has the log note what was read."""
-        self._log.note()
+    def note(self, function: str) -> None:
+        """Has the log note what was read, at the end of an epoch of a data set."""
+        missing = self._log.missing()
+        if missing:
+            median, most = middle(missing), max(missing)
+            _log.info("Rows for %s lacked %d updates, %d at most", function, median, most)
 
     def row_bytes(self, table: str) -> int:
         """Returns what a row takes."""

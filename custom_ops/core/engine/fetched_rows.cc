@@ -142,7 +142,8 @@ std::vector<RowRead> FetchedRows::Reads() const {
     for (size_t owner = 0; owner < part.versions.size(); ++owner) {
       const auto number = static_cast<int64_t>(owner);
       if (part.Count(number) == 0) continue;
-      reads.push_back({ticket, part.table->reader->name(), number, part.wanted, part.versions[owner]});
+      reads.push_back(
+          {ticket, part.table->reader->name(), number, part.wanted, part.versions[owner]});
     }
   }
   return reads;

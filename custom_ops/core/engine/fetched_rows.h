@@ -84,11 +84,11 @@ class FetchedRows {
   struct Part {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
-    bool places;        // all keys are
-    bool sent = false;  // owners sent the rows unasked
-    uint64_t wanted = 0;                 // the version that this rank has posted
-    uint64_t staleness = 0;              // updates that rows may lack
-    std::vector<uint64_t> versions = {}; // of each owner's rows, where they are places
+    bool places;                          // all keys are
+    bool sent = false;                    // owners sent the rows unasked
+    uint64_t wanted = 0;                  // the version that this rank has posted
+    uint64_t staleness = 0;               // updates that rows may lack
+    std::vector<uint64_t> versions = {};  // of each owner's rows, where they are places
     std::vector<size_t> features;
     UniqueKeys unique;
     std::vector<int64_t> keys;      // distinct, owner by owner

@@ -176,10 +176,10 @@ Status BatchKeys::CheckTrained(const Batch& batch, const Batch& first, const std
                          " is for evaluation. Received: an update of table '", table, "'");
   }
   if (batch.staleness == first.staleness) return Status::Ok();
-  return Status::Error(StatusCode::kInvalidArgument,
-                       "All trainers must have the same staleness. Received: staleness=",
-                       first.staleness, " of batch ", first.id, ", staleness=", batch.staleness,
-                       " of batch ", batch.id);
+  return Status::Error(
+      StatusCode::kInvalidArgument,
+      "All trainers must have the same staleness. Received: staleness=", first.staleness,
+      " of batch ", first.id, ", staleness=", batch.staleness, " of batch ", batch.id);
 }
 
 Status BatchKeys::Translate(const MessageSchema& schema, const GradientMessage& message,

@@ -48,8 +48,7 @@ class BatchKeys {
 
   // The keys of places of a table, in `keys`, which has room for all. Returns how many updates
   // their rows may lack.
-  Result<uint64_t> Find(const std::string& table, Span<const int64_t> places,
-                        int64_t* keys) const;
+  Result<uint64_t> Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const;
   // The messages of `sources` hosts that lie end to end, with keys in the place of places, summed
   // as their hosts would have done it: by batch within a rank, then by rank. `*words` stays empty
   // where no message has places. Batches of one update must have the same staleness.

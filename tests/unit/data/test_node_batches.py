@@ -74,7 +74,7 @@ def test_a_staleness_that_is_no_whole_number_is_refused(staleness: object) -> No
 
 
 def test_evaluation_has_no_staleness() -> None:
-    with pytest.raises(ConfigError, match="trains=False. Received: staleness=2"):
+    with pytest.raises(ConfigError, match=r"trains=False\. Received: staleness=2"):
         from_nodes(data, [], trains=False, staleness=2)
 
 

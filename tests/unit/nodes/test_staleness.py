@@ -32,8 +32,7 @@ from tests.unit.nodes.test_data_nodes import SCRIPT
 from tests.unit.nodes.test_owner_engines import BY_KEY
 from tests.unit.nodes.test_split_roles import all_keys, colocated, rows_of
 from tfhybrid.core import batches, native
-from tfhybrid.core.engine import Engine
-from tfhybrid.errors import ConfigError, StoreError, TfhybridError
+from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.elements import unflatten
@@ -41,6 +40,7 @@ from tfhybrid.nodes.feed import Wanted
 from tfhybrid.nodes.grouping import by_label
 from tfhybrid.nodes.key_links import JOINS, NOTICE, REQUEST, UNASKED
 from tfhybrid.nodes.node_links import NodeLinks
+from tfhybrid.nodes.read_log import middle
 
 EPOCHS = 2
 SEED = 0
@@ -207,6 +207,12 @@ def test_rows_that_are_sent_lack_as_many_updates_as_they_may(tmp_path: Path) -> 
     assert missing(reads) == 3
     assert sum(found.values()) == len(reads)
     assert max(found) == 3
+
+
+@pytest.mark.parametrize("counts", [{0: 1}, {0: 2, 3: 1, 1: 4}, {4: 2, 0: 2}, {2: 1, 7: 3}])
+def test_the_median_is_that_of_all_reads(counts: Mapping[int, int]) -> None:
+    reads = np.repeat([*counts], [*counts.values()])
+    assert middle(counts) == np.quantile(reads, 0.5, method="lower")
 
 
 def test_an_owner_sends_nothing_that_lacks_more(tmp_path: Path) -> None:
