@@ -218,6 +218,7 @@ def test_bytes_into_a_trainer_are_few(tmp_path) -> None:
             "data_set": 0,
             "trains": True,
             "join": "request",
+            "staleness": 0,
             "epoch": 0,
             "number": 0,
         }
