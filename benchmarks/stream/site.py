@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.launch import ROOT
+from tfhybrid.config import shm_directory
 from tfhybrid.stream import LogQueue, StreamSettings, rows
 
 RECORD_ROWS = 4096
@@ -77,8 +78,12 @@ def folder() -> Iterator[Path]:
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-benchmark-") as memory,
     ):
+        before = shm_directory()
         os.environ["TFHYBRID_SHM_DIR"] = memory
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            os.environ["TFHYBRID_SHM_DIR"] = before
 
 
 def rows_per_second(config: Path, records: Mapping[str, int], first: float) -> float:

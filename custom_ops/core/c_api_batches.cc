@@ -1,5 +1,6 @@
 // The C interface of batches that data nodes split.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "core/compute/unique_keys.h"
 #include "core/engine/engine_registry.h"
 #include "core/placement/place.h"
+#include "core/store/layout.h"
 
 using tfhybrid::Allocation;
 using tfhybrid::Engine;
@@ -21,6 +23,8 @@ using tfhybrid::Status;
 using tfhybrid::StatusCode;
 
 namespace {
+
+static_assert(TFHYBRID_TABLE_NAME_BYTES == tfhybrid::kMaxTableName);
 
 Status CheckHosts(int64_t first_owner, int64_t hosts, int64_t owner, int64_t ticket) {
   const bool good = 0 <= first_owner && first_owner < hosts && hosts <= Allocation::kSlots &&
@@ -118,7 +122,9 @@ int tfhybrid_places_lookup(int64_t engine, int tables, const char* const* names,
     std::vector<tfhybrid::FeatureRead> reads;
     for (int t = 0; t < tables; ++t) {
       TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table, its->Table(names[t]));
-      TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*table, table->posted));
+      const uint64_t posted = table->posted;
+      const uint64_t staleness = its->received().StalenessOf({places[t], counts[t]});
+      TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*table, posted - std::min(posted, staleness)));
       reads.push_back({table, its->AllocationOf(names[t]), {places[t], counts[t]}, true});
       if (reads.back().allocation != nullptr) continue;
       return Status::Error(StatusCode::kFailedPrecondition, "Table '", names[t],
@@ -144,11 +150,30 @@ int tfhybrid_places_looked_up(int64_t engine, int64_t room, int64_t* tickets,
   });
 }
 
-int tfhybrid_batch_put(int64_t engine, int64_t ticket, const char* id, const char* digest,
-                       int64_t rank, int trains, int tables, const char* const* names,
-                       const int64_t* counts, const int64_t* const* keys) {
+int tfhybrid_places_reads(int64_t engine, int64_t room, char* tables, int64_t* numbers,
+                          int64_t* count) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    tfhybrid::BatchKeys::Batch batch = {id, digest, rank, trains != 0, {}};
+    const std::vector<tfhybrid::RowRead> reads = its->TakeReads(room);
+    for (size_t i = 0; i < reads.size(); ++i) {
+      const tfhybrid::RowRead& read = reads[i];
+      char* const name = tables + i * TFHYBRID_TABLE_NAME_BYTES;
+      std::fill_n(name, TFHYBRID_TABLE_NAME_BYTES, '\0');
+      read.table.copy(name, TFHYBRID_TABLE_NAME_BYTES);
+      const int64_t of_read[] = {read.ticket, read.owner, static_cast<int64_t>(read.wanted),
+                                 static_cast<int64_t>(read.version)};
+      std::copy(std::begin(of_read), std::end(of_read), numbers + i * std::size(of_read));
+    }
+    *count = static_cast<int64_t>(reads.size());
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batch_put(int64_t engine, int64_t ticket, const char* id, const char* digest,
+                       int64_t rank, int trains, uint64_t staleness, int tables,
+                       const char* const* names, const int64_t* counts,
+                       const int64_t* const* keys) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    tfhybrid::BatchKeys::Batch batch = {id, digest, rank, trains != 0, staleness, {}};
     for (int t = 0; t < tables; ++t) batch.keys[names[t]].assign(keys[t], keys[t] + counts[t]);
     return its->batch_keys().Put(ticket, std::move(batch));
   });
@@ -195,10 +220,10 @@ int tfhybrid_batch_send(int64_t engine, int64_t rank, int64_t ticket, int tables
   });
 }
 
-int tfhybrid_batch_expect(int64_t engine, int64_t ticket, int tables, const char* const* names,
-                          const uint64_t* versions) {
+int tfhybrid_batch_expect(int64_t engine, int64_t ticket, uint64_t staleness, int tables,
+                          const char* const* names, const uint64_t* versions) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    its->received().Expect(ticket, VersionsOf(tables, names, versions));
+    its->received().Expect(ticket, VersionsOf(tables, names, versions), staleness);
     return Status::Ok();
   });
 }

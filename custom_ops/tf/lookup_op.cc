@@ -1,5 +1,6 @@
 // TfhybridLookup: embeddings of the keys of all features of a collection, in one op.
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -121,6 +122,18 @@ class LookupOp : public NamedTablesKernel {
     float* data;
     RowLayout layout;
   };
+
+  uint64_t Staleness(OpKernelContext* context, const Engine& engine) override {
+    if (!engine.uses_places()) return 0;
+    OpInputList keys;
+    TF_CHECK_OK(context->input_list("keys", &keys));
+    uint64_t least = std::numeric_limits<uint64_t>::max();
+    for (const Tensor& of_feature : keys) {
+      if (of_feature.NumElements() == 0) continue;
+      least = std::min(least, engine.received().StalenessOf(Int64sOf(of_feature)));
+    }
+    return least;
+  }
 
   Status Fetch(OpKernelContext* context, TablesInUse* in_use) override {
     const PhaseTimer timer(Phase::kFetch);

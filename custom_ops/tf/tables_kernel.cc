@@ -1,5 +1,6 @@
 #include "tf/tables_kernel.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,7 +19,11 @@ void TablesKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
 Status TablesKernel::Start(OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, Tables());
   std::vector<Wanted> wanted;
-  for (const auto& table : in_use.tables) wanted.push_back({table, table->posted.load()});
+  const uint64_t staleness = Staleness(context, *in_use.engine);
+  for (const auto& table : in_use.tables) {
+    const uint64_t posted = table->posted;
+    wanted.push_back({table, posted - std::min(posted, staleness)});
+  }
   const bool fetches = in_use.engine->IsSharded(in_use.tables);
   if (!fetches && Engine::HaveReached(wanted)) {
     TFHYBRID_RETURN_IF_ERROR(in_use.engine->WaitForAll(wanted));

@@ -26,6 +26,10 @@ class TablesKernel : public tensorflow::AsyncOpKernel {
   virtual Status Fetch(tensorflow::OpKernelContext* /*context*/, TablesInUse* /*in_use*/) {
     return Status::Ok();
   }
+  // How many of those updates may be missing.
+  virtual uint64_t Staleness(tensorflow::OpKernelContext* /*context*/, const Engine& /*engine*/) {
+    return 0;
+  }
   // On one of TensorFlow's threads, once the tables have come so far.
   virtual Status Run(tensorflow::OpKernelContext* context, const TablesInUse& in_use) = 0;
 

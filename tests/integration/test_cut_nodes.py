@@ -27,6 +27,18 @@ PORT = 7100  # free: the host is of this test alone
 CUT_SECONDS = 5.0
 JOB = "tests/integration/jobs/fed_trainer.py"
 TRAINER, DATA, EMBEDDING = "h1", "h2", "h3"
+SLOW = """
+import time
+
+class Slow(list):
+    def __iter__(self):
+        for batch in super().__iter__():
+            time.sleep(1.5)
+            yield batch
+
+def slow(shard, steps):
+    return Slow(dataset(shard, steps))
+"""
 pytestmark = [pytest.mark.timeout(300), needs_hosts]
 
 
@@ -44,7 +56,7 @@ class Place:
         self._running = contextlib.ExitStack()
         (folder / "token").write_text("a secret of the test")
         (folder / "token").chmod(0o600)
-        (folder / "script.py").write_text(SCRIPT)
+        (folder / "script.py").write_text(SCRIPT + SLOW)
         metadata = f"{hosts.address(TRAINER)}:{PORT}"
         self._start(
             *(TRAINER, "metadata", "tfhybrid.nodes.metadata", "--state", str(folder / "state")),
@@ -78,9 +90,12 @@ class Place:
 
         until(ready, 60)
 
-    def trainer(self, silence: float, join: str) -> subprocess.Popen[str]:
+    def trainer(
+        self, silence: float, join: str, function: str = "dataset"
+    ) -> subprocess.Popen[str]:
         """Starts the trainer; returns it when it is in the midst of the first epoch."""
-        told = (self.hosts.address(TRAINER), str(PORT), str(self.folder), str(silence), join)
+        place = (self.hosts.address(TRAINER), str(PORT), str(self.folder))
+        told = (*place, str(silence), join, function)
         started = subprocess.Popen(
             [*self.hosts.enter(TRAINER), sys.executable, JOB, *told],
             env={**os.environ, "PYTHONPATH": str(several.ROOT)},
@@ -130,8 +145,10 @@ def test_training_goes_on_after_a_short_cut_of_each_link(place: Place, join: str
             np.testing.assert_array_equal(found[name], same)
 
 
-def test_an_embedding_node_that_is_cut_off_for_good_is_named(place: Place) -> None:
-    started = place.trainer(4, REQUEST)
+@pytest.mark.parametrize("function", ["dataset", "slow"])
+def test_an_embedding_node_that_is_cut_off_for_good_is_named(place: Place, function: str) -> None:
+    """Of a slow data set, the data node then holds a batch whose keys it cannot send."""
+    started = place.trainer(4, REQUEST, function)
     place.hosts.link(EMBEDDING, up=False)
     output, _ = started.communicate(timeout=60)
     assert started.returncode != 0

@@ -125,6 +125,11 @@ def test_one_rank_goes_on_alone_after_the_others_have_come_to_their_ends(hosts) 
     assert re.search(r"alone: 2000 rows of 2 hosts, error 0\.\d", output), output
 
 
+def test_an_owner_that_is_slow_to_connect_answers_what_was_announced(hosts) -> None:
+    output = hosts.horovodrun({"h1": 1, "h2": 1}, JOBS + "slow_to_connect.py", timeout=100)
+    assert output.count("trained 400 rows") == 2, output
+
+
 @pytest.mark.parametrize(("count", "memory"), [(2, "64m"), (4, "29m")])
 def test_the_example_of_a_table_larger_than_a_host(count: int, memory: str) -> None:
     """Of 88 MB: 1.4 and 3 times what a host may hold."""

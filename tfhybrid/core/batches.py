@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import socket
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +15,7 @@ from tfhybrid.core.engine import Engine
 TICKETS = 1 << 24  # `Place::kTickets`
 OWNER_BITS, INDEX_BITS = 12, 26  # of `Place`
 _ROOM = 1024
+_NAME_BYTES = 128  # `TFHYBRID_TABLE_NAME_BYTES`
 
 
 def number_places(
@@ -123,6 +125,49 @@ def looked_up(engine: Engine) -> list[int]:
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class RowRead:
+    """The version of the rows of a batch that a lookup took from an owner.
+
+    Args:
+        ticket: Of the batch.
+        table: Whose rows.
+        owner: Host that owns them.
+        wanted: The version with every update before the batch; the batch's own leads to the next.
+        version: That the rows had.
+    """
+
+    ticket: int
+    table: str
+    owner: int
+    wanted: int
+    version: int
+
+    @property
+    def missing(self) -> int:
+        """Updates that the rows lacked."""
+        return max(self.wanted - self.version, 0)
+
+
+def reads(engine: Engine) -> list[RowRead]:
+    """Returns what a trainer has read of batches with a staleness since this was last called."""
+    found: list[RowRead] = []
+    names = np.empty(_ROOM, f"S{_NAME_BYTES}")
+    numbers, count = np.empty((_ROOM, 4), np.int64), ctypes.c_int64(_ROOM)
+    while count.value == _ROOM:
+        engine.call(
+            "places_reads",
+            ctypes.c_int64(_ROOM),
+            ctypes.c_void_p(names.ctypes.data),
+            ctypes.c_void_p(numbers.ctypes.data),
+            ctypes.byref(count),
+        )
+        for name, of_read in zip(names[: count.value], numbers.tolist(), strict=False):
+            ticket, owner, wanted, version = of_read
+            found.append(RowRead(ticket, name.decode(), owner, wanted, version))
+    return found
+
+
 def put(
     engine: Engine,
     ticket: int,
@@ -131,6 +176,7 @@ def put(
     keys: Mapping[str, np.ndarray],
     *,
     trains: bool,
+    staleness: int = 0,
 ) -> None:
     """Gives an embedding node its keys of a batch, which it holds until they are dropped.
 
@@ -141,6 +187,7 @@ def put(
         rank: Of the trainer that has the batch.
         keys: By table, in the order that places count.
         trains: Whether there may be an update of it.
+        staleness: How many updates its rows may lack.
 
     Raises:
         NameTakenError: The ticket is another batch's, or the batch had another digest.
@@ -153,6 +200,7 @@ def put(
         name[1].encode(),
         ctypes.c_int64(rank),
         ctypes.c_int(trains),
+        ctypes.c_uint64(staleness),
         ctypes.c_int(len(keys)),
         (ctypes.c_char_p * len(keys))(*(table.encode() for table in keys)),
         (ctypes.c_int64 * len(keys))(*map(len, of_tables)),
@@ -190,14 +238,24 @@ def send(engine: Engine, rank: int, ticket: int, versions: Mapping[str, int]) ->
         engine: Of the embedding node.
         rank: Of the trainer.
         ticket: Of the batch.
-        versions: Of each table, which its rows shall have; they are waited for.
+        versions: Of each table, with every update before the batch. Rows go out once no more
+            updates are missing than the batch allows.
     """
     engine.call("batch_send", ctypes.c_int64(rank), ctypes.c_int64(ticket), *_named(versions))
 
 
-def expect(engine: Engine, ticket: int, versions: Mapping[str, int]) -> None:
-    """Tells a trainer that all owners will send the rows of a batch, of these versions."""
-    engine.call("batch_expect", ctypes.c_int64(ticket), *_named(versions))
+def expect(engine: Engine, ticket: int, versions: Mapping[str, int], staleness: int = 0) -> None:
+    """Tells a trainer that all owners will send the rows of a batch.
+
+    Args:
+        engine: Of the trainer.
+        ticket: Of the batch.
+        versions: Of each table whose rows are sent, with every update before the batch.
+        staleness: How many of these updates rows may lack, also those of other tables.
+    """
+    engine.call(
+        "batch_expect", ctypes.c_int64(ticket), ctypes.c_uint64(staleness), *_named(versions)
+    )
 
 
 def forget(engine: Engine, tickets: Sequence[int]) -> None:

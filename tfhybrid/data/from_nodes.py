@@ -46,6 +46,8 @@ def from_nodes(
     ahead: int = 4,
     most_bytes: int = 1 << 28,
     group_by: str | None = None,
+    staleness: int = 0,
+    read_log: str | None = None,
     position: Position = _START,
 ) -> Any:
     """Returns the batches of this rank, which data nodes read where the job has some.
@@ -77,6 +79,12 @@ def from_nodes(
             is asked for whatever its size.
         group_by: `"label"`: batches have samples of one label value each, as many as the first one
             of the data set; the last one of each value has what is left.
+        staleness: How many updates the rows of a batch may lack. 0: none, the bits of a run without
+            data nodes. k: rows leave the embedding nodes up to k batches before they are needed,
+            and never lack more; the bits then depend on when they left. All trainers must have the
+            same. It needs `trains`.
+        read_log: A directory in which each rank appends to `reads-RANK.jsonl` which versions it has
+            read, if `staleness` is not 0. From these logs the run can be computed again.
         position: Of the first batch, as a checkpoint has it; `NodeBatches` gives it for
             `finish_epoch`. It counts the batches of all data nodes, so that there may be any number
             of them, or none. In the midst of an epoch: the rest of that epoch alone, and not with
@@ -109,6 +117,7 @@ def from_nodes(
         )
     if group_by not in GROUPS:
         raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
+    _check_staleness(staleness, trains=trains)
     if min(position) < 0 or (position.step and share == BY_FILE):
         raise ConfigError(
             "A position is not negative, and with share='file' at the beginning of an epoch. "
@@ -126,9 +135,32 @@ def from_nodes(
             f"lambda. Received: {make_dataset!r}"
         )
     lag = _LAG[trains]
-    wanted = Wanted(name, given, share, trains, join, lag, ahead, most_bytes, group_by, *position)
+    wanted = Wanted(
+        name,
+        given,
+        share,
+        trains,
+        join,
+        lag,
+        ahead,
+        most_bytes,
+        group_by,
+        *position,
+        staleness=staleness,
+        read_log=read_log,
+    )
     fed = _Fed(job, wanted, [layers] if isinstance(layers, Layer) else list(layers))
     return fed.dataset()
+
+
+def _check_staleness(staleness: object, *, trains: bool) -> None:
+    if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
+        raise ConfigError(f"staleness is a whole number, 0 or more. Received: {staleness!r}")
+    if staleness and not trains:
+        raise ConfigError(
+            "Batches that are not trained lack no update: staleness must be 0 with trains=False. "
+            f"Received: staleness={staleness}"
+        )
 
 
 class _Fed:

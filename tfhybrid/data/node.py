@@ -35,8 +35,6 @@ from tfhybrid.nodes.server import NodeServer
 
 _log = logging.getLogger("tfhybrid.nodes")
 
-_SILENCE_SECONDS = 60.0
-
 
 def load(script: str) -> ModuleType:
     """Imports a script.
@@ -142,7 +140,7 @@ class DataNode:
             self._options.token,
             self._options.name,
             str(told["session"]),
-            _SILENCE_SECONDS,
+            float(told["silence"]),
             self._options.tls,
         )
 

@@ -16,13 +16,12 @@ from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
 from tfhybrid.config import log_level, shm_directory
-from tfhybrid.core import native
+from tfhybrid.core import allocator, native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import (
-    allocator,
     encryption,
     joining_nodes,
     last_words,

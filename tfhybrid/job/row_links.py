@@ -57,6 +57,7 @@ def leave(engine: Engine, *, exits: bool) -> None:
             still calls a collective gets an error, instead of waiting while this one waits for it.
     """
     engine.end_reads()
+    # Horovod answers these until it ends.
     here, leads = distributed.here(), distributed.local_rank() == 0
     neighbours = range(1, distributed.local_size())
     if exits:

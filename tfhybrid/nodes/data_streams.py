@@ -184,6 +184,7 @@ class DataStream:
             its["dropped"],
             its["versions"],
             str(self._told["join"]),
+            int(self._told["staleness"]),
         )
         self._owners.send(told, halves.keys)
         self._number += 1

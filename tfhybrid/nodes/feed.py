@@ -43,13 +43,15 @@ class Wanted:
         share: `BY_BATCH` or `BY_FILE`, as of `Reading`.
         trains: Whether its batches are trained.
         join: How rows come, as of `SentKeys`.
-        lag: Batches that are held behind the last one that was looked up.
-        ahead: Batches that are asked for before they are needed.
+        lag: Batches that are held behind the last one that was looked up, and `staleness` more.
+        ahead: Batches that are asked for before they are needed; `staleness` + 1 at least.
         most_bytes: Of what was asked for and is held; one batch is asked for whatever its size.
         group_by: As of `Reading`.
         epoch: With which it begins.
         step: Batches of that epoch, over all data nodes, that were trained before. If there are
             any, it is the rest of that one epoch, whenever it is begun.
+        staleness: How many updates the rows of a batch may lack.
+        read_log: A directory for the log of what was read; `None`: no log.
     """
 
     function: str
@@ -63,6 +65,8 @@ class Wanted:
     group_by: str | None = None
     epoch: int = 0
     step: int = 0
+    staleness: int = 0
+    read_log: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Trainer:
         size: Number of trainers.
         owners: Tells name and address of the node of each share, which may move between epochs.
         data: Names of the data nodes.
+        silence: Seconds after which a silent node counts as gone, for data nodes too.
     """
 
     session: str
@@ -82,6 +87,7 @@ class Trainer:
     size: int
     owners: Callable[[], Sequence[tuple[str, tuple[str, int]]]]
     data: Sequence[str]
+    silence: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,11 +114,17 @@ class RowsSent(Protocol):
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
         """Returns the version that each table has once all updates so far are applied."""
 
-    def expect(self, ticket: int, versions: Mapping[str, int]) -> None:
-        """Says of which versions the rows of a batch will be."""
+    def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
+        """Says of which versions the rows of a batch will be, or how many updates before."""
 
     def forget(self, tickets: Sequence[int]) -> None:
         """Forgets the rows of batches."""
+
+    def name(self, ticket: int, batch: str) -> None:
+        """Says which batch has a ticket."""
+
+    def note(self, function: str) -> None:
+        """Has the log note what was read, at the end of an epoch of a data set."""
 
     def row_bytes(self, table: str) -> int:
         """Returns what a row takes."""
@@ -192,7 +204,8 @@ class Feed:
         self._declared = declared
         nodes, step = len(self._links), self._wanted.step
         self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
-        holding = Holding(self._wanted.lag)
+        # A lookup waits for the update of the batch before, or for one `staleness` updates older.
+        holding = Holding(self._wanted.lag + self._wanted.staleness)
         self._count = 0
         self._base = {}
         if self._wanted.join != REQUEST:
@@ -215,6 +228,8 @@ class Feed:
                     living = [node for node in living if node != asked.node]
                     continue
                 self._answered[asked.node] += 1
+                if self._wanted.staleness:
+                    self._rows.name(asked.ticket, str(answer["batch"]))
                 self._book.hand_out(holding, asked.ticket, self._held_bytes(answer))
                 self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
                 yield answer["structure"], self._leaves(asked, answer, arrays)
@@ -222,6 +237,7 @@ class Feed:
             self._drain(holding)
             self._book.end(holding, given_up=bool(living))
             self._epoch += not self._wanted.step
+            self._rows.note(self._wanted.function)
 
     def close(self) -> None:
         """Ends the connections."""
@@ -234,15 +250,17 @@ class Feed:
         if not self._asked:
             return True
         taken = holding.size + len(self._asked) * self._size
-        return len(self._asked) < self._wanted.ahead and taken < self._wanted.most_bytes
+        # Rows that lack k updates leave k batches before they are needed.
+        ahead = max(self._wanted.ahead, self._wanted.staleness + 1)
+        return len(self._asked) < ahead and taken < self._wanted.most_bytes
 
     def _ask(self, node: int, holding: Holding) -> None:
         dropped = self._book.dropped(holding)
         ticket = self._book.give()
         versions = self._versions()
-        if self._base:
-            self._rows.forget(dropped)
-            self._rows.expect(ticket, versions)
+        self._rows.forget(dropped)
+        if self._base or self._wanted.staleness:
+            self._rows.expect(ticket, versions, self._wanted.staleness)
         asked = _Asked(node, ticket, dropped, versions)
         self._asked.append(asked)
         self._count += 1
@@ -335,10 +353,12 @@ class Feed:
             "reading": self._reading(node),
             "session": self._trainer.session,
             "owners": [[name, list(address)] for name, address in self._trainer.owners()],
+            "silence": self._trainer.silence,
             "declared": self._declared.as_json(),
             "data_set": self._number,
             "trains": self._wanted.trains,
             "join": self._wanted.join,
+            "staleness": self._wanted.staleness,
             "epoch": self._epoch,
             "number": self._answered[node],
         }

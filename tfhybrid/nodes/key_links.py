@@ -56,9 +56,10 @@ class SentKeys:
         rank: Of the trainer that has it.
         trains: Whether there may be an update of it.
         dropped: Tickets of batches that are not needed any longer.
-        versions: Of each table, which the rows shall have that owners send the trainer.
+        versions: Of each table whose rows owners send, with every update before the batch.
         join: Who speaks first: `REQUEST`: the trainer asks for rows, and these are not sent.
             `NOTICE`: owners send them when the data node says so. `UNASKED`: as soon as they can.
+        staleness: How many updates its rows may lack.
     """
 
     ticket: int
@@ -68,6 +69,7 @@ class SentKeys:
     dropped: Sequence[int]
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     join: str = REQUEST
+    staleness: int = 0
 
 
 class KeyLinks:
@@ -177,7 +179,13 @@ def key_calls(engine: Engine) -> dict[str, Called]:
         keys = {table: arrays[f"keys.{number}"] for number, table in enumerate(its["tables"])}
         batch_id, digest = its["batch"]
         batches.put(
-            engine, its["ticket"], (batch_id, digest), its["rank"], keys, trains=its["trains"]
+            engine,
+            its["ticket"],
+            (batch_id, digest),
+            its["rank"],
+            keys,
+            trains=its["trains"],
+            staleness=its["staleness"],
         )
         if its["join"] == UNASKED:
             batches.send(engine, its["rank"], its["ticket"], its["versions"])

@@ -7,9 +7,11 @@ to hear what nodes have staged. Nodes connect to no rank.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from tfhybrid.core import batches
 from tfhybrid.core.native import LinkPurpose
@@ -22,10 +24,13 @@ from tfhybrid.nodes.joining import Joined, dial_node
 from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.open_epochs import OpenEpochs
+from tfhybrid.nodes.read_log import ReadLog
 from tfhybrid.nodes.registration import address_of
 from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.tickets import TicketBook
 from tfhybrid.nodes.tls import Tls
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 
 class NodeLinks:
@@ -67,6 +72,7 @@ class NodeLinks:
         self._book: TicketBook | None = None
         self._feeds = 0
         self._epochs = OpenEpochs()
+        self._log = ReadLog(lambda: batches.reads(engine))
         self._rank: int | None = None  # that owners send rows unasked
 
     def connect(self) -> None:
@@ -105,11 +111,14 @@ class NodeLinks:
         """
         if self._book is None:
             self._book = TicketBook(lambda: batches.looked_up(self._engine), rank, size)
-        trainer = Trainer(self._nodes.session, rank, size, self._owners, self.data)
+        if wanted.read_log is not None:
+            self._log.write_to(Path(wanted.read_log) / f"reads-{rank}.jsonl")
+        session, silence = self._nodes.session, self._silence
+        trainer = Trainer(session, rank, size, self._owners, self.data, silence)
         if wanted.join != REQUEST:
             self._take_rows(rank)
         self._feeds += 1
-        rows = EngineRows(self._engine, self._engine.dims)
+        rows = EngineRows(self._engine, self._engine.dims, self._log)
         return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
 
     @contextlib.contextmanager
@@ -146,6 +155,10 @@ class NodeLinks:
 
     def stop(self) -> None:
         """Connects no more; what is connected ends with the engine."""
+        try:
+            self._log.note()
+        except StoreError:  # the job ends all the same
+            _log.exception("The last reads of %s are not logged", self._name)
         if self._tls is not None:
             self._tls.close()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine
+from tfhybrid.nodes.read_log import ReadLog, middle
 
 _FLOAT_BYTES = 4
+
+_log = logging.getLogger("tfhybrid.nodes")
 
 
 class EngineRows:
@@ -16,11 +20,13 @@ class EngineRows:
     Args:
         engine: Of the trainer.
         dims: Of its tables, by name.
+        log: Of the trainer.
     """
 
-    def __init__(self, engine: Engine, dims: Mapping[str, int]) -> None:
+    def __init__(self, engine: Engine, dims: Mapping[str, int], log: ReadLog) -> None:
         self._engine = engine
         self._dims = dims
+        self._log = log
 
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
         """Returns the version that each table has once all updates so far are applied."""
@@ -31,13 +37,25 @@ class EngineRows:
             for table in tables
         }
 
-    def expect(self, ticket: int, versions: Mapping[str, int]) -> None:
-        """Says of which versions the rows of a batch will be."""
-        batches.expect(self._engine, ticket, versions)
+    def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
+        """Says of which versions the rows of a batch will be, or how many updates before."""
+        batches.expect(self._engine, ticket, versions, staleness)
 
     def forget(self, tickets: Sequence[int]) -> None:
         """Forgets the rows of batches."""
+        self._log.forget(tickets)
         batches.forget(self._engine, tickets)
+
+    def name(self, ticket: int, batch: str) -> None:
+        """Says which batch has a ticket."""
+        self._log.name(ticket, batch)
+
+    def note(self, function: str) -> None:
+        """Has the log note what was read, at the end of an epoch of a data set."""
+        missing = self._log.missing()
+        if missing:
+            median, most = middle(missing), max(missing)
+            _log.info("Rows for %s lacked %d updates, %d at most", function, median, most)
 
     def row_bytes(self, table: str) -> int:
         """Returns what a row takes."""

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+from tfhybrid.core.allocator import keep_freed_memory
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes.door import Door
 from tfhybrid.nodes.greetings import Greeting, Link
@@ -56,11 +57,12 @@ class NodeServer:
         self._stopping.set()
 
     def run(self) -> None:
-        """Serves until `stop`.
+        """Serves until `stop`. What a request frees stays in the process, for the next one.
 
         Raises:
             StoreError: Nobody can come in any more: what encrypts the connections has ended.
         """
+        keep_freed_memory()
         with contextlib.closing(self._door) as front:
             while not self._stopping.is_set():
                 if self._tls is not None and self._tls.ended:

@@ -80,6 +80,9 @@ class Table:
 
     def open(self) -> None:
         """Opens the table in the process's store, once that store is known."""
+        if self.is_sharded:
+            # First: an owner answers announced keys once it has the table, on its own connection.
+            self._job.connect_owners()
         try:
             self._job.engine.open_table(
                 self.name,
@@ -100,8 +103,6 @@ class Table:
         self._is_open = True
         if self.waiting is not None:
             self.waiting.open()
-        if self.is_sharded:
-            self._job.connect_owners()
         if self._job.is_leader and self.config.expected_rows:
             self.reserve_share(self.config.expected_rows)
         if self.optimizer:

@@ -138,6 +138,7 @@ def _rows_between(record: Rows, first: int, stop: int, most: int) -> tuple[pa.Re
 def _joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     if len(parts) == 1:
         return parts[0]
-    table = pa.Table.from_batches(parts, schema=schema).combine_chunks()
+    # A lease is large: Arrow's own pool would have the kernel make its pages anew each time.
+    table = pa.Table.from_batches(parts, schema=schema).combine_chunks(pa.system_memory_pool())
     batches = table.to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)

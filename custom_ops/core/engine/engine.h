@@ -28,6 +28,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -144,8 +145,8 @@ class Engine {
   // (core/engine/version_read.h).
   Result<std::vector<uint64_t>> Read(const std::vector<TableRead>& reads, int timeout_ms) const;
 
-  // The rows that the features of sharded tables need, at the version that this rank has posted.
-  // Waits for their owners, which is recorded in meetings().
+  // The rows that the features of sharded tables need, as of FetchedRows::Fetch(). Waits for their
+  // owners, which is recorded in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
   // Data nodes split the batches of this rank: from now on what lookups of features and updates
@@ -155,12 +156,16 @@ class Engine {
   // Tickets of batches that features were looked up of, and that were not taken yet; `most` of
   // them.
   std::vector<int64_t> TakeLookedUp(int64_t most);
+  // What was read of batches whose rows may lack updates, and not taken yet, oldest first; `most`
+  // of them.
+  std::vector<RowRead> TakeReads(int64_t most);
   // An embedding node's: its keys of batches that trainers have.
   BatchKeys& batch_keys() { return batch_keys_; }
   // Rows of batches that an embedding node sends unasked, and that a trainer receives; each takes
   // over a connected socket, the node's to a rank, the trainer's to an owner.
   RowSender& sender() { return sender_; }
   ReceivedRows& received() { return received_; }
+  const ReceivedRows& received() const { return received_; }
   void SendRows(int64_t rank, int socket, const std::string& peer);
   void ReceiveRows(int64_t owner, int socket, const std::string& peer);
   // Rows [first, first + count) of a table in the order of another host, or as many as exist.
@@ -286,6 +291,7 @@ class Engine {
   // Allocations of sharded tables, by name; likewise.
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   std::set<int64_t> looked_up_;  // tickets; likewise
+  std::deque<RowRead> reads_;    // likewise
   std::atomic<bool> uses_places_{false};
   BatchKeys batch_keys_;
   RowSender sender_;

@@ -77,6 +77,7 @@ void Engine::NoteLookedUp(const FetchedRows& fetched) {
   if (tickets.empty()) return;
   const std::lock_guard<std::mutex> guard(mutex_);
   looked_up_.insert(tickets.begin(), tickets.end());
+  for (RowRead& read : fetched.Reads()) reads_.push_back(std::move(read));
 }
 
 std::vector<int64_t> Engine::TakeLookedUp(int64_t most) {
@@ -87,6 +88,16 @@ std::vector<int64_t> Engine::TakeLookedUp(int64_t most) {
     looked_up_.erase(looked_up_.begin());
   }
   return tickets;
+}
+
+std::vector<RowRead> Engine::TakeReads(int64_t most) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  std::vector<RowRead> taken;
+  while (static_cast<int64_t>(taken.size()) < most && !reads_.empty()) {
+    taken.push_back(std::move(reads_.front()));
+    reads_.pop_front();
+  }
+  return taken;
 }
 
 Status Engine::CheckPlaces(const std::vector<KeyGradients>& batch) const {

@@ -64,7 +64,20 @@ Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host,
     if (received.code() == StatusCode::kPeerDied) held.connection->Shut();
     if (failure.ok()) failure = received;
   }
-  return failure;
+  return failure.ok() ? CheckVersions() : failure;
+}
+
+Status FetchedRows::CheckVersions() const {
+  for (const Part& part : parts_) {
+    for (size_t owner = 0; owner < part.versions.size(); ++owner) {
+      if (part.Count(static_cast<int64_t>(owner)) == 0) continue;
+      if (part.versions[owner] + part.staleness >= part.wanted) continue;
+      return Status::Error(StatusCode::kDataLoss, "Rows of table '", part.table->reader->name(),
+                           "' may lack ", part.staleness, " updates of ", part.wanted,
+                           ". Received: version ", part.versions[owner], " from host ", owner);
+    }
+  }
+  return Status::Ok();
 }
 
 Status FetchedRows::TakeSent(const Sources& sources, Part* part) const {
@@ -72,12 +85,14 @@ Status FetchedRows::TakeSent(const Sources& sources, Part* part) const {
   const int64_t ticket = Place::Of(part->keys.front()).ticket;
   const std::string& table = part->table->reader->name();
   const int64_t dim = part->dim();
-  if (!sources.received->Expects(ticket, table, part->table->posted.load())) return Status::Ok();
+  part->staleness = sources.received->StalenessOf(part->keys);
+  if (!sources.received->Expects(ticket, table, part->wanted)) return Status::Ok();
   for (int64_t owner = 0; owner < part->allocation->nodes(); ++owner) {
     if (part->Count(owner) == 0) continue;
     TFHYBRID_ASSIGN_OR_RETURN(const ReceivedRows::Rows rows,
                               sources.received->Await(ticket, table, owner, sources.check_alive));
     if (rows.failed || rows.table.dim != dim) return Status::Ok();  // the owner says why
+    part->versions[static_cast<size_t>(owner)] = rows.table.version;
     float* to = part->RowsOf(owner);
     for (const int64_t key : part->KeysOf(owner)) {
       const Place place = Place::Of(key);
@@ -117,6 +132,21 @@ std::vector<int64_t> FetchedRows::Tickets() const {
   std::sort(tickets.begin(), tickets.end());
   tickets.erase(std::unique(tickets.begin(), tickets.end()), tickets.end());
   return tickets;
+}
+
+std::vector<RowRead> FetchedRows::Reads() const {
+  std::vector<RowRead> reads;
+  for (const Part& part : parts_) {
+    if (part.staleness == 0 || part.keys.empty()) continue;
+    const int64_t ticket = Place::Of(part.keys.front()).ticket;
+    for (size_t owner = 0; owner < part.versions.size(); ++owner) {
+      const auto number = static_cast<int64_t>(owner);
+      if (part.Count(number) == 0) continue;
+      reads.push_back(
+          {ticket, part.table->reader->name(), number, part.wanted, part.versions[owner]});
+    }
+  }
+  return reads;
 }
 
 Status FetchedRows::CheckMisses(int64_t host, const RankPasses& passes) const {
@@ -184,7 +214,12 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
       parts_.back().table = features[f].table;
       parts_.back().allocation = features[f].allocation;
       parts_.back().places = features[f].places;
-      if (!features[f].places) parts_.back().views = passes->Of(features[f].table->reader->name());
+      parts_.back().wanted = features[f].table->posted.load();
+      if (features[f].places) {
+        parts_.back().versions.resize(static_cast<size_t>(features[f].allocation->nodes()));
+      } else {
+        parts_.back().views = passes->Of(features[f].table->reader->name());
+      }
     }
     parts_[of_features_[f].table].features.push_back(f);
   }
@@ -247,7 +282,7 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
 Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   std::vector<AskedKeys> asked;
   for (const Part& part : parts_) {
-    asked.push_back({part.table->reader->name(), part.dim(), part.table->posted.load(),
+    asked.push_back({part.table->reader->name(), part.dim(), part.wanted,
                      part.KeysOf(owner).subspan(0, part.Asked(owner))});
   }
   const std::vector<int64_t> words = ReadWords(asked);
@@ -258,7 +293,7 @@ Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   return connection->Send(places ? FrameKind::kReadPlaces : FrameKind::kRead, pieces);
 }
 
-Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
+Status FetchedRows::Receive(int64_t owner, Connection* connection) {
   const auto versions = static_cast<int64_t>(parts_.size());
   int64_t all = 0;
   for (const Part& part : parts_) all += WordsOfRows(part.Asked(owner), part.dim());
@@ -277,8 +312,13 @@ Status FetchedRows::Receive(int64_t owner, Connection* connection) const {
       return Refuse(header, versions + left, connection);
     }
     if (done) {
-      std::vector<int64_t> of_tables(parts_.size());
+      std::vector<uint64_t> of_tables(parts_.size());
       TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(of_tables.data(), versions * kWordBytes));
+      for (size_t p = 0; p < parts_.size(); ++p) {
+        if (parts_[p].places && parts_[p].Asked(owner) > 0) {
+          parts_[p].versions[static_cast<size_t>(owner)] = of_tables[p];
+        }
+      }
     }
     TFHYBRID_RETURN_IF_ERROR(ReceiveRows(owner, rows, &arrived, connection));
     AddTo(Counter::kFetchedBytes, header.words * kWordBytes);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/compute/bags.h"
@@ -33,6 +34,15 @@ struct FeatureRead {
   bool places = false;  // the keys are places (core/placement/place.h)
 };
 
+// The version of the rows of a batch that a lookup took from an owner.
+struct RowRead {
+  int64_t ticket;
+  std::string table;
+  int64_t owner;
+  uint64_t wanted;   // with every update before the batch
+  uint64_t version;  // that the rows had
+};
+
 class FetchedRows {
  public:
   // Where rows come from, beside this host's tables.
@@ -44,13 +54,16 @@ class FetchedRows {
   };
 
   // Reads the rows that the features of sharded tables need, on `host`, at the version that this
-  // rank has posted. REQUIRES: this host's tables have reached it.
+  // rank has posted, or lacking as many updates as their batch allows. REQUIRES: this host's tables
+  // have reached it.
   static Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                           int64_t host, const Sources& sources,
                                                           const ParallelFor& parallel_for);
 
   // Returns the tickets of the batches whose places were looked up.
   std::vector<int64_t> Tickets() const;
+  // What was taken of batches whose rows may lack updates.
+  std::vector<RowRead> Reads() const;
   // Whether a feature's table is sharded, and its rows are therefore in here.
   bool Has(size_t feature) const { return of_features_[feature].table != kNone; }
   // Copies the embeddings of its keys [first, last). REQUIRES: it has them.
@@ -71,8 +84,11 @@ class FetchedRows {
   struct Part {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
-    bool places;        // all keys are
-    bool sent = false;  // owners sent the rows unasked
+    bool places;                          // all keys are
+    bool sent = false;                    // owners sent the rows unasked
+    uint64_t wanted = 0;                  // the version that this rank has posted
+    uint64_t staleness = 0;               // updates that rows may lack
+    std::vector<uint64_t> versions = {};  // of each owner's rows, where they are places
     std::vector<size_t> features;
     UniqueKeys unique;
     std::vector<int64_t> keys;      // distinct, owner by owner
@@ -104,6 +120,8 @@ class FetchedRows {
              const ParallelFor& parallel_for);
   // Copies the rows that owners send unasked of the version that is wanted.
   Status TakeSent(const Sources& sources, Part* part) const;
+  // Ok if no rows lack more updates than they may.
+  Status CheckVersions() const;
   void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
             const ParallelFor& parallel_for);
   void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
@@ -120,7 +138,7 @@ class FetchedRows {
     size_t table = 0;
     int64_t of_table = 0;  // words, of that one
   };
-  Status Receive(int64_t owner, Connection* connection) const;
+  Status Receive(int64_t owner, Connection* connection);
   // The next `words` of its rows. REQUIRES: so many are left.
   Status ReceiveRows(int64_t owner, int64_t words, Arrived* arrived, Connection* connection) const;
   // Why an answer was not the `wanted` words.

@@ -1,9 +1,11 @@
 #include "core/engine/received_rows.h"
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
 #include <utility>
 
+#include "core/placement/place.h"
 #include "core/util/counters.h"
 
 namespace tfhybrid {
@@ -27,9 +29,25 @@ void ReceivedRows::Add(int64_t owner, std::unique_ptr<Connection> connection) {
   its->thread = std::thread([this, owner, link = its->connection.get()] { Receive(owner, link); });
 }
 
-void ReceivedRows::Expect(int64_t ticket, std::map<std::string, uint64_t> versions) {
+void ReceivedRows::Expect(int64_t ticket, std::map<std::string, uint64_t> versions,
+                          uint64_t staleness) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  expected_[ticket] = std::move(versions);
+  if (staleness > 0) stale_ = true;
+  expected_[ticket] = {std::move(versions), staleness};
+}
+
+uint64_t ReceivedRows::StalenessOf(Span<const int64_t> places) const {
+  if (!stale_ || places.empty()) return 0;
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  int64_t ticket = -1;
+  const std::lock_guard<std::mutex> guard(mutex_);
+  for (const int64_t place : places) {
+    if (Place::Of(place).ticket == ticket) continue;
+    ticket = Place::Of(place).ticket;
+    const auto found = expected_.find(ticket);
+    least = std::min(least, found == expected_.end() ? 0 : found->second.staleness);
+  }
+  return least;
 }
 
 void ReceivedRows::Forget(Span<const int64_t> tickets) {
@@ -47,8 +65,9 @@ bool ReceivedRows::Expects(int64_t ticket, const std::string& table, uint64_t ve
   const std::lock_guard<std::mutex> guard(mutex_);
   const auto batch = expected_.find(ticket);
   if (batch == expected_.end()) return false;
-  const auto found = batch->second.find(table);
-  return found != batch->second.end() && found->second == version;
+  const std::map<std::string, uint64_t>& versions = batch->second.versions;
+  const auto found = versions.find(table);
+  return found != versions.end() && found->second == version;
 }
 
 Result<ReceivedRows::Rows> ReceivedRows::Await(int64_t ticket, const std::string& table,

@@ -1,13 +1,14 @@
 // ReceivedRows: the rows of batches that owners send a trainer unasked (core/engine/row_sender.h).
 //
-// The trainer says of each batch of which version the rows of each table will be. A lookup that
-// needs that version waits for them; one that needs another version asks the owners. So what is
-// sent changes nothing but who speaks first.
+// The trainer says of each batch which version each table will have when it is looked up, and how
+// many updates rows may lack. A lookup that needs that version waits for them; one that needs
+// another version asks the owners. So what is sent changes nothing but who speaks first.
 //
 // A thread per owner. Thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_RECEIVED_ROWS_H_
 #define TFHYBRID_CORE_ENGINE_RECEIVED_ROWS_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -39,11 +40,14 @@ class ReceivedRows {
 
   // A connection to an owner, which replaces the one before: its rows have moved.
   void Add(int64_t owner, std::unique_ptr<Connection> connection);
-  // Owners will send the rows of a batch: of each table those of that version.
-  void Expect(int64_t ticket, std::map<std::string, uint64_t> versions);
+  // Owners will send the rows of a batch: of each of these tables, at that version, or up to
+  // `staleness` updates before it. Rows of other tables are asked for, which may lack as many.
+  void Expect(int64_t ticket, std::map<std::string, uint64_t> versions, uint64_t staleness);
   void Forget(Span<const int64_t> tickets);
   // Whether all owners send a table's rows of a batch, of that version.
   bool Expects(int64_t ticket, const std::string& table, uint64_t version) const;
+  // How many updates the rows of these places may lack.
+  uint64_t StalenessOf(Span<const int64_t> places) const;
   // Waits for them. Between slices of waiting, what `check_alive` returns ends the wait.
   Result<Rows> Await(int64_t ticket, const std::string& table, int64_t owner,
                      const std::function<Status()>& check_alive) const;
@@ -51,7 +55,7 @@ class ReceivedRows {
 
  private:
   // Ticket, table, owner.
-  using Place = std::tuple<int64_t, std::string, int64_t>;
+  using Source = std::tuple<int64_t, std::string, int64_t>;
   struct Owner {
     std::unique_ptr<Connection> connection;
     std::thread thread;
@@ -60,14 +64,20 @@ class ReceivedRows {
   void Receive(int64_t owner, Connection* connection);
   Status Take(int64_t owner, Frame frame);
 
+  struct Expected {
+    std::map<std::string, uint64_t> versions;  // by table
+    uint64_t staleness;
+  };
+
+  std::atomic<bool> stale_{false};  // some batch allows that updates are missing
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
-  bool closed_ = false;                                          // guarded by mutex_
-  std::map<int64_t, std::map<std::string, uint64_t>> expected_;  // likewise
-  std::map<Place, Rows> rows_;                                   // likewise
-  std::map<int64_t, Status> gone_;                               // owners; likewise
-  std::map<int64_t, std::unique_ptr<Owner>> owners_;             // likewise
-  std::vector<std::unique_ptr<Owner>> replaced_;                 // likewise
+  bool closed_ = false;                               // guarded by mutex_
+  std::map<int64_t, Expected> expected_;              // by ticket; likewise
+  std::map<Source, Rows> rows_;                       // likewise
+  std::map<int64_t, Status> gone_;                    // owners; likewise
+  std::map<int64_t, std::unique_ptr<Owner>> owners_;  // likewise
+  std::vector<std::unique_ptr<Owner>> replaced_;      // likewise
 };
 
 }  // namespace tfhybrid

@@ -82,7 +82,8 @@ bool RowSender::Take(Trainer* trainer, Ready* ready) {
     }
     for (auto wanted = waiting->versions.begin(); wanted != waiting->versions.end();) {
       Result<std::shared_ptr<OpenTable>> table = source_.table(wanted->first);
-      if (table.ok() && table.value()->reader->version() < wanted->second) {
+      if (table.ok() &&
+          table.value()->reader->version() + ready->batch->staleness < wanted->second) {
         ++wanted;
         continue;
       }

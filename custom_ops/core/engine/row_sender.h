@@ -1,8 +1,9 @@
 // RowSender: sends trainers the rows of their batches without being asked for them.
 //
-// A batch names the version of each table that its rows shall have. As soon as a table has come so
-// far, its rows go out: batches in the order of their announcements, but none waits for another
-// one, nor a table for another one. What cannot be read is told, so that the trainer asks for it.
+// A batch names the version that each table will have when it is looked up. Its rows go out as soon
+// as the table lacks no more updates than the batch allows: batches in the order of their
+// announcements, but none waits for another one, nor a table for another one. What cannot be read
+// is told, so that the trainer asks for it.
 //
 // An embedding node's. A thread per trainer. Thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_ROW_SENDER_H_
@@ -37,7 +38,7 @@ class RowSender {
     // The batch of a ticket, or null.
     std::function<std::shared_ptr<const BatchKeys::Batch>(int64_t ticket)> batch;
   };
-  // The version that the rows of each table shall have, or a later one.
+  // The version of each table once all updates before the batch are applied.
   using Versions = std::map<std::string, uint64_t>;
 
   explicit RowSender(Source source) : source_(std::move(source)) {}

@@ -122,8 +122,10 @@ Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words,
   std::vector<std::vector<int64_t>> keys(places ? tables.size() : 0);  // of places
   for (size_t t = 0; t < keys.size(); ++t) {
     keys[t].resize(static_cast<size_t>(tables[t].keys.size()));
-    TFHYBRID_RETURN_IF_ERROR(source_.find_keys(tables[t].table, tables[t].keys, keys[t].data()));
+    TFHYBRID_ASSIGN_OR_RETURN(const uint64_t staleness,
+                              source_.find_keys(tables[t].table, tables[t].keys, keys[t].data()));
     tables[t].keys = keys[t];
+    tables[t].min_version -= std::min(tables[t].min_version, staleness);
   }
   int64_t size = 0;
   std::vector<TableRead> reads;

@@ -39,8 +39,9 @@ class RowService {
     std::function<Result<std::optional<std::vector<uint64_t>>>(const std::vector<TableRead>& reads,
                                                                const CopyRows& copy)>
         try_read;
-    // The keys of places of a table, where data nodes send batches.
-    std::function<Status(const std::string& table, Span<const int64_t> places, int64_t* keys)>
+    // BatchKeys::Find(), where data nodes send batches.
+    std::function<Result<uint64_t>(const std::string& table, Span<const int64_t> places,
+                                   int64_t* keys)>
         find_keys;
     // Takes in what the leader of a host says of passes; an error ends the connection.
     std::function<Status(int64_t host, Frame frame)> take_pass;

@@ -1,6 +1,7 @@
 #include "core/exchange/batch_keys.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/compute/merged_keys.h"
@@ -140,7 +141,9 @@ Result<std::shared_ptr<const BatchKeys::Batch>> BatchKeys::Get(int64_t ticket) c
                        "something behind the data set keep batches back?");
 }
 
-Status BatchKeys::Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const {
+Result<uint64_t> BatchKeys::Find(const std::string& table, Span<const int64_t> places,
+                                 int64_t* keys) const {
+  uint64_t staleness = places.empty() ? 0 : std::numeric_limits<uint64_t>::max();
   std::shared_ptr<const Batch> batch;
   const std::vector<int64_t>* of_table = nullptr;
   int64_t ticket = -1;
@@ -155,6 +158,7 @@ Status BatchKeys::Find(const std::string& table, Span<const int64_t> places, int
       const auto found = batch->keys.find(table);
       of_table = found == batch->keys.end() ? nullptr : &found->second;
       ticket = place.ticket;
+      staleness = std::min(staleness, batch->staleness);
     }
     const int64_t count = of_table == nullptr ? 0 : static_cast<int64_t>(of_table->size());
     if (place.index >= count) {
@@ -163,25 +167,35 @@ Status BatchKeys::Find(const std::string& table, Span<const int64_t> places, int
     }
     keys[i] = (*of_table)[static_cast<size_t>(place.index)];
   }
-  return Status::Ok();
+  return staleness;
+}
+
+Status BatchKeys::CheckTrained(const Batch& batch, const Batch& first, const std::string& table) {
+  if (!batch.trains) {
+    return Status::Error(StatusCode::kFailedPrecondition, "Batch ", batch.id,
+                         " is for evaluation. Received: an update of table '", table, "'");
+  }
+  if (batch.staleness == first.staleness) return Status::Ok();
+  return Status::Error(
+      StatusCode::kInvalidArgument,
+      "All trainers must have the same staleness. Received: staleness=", first.staleness,
+      " of batch ", first.id, ", staleness=", batch.staleness, " of batch ", batch.id);
 }
 
 Status BatchKeys::Translate(const MessageSchema& schema, const GradientMessage& message,
+                            std::shared_ptr<const Batch>* first,
                             std::vector<int64_t>* words) const {
   std::vector<TableKeys> tables(schema.tables.size());
   std::vector<int64_t> counts;
   for (size_t t = 0; t < tables.size(); ++t) {
     const Span<const int64_t> places = message.keys[t];
     tables[t].keys.resize(static_cast<size_t>(places.size()));
-    TFHYBRID_RETURN_IF_ERROR(Find(schema.tables[t], places, tables[t].keys.data()));
+    TFHYBRID_RETURN_IF_ERROR(Find(schema.tables[t], places, tables[t].keys.data()).status());
     std::vector<Run> runs = RunsOf(places);
     for (Run& run : runs) {
       TFHYBRID_ASSIGN_OR_RETURN(const auto batch, Get(run.ticket));
-      if (!batch->trains) {
-        return Status::Error(StatusCode::kFailedPrecondition, "Batch ", batch->id,
-                             " is for evaluation. Received: an update of table '", schema.tables[t],
-                             "'");
-      }
+      if (*first == nullptr) *first = batch;
+      TFHYBRID_RETURN_IF_ERROR(CheckTrained(*batch, **first, schema.tables[t]));
       run.rank = batch->rank;
     }
     std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
@@ -219,8 +233,9 @@ Status BatchKeys::ToKeys(const MessageSchema& schema, Span<const int64_t> messag
   std::vector<int64_t> widened(static_cast<size_t>(WidenedWords(schema, parsed)));
   Widen(schema, parsed, widened);
   TFHYBRID_ASSIGN_OR_RETURN(parsed, ParseMessages(schema, widened, sources));
+  std::shared_ptr<const Batch> first;
   for (const GradientMessage& message : parsed) {
-    TFHYBRID_RETURN_IF_ERROR(Translate(schema, message, words));
+    TFHYBRID_RETURN_IF_ERROR(Translate(schema, message, &first, words));
   }
   return Status::Ok();
 }

@@ -26,6 +26,7 @@ class BatchKeys {
     std::string digest;  // of the whole batch
     int64_t rank;        // that trains it
     bool trains;         // false: for evaluation, an update of it is refused
+    uint64_t staleness;  // updates that its rows may lack
     std::map<std::string, std::vector<int64_t>> keys;  // by table
 
     int64_t Bytes() const;
@@ -45,18 +46,21 @@ class BatchKeys {
   // The batch of a ticket, or null.
   std::shared_ptr<const Batch> Of(int64_t ticket) const;
 
-  // The keys of places of a table, in `keys`, which has room for all.
-  Status Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const;
+  // The keys of places of a table, in `keys`, which has room for all. Returns how many updates
+  // their rows may lack.
+  Result<uint64_t> Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const;
   // The messages of `sources` hosts that lie end to end, with keys in the place of places, summed
   // as their hosts would have done it: by batch within a rank, then by rank. `*words` stays empty
-  // where no message has places.
+  // where no message has places. Batches of one update must have the same staleness.
   Status ToKeys(const MessageSchema& schema, Span<const int64_t> messages, int64_t sources,
                 std::vector<int64_t>* words) const;
 
  private:
   Result<std::shared_ptr<const Batch>> Get(int64_t ticket) const;
+  // Adds a message to `words`. `*first`: a batch of the same update, or null.
   Status Translate(const MessageSchema& schema, const GradientMessage& message,
-                   std::vector<int64_t>* words) const;
+                   std::shared_ptr<const Batch>* first, std::vector<int64_t>* words) const;
+  static Status CheckTrained(const Batch& batch, const Batch& first, const std::string& table);
 
   const int64_t owner_;
   mutable std::mutex mutex_;

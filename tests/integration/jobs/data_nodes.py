@@ -7,9 +7,12 @@ and its rows move between two epochs. It is the script of the data nodes, too.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,11 +27,13 @@ from tfhybrid.data import Shard
 from tfhybrid.job import current_job
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.nodes.key_links import UNASKED
 
 NODES = os.environ.get("TFHYBRID_NODES", "")
 STEPS = 6
 EPOCHS = 2
 BATCH = 16
+STALENESS = 3
 
 
 def samples(shard: Shard, first: int = 0):
@@ -65,7 +70,7 @@ class Drains(keras.callbacks.Callback):
         assert current_job().follow_nodes() == 0
 
 
-def trained(*callbacks: keras.callbacks.Callback, **options):
+def trained(*callbacks: keras.callbacks.Callback, stale: Mapping[str, Any], **options):
     """Trains, evaluates and predicts; returns all that comes of it."""
     model, _, make = model_and_reference("adagrad", "frequency")
     layer = click_model.collection(model)
@@ -76,7 +81,7 @@ def trained(*callbacks: keras.callbacks.Callback, **options):
     )
     if not layer.built:
         layer.build(None)
-    data = tfhybrid.data.from_nodes(train_data, layer, **options)
+    data = tfhybrid.data.from_nodes(train_data, layer, **options, **stale)
     valid = tfhybrid.data.from_nodes(
         valid_data, layer, arguments={"first": STEPS}, trains=False, **options
     )
@@ -91,13 +96,13 @@ def trained(*callbacks: keras.callbacks.Callback, **options):
     return model, history.history, predicted
 
 
-def run(on_nodes: bool, join: str, drains: Path | None = None):
+def run(on_nodes: bool, join: str, drains: Path | None = None, **stale: Any):
     os.environ.pop("TFHYBRID_NODES", None)
     if on_nodes:
         os.environ["TFHYBRID_NODES"] = NODES
     tfhybrid.init()
     drain = [] if drains is None else [Drains(drains), tfhybrid.callbacks.FollowNodes()]
-    model, history, predicted = trained(*drain, join=join)
+    model, history, predicted = trained(*drain, stale=stale, join=join)
     if drains is not None:
         assert set(current_job().nodes.nodes.names) == {"embedding-0"}
     if on_nodes:
@@ -121,8 +126,23 @@ def refused(model: keras.Model) -> None:
         model.predict_on_batch({name: each[:4] for name, each in keys.items()})
 
 
+def lacks_updates(folder: Path) -> None:
+    """The rows of a run with a staleness lack updates, never more than they may."""
+    (versions, _, _), _, _ = run(True, UNASKED, staleness=STALENESS, read_log=str(folder))
+    assert set(versions.values()) == {EPOCHS * STEPS}, versions
+    rank = os.environ.get("HOROVOD_RANK", "0")
+    log = folder / f"reads-{rank}.jsonl"
+    reads = [json.loads(line) for line in log.read_text().splitlines()]
+    assert {read["applied"] for read in reads} == {*range(1, EPOCHS * STEPS + 1)}
+    assert {read["table"] for read in reads} == set(versions)
+    missing = [read["applied"] - 1 - read["read"] for read in reads]
+    assert min(missing) >= 0
+    assert 0 < max(missing) <= STALENESS, missing
+
+
 def main(cluster: Path, joins: list[str]) -> None:
     alone = run(False, joins[0])
+    lacks_updates(cluster.parent / "reads")
     for join in joins:
         split = run(True, join, cluster if join == joins[-1] else None)
         assert_equal(split[0], alone[0], join)

@@ -1,6 +1,8 @@
 """A trainer in NumPy that data nodes feed, and that says how far it is.
 
-fed_trainer.py ADDRESS PORT FOLDER SILENCE JOIN; the folder has the token, and gets the rows.
+fed_trainer.py ADDRESS PORT FOLDER SILENCE JOIN FUNCTION
+
+The folder has the token, and gets the rows.
 """
 
 from __future__ import annotations
@@ -27,10 +29,10 @@ def begins(epoch: int, number: int) -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-def main(address: str, port: str, folder: Path, silence: str, join: str) -> None:
+def main(address: str, port: str, folder: Path, silence: str, join: str, function: str) -> None:
     roles = {"embedding": Role(1), "data": Role(1)}
     cluster = Cluster("local", folder, address, int(port), int(port) + 1, roles)
-    wanted = Wanted("dataset", {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
+    wanted = Wanted(function, {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
     links: list[NodeLinks] = []
     with joined(cluster, folder, 1, links=links, silence=float(silence)) as engines:
         train_fed(engines[0], links[0], wanted, EPOCHS, begins)

@@ -19,8 +19,12 @@ const MessageSchema kSchema = {{"item"}, {2}};
 
 // The keys of a batch of table "item" on the owner.
 BatchKeys::Batch Of(int64_t rank, std::vector<int64_t> keys, bool trains = true) {
-  return {
-      "run/" + std::to_string(keys.front()), "digest", rank, trains, {{"item", std::move(keys)}}};
+  return {"run/" + std::to_string(keys.front()),
+          "digest",
+          rank,
+          trains,
+          0,
+          {{"item", std::move(keys)}}};
 }
 
 int64_t PlaceOf(int64_t ticket, int64_t index) { return Place{ticket, kOwner, index}.Word(); }
@@ -133,13 +137,47 @@ TEST(BatchKeysTest, ABatchComesAgainWithTheSameContentOnly) {
   EXPECT_OK(held.Put(4, Of(0, {9})));
 }
 
+TEST(BatchKeysTest, RowsOfSeveralBatchesLackAsFewUpdatesAsAnyOfThem) {
+  BatchKeys held(kOwner);
+  for (const int64_t staleness : {3, 1, 4}) {
+    BatchKeys::Batch batch = Of(0, {7});
+    batch.staleness = static_cast<uint64_t>(staleness);
+    ASSERT_OK(held.Put(staleness, std::move(batch)));
+  }
+  const auto staleness = [&](const std::vector<int64_t>& places) {
+    std::vector<int64_t> keys(places.size());
+    const Result<uint64_t> found = held.Find("item", places, keys.data());
+    EXPECT_OK(found.status());
+    return found.ok() ? found.value() : 99;
+  };
+  EXPECT_EQ(staleness({}), 0u);
+  EXPECT_EQ(staleness({PlaceOf(4, 0)}), 4u);
+  EXPECT_EQ(staleness({PlaceOf(4, 0), PlaceOf(1, 0), PlaceOf(3, 0)}), 1u);
+}
+
+TEST(BatchKeysTest, BatchesOfAnUpdateHaveTheSameStaleness) {
+  BatchKeys held(kOwner);
+  BatchKeys::Batch stale = Of(1, {8});
+  stale.staleness = 2;
+  ASSERT_OK(held.Put(4, Of(0, {7})));
+  ASSERT_OK(held.Put(5, std::move(stale)));
+  std::vector<int64_t> words;
+  EXPECT_OK(ToKeys(held, Message({PlaceOf(5, 0)}, {1}), &words));
+  const Status together = ToKeys(held, Message({PlaceOf(4, 0), PlaceOf(5, 0)}, {1, 2}), &words);
+  EXPECT_EQ(together.code(), StatusCode::kInvalidArgument);
+  std::vector<int64_t> of_two_hosts = Message({PlaceOf(4, 0)}, {1});
+  const std::vector<int64_t> second = Message({PlaceOf(5, 0)}, {1});
+  of_two_hosts.insert(of_two_hosts.end(), second.begin(), second.end());
+  EXPECT_EQ(held.ToKeys(kSchema, of_two_hosts, 2, &words).code(), StatusCode::kInvalidArgument);
+}
+
 TEST(BatchKeysTest, WhatIsNoPlaceHereIsRefused) {
   BatchKeys held(kOwner);
   ASSERT_OK(held.Put(4, Of(0, {7})));
   ASSERT_OK(held.Put(5, Of(0, {8}, false)));
   int64_t key = 0;
   const auto find = [&](const std::string& table, int64_t place) {
-    return held.Find(table, Span<const int64_t>(&place, 1), &key).code();
+    return held.Find(table, Span<const int64_t>(&place, 1), &key).status().code();
   };
   EXPECT_EQ(find("item", PlaceOf(4, 0)), StatusCode::kOk);
   EXPECT_EQ(key, 7);

@@ -65,3 +65,18 @@ def test_positions_need_epochs() -> None:
         from_nodes(data, [], share="file", position=Position(0, 3))
     with pytest.raises(ConfigError, match="Received: 'user'"):
         from_nodes(data, [], group_by="user")
+
+
+@pytest.mark.parametrize("staleness", [-1, 1.0, "1", True, None])
+def test_a_staleness_that_is_no_whole_number_is_refused(staleness: object) -> None:
+    with pytest.raises(ConfigError, match=f"0 or more. Received: {staleness!r}"):
+        from_nodes(data, [], staleness=staleness)  # type: ignore[arg-type]
+
+
+def test_evaluation_has_no_staleness() -> None:
+    with pytest.raises(ConfigError, match=r"trains=False\. Received: staleness=2"):
+        from_nodes(data, [], trains=False, staleness=2)
+
+
+def test_without_data_nodes_nothing_is_missing() -> None:
+    assert numbers_in(from_nodes(data, [], staleness=4)) == numbers_in(data(Shard(0, 1)))

@@ -28,6 +28,7 @@ from tfhybrid.nodes.key_links import REQUEST, KeyLinks, key_calls
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.open_epochs import OpenEpochs
+from tfhybrid.nodes.read_log import ReadLog
 from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.splitting import Declared
 from tfhybrid.nodes.tickets import TicketBook
@@ -109,6 +110,7 @@ class Job:
         dials: Connections to data nodes, in order.
         books: Of trainers.
         epochs: That have begun.
+        logs: Of trainers.
     """
 
     engines: Sequence[Engine]
@@ -118,6 +120,7 @@ class Job:
     dials: list[tuple[str, MessageLink]] = dataclasses.field(default_factory=list)
     books: dict[int, TicketBook] = dataclasses.field(default_factory=dict)
     epochs: OpenEpochs = dataclasses.field(default_factory=OpenEpochs)
+    logs: dict[int, ReadLog] = dataclasses.field(default_factory=dict)
 
     @property
     def owners(self) -> Sequence[Engine]:
@@ -140,11 +143,17 @@ class Job:
             [Caller(served_socket(key_calls(each)), f"node {each.host}") for each in self.owners]
         )
 
+    def log(self, rank: int) -> ReadLog:
+        """What a trainer has read of batches with a staleness."""
+        if rank not in self.logs:
+            engine = self.engines[rank]
+            self.logs[rank] = ReadLog(lambda: batches.reads(engine))
+        return self.logs[rank]
+
     def feed(self, rank: int, number: int = 0, **wanted: Any) -> Feed:
         """A data set of a trainer."""
-        trainer = Trainer(
-            "session", rank, self.trainers, list, [f"data-{node}" for node in range(self.nodes)]
-        )
+        names = [f"data-{node}" for node in range(self.nodes)]
+        trainer = Trainer("session", rank, self.trainers, list, names, silence=60.0)
         if rank not in self.books:
             engine = self.engines[rank]
             book = TicketBook(lambda: batches.looked_up(engine), rank, self.trainers)
@@ -159,7 +168,7 @@ class Job:
             "ahead": 3,
             "most_bytes": 1 << 20,
         }
-        rows = EngineRows(self.engines[rank], TABLES)
+        rows = EngineRows(self.engines[rank], TABLES, self.log(rank))
         if (told | wanted)["join"] != REQUEST:
             for node in self.owners:
                 mine, its = socket.socketpair()

@@ -213,10 +213,12 @@ def test_bytes_into_a_trainer_are_few(tmp_path) -> None:
             },
             "session": "session",
             "owners": [],
+            "silence": 60.0,
             "declared": job.declared.as_json(),
             "data_set": 0,
             "trains": True,
             "join": "request",
+            "staleness": 0,
             "epoch": 0,
             "number": 0,
         }

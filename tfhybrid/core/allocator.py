@@ -1,4 +1,4 @@
-"""Keeps memory that a step frees in the process.
+"""Keeps memory that a step or a request frees in the process.
 
 By default glibc returns large buffers to the kernel as soon as they are freed, and the next step
 requests them again: the kernel then allocates and clears each page again. On one machine that took
@@ -27,7 +27,7 @@ def keep_freed_memory() -> bool:
 
     Example:
 
-    >>> from tfhybrid.job.allocator import keep_freed_memory
+    >>> from tfhybrid.core.allocator import keep_freed_memory
     >>> kept = keep_freed_memory()
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -11,7 +11,7 @@ import pytest
 MEBIBYTES = 64
 SCRIPT = f"""
 import numpy as np, resource
-from tfhybrid.job.allocator import keep_freed_memory
+from tfhybrid.core.allocator import keep_freed_memory
 
 def faults(times):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,0 +1,117 @@
+"""Rows that lack up to k updates: test AUC of DeepFM on Frappe_x1 with data nodes, by k.
+
+    python -m benchmarks.staleness [--staleness 0 1 4 16] [--seeds 3] [--samples N]
+        [--batch 4096] [--ranks 2]
+
+Two embedding nodes, a data node and the ranks are processes of this machine. Each run is a job of
+its own, with fresh tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import launch
+from benchmarks.stream.site import free_ports
+from tfhybrid.nodes import launching
+from tfhybrid.nodes.cluster_file import Cluster
+
+LOGGER = logging.getLogger("benchmarks.staleness")
+SCRIPT = "benchmarks.staleness.train"
+EMBEDDING = 2
+Run = dict[str, Any]
+
+
+@contextmanager
+def nodes(folder: Path) -> Iterator[None]:
+    """Runs all nodes meanwhile; jobs that are started join them."""
+    port, status_port = free_ports(2)
+    file = folder / "cluster.yaml"
+    file.write_text(
+        f"port: {port}\nstatus_port: {status_port}\nroles:\n  embedding: {{count: {EMBEDDING}}}\n"
+        f"  data: {{count: 1, script: {SCRIPT}}}\n"
+    )
+    cluster = Cluster.read(file)
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-benchmark-") as memory:
+        os.environ |= {"TFHYBRID_SHM_DIR": memory, "PYTHONPATH": str(launch.ROOT)}
+        launching.up(cluster)
+        os.environ |= {
+            "TFHYBRID_NODES": f"{cluster.listen}:{cluster.port}",
+            "TFHYBRID_NODES_TOKEN": str(cluster.token_file),
+        }
+        try:
+            yield
+        finally:
+            launching.down(cluster)
+
+
+def table_of(runs: Sequence[Run], seeds: Sequence[int]) -> Table:
+    """Builds a row for each staleness."""
+    table = Table(title="Frappe_x1, DeepFM with data nodes: test AUC")
+    for column in (
+        "k",
+        *(f"seed {seed}" for seed in seeds),
+        *("mean", "to the first", "log loss", "missing, median", "at most", "ms/step"),
+    ):
+        table.add_column(column, justify="right")
+    first = None
+    for staleness in dict.fromkeys(run["staleness"] for run in runs):
+        same = [run for run in runs if run["staleness"] == staleness]
+        mean = statistics.mean(run["auc"] for run in same)
+        first = mean if first is None else first
+        missing = [run["missing"] or {"median": 0, "most": 0} for run in same]
+        table.add_row(
+            str(staleness),
+            *(f"{run['auc']:.4f}" for run in same),
+            f"{mean:.4f}",
+            f"{mean - first:+.4f}",
+            f"{statistics.mean(run['log_loss'] for run in same):.4f}",
+            str(round(statistics.median(each["median"] for each in missing))),
+            str(max(each["most"] for each in missing)),
+            f"{statistics.median(run['milliseconds_per_step'] for run in same):.0f}",
+        )
+    return table
+
+
+def main() -> None:
+    """Runs all with every seed, prints, and writes `benchmarks/results/staleness.json`."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--staleness", type=int, nargs="+", default=[0, 1, 4, 16])
+    parser.add_argument("--seeds", type=int, default=3, help="seeds 0, 1, ... of each")
+    parser.add_argument("--samples", type=int, default=0, help="of each part; 0: all")
+    parser.add_argument("--batch", type=int, default=4096, help="samples of a step")
+    parser.add_argument("--epochs", type=int, help="at most")
+    parser.add_argument("--ranks", type=int, default=2)
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    runs: list[Run] = []
+    with tempfile.TemporaryDirectory() as scratch, nodes(Path(scratch)):
+        for seed in range(arguments.seeds):
+            for staleness in arguments.staleness:
+                told = ["--staleness", staleness, "--seed", seed, "--samples", arguments.samples]
+                told += ["--reads", Path(scratch, f"reads-{seed}-{staleness}")]
+                told += ["--batch", arguments.batch]
+                if arguments.epochs is not None:
+                    told += ["--epochs", arguments.epochs]
+                run = launch.run_side(SCRIPT, [*map(str, told)], arguments.ranks)
+                runs.append({"staleness": staleness, **run})
+                LOGGER.info("seed %d, staleness %d: AUC %.4f", seed, staleness, run["auc"])
+    Console().print(table_of(runs, range(arguments.seeds)))
+    options = {name: getattr(arguments, name) for name in ("samples", "ranks", "batch", "epochs")}
+    path = launch.write_result("staleness", options | {"runs": runs})
+    LOGGER.info("%s", path.relative_to(launch.ROOT))
+
+
+if __name__ == "__main__":
+    main()
