@@ -76,7 +76,13 @@ def measure(arguments: argparse.Namespace, ids: str) -> dict[str, dict[str, floa
 def show(sides: dict[str, dict[str, float]], reads: float, ids: str) -> None:
     """Prints samples a second, as shares of memory and of what the disk's reads allow."""
     table = Table(title=f"{ids} keys")
-    for heading in ("side", "samples/s", "of memory", "of the disk's limit", "pages read for a miss"):
+    for heading in (
+        "side",
+        "samples/s",
+        "of memory",
+        "of the disk's limit",
+        "pages read for a miss",
+    ):
         table.add_column(heading, justify="right")
     in_memory = sides["memory"]["samples_per_second"]
     for name, side in sides.items():

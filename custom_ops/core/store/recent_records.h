@@ -3,8 +3,8 @@
 // rows lie in the cache. So a row that leaves the cache can be written there without a read.
 //
 // Only a row whose record lies in the same region of the file is given out. A row's record thus
-// stays within a region all its life, and whoever reads rows in order (a checkpoint) reads each page
-// of the disk once, if the kernel keeps one region.
+// stays within a region all its life, and whoever reads rows in order (a checkpoint) reads each
+// page of the disk once, if the kernel keeps one region.
 //
 // A hint, and nothing more: the caller must check what Take() returns. Of many rows the latest are
 // kept. Not thread-safe.

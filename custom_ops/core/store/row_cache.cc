@@ -125,9 +125,8 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
   const std::vector<Leaving> leaving = ChooseRecords(chosen, rows_in_table, place_at);
   // Whoever reads a record that is being written knows by this number that it may be torn.
   __atomic_store_n(&segment()->write_backs, segment()->write_backs + 1, __ATOMIC_SEQ_CST);
-  TFHYBRID_RETURN_IF_ERROR(RunAll(leaving.size(), parallel_for, [&](size_t i) {
-    return EmptySlot(leaving[i], place_at);
-  }));
+  TFHYBRID_RETURN_IF_ERROR(RunAll(leaving.size(), parallel_for,
+                                  [&](size_t i) { return EmptySlot(leaving[i], place_at); }));
   TFHYBRID_RETURN_IF_ERROR(RunAll(missing.size(), parallel_for, [&](size_t i) {
     return FillSlot(chosen[i], missing[i], rows_in_table, place_at(missing[i]));
   }));
@@ -203,9 +202,9 @@ Status RowCache::EmptySlot(const Leaving& leaving, const PlaceAt& place_at) {
     TFHYBRID_RETURN_IF_ERROR(file_.Write(record_number, record));
     __atomic_fetch_add(&segment()->written, 1, __ATOMIC_RELAXED);
     TFHYBRID_FAULT_POINT();
-    __atomic_store_n(
-        place, PlaceOf(record_number, ChecksumOf(record_number, record, record_floats_)),
-        __ATOMIC_RELEASE);
+    __atomic_store_n(place,
+                     PlaceOf(record_number, ChecksumOf(record_number, record, record_floats_)),
+                     __ATOMIC_RELEASE);
     TFHYBRID_FAULT_POINT();
     if (other != nullptr) {
       __atomic_store_n(other, PlaceOf(own_number, WordOf(*other)), __ATOMIC_RELEASE);

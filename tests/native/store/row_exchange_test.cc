@@ -1,6 +1,6 @@
 // Rows of a table in files exchange records: a row that leaves the cache is written over the record
-// of a row that was read lately. Which records they get, and what a leader that dies meanwhile, or a
-// program that changes places, leaves behind.
+// of a row that was read lately. Which records they get, and what a leader that dies meanwhile, or
+// a program that changes places, leaves behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -156,10 +156,10 @@ TEST_F(RowExchangeTest, ARowThatLeavesIsWrittenWhereOneWasReadLately) {
       if (RecordOf(before[row]) == RecordOf(after[row])) continue;
       ++exchanged;
       // Its record is that of a row which was cached, and has its own now.
-      const auto other = std::find_if(before.begin(), before.end(), [&](uint64_t place) {
-                           return RecordOf(place) == RecordOf(after[row]);
-                         }) -
-                         before.begin();
+      const auto other =
+          std::find_if(before.begin(), before.end(),
+                       [&](uint64_t place) { return RecordOf(place) == RecordOf(after[row]); }) -
+          before.begin();
       EXPECT_TRUE(IsCached(before[static_cast<size_t>(other)]));
       EXPECT_TRUE(IsCached(after[static_cast<size_t>(other)]));
       EXPECT_EQ(RecordOf(before[row]), RecordOf(after[static_cast<size_t>(other)]));
@@ -190,7 +190,7 @@ TEST_F(RowExchangeTest, AFailingWriteExchangesNothing) {
       FailWrite(0, 0);
       ExpectWhole();
       if (status.ok()) break;
-      EXPECT_NE(std::string::npos, status.message().find("Cannot write record"))
+      ASSERT_NE(std::string::npos, status.message().find("Cannot write record"))
           << status.message();
     }
   }
