@@ -76,15 +76,22 @@ def measure(arguments: argparse.Namespace, ids: str) -> dict[str, dict[str, floa
 def show(sides: dict[str, dict[str, float]], reads: float, ids: str) -> None:
     """Prints samples a second, as shares of memory and of what the disk's reads allow."""
     table = Table(title=f"{ids} keys")
-    for heading in ("side", "samples/s", "of memory", "of the disk's limit"):
+    for heading in (
+        "side",
+        "samples/s",
+        "of memory",
+        "of the disk's limit",
+        "pages read for a miss",
+    ):
         table.add_column(heading, justify="right")
     in_memory = sides["memory"]["samples_per_second"]
     for name, side in sides.items():
-        limit = ""
+        limit, pages = "", ""
         if name == "files" and side["misses"]:
             limit = f"{side['misses'] / reads / side['seconds']:.2f}"
+            pages = f"{side['read_bytes'] / 4096 / side['misses']:.2f}"
         rate = side["samples_per_second"]
-        table.add_row(name, f"{rate:,.0f}", f"{rate / in_memory:.2f}", limit)
+        table.add_row(name, f"{rate:,.0f}", f"{rate / in_memory:.2f}", limit, pages)
     Console().print(table)
 
 

@@ -12,7 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.disk.batches import INITIAL, RATE, add_options, batches, gradients, record_bytes
+from benchmarks.disk.batches import (
+    INITIAL,
+    RATE,
+    add_options,
+    batches,
+    bytes_from_disk,
+    gradients,
+    record_bytes,
+)
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, TableStatsStruct
 from tfhybrid.core.row_block import RowBlock
@@ -70,10 +78,10 @@ def measure(engine: Engine, options: argparse.Namespace) -> dict[str, float]:
     """Does all steps; returns the figures of the last `--steps`."""
     update = engine.open_update("adagrad", {NAME: options.dim}, UpdateChoices())
     seconds = 0.0
-    before = stats(engine)
+    before, read = stats(engine), bytes_from_disk()
     for step, keys in enumerate(batches(options)):
         if step == options.warm:
-            before, seconds = stats(engine), 0.0
+            before, read, seconds = stats(engine), bytes_from_disk(), 0.0
         of_keys = gradients(keys, options.dim)
         started = time.perf_counter()
         engine.lookup(NAME, options.dim, keys)
@@ -86,6 +94,7 @@ def measure(engine: Engine, options: argparse.Namespace) -> dict[str, float]:
         "misses": after.cache_misses - before.cache_misses,
         "hits": after.cache_hits - before.cache_hits,
         "written": after.written_rows - before.written_rows,
+        "read_bytes": bytes_from_disk() - read,
         "memory_bytes": after.bytes,
     }
 

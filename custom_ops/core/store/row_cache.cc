@@ -28,7 +28,9 @@ RowCache::RowCache(std::string table_name, MappedFile cache, RowFile file)
       slots_(CacheSlotsOf(cache_)),
       images_(CacheImagesOf(cache_)),
       wanted_in_(static_cast<size_t>(slots())),
-      wanted_lately_(static_cast<size_t>(slots())) {}
+      wanted_lately_(static_cast<size_t>(slots())),
+      leaving_(static_cast<size_t>(slots())),
+      recent_(slots()) {}
 
 Result<std::unique_ptr<RowCache>> RowCache::Create(const TierGeneration& generation, int64_t slots,
                                                    int64_t record_floats) {
@@ -120,15 +122,17 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
   Count(&segment()->hits, rows.size() - missing.size());
   if (missing.empty()) return Status::Ok();
   const std::vector<int64_t> chosen = ChooseSlots(missing.size());
-  FetchVictims(chosen, rows_in_table, place_at);
+  const std::vector<Leaving> leaving = ChooseRecords(chosen, rows_in_table, place_at);
   // Whoever reads a record that is being written knows by this number that it may be torn.
   __atomic_store_n(&segment()->write_backs, segment()->write_backs + 1, __ATOMIC_SEQ_CST);
-  TFHYBRID_RETURN_IF_ERROR(RunAll(chosen.size(), parallel_for, [&](size_t i) {
-    return EmptySlot(chosen[i], rows_in_table, place_at);
-  }));
-  return RunAll(missing.size(), parallel_for, [&](size_t i) {
+  TFHYBRID_RETURN_IF_ERROR(RunAll(leaving.size(), parallel_for,
+                                  [&](size_t i) { return EmptySlot(leaving[i], place_at); }));
+  TFHYBRID_RETURN_IF_ERROR(RunAll(missing.size(), parallel_for, [&](size_t i) {
     return FillSlot(chosen[i], missing[i], rows_in_table, place_at(missing[i]));
-  });
+  }));
+  // A new row's record was never written: nothing is read before it is, either.
+  for (const int64_t row : missing) recent_.Add(file_.OffsetOf(RecordOf(*place_at(row))), row);
+  return Status::Ok();
 }
 
 // Round and round; a slot that was wanted lately is left for one more turn.
@@ -148,32 +152,64 @@ std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
   return chosen;
 }
 
-// A record is a part of a page, so that whoever writes it waits until the disk has brought the
-// page: all of them together, and not one after the other.
-void RowCache::FetchVictims(const std::vector<int64_t>& chosen, int64_t rows_in_table,
-                            const PlaceAt& place_at) const {
+// Pages that are not in memory are asked for together, and not one after the other.
+std::vector<RowCache::Leaving> RowCache::ChooseRecords(const std::vector<int64_t>& chosen,
+                                                       int64_t rows_in_table,
+                                                       const PlaceAt& place_at) {
+  for (const int64_t number : chosen) leaving_[static_cast<size_t>(number)] = true;
+  std::vector<Leaving> all;
+  all.reserve(chosen.size());
   for (const int64_t number : chosen) {
     const auto row = static_cast<int64_t>(slots_[number].row_plus_one) - 1;
-    if (row >= 0 && row < rows_in_table) file_.Fetch(RecordOf(*place_at(row)));
+    // A free slot, or one of a row that an update which failed has left no row of.
+    if (row < 0 || row >= rows_in_table) {
+      all.push_back({number, RecentRecords::kNone, RecentRecords::kNone});
+      continue;
+    }
+    const int64_t record = RecordOf(*place_at(row));
+    const int64_t other = TakeRecentRow(record, rows_in_table, place_at);
+    file_.FetchForWrite(other == RecentRecords::kNone ? record : RecordOf(*place_at(other)));
+    all.push_back({number, row, other});
+  }
+  for (const int64_t number : chosen) leaving_[static_cast<size_t>(number)] = false;
+  return all;
+}
+
+// A row whose record holds nothing that is needed: the row lies in the cache, and stays there.
+int64_t RowCache::TakeRecentRow(int64_t record, int64_t rows_in_table, const PlaceAt& place_at) {
+  for (;;) {
+    const int64_t row = recent_.Take(file_.OffsetOf(record));
+    if (row == RecentRecords::kNone) return row;
+    // Rows are removed, and the last row gets the number of one that is.
+    if (row >= rows_in_table) continue;
+    const uint64_t place = *place_at(row);
+    if (Holds(row, place) && !leaving_[static_cast<size_t>(SlotOf(place))]) return row;
   }
 }
 
-// The row lies in the file before its place says so.
-Status RowCache::EmptySlot(int64_t number, int64_t rows_in_table, const PlaceAt& place_at) {
-  CacheSlot* const slot = &slots_[number];
-  if (slot->row_plus_one == 0) return Status::Ok();
-  const auto row = static_cast<int64_t>(slot->row_plus_one) - 1;
-  // A row that an update which failed has left no row of.
-  if (row < rows_in_table) {
-    const float* const record = images_ + number * record_floats_;
-    uint64_t* const place = place_at(row);
-    const int64_t record_number = RecordOf(*place);
+// The row lies in the file before its place says so. The place of the row that it exchanges records
+// with comes second: after a kill between the two, a row in the file and one in the cache have the
+// same record, and the one in the cache does not need it (TableWriter::CheckRecords).
+Status RowCache::EmptySlot(const Leaving& leaving, const PlaceAt& place_at) {
+  CacheSlot* const slot = &slots_[leaving.slot];
+  if (leaving.row != RecentRecords::kNone) {
+    const float* const record = images_ + leaving.slot * record_floats_;
+    uint64_t* const place = place_at(leaving.row);
+    uint64_t* const other =
+        leaving.exchanges_with == RecentRecords::kNone ? nullptr : place_at(leaving.exchanges_with);
+    const int64_t own_number = RecordOf(*place);
+    const int64_t record_number = other == nullptr ? own_number : RecordOf(*other);
     TFHYBRID_RETURN_IF_ERROR(file_.Write(record_number, record));
     __atomic_fetch_add(&segment()->written, 1, __ATOMIC_RELAXED);
     TFHYBRID_FAULT_POINT();
-    __atomic_store_n(place, WithWord(*place, ChecksumOf(record_number, record, record_floats_)),
+    __atomic_store_n(place,
+                     PlaceOf(record_number, ChecksumOf(record_number, record, record_floats_)),
                      __ATOMIC_RELEASE);
     TFHYBRID_FAULT_POINT();
+    if (other != nullptr) {
+      __atomic_store_n(other, PlaceOf(own_number, WordOf(*other)), __ATOMIC_RELEASE);
+      TFHYBRID_FAULT_POINT();
+    }
   }
   slot->row_plus_one = 0;
   return Status::Ok();

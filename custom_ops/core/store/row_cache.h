@@ -6,6 +6,10 @@
 // counts until the file has all of it: after a kill at any instant each row is whole in one of the
 // two, and its place says in which.
 //
+// A record is a part of a page, which the kernel has to read before it can change the part. So the
+// row that leaves the cache gets the record of a row that was read lately and is still cached, and
+// that row gets the record of the row that leaves: a miss reads one page, not two.
+//
 // Not thread-safe; Record() is. One process.
 #ifndef TFHYBRID_CORE_STORE_ROW_CACHE_H_
 #define TFHYBRID_CORE_STORE_ROW_CACHE_H_
@@ -17,6 +21,7 @@
 #include <vector>
 
 #include "core/shm/mapped_file.h"
+#include "core/store/recent_records.h"
 #include "core/store/row_tier.h"
 #include "core/store/segment.h"
 #include "core/tier/row_file.h"
@@ -45,8 +50,7 @@ class RowCache {
   // Takes over those of a dead leader. REQUIRES: CheckSlots() follows.
   static Result<std::unique_ptr<RowCache>> Attach(const TierGeneration& generation,
                                                   int64_t record_floats);
-  // Frees slots that were being filled; kDataLoss where a place names no slot of its
-  // row, or two rows have one record.
+  // Frees slots that were being filled; kDataLoss where a place names no slot of its row.
   Status CheckSlots(int64_t rows, const PlaceAt& place_at);
 
   int64_t slots() const { return static_cast<int64_t>(segment()->slots); }
@@ -66,13 +70,22 @@ class RowCache {
   void Renumber(uint64_t place, int64_t to);
 
  private:
+  // A slot that is wanted, the row that leaves it, and the cached row that this row exchanges
+  // records with; kNone where there is no such row.
+  struct Leaving {
+    int64_t slot;
+    int64_t row;
+    int64_t exchanges_with;
+  };
+
   RowCache(std::string table_name, MappedFile cache, RowFile file);
   CacheSegment* segment() const { return reinterpret_cast<CacheSegment*>(cache_.mutable_data()); }
   bool Holds(int64_t row, uint64_t place) const;
   std::vector<int64_t> ChooseSlots(size_t count);
-  void FetchVictims(const std::vector<int64_t>& chosen, int64_t rows_in_table,
-                    const PlaceAt& place_at) const;
-  Status EmptySlot(int64_t number, int64_t rows_in_table, const PlaceAt& place_at);
+  std::vector<Leaving> ChooseRecords(const std::vector<int64_t>& chosen, int64_t rows_in_table,
+                                     const PlaceAt& place_at);
+  int64_t TakeRecentRow(int64_t record, int64_t rows_in_table, const PlaceAt& place_at);
+  Status EmptySlot(const Leaving& leaving, const PlaceAt& place_at);
   Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* place);
   Status RunAll(size_t count, const ParallelFor& parallel_for,
                 const std::function<Status(size_t)>& work) const;
@@ -83,12 +96,14 @@ class RowCache {
   const int64_t record_floats_;
   CacheSlot* const slots_;
   float* const images_;
-  // Kept in this process only: which slots the last Bring() wants, which were wanted lately, and
-  // where the search for slots continues.
+  // Kept in this process only: which slots the last Bring() wants, which were wanted lately, where
+  // the search for slots continues, which slots are being emptied, and which rows were read lately.
   std::vector<uint32_t> wanted_in_;
   std::vector<bool> wanted_lately_;
   uint32_t round_ = 0;
   size_t hand_ = 0;
+  std::vector<bool> leaving_;
+  RecentRecords recent_;
 };
 
 }  // namespace tfhybrid

@@ -16,7 +16,9 @@
 //
 // The records of all rows that there is room for are a permutation of their numbers. A row that is
 // removed and the last row change places, so no record is moved: the freed one goes with the last
-// number, and the next new row has both.
+// number, and the next new row has both. A row that leaves the cache may exchange records with one
+// that stays. After a kill, some rows in the cache may have the record of a row in the file; a new
+// leader gives them the ones that are left over.
 //
 // One writer, the leader (core/store/row_cache.h). A row is written to the file before its word
 // says so, and a slot is filled before a word names it. A slot counts its fills, so that a reader
@@ -45,8 +47,11 @@ inline uint32_t WordOf(uint64_t place) { return static_cast<uint32_t>(place); }
 inline int64_t RecordOf(uint64_t place) { return static_cast<int64_t>(place >> 32); }
 inline bool IsCached(uint64_t place) { return (WordOf(place) & kCached) != 0; }
 inline int64_t SlotOf(uint64_t place) { return WordOf(place) & ~kCached; }
+inline uint64_t PlaceOf(int64_t record, uint32_t word) {
+  return static_cast<uint64_t>(record) << 32 | word;
+}
 // The place of the same record with another word.
-inline uint64_t WithWord(uint64_t place, uint32_t word) { return place >> 32 << 32 | word; }
+inline uint64_t WithWord(uint64_t place, uint32_t word) { return PlaceOf(RecordOf(place), word); }
 
 // Constant over a table's life.
 struct TierShape {

@@ -123,22 +123,6 @@ Status TableWriter::Bring(const std::vector<int64_t>& rows, const ParallelFor& p
   return cache_->Bring(rows, this->rows(), Places(), parallel_for);
 }
 
-// Each row lies in a slot of its own or has a record, and no two have one record.
-Status TableWriter::CheckRecords() const {
-  if (!in_files() || cache_ == nullptr) return Status::Ok();
-  const int64_t capacity = locator_.Capacity(static_cast<int64_t>(chunks_.size()));
-  std::vector<bool> taken(static_cast<size_t>(capacity));
-  for (int64_t row = 0; row < capacity; ++row) {
-    const int64_t record = RecordOf(*PlaceAtRow(row));
-    if (record >= capacity || taken[static_cast<size_t>(record)]) {
-      return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: row ", row,
-                           " has record ", record, ", as another row has, of ", capacity);
-    }
-    taken[static_cast<size_t>(record)] = true;
-  }
-  return cache_->CheckSlots(rows(), Places());
-}
-
 // What a checkpoint still wants of two rows before their places change. It reads the disk, which
 // may fail: then the checkpoint fails, and the update does not.
 void TableWriter::KeepFileRows(int64_t row, int64_t last) const {

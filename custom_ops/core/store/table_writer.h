@@ -289,7 +289,9 @@ class TableWriter {
   PlaceAt Places() const {
     return [this](int64_t row) { return PlaceAtRow(row); };
   }
-  Status CheckRecords() const;
+  Status CheckRecords();
+  Status DuplicateRecord(int64_t row) const;
+  Status CheckExchanged(const std::vector<int64_t>& rows) const;
   void KeepFileRows(int64_t row, int64_t last) const;
   void MovePlace(int64_t row, int64_t last);
   Status NormalizeFileRows(const ParallelFor& parallel_for);

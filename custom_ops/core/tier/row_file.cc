@@ -98,6 +98,10 @@ void RowFile::Fetch(int64_t record) const {
   posix_fadvise(file_, OffsetOf(record), record_bytes_, POSIX_FADV_WILLNEED);
 }
 
+void RowFile::FetchForWrite(int64_t record) const {
+  if (record_bytes_ % kDiskPageBytes != 0) Fetch(record);
+}
+
 Status RowFile::Read(int64_t record, void* bytes) const {
   const int64_t offset = OffsetOf(record);
   for (int64_t done = 0; done < record_bytes_;) {

@@ -31,6 +31,8 @@ class RowFile {
 
   const std::string& path() const { return path_; }
   int64_t record_bytes() const { return record_bytes_; }
+  // Where a record begins.
+  int64_t OffsetOf(int64_t record) const;
   // Bytes of a file of that many records.
   int64_t BytesOf(int64_t records) const;
 
@@ -38,6 +40,8 @@ class RowFile {
   Status Reserve(int64_t first, int64_t end, const std::string& purpose) const;
   // Asks the kernel to read a record soon.
   void Fetch(int64_t record) const;
+  // Asks for what Write() needs: the pages that it changes a part of.
+  void FetchForWrite(int64_t record) const;
   // REQUIRES: the record was written.
   Status Read(int64_t record, void* bytes) const;
   // REQUIRES: space is reserved.
@@ -46,7 +50,6 @@ class RowFile {
  private:
   RowFile(std::string path, int file, int64_t record_bytes);
   static Result<RowFile> Open(const std::string& path, int flags, int64_t record_bytes);
-  int64_t OffsetOf(int64_t record) const;
   Status Failed(const std::string& what, int64_t record, int error) const;
 
   std::string path_;
