@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tfhybrid.config import TableConfig
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
     from tfhybrid.file_tier import FileTier
-    from tfhybrid.job import init, shutdown
+    from tfhybrid.job import devices, init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
     from tfhybrid.placement import Replicated, Sharded
     from tfhybrid.row_policy import Admission, Eviction
@@ -54,6 +54,7 @@ __all__ = [
     "cross_rank",
     "cross_size",
     "data",
+    "devices",
     "export",
     "init",
     "initializers",
@@ -84,6 +85,7 @@ _SOURCES = {
     "announce": "announcing",
     "cross_rank": "distributed",
     "cross_size": "distributed",
+    "devices": "job",
     "init": "job",
     "local_rank": "distributed",
     "local_size": "distributed",

@@ -26,6 +26,7 @@ from tfhybrid.job import (
     joining_nodes,
     last_words,
     opening,
+    rank_devices,
     row_links,
     timeline,
     watch,
@@ -58,6 +59,7 @@ class Job:
     planned_bytes: list[int] = dataclasses.field(default_factory=list)  # by `placement="auto"`
     on_nodes: OnNodes | None = None  # where nodes own the tables
     whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
+    devices: tuple[str, ...] = ()  # of this rank
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -138,7 +140,34 @@ def current_job() -> Job:
     return _current
 
 
-def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) -> None:
+def devices() -> tuple[str, ...]:
+    """Returns the names of this rank's devices, for `tf.device`.
+
+    Layers of one model may lie on several of them (model parallel), while ranks stay data parallel.
+    A layer's variables lie where it is built, and its work is done where it is called. Tables stay
+    on the host.
+
+    Raises:
+        NotInitializedError: `tfhybrid.init()` was not called.
+
+    Example:
+
+    >>> import tensorflow as tf
+    >>> import tfhybrid
+    >>> tfhybrid.init()
+    >>> with tf.device(tfhybrid.devices()[-1]):
+    ...     top = tf.Variable(tf.zeros((64, 1)))
+    """
+    return current_job().devices
+
+
+def init(
+    job: str | None = None,
+    *,
+    seed: int = 0,
+    resume: str | None = None,
+    devices_per_rank: int = 1,
+) -> None:
     """Starts the job: Horovod, a GPU and a share of threads per rank, a new store per host.
 
     Call it once at the top of the script, on every rank. A second call with the same arguments does
@@ -155,10 +184,13 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
             running jobs on a host cannot have the same name. Defaults to a random name.
         seed: Seed of all initial values, 0 to 2^64 - 1; equal on all ranks.
         resume: `None`: every run starts from scratch. `"memory"`: see above; the job needs a name.
+        devices_per_rank: GPUs of each rank, for layers that are placed by `tf.device`; see
+            `devices`. On hosts without GPUs, that many logical devices of the processors.
 
     Raises:
         NameTakenError: A job of that name runs on this host; the message names its processes.
-        ConfigError: Ranks have different arguments or versions, or an argument is invalid.
+        ConfigError: Ranks have different arguments or versions, an argument is invalid, or a host
+            has too few GPUs.
         StoreError: The ranks of a host do not share memory, or cannot reach rank 0.
 
     Example:
@@ -178,15 +210,18 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
             "resume must be None, or 'memory' for a job with a name, which its next run needs. "
             f"Received: job={job!r}, resume={resume!r}"
         )
+    rank_devices.check_number(devices_per_rank)
     if _current is not None:
-        resumes = _current.resumption is not None
-        if (seed, bool(resume)) != (_current.seed, resumes) or job not in (None, _current.name):
+        resumes, has = _current.resumption is not None, len(_current.devices)
+        wanted = (seed, bool(resume), devices_per_rank)
+        if wanted != (_current.seed, resumes, has) or job not in (None, _current.name):
             raise ConfigError(
                 f"This process already runs job '{_current.name}' with seed {_current.seed}, "
-                f"{resumes=}. Received: job={job!r}, seed={seed}, resume={resume!r}"
+                f"{resumes=}, devices_per_rank={has}. Received: job={job!r}, seed={seed}, "
+                f"resume={resume!r}, devices_per_rank={devices_per_rank}"
             )
         return
-    _current = _start(job, seed, resume)
+    _current = _start(job, seed, resume, devices_per_rank)
     atexit.register(_exit)
     last_words.shorten()
     _log.info(
@@ -222,7 +257,7 @@ def init(job: str | None = None, *, seed: int = 0, resume: str | None = None) ->
         _log.info("Memory of the last run: %s", absence or "tables on all hosts")
 
 
-def _start(name: str | None, seed: int, resume: str | None) -> Job:
+def _start(name: str | None, seed: int, resume: str | None, devices_per_rank: int) -> Job:
     _set_up_logging()
     allocator.keep_freed_memory()
     timeline.start()
@@ -232,21 +267,26 @@ def _start(name: str | None, seed: int, resume: str | None) -> Job:
         _set_up_logging()  # perhaps only Horovod knows this rank's number
         if watching is not None:
             watching.horovod_has_started()
-        _share_devices()
-        distributed.check_same(
-            {"version of tfhybrid": __version__, "job": name, "seed": seed, "resume": resume}
-        )
+        mine = rank_devices.share(devices_per_rank)
+        told = {"job": name, "seed": seed, "resume": resume, "devices_per_rank": len(mine)}
+        distributed.check_same({"version of tfhybrid": __version__, **told})
         watching = watch.start_with_horovod(watching)
         if watching is not None:
             watching.meet()
-        return _open(name, seed, resume, watching)
+        return _open(name, seed, resume, watching, mine)
     except BaseException:
         if watching is not None:
             watching.leave(failed=True)
         raise
 
 
-def _open(name: str | None, seed: int, resume: str | None, watching: Watch | None) -> Job:
+def _open(
+    name: str | None,
+    seed: int,
+    resume: str | None,
+    watching: Watch | None,
+    mine: tuple[str, ...],
+) -> Job:
     """Opens the stores of a job whose ranks are connected."""
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
@@ -270,7 +310,8 @@ def _open(name: str | None, seed: int, resume: str | None, watching: Watch | Non
         raise
     room = min(distributed.allgather_object(_room(name)))
     leads = distributed.local_rank() == 0
-    return Job(name, seed, engine, leads, resumption, watching, rows, room, on_nodes=joined)
+    others = (resumption, watching, rows, room)
+    return Job(name, seed, engine, leads, *others, on_nodes=joined, devices=mine)
 
 
 def _room(job: str) -> int:
@@ -324,26 +365,6 @@ def _set_up_logging() -> None:
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger.addHandler(handler)
         logger.propagate = False
-
-
-def _share_devices() -> None:
-    """Gives each rank of a host its GPU and its share of the processors."""
-    ranks = distributed.local_size()
-    try:
-        gpus = tf.config.list_physical_devices("GPU")
-        if gpus:
-            gpu = gpus[distributed.local_rank() % len(gpus)]
-            tf.config.set_visible_devices(gpu, "GPU")
-            tf.config.experimental.set_memory_growth(gpu, True)
-        if ranks > 1 and tf.config.threading.get_intra_op_parallelism_threads() == 0:
-            processors = len(os.sched_getaffinity(0))
-            tf.config.threading.set_intra_op_parallelism_threads(max(1, processors // ranks))
-    except RuntimeError as error:
-        _log.warning(
-            "TensorFlow was in use before tfhybrid.init(), so devices and threads stay as they "
-            "are (%s). Call init() first.",
-            error,
-        )
 
 
 def _leave_to_parent() -> None:

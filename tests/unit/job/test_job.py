@@ -41,11 +41,32 @@ def test_a_second_init_with_the_same_arguments_does_nothing(name) -> None:
     assert current_job() is job
 
 
-@pytest.mark.parametrize("arguments", [{"job": "other"}, {"seed": 4}])
+@pytest.mark.parametrize("arguments", [{"job": "other"}, {"seed": 4}, {"devices_per_rank": 2}])
 def test_a_second_init_with_other_arguments_is_refused(arguments, name) -> None:
     restart(name, seed=3)
     with pytest.raises(ConfigError, match=f"already runs job '{name}' with seed 3"):
         tfhybrid.init(**{"job": name, "seed": 3} | arguments)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.0, True, "2"])
+def test_a_number_of_devices_that_cannot_be_is_refused(number) -> None:
+    tfhybrid.shutdown()
+    with pytest.raises(ConfigError, match=r"1 or more\. Received: devices_per_rank="):
+        tfhybrid.init(devices_per_rank=number)
+
+
+def test_several_devices_come_before_tensorflow_is_used() -> None:
+    tfhybrid.shutdown()
+    tf.constant(1) + 1
+    with pytest.raises(ConfigError, match=r"comes before TensorFlow is used\. Received: "):
+        tfhybrid.init(devices_per_rank=2)
+
+
+def test_too_few_gpus_are_named(monkeypatch) -> None:
+    tfhybrid.shutdown()
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU:0"])
+    with pytest.raises(ConfigError, match=r"1 ranks of 2 GPUs each need 2 GPUs on .*Received: 1"):
+        tfhybrid.init(devices_per_rank=2)
 
 
 @pytest.mark.parametrize("job", ["", "a/b", "a b", "x" * 65, "näme"])
@@ -133,6 +154,7 @@ def test_a_job_without_horovodrun_has_one_rank() -> None:
     assert numbers == (0, 1, 0, 1)
     assert (tfhybrid.cross_rank(), tfhybrid.cross_size()) == (0, 1)
     assert current_job().is_leader
+    assert tfhybrid.devices() == ("CPU:0",)
     assert native.available_bytes("/dev/shm") > 0
 
 

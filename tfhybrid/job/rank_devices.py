@@ -1,0 +1,93 @@
+"""The devices of a rank: its GPUs, or processors that stand for them, and its share of the threads."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import tensorflow as tf
+
+from tfhybrid import distributed
+from tfhybrid.errors import ConfigError
+
+_log = logging.getLogger("tfhybrid.job")
+
+
+def check_number(per_rank: object) -> None:
+    """Checks how many devices a rank shall have.
+
+    Raises:
+        ConfigError: It is no number of devices.
+    """
+    if not isinstance(per_rank, int) or isinstance(per_rank, bool) or per_rank < 1:
+        raise ConfigError(
+            "devices_per_rank must be a whole number, 1 or more. "
+            f"Received: devices_per_rank={per_rank!r}"
+        )
+
+
+def share(per_rank: int) -> tuple[str, ...]:
+    """Gives this rank its devices and its share of the host's processors, before TensorFlow starts.
+
+    On a host without GPUs several devices are logical ones of the processors.
+
+    Args:
+        per_rank: Devices of each rank.
+
+    Returns:
+        Names of the rank's devices, for `tf.device`.
+
+    Raises:
+        ConfigError: The host has too few GPUs, or TensorFlow was in use before, and a rank shall
+            have several devices.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    try:
+        if gpus:
+            _take_gpus(gpus, per_rank)
+        elif per_rank > 1:
+            _divide_processor(per_rank)
+        _take_threads()
+    except RuntimeError as error:
+        if per_rank > 1:
+            raise ConfigError(
+                f"tfhybrid.init(devices_per_rank={per_rank}) comes before TensorFlow is used. "
+                f"Received: {error}"
+            ) from error
+        _log.warning(
+            "TensorFlow was in use before tfhybrid.init(), so devices and threads stay as they "
+            "are (%s). Call init() first.",
+            error,
+        )
+    kind = "GPU" if gpus else "CPU"
+    return tuple(f"{kind}:{number}" for number in range(per_rank))
+
+
+def _take_gpus(gpus: list[tf.config.PhysicalDevice], per_rank: int) -> None:
+    """Lets TensorFlow see this rank's GPUs only; ranks share one if there are fewer than ranks."""
+    first = distributed.local_rank() * per_rank
+    mine = gpus[first : first + per_rank] if per_rank > 1 else [gpus[first % len(gpus)]]
+    if len(mine) < per_rank:
+        raise ConfigError(
+            f"{distributed.local_size()} ranks of {per_rank} GPUs each need "
+            f"{distributed.local_size() * per_rank} GPUs on {distributed.here()}. "
+            f"Received: {len(gpus)}"
+        )
+    tf.config.set_visible_devices(mine, "GPU")
+    for gpu in mine:
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _divide_processor(into: int) -> None:
+    processor = tf.config.list_physical_devices("CPU")[0]
+    if len(tf.config.get_logical_device_configuration(processor) or [None]) == into:
+        return  # by an earlier job of this process
+    parts = [tf.config.LogicalDeviceConfiguration() for _ in range(into)]
+    tf.config.set_logical_device_configuration(processor, parts)
+
+
+def _take_threads() -> None:
+    ranks = distributed.local_size()
+    if ranks > 1 and tf.config.threading.get_intra_op_parallelism_threads() == 0:
+        processors = len(os.sched_getaffinity(0))
+        tf.config.threading.set_intra_op_parallelism_threads(max(1, processors // ranks))
