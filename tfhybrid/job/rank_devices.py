@@ -1,4 +1,4 @@
-"""The devices of a rank: its GPUs, or processors that stand for them, and its share of the threads."""
+"""The devices of a rank, which are GPUs or parts of the processor, and its share of the threads."""
 
 from __future__ import annotations
 
