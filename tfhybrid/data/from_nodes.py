@@ -24,7 +24,9 @@ from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.feed import Feed, Wanted
 from tfhybrid.nodes.grouping import GROUPS, by_label
 from tfhybrid.nodes.key_links import JOINS
+from tfhybrid.nodes.read_log import middle
 from tfhybrid.nodes.splitting import Declared
+from tfhybrid.store import metrics
 
 _SHARES = (BY_BATCH, BY_FILE)
 # A lookup of a step waits for the step before; evaluation may have several steps under way.
@@ -173,6 +175,7 @@ class _Fed:
         self._layers = layers
         batches.use_places(self._engine)
         self._feed: Feed = job.nodes.feed(wanted, distributed.rank(), distributed.size())
+        self._log = job.nodes.read_log
         self._step = wanted.step
         self._alone = wanted.share == BY_BATCH or len(job.nodes.data) == 1
 
@@ -197,7 +200,14 @@ class _Fed:
 
     def __iter__(self) -> Iterator[Any]:
         for structure, leaves in self._feed.epoch(self._declared()):
+            self._tell_missing()
             yield unflatten(structure, [_tensor(leaf) for leaf in leaves])
+
+    def _tell_missing(self) -> None:
+        missing = self._log.missing()
+        if missing:
+            metrics.note(metrics.MISSING_UPDATES, middle(missing), "median")
+            metrics.note(metrics.MISSING_UPDATES, max(missing), "most")
 
     def _declared(self) -> Declared:
         tables = dict(

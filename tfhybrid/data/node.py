@@ -117,7 +117,10 @@ class DataNode:
     def _numbers(self) -> Mapping[str, float]:
         with self._lock:
             sent = self._ended + sum(each.sent for each in self._streams)
-            return {"streams": float(len(self._streams)), "batches": float(sent)}
+            staleness = max((each.staleness for each in self._streams), default=0)
+            streams = len(self._streams)
+        numbers = {"streams": streams, "batches": sent, "staleness": staleness}
+        return {name: float(number) for name, number in numbers.items()}
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
         """Serves a data set of a trainer until that is gone."""

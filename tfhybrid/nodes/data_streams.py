@@ -99,6 +99,7 @@ class DataStream:
         self._begun = 0  # how often
         self._number = 0  # of the next batch that is sent
         self.sent = 0  # batches
+        self.staleness = 0  # that rows of its batches may have
 
     def calls(self) -> dict[str, Called]:
         """Returns what the trainer may ask."""
@@ -144,6 +145,7 @@ class DataStream:
         if self._owners is None or its["owners"] != self._told["owners"]:  # shares have moved
             self.close()
             self._owners = self._connect(its)
+        self.staleness = int(its["staleness"])
         self._told = its
         epoch, self._number = int(its["epoch"]), int(its["number"])
         if epoch < self._begun:  # a data set begins its epochs in order

@@ -98,6 +98,11 @@ class NodeLinks:
         """Names of the data nodes."""
         return self._nodes.data
 
+    @property
+    def read_log(self) -> ReadLog:
+        """What this rank has read of batches with a staleness."""
+        return self._log
+
     def feed(self, wanted: Wanted, rank: int, size: int) -> Feed:
         """Returns a data set that data nodes read for this rank.
 

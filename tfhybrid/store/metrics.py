@@ -122,6 +122,12 @@ ROWS_READ_BYTES = Metric(
 UPTIME = Metric(
     "uptime_seconds", "gauge", "How long this run has lasted; it falls when a job is restarted."
 )
+MISSING_UPDATES = Metric(
+    "missing_updates",
+    "gauge",
+    "Updates that rows lacked when embedding nodes sent them: median and most.",
+    "of",
+)
 RESUMED_STEP = Metric("resumed_step", "gauge", "The step at which this run went on.", "source")
 CHECKPOINTS = Metric("checkpoints", "counter", "Checkpoints that were written.")
 CHECKPOINT_FAILURES = Metric(
@@ -136,7 +142,8 @@ CHECKPOINT_DURATION = Metric(
 CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
 
 OF_JOB = (
-    *(STEPS, SAMPLES, PHASES, EXCHANGE, ROWS_READ, ROWS_READ_BYTES, UPTIME, RESUMED_STEP),
+    *(STEPS, SAMPLES, PHASES, EXCHANGE, ROWS_READ, ROWS_READ_BYTES, UPTIME),
+    *(MISSING_UPDATES, RESUMED_STEP),
     *(CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
 )
 

@@ -28,6 +28,7 @@ from tfhybrid.job import current_job
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.key_links import UNASKED
+from tfhybrid.store import metrics
 
 NODES = os.environ.get("TFHYBRID_NODES", "")
 STEPS = 6
@@ -138,6 +139,8 @@ def lacks_updates(folder: Path) -> None:
     missing = [read["applied"] - 1 - read["read"] for read in reads]
     assert min(missing) >= 0
     assert 0 < max(missing) <= STALENESS, missing
+    told = dict(metrics.of_process())[metrics.MISSING_UPDATES]
+    assert 0 <= told["median"] <= told["most"] <= max(missing), told
 
 
 def main(cluster: Path, joins: list[str]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import killed, own_memory, until, write_cluster
+from tests.reference.clusters import killed, node, own_memory, until, write_cluster
 from tests.reference.stale_rows import StaleTable, replay
 from tests.unit.core.test_sharded import INITIALIZER, RATE
 from tests.unit.nodes.numpy_trainers import joined
@@ -391,6 +391,7 @@ def test_a_job_whose_node_was_killed_goes_on_within_the_bound(
 
     def kill(_: int, number: int) -> None:
         if number == 4:
+            until(lambda: node(cluster, "data-0")["numbers"].get("staleness") == 4)
             killed(cluster, victim)
 
     reads: list[Read] = []
