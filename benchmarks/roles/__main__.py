@@ -34,6 +34,7 @@ WORKLOADS = {
     "step": Workload(),
 }
 IDS = ("zipf", "uniform")
+STALENESS = {"roles, 4 stale": 4}  # sides whose rows may lack that many updates
 Run = dict[str, Any]
 
 
@@ -62,7 +63,7 @@ def rate_run(workload: Workload, side: str, arguments: argparse.Namespace) -> Ru
         if side == "colocated":
             return place.train(told)
         with nodes(place):
-            return place.train(told)
+            return place.train([*told, "--staleness", str(STALENESS.get(side, 0))])
 
 
 def parameter_servers(workload: Workload) -> Run:
@@ -183,7 +184,7 @@ def measure_rates(arguments: argparse.Namespace, changes: dict[str, Any]) -> dic
     for ids in IDS:
         workload = dataclasses.replace(Workload(dense=0), **{**changes, "ids": ids})
         runs = run_rounds(
-            ["parameter servers", "colocated", "roles"],
+            ["parameter servers", "colocated", "roles", *STALENESS],
             arguments.rounds,
             lambda side, workload=workload: rate_run(workload, side, arguments),
         )

@@ -148,6 +148,7 @@ def main() -> None:
     parser.add_argument("--workload", default="{}", help="fields of a Workload, in JSON")
     parser.add_argument("--source", default="", help="HOST:PORT of the source of samples")
     parser.add_argument("--join", default="unasked", help="who speaks first of a batch's rows")
+    parser.add_argument("--staleness", type=int, default=0, help="updates that rows may lack")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
     options = parser.parse_args()
     workload = Workload(**json.loads(options.workload))
@@ -155,7 +156,12 @@ def main() -> None:
     collection, tower = build(workload, options.sharded)
     arguments = {"workload": dataclasses.asdict(workload), "address": options.source}
     data = tfhybrid.data.from_nodes(
-        train_data, collection, arguments=arguments, join=options.join, ahead=READ_AHEAD
+        train_data,
+        collection,
+        arguments=arguments,
+        join=options.join,
+        ahead=READ_AHEAD,
+        staleness=options.staleness,
     )
     element = element_of(workload)
     length = len(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from tfhybrid.errors import ConfigError, DataError
 
 WINDOW = 1 << 20
 _SCANNERS = 8
+_MOST_READERS = 4
 
 
 class FileBatches(ResumableBatches):
@@ -96,12 +98,16 @@ class FileBatches(ResumableBatches):
         units = self._ordered(epoch)
         first = min(step // self._steps_per_window, self._windows.count - 1)
         step -= first * self._steps_per_window
-        with ThreadPoolExecutor(1, "tfhybrid-reader") as reader:
-            following = reader.submit(self._read_window, epoch, first, units)
+        readers = min(_MOST_READERS, len(os.sched_getaffinity(0)))
+        with (
+            ThreadPoolExecutor(readers, "tfhybrid-reader") as pool,
+            ThreadPoolExecutor(1, "tfhybrid-window") as reader,
+        ):
+            following = reader.submit(self._read_window, epoch, first, units, pool)
             for window in range(first, self._windows.count):
                 current: Future[Clicks] = following
                 if window + 1 < self._windows.count:
-                    following = reader.submit(self._read_window, epoch, window + 1, units)
+                    following = reader.submit(self._read_window, epoch, window + 1, units, pool)
                 yield from self._batches_of(window, current.result(), step)
                 step = 0
 
@@ -120,23 +126,30 @@ class FileBatches(ResumableBatches):
             row = index * self._steps.batch_size
             yield part.take(slice(row, row + share.stop - share.start))
 
-    def _read_window(self, epoch: int, window: int, units: list[Unit]) -> Clicks:
+    def _read_window(
+        self, epoch: int, window: int, units: list[Unit], pool: ThreadPoolExecutor
+    ) -> Clicks:
         """Returns this rank's part of a window, shuffled."""
         bounds = self._shard.part(*self._windows.bounds(window))
-        part = Clicks.concatenate([*self._rows(units, bounds.start, bounds.stop)])
+        part = Clicks.concatenate([*self._rows(units, bounds.start, bounds.stop, pool)])
         if not self._shuffle:
             return part
         order = np.random.default_rng([self._seed, epoch, bounds.start]).permutation(len(part))
         return part.take(order)
 
-    def _rows(self, units: list[Unit], begin: int, end: int) -> Iterator[Clicks]:
-        """Yields the samples `[begin, end)` of the concatenated units."""
-        first = 0
-        for unit in units:
-            if begin < first + unit.rows and first < end:
-                rows = self._format.read_unit(unit)
-                yield rows.take(slice(max(begin - first, 0), min(end - first, unit.rows)))
-            first += unit.rows
+    def _rows(
+        self, units: list[Unit], begin: int, end: int, pool: ThreadPoolExecutor
+    ) -> Iterator[Clicks]:
+        """Yields the samples `[begin, end)` of the concatenated units, which are read together."""
+        firsts = itertools.accumulate((unit.rows for unit in units), initial=0)
+        wanted = [
+            (unit, slice(max(begin - first, 0), min(end - first, unit.rows)))
+            for unit, first in zip(units, firsts, strict=False)
+            if begin < first + unit.rows and first < end
+        ]
+        read = pool.map(self._format.read_unit, [unit for unit, _ in wanted])
+        for rows, (_, part) in zip(read, wanted, strict=True):
+            yield rows.take(part)
 
     def _ordered(self, epoch: int) -> list[Unit]:
         if not self._shuffle:

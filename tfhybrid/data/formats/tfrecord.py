@@ -23,11 +23,12 @@ from tfhybrid.data.strings import string_keys
 from tfhybrid.errors import DataError
 
 UNIT_RECORDS = 1 << 15
-PARSED_AT_ONCE = 4096
 LOOKED_AT_FOR_TYPES = 100
 _COMPRESSION = {".gz": "GZIP", ".zlib": "ZLIB"}
 _TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
 _LENGTH = struct.Struct("<Q")
+# Of each feature: values, and how many each record has where that is not one.
+_Columns = dict[str, tuple[np.ndarray, np.ndarray | None]]
 _AROUND = 16  # overhead of a record in bytes: its length, and two checksums
 
 
@@ -111,10 +112,12 @@ class TFRecord(Format):
                 columns[name] = tf.io.FixedLenFeature([], type_, missing)
         return columns
 
-    def _clicks(self, unit: Unit, columns: dict[str, tuple[np.ndarray, np.ndarray]]) -> Clicks:
+    def _clicks(self, unit: Unit, columns: _Columns) -> Clicks:
         def one(name: str, missing: Any) -> np.ndarray:
             """Returns one value per record."""
             values, lengths = columns[name]
+            if lengths is None:
+                return values
             wanted = "one value" if missing is None else "one value or none"
             odd = np.flatnonzero((lengths != 1) & ((lengths != 0) | (missing is None)))
             if len(odd):
@@ -126,10 +129,15 @@ class TFRecord(Format):
 
         features: dict[str, np.ndarray | Ragged] = {}
         for name in self.features:
-            features[name] = one(name, self.missing_key).astype(np.int64)
+            features[name] = one(name, self.missing_key).astype(np.int64, copy=False)
         for name in self.lists:
-            features[name] = Ragged.from_lengths(*columns[name])
-        dense = {name: one(name, self.missing_value).astype(np.float32) for name in self.dense}
+            values, lengths = columns[name]
+            assert lengths is not None  # `_columns` declares them so
+            features[name] = Ragged.from_lengths(values, lengths)
+        dense = {
+            name: one(name, self.missing_value).astype(np.float32, copy=False)
+            for name in self.dense
+        }
         labels = gathered(
             self.label,
             self.positive,
@@ -188,29 +196,27 @@ def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
     return found.astype(np.int64 if label.kind == "class" else np.float32)
 
 
-def _parsed(unit: Unit, columns: dict[str, Any]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns the values of each feature, strings as keys, and the number of values per record."""
+def _parsed(unit: Unit, columns: dict[str, Any]) -> _Columns:
+    """Returns the values of each feature, strings as keys.
+
+    A run of records is parsed by one call, which TensorFlow divides among its threads. A `map` of
+    the dataset would be traced anew for each run, which takes as long as parsing it.
+    """
     with _run(unit) as records:
-        parts = list(
-            records.batch(PARSED_AT_ONCE).map(
-                lambda serialized: tf.io.parse_example(serialized, columns),
-                num_parallel_calls=tf.data.AUTOTUNE,
-            )
-        )
-    return {name: _joined([part[name] for part in parts]) for name in columns}
+        serialized = next(iter(records.batch(max(unit.rows, 1))), None)
+    if serialized is None:
+        empty = np.empty(0, np.int64)
+        return dict.fromkeys(columns, (empty, empty))
+    parsed = tf.io.parse_example(serialized, columns)
+    return {name: _arrays(parsed[name]) for name in columns}
 
 
-def _joined(parts: list[tf.RaggedTensor | tf.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    if not parts:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    ragged = isinstance(parts[0], tf.RaggedTensor)
-    values = [part.values if ragged else part for part in parts]
-    if values[0].dtype == tf.string:
-        values = [string_keys(each) for each in values]
-    joined = np.concatenate([each.numpy() for each in values])
-    if not ragged:
-        return joined, np.ones(len(joined), np.int64)
-    return joined, np.concatenate([part.row_lengths().numpy() for part in parts])
+def _arrays(parsed: tf.RaggedTensor | tf.Tensor) -> tuple[np.ndarray, np.ndarray | None]:
+    ragged = isinstance(parsed, tf.RaggedTensor)
+    values = parsed.values if ragged else parsed
+    if values.dtype == tf.string:
+        values = string_keys(values)
+    return values.numpy(), parsed.row_lengths().numpy() if ragged else None
 
 
 def _records(path: Path) -> tf.data.TFRecordDataset:
