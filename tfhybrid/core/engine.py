@@ -237,7 +237,6 @@ class Engine:
     def _hand_over(
         self, function: str, host: int, purpose: native.LinkPurpose, link: socket.socket, peer: str
     ) -> None:
-        link.setblocking(True)  # the row service has its own timeouts
         self.call(
             function,
             ctypes.c_int64(host),

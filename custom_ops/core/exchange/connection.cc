@@ -1,5 +1,6 @@
 #include "core/exchange/connection.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -22,6 +23,8 @@ constexpr size_t kMostPieces = 512;
 
 void SetUp(int socket) {
   const int on = 1;
+  // A socket with a timeout of Python's does not block: each wait would be over at once.
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) & ~O_NONBLOCK);
   // A pair of sockets within a process has no TCP; there it is not needed.
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &kSlice, sizeof(kSlice));

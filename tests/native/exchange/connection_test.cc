@@ -1,5 +1,6 @@
 #include "core/exchange/connection.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -23,7 +24,8 @@ Status Alive() { return Status::Ok(); }
 class ConnectionTest : public testing::Test {
  protected:
   ConnectionTest() {
-    EXPECT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM, 0, sockets_));
+    // As Python's are that have a timeout.
+    EXPECT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sockets_));
     ours_ = std::make_unique<Connection>(sockets_[0], "rank 3 on b", [this] {
       ++looks_;
       return ended_ ? Status::Error(StatusCode::kFailedPrecondition, "The job has ended")
@@ -67,6 +69,10 @@ TEST_F(ConnectionTest, WhatIsSentComesWholeHoweverLarge) {
   EXPECT_EQ(-1, frame.value().payload.words()[(1 << 20) + 1]);
   ASSERT_OK(empty.status());
   EXPECT_EQ(0, empty.value().payload.size);
+}
+
+TEST_F(ConnectionTest, WhoWaitsSleeps) {
+  EXPECT_EQ(0, fcntl(sockets_[0], F_GETFL) & O_NONBLOCK);
 }
 
 TEST_F(ConnectionTest, AForkedChildKeepsNone) {
