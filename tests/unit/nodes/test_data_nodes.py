@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.reference.clusters import killed, node, own_memory, write_cluster
+from tests.reference.clusters import killed, node, own_memory, pid_of, write_cluster
 from tests.unit.nodes.numpy_trainers import joined
 from tests.unit.nodes.split_roles import STEPS, train_fed
 from tests.unit.nodes.test_moving import SHARES, Trainers
@@ -23,6 +27,7 @@ from tfhybrid.nodes.feed import Wanted
 from tfhybrid.nodes.key_links import REQUEST, UNASKED
 from tfhybrid.nodes.node_links import NodeLinks
 
+TOLD_SECONDS = 2.0  # within which nodes have told their numbers
 SCRIPT = """
 from tests.unit.nodes import split_roles
 
@@ -63,6 +68,42 @@ def test_a_data_node_that_is_killed_reads_again(
         train_fed(engines[0], links[0], wanted(join), EPOCHS, kill)
         found = rows_of(engines[0], 1)
     assert node(cluster, "data-1")["state"] == "ready"
+    for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+def sent(cluster: Cluster) -> float:
+    """Batches of all data nodes, as they last told."""
+    return sum(node(cluster, f"data-{number}")["numbers"]["batches"] for number in (0, 1))
+
+
+@pytest.mark.parametrize("join", [REQUEST, UNASKED])
+def test_a_node_that_stands_still_holds_up_no_more_than_credits(
+    cluster: Cluster, tmp_path: Path, join: str
+) -> None:
+    """Meanwhile data nodes send what was asked for ahead, and training goes on afterwards."""
+    held: list[float] = []
+
+    def resume(pid: int) -> None:
+        held.append(sent(cluster))
+        os.kill(pid, signal.SIGCONT)
+
+    def stop(epoch: int, number: int) -> None:
+        if (epoch, number) == (0, 1):
+            pid = pid_of(cluster, "embedding-0")
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(3.0, resume, (pid,)).start()
+
+    links: list[NodeLinks] = []
+    time.sleep(TOLD_SECONDS)
+    before = sent(cluster)
+    with joined(cluster, tmp_path, 1, f"still-{join}", links=links) as engines:
+        train_fed(engines[0], links[0], wanted(join), EPOCHS, stop)
+        found = rows_of(engines[0], 1)
+    taken, ahead = 2, wanted(join).ahead
+    assert len(held) == 1
+    assert taken <= held[0] - before <= taken + ahead
     for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
         np.testing.assert_array_equal(rows, same)
 
