@@ -71,9 +71,7 @@ TEST_F(ConnectionTest, WhatIsSentComesWholeHoweverLarge) {
   EXPECT_EQ(0, empty.value().payload.size);
 }
 
-TEST_F(ConnectionTest, WhoWaitsSleeps) {
-  EXPECT_EQ(0, fcntl(sockets_[0], F_GETFL) & O_NONBLOCK);
-}
+TEST_F(ConnectionTest, WhoWaitsSleeps) { EXPECT_EQ(0, fcntl(sockets_[0], F_GETFL) & O_NONBLOCK); }
 
 TEST_F(ConnectionTest, AForkedChildKeepsNone) {
   int told[2];
