@@ -126,8 +126,13 @@ def source_of(place: Site, workload: Workload) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def nodes(place: Site) -> Iterator[None]:
-    """Runs a metadata node, embedding nodes and a data node, which jobs meanwhile join."""
+def nodes(place: Site, script: str = "benchmarks.roles.workload") -> Iterator[None]:
+    """Runs a metadata node, embedding nodes and a data node, which jobs meanwhile join.
+
+    Args:
+        place: Where.
+        script: The module that the data node reads data sets of.
+    """
     port, status_port = free_ports(2)
     token = place.folder / "token"
     token.write_text(secrets.token_hex(16))
@@ -147,8 +152,8 @@ def nodes(place: Site) -> Iterator[None]:
         )
         for name, host in zip(owners, ("h5", "h6"), strict=True):
             start(host, "tfhybrid.nodes.embedding", "--name", name, "--metadata", metadata)
-        script = ("--script", "benchmarks.roles.workload", "--metadata", metadata)
-        start("h4", "tfhybrid.data.node", "--name", "data-0", *script)
+        reads = ("--script", script, "--metadata", metadata)
+        start("h4", "tfhybrid.data.node", "--name", "data-0", *reads)
         roles = {"embedding": Role(EMBEDDING), "data": Role(1)}
         cluster = Cluster("local", place.folder, place.address("h3"), port, status_port, roles)
         _wait(lambda: _ready(cluster) == {*owners, "data-0"}, log)

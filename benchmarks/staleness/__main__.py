@@ -11,49 +11,19 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import statistics
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import launch
-from benchmarks.stream.site import free_ports
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster
+from benchmarks.roles.site import nodes, site
 
 LOGGER = logging.getLogger("benchmarks.staleness")
 SCRIPT = "benchmarks.staleness.train"
-EMBEDDING = 2
 Run = dict[str, Any]
-
-
-@contextmanager
-def nodes(folder: Path) -> Iterator[None]:
-    """Runs all nodes meanwhile; jobs that are started join them."""
-    port, status_port = free_ports(2)
-    file = folder / "cluster.yaml"
-    file.write_text(
-        f"port: {port}\nstatus_port: {status_port}\nroles:\n  embedding: {{count: {EMBEDDING}}}\n"
-        f"  data: {{count: 1, script: {SCRIPT}}}\n"
-    )
-    cluster = Cluster.read(file)
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-benchmark-") as memory:
-        os.environ |= {"TFHYBRID_SHM_DIR": memory, "PYTHONPATH": str(launch.ROOT)}
-        launching.up(cluster)
-        os.environ |= {
-            "TFHYBRID_NODES": f"{cluster.listen}:{cluster.port}",
-            "TFHYBRID_NODES_TOKEN": str(cluster.token_file),
-        }
-        try:
-            yield
-        finally:
-            launching.down(cluster)
 
 
 def table_of(runs: Sequence[Run], seeds: Sequence[int]) -> Table:
@@ -96,11 +66,11 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory() as scratch, nodes(Path(scratch)):
+    with site("") as place, nodes(place, SCRIPT):
         for seed in range(arguments.seeds):
             for staleness in arguments.staleness:
                 told = ["--staleness", staleness, "--seed", seed, "--samples", arguments.samples]
-                told += ["--reads", Path(scratch, f"reads-{seed}-{staleness}")]
+                told += ["--reads", place.folder / f"reads-{seed}-{staleness}"]
                 told += ["--batch", arguments.batch]
                 if arguments.epochs is not None:
                     told += ["--epochs", arguments.epochs]

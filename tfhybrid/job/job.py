@@ -309,9 +309,18 @@ def _open(
         engine.close_store()
         raise
     room = min(distributed.allgather_object(_room(name)))
-    leads = distributed.local_rank() == 0
-    others = (resumption, watching, rows, room)
-    return Job(name, seed, engine, leads, *others, on_nodes=joined, devices=mine)
+    return Job(
+        name,
+        seed,
+        engine,
+        is_leader=distributed.local_rank() == 0,
+        resumption=resumption,
+        watch=watching,
+        rows=rows,
+        room=room,
+        on_nodes=joined,
+        devices=mine,
+    )
 
 
 def _room(job: str) -> int:

@@ -99,7 +99,11 @@ class DataStream:
         self._begun = 0  # how often
         self._number = 0  # of the next batch that is sent
         self.sent = 0  # batches
-        self.staleness = 0  # that rows of its batches may have
+
+    @property
+    def staleness(self) -> int:
+        """How many updates the rows of its batches may lack; 0 before an epoch has begun."""
+        return int(self._told.get("staleness", 0))
 
     def calls(self) -> dict[str, Called]:
         """Returns what the trainer may ask."""
@@ -145,7 +149,6 @@ class DataStream:
         if self._owners is None or its["owners"] != self._told["owners"]:  # shares have moved
             self.close()
             self._owners = self._connect(its)
-        self.staleness = int(its["staleness"])
         self._told = its
         epoch, self._number = int(its["epoch"]), int(its["number"])
         if epoch < self._begun:  # a data set begins its epochs in order
@@ -186,7 +189,7 @@ class DataStream:
             its["dropped"],
             its["versions"],
             str(self._told["join"]),
-            int(self._told["staleness"]),
+            self.staleness,
         )
         self._owners.send(told, halves.keys)
         self._number += 1
