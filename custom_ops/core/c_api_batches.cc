@@ -1,4 +1,5 @@
-// The C interface of batches that data nodes split.
+#include "core/c_api_batches.h"
+
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -7,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "core/c_api.h"
 #include "core/c_api_guard.h"
 #include "core/c_api_socket.h"
 #include "core/compute/unique_keys.h"
@@ -195,6 +195,20 @@ int tfhybrid_batches_held(int64_t engine, int64_t* batches, int64_t* bytes) {
   });
 }
 
+int tfhybrid_batches_copy(int64_t engine, int64_t room, int64_t* words, int64_t* size) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    const std::vector<int64_t> all = its->batch_keys().Words();
+    *size = static_cast<int64_t>(all.size());
+    if (*size <= room) std::copy(all.begin(), all.end(), words);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batches_restore(int64_t engine, int64_t size, const int64_t* words) {
+  return tfhybrid::WithEngine(
+      engine, [&](Engine* its) -> Status { return its->batch_keys().Restore({words, size}); });
+}
+
 int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer) {
   tfhybrid::OfferedSocket offered(socket);
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
@@ -224,6 +238,13 @@ int tfhybrid_batch_expect(int64_t engine, int64_t ticket, uint64_t staleness, in
                           const char* const* names, const uint64_t* versions) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     its->received().Expect(ticket, VersionsOf(tables, names, versions), staleness);
+    return Status::Ok();
+  });
+}
+
+int tfhybrid_batches_ask(int64_t engine) {
+  return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
+    its->received().ExpectNone();
     return Status::Ok();
   });
 }

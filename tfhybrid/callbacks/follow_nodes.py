@@ -6,6 +6,7 @@ from typing import Any
 
 from tensorflow import keras
 
+from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 
 
@@ -14,17 +15,41 @@ class FollowNodes(keras.callbacks.Callback):
 
     At the beginning of each epoch, if `tfhybrid nodes drain` or `add` was called. All ranks wait
     while rows are copied; the bits stay those of a run on the same nodes throughout. In jobs
-    without nodes it does nothing. While a rank holds batches of data nodes, rows stay where they
-    are.
+    without nodes it does nothing.
+
+    Args:
+        every_steps: After how many steps of an epoch the ranks look, too, whether rows are to move;
+            `None`: at its beginning alone. A look costs a message to the metadata node and one
+            among the ranks.
+
+    Raises:
+        ConfigError: `every_steps` is no positive number.
 
     Example:
 
     ```python
-    callbacks = [tfhybrid.callbacks.BroadcastVariables(), tfhybrid.callbacks.FollowNodes()]
-    model.fit(dataset, epochs=100, steps_per_epoch=1000, callbacks=callbacks)
+    callbacks = [
+        tfhybrid.callbacks.BroadcastVariables(),
+        tfhybrid.callbacks.FollowNodes(every_steps=1000),
+    ]
+    model.fit(dataset, epochs=100, steps_per_epoch=1000000, callbacks=callbacks)
     ```
     """
 
+    def __init__(self, every_steps: int | None = None) -> None:
+        super().__init__()
+        if every_steps is not None and every_steps < 1:
+            raise ConfigError(f"every_steps is 1 at least, or None. Received: {every_steps}")
+        self._every_steps = every_steps
+        self._looked = 0  # the step of the epoch before which the ranks last looked
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Moves what is to move; every rank must call it, between two steps."""
+        self._looked = 0
         current_job().follow_nodes()
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Likewise, after `every_steps` steps."""
+        if self._every_steps is not None and batch - self._looked >= self._every_steps:
+            self._looked = batch
+            current_job().follow_nodes()

@@ -221,6 +221,30 @@ def held(engine: Engine) -> tuple[int, int]:
     return batches.value, size.value
 
 
+def copied(engine: Engine) -> np.ndarray:
+    """Returns all batches that an embedding node holds, int64, for `restore`."""
+    words, size = np.empty(0, np.int64), ctypes.c_int64(-1)
+    while size.value != len(words):
+        words = np.empty(max(size.value, 0), np.int64)
+        room = ctypes.c_int64(len(words))
+        engine.call("batches_copy", room, ctypes.c_void_p(words.ctypes.data), ctypes.byref(size))
+    return words
+
+
+def restore(engine: Engine, words: np.ndarray) -> None:
+    """Has an embedding node hold the batches of another one, whose rows it has.
+
+    Args:
+        engine: Of the embedding node.
+        words: As of `copied`.
+
+    Raises:
+        TfhybridError: They are no batches.
+    """
+    some = np.ascontiguousarray(words, np.int64)
+    engine.call("batches_restore", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
+
+
 def send_rows(engine: Engine, rank: int, link: socket.socket, peer: str) -> None:
     """Has an embedding node send rows to a trainer over a connection, which it takes over."""
     engine.call("rows_send", ctypes.c_int64(rank), ctypes.c_int(link.detach()), peer.encode())
@@ -256,6 +280,11 @@ def expect(engine: Engine, ticket: int, versions: Mapping[str, int], staleness: 
     engine.call(
         "batch_expect", ctypes.c_int64(ticket), ctypes.c_uint64(staleness), *_named(versions)
     )
+
+
+def ask_for_all(engine: Engine) -> None:
+    """Has a trainer ask for the rows of all batches of which it was told that owners send them."""
+    engine.call("batches_ask")
 
 
 def forget(engine: Engine, tickets: Sequence[int]) -> None:

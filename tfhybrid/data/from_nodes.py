@@ -21,11 +21,12 @@ from tfhybrid.nodes.data_streams import BY_BATCH, BY_FILE, of_any_size, told_by
 from tfhybrid.nodes.elements import DENSE, RAGGED, Leaf, flatten, unflatten
 from tfhybrid.nodes.elements import features_of as features_in
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.feed import Feed, Wanted
+from tfhybrid.nodes.feed import Feed
 from tfhybrid.nodes.grouping import GROUPS, by_label
 from tfhybrid.nodes.key_links import JOINS
 from tfhybrid.nodes.read_log import middle
 from tfhybrid.nodes.splitting import Declared
+from tfhybrid.nodes.wanted import Wanted
 from tfhybrid.store import metrics
 
 _SHARES = (BY_BATCH, BY_FILE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from tfhybrid.nodes.node_calls import NodeCalls
 from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.node_options import parsed_address, read_token
 from tfhybrid.nodes.tls import Tls
-
-_log = logging.getLogger("tfhybrid.nodes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,8 +86,8 @@ def join(
 def follow(joined: OnNodes) -> int:
     """Moves rows from nodes that drain, and to nodes that have come; every rank must call it.
 
-    Between two steps. The ranks wait until all updates are applied and the rows are copied. While
-    a rank holds batches of data nodes, whose keys lie where the rows are, nothing moves.
+    Between two steps. The ranks wait until all updates are applied and the rows are copied. Batches
+    of data nodes that a rank has already stay as they are: the new nodes get their keys.
 
     Args:
         joined: Of this rank.
@@ -99,29 +96,28 @@ def follow(joined: OnNodes) -> int:
         How many shares have moved.
 
     Raises:
-        TfhybridError: On all ranks: an update has failed, or a new node cannot be reached.
+        TfhybridError: On all ranks: an update has failed, a new node cannot be reached, or a data
+            node is gone.
     """
     mover, links = joined.mover, joined.links
     planned = distributed.broadcast_object([] if mover is None else mover.planned())
     if not planned:
         return 0
-    with links.paused() as held:
-        if _anyone_holds(held):
-            return 0
-        distributed.together(joined.engine.wait_for_all)
+    with links.paused() as feeds:
+
+        def settle() -> None:
+            for feed in feeds:
+                feed.settle()
+            joined.engine.wait_for_all()
+
+        def follow_to(nodes: Joined) -> None:
+            links.follow(nodes)
+            for feed in feeds:
+                feed.follow()
+
+        distributed.together(settle)
         before = links.nodes
         moved = distributed.together(lambda: None if mover is None else mover.move(before, planned))
         nodes = distributed.broadcast_object(moved)
-        distributed.together(lambda: links.follow(nodes))
+        distributed.together(lambda: follow_to(nodes))
     return sum(one != other for one, other in zip(before.names, nodes.names, strict=True))
-
-
-def _anyone_holds(held: list[str]) -> bool:
-    """Whether a rank holds batches; rank 0 says which."""
-    of_ranks = distributed.allgather_object(held)
-    holding = {f"rank {rank}": its for rank, its in enumerate(of_ranks) if its}
-    if holding and distributed.rank() == 0:
-        _log.warning(
-            "Shares are to move, and stay until no batch of data nodes is under way: %s", holding
-        )
-    return bool(holding)

@@ -107,7 +107,12 @@ class DataStream:
 
     def calls(self) -> dict[str, Called]:
         """Returns what the trainer may ask."""
-        return {"describe": self._describe, "open": self._open, "next": self._next}
+        return {
+            "describe": self._describe,
+            "open": self._open,
+            "next": self._next,
+            "follow": self._follow,
+        }
 
     def close(self) -> None:
         """Ends the connections to the owners."""
@@ -160,6 +165,14 @@ class DataStream:
             elements = iter(dataset)
             self._begun += 1
         self._elements = itertools.islice(self._reading.part(elements), self._number, None)
+        return None, {}
+
+    def _follow(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
+        """Gives keys to the nodes that have the rows now, in the midst of an epoch."""
+        if self._owners is not None and its["owners"] != self._told["owners"]:
+            self._told = {**self._told, "owners": its["owners"]}
+            self.close()
+            self._owners = self._connect(self._told)
         return None, {}
 
     def _next(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:

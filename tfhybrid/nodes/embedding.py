@@ -29,7 +29,7 @@ from tfhybrid.nodes.owned_store import Arguments, Found, OwnedStore
 from tfhybrid.nodes.rates import COUNTED
 from tfhybrid.nodes.registration import Registration
 from tfhybrid.nodes.server import NodeServer
-from tfhybrid.nodes.store_copy import receive_store, send_store
+from tfhybrid.nodes.store_copy import receive_batches, receive_store, send_batches, send_store
 from tfhybrid.nodes.tls import dialled
 
 _log = logging.getLogger("tfhybrid.nodes")
@@ -150,6 +150,7 @@ class EmbeddingNode:
             raise StoreError(f"Cannot connect to {its['node']}: {error}") from error
         with contextlib.closing(MessageLink(link, str(its["node"]))) as source:
             received = receive_store(source, store.directory)
+            store.take_batches(receive_batches(source))
         _log.info("%s has copied share %d from %s", self._name, int(its["share"]), its["node"])
         return received
 
@@ -157,7 +158,8 @@ class EmbeddingNode:
         with contextlib.closing(MessageLink(link, greeting.name)) as target:
             try:
                 send_store(target, store.directory)
-            except (StoreError, OSError) as error:
+                send_batches(target, store.engine)
+            except (TfhybridError, OSError) as error:
                 _log.warning("The copy of a share to %s failed: %s", greeting.name, error)
 
     def _of_session(self, greeting: Greeting) -> OwnedStore:

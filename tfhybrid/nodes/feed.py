@@ -23,6 +23,7 @@ from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.open_epochs import OpenEpochs
 from tfhybrid.nodes.splitting import Declared
 from tfhybrid.nodes.tickets import Holding, TicketBook
+from tfhybrid.nodes.wanted import Trainer, Wanted
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -30,74 +31,20 @@ _RETURN_SECONDS = 60.0  # within which a data node that died is back
 _RETRY_SECONDS = 0.2
 
 Dial = Callable[[str], MessageLink]
+Batch = tuple[Structure, list[Leaf]]
+Message = tuple[dict[str, Any], dict[str, np.ndarray]]
 _Done = TypeVar("_Done")
 
 
-@dataclasses.dataclass(frozen=True)
-class Wanted:
-    """A data set that a trainer wants from data nodes.
-
-    Args:
-        function: Of the script, that makes it.
-        arguments: Of that function, beside the shard.
-        share: `BY_BATCH` or `BY_FILE`, as of `Reading`.
-        trains: Whether its batches are trained.
-        join: How rows come, as of `SentKeys`.
-        lag: Batches that are held behind the last one that was looked up, and `staleness` more.
-        ahead: Batches that are asked for before they are needed; `staleness` + 1 at least.
-        most_bytes: Of what was asked for and is held; one batch is asked for whatever its size.
-        group_by: As of `Reading`.
-        epoch: With which it begins.
-        step: Batches of that epoch, over all data nodes, that were trained before. If there are
-            any, it is the rest of that one epoch, whenever it is begun.
-        staleness: How many updates the rows of a batch may lack.
-        read_log: A directory for the log of what was read; `None`: no log.
-    """
-
-    function: str
-    arguments: Mapping[str, Any]
-    share: str
-    trains: bool
-    join: str
-    lag: int
-    ahead: int
-    most_bytes: int
-    group_by: str | None = None
-    epoch: int = 0
-    step: int = 0
-    staleness: int = 0
-    read_log: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Trainer:
-    """Who wants it.
-
-    Args:
-        session: Of the job.
-        rank: Of the trainer.
-        size: Number of trainers.
-        owners: Tells name and address of the node of each share, which may move between epochs.
-        data: Names of the data nodes.
-        silence: Seconds after which a silent node counts as gone, for data nodes too.
-    """
-
-    session: str
-    rank: int
-    size: int
-    owners: Callable[[], Sequence[tuple[str, tuple[str, int]]]]
-    data: Sequence[str]
-    silence: float
-
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Asked:
-    """A batch that a data node was asked for."""
+    """A batch that a data node was asked for, and what it said."""
 
     node: int
     ticket: int
     dropped: list[int]
     versions: Mapping[str, int]
+    answer: Message | None = None
 
     def message(self) -> dict[str, Any]:
         arguments = {
@@ -170,6 +117,9 @@ class Feed:
         self._asked: collections.deque[_Asked] = collections.deque()
         self._size = 0  # bytes of the last batch
         self._declared = Declared({}, {}, 0, 1)
+        self._holding = Holding(0)
+        self._living: list[int] = []  # data nodes whose epoch has not ended
+        self._last = -1  # data node that was asked
 
     def describe(self) -> dict[str, Any]:
         """Returns what elements are like.
@@ -187,7 +137,7 @@ class Feed:
 
         return self._surely(0, described)
 
-    def epoch(self, declared: Declared) -> Iterator[tuple[Structure, list[Leaf]]]:
+    def epoch(self, declared: Declared) -> Iterator[Batch]:
         """Yields the batches of the next epoch, with places where keys were.
 
         Args:
@@ -197,47 +147,82 @@ class Feed:
             TfhybridError: A batch cannot be read or split.
             PeerDiedError: A data node is gone, and does not come back.
         """
-        with self._epochs.under_way(self._wanted.function):
-            yield from self._batches(declared)
+        with self._epochs.under_way(self):
+            with self._epochs.working():
+                self._begin(declared)
+            try:
+                while True:
+                    with self._epochs.working():
+                        batch = self._next()
+                    if batch is None:
+                        return
+                    yield batch
+            finally:
+                with self._epochs.working():
+                    self._end()
 
-    def _batches(self, declared: Declared) -> Iterator[tuple[Structure, list[Leaf]]]:
+    def settle(self) -> None:
+        """Receives what data nodes were asked for: then they have given owners all keys.
+
+        While this data set pauses, as of `OpenEpochs`.
+
+        Raises:
+            PeerDiedError: A data node is gone, and does not come back.
+        """
+        for asked in [*self._asked]:
+            self._answer(asked)
+
+    def follow(self) -> None:
+        """Has data nodes give keys to the nodes that have the rows now; likewise."""
+        for node, link in enumerate(self._links):
+            if link is None:
+                continue
+            try:
+                self._send(node, {"call": "follow", "arguments": {"owners": self._owners()}})
+                _result(self._receive(node))
+            except (_LostError, StoreError) as error:
+                _log.warning("%s is connected again: %s", self._trainer.data[node], error)
+                self._forget(node)
+
+    def _begin(self, declared: Declared) -> None:
         self._declared = declared
         nodes, step = len(self._links), self._wanted.step
         self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
         # A lookup waits for the update of the batch before, or for one `staleness` updates older.
-        holding = Holding(self._wanted.lag + self._wanted.staleness)
+        self._holding = Holding(self._wanted.lag + self._wanted.staleness)
         self._count = 0
         self._base = {}
         if self._wanted.join != REQUEST:
             self._base = self._rows.begin(sorted(set(declared.tables.values())))
-        for node in range(len(self._links)):
+        for node in range(nodes):
             self._surely(node, functools.partial(self._open, node))
-        living = list(range(len(self._links)))
-        last = (step - 1) % nodes  # that was asked
-        try:
-            while living:
-                while self._may_ask(holding):
-                    last = next((node for node in living if node > last), living[0])
-                    self._ask(last, holding)
-                node = self._asked[0].node
-                message = self._surely(node, functools.partial(self._receive, node))
-                asked = self._asked.popleft()
-                answer, arrays = _result(message)
-                if "end" in answer:
-                    self._rows.forget([asked.ticket])
-                    living = [node for node in living if node != asked.node]
-                    continue
-                self._answered[asked.node] += 1
-                if self._wanted.staleness:
-                    self._rows.name(asked.ticket, str(answer["batch"]))
-                self._book.hand_out(holding, asked.ticket, self._held_bytes(answer))
-                self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
-                yield answer["structure"], self._leaves(asked, answer, arrays)
-        finally:
-            self._drain(holding)
-            self._book.end(holding, given_up=bool(living))
-            self._epoch += not self._wanted.step
-            self._rows.note(self._wanted.function)
+        self._living = list(range(nodes))
+        self._last = (step - 1) % nodes
+
+    def _next(self) -> Batch | None:
+        """The next batch, or none."""
+        while self._living:
+            while self._may_ask():
+                later = (node for node in self._living if node > self._last)
+                self._ask(next(later, self._living[0]))
+            answer, arrays = _result(self._answer(self._asked[0]))
+            asked = self._asked.popleft()
+            if "end" in answer:
+                self._rows.forget([asked.ticket])
+                self._living = [node for node in self._living if node != asked.node]
+                continue
+            if self._wanted.staleness:
+                self._rows.name(asked.ticket, str(answer["batch"]))
+            self._book.hand_out(self._holding, asked.ticket, self._held_bytes(answer))
+            self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
+            return answer["structure"], self._leaves(asked, answer, arrays)
+        return None
+
+    def _end(self) -> None:
+        self._drain()
+        self._book.end(self._holding)
+        self._epoch += not self._wanted.step
+        self._rows.note(self._wanted.function)
 
     def close(self) -> None:
         """Ends the connections."""
@@ -246,16 +231,16 @@ class Feed:
                 link.close()
                 self._links[node] = None
 
-    def _may_ask(self, holding: Holding) -> bool:
+    def _may_ask(self) -> bool:
         if not self._asked:
             return True
-        taken = holding.size + len(self._asked) * self._size
+        taken = self._holding.size + len(self._asked) * self._size
         # Rows that lack k updates leave k batches before they are needed.
         ahead = max(self._wanted.ahead, self._wanted.staleness + 1)
         return len(self._asked) < ahead and taken < self._wanted.most_bytes
 
-    def _ask(self, node: int, holding: Holding) -> None:
-        dropped = self._book.dropped(holding)
+    def _ask(self, node: int) -> None:
+        dropped = self._book.dropped(self._holding)
         ticket = self._book.give()
         versions = self._versions()
         self._rows.forget(dropped)
@@ -264,6 +249,7 @@ class Feed:
         asked = _Asked(node, ticket, dropped, versions)
         self._asked.append(asked)
         self._count += 1
+        self._last = node
         with contextlib.suppress(_LostError):  # who waits for the answer asks again
             self._send(asked.node, asked.message())
 
@@ -298,21 +284,26 @@ class Feed:
             )
         return size
 
-    def _drain(self, holding: Holding) -> None:
+    def _drain(self) -> None:
         """Takes the answers that nobody waits for: no key comes to an owner behind its drop."""
-        while self._asked and all(self._links[asked.node] is not None for asked in self._asked):
-            try:
-                answer = self._receive(self._asked[0].node)[0].get("result", {})
-            except _LostError:
-                break
+        while self._asked:
             asked = self._asked.popleft()
+            try:
+                answer = (asked.answer or self._receive(asked.node))[0].get("result")
+            except _LostError:  # owners may hold it
+                self._forget(asked.node)
+                self._book.hand_out(self._holding, asked.ticket, 0)
+                continue
             if isinstance(answer, dict) and "key_bytes" in answer:
-                size = self._held_bytes(answer)
-                self._book.hand_out(holding, asked.ticket, size, offered=False)
-        for asked in self._asked:  # owners may hold them
-            self._book.hand_out(holding, asked.ticket, 0, offered=False)
-            self._forget(asked.node)
-        self._asked.clear()
+                self._book.hand_out(self._holding, asked.ticket, self._held_bytes(answer))
+
+    def _answer(self, asked: _Asked) -> Message:
+        """What a data node says to the first of those that it did not answer yet."""
+        if asked.answer is None:
+            receive = functools.partial(self._receive, asked.node)
+            asked.answer = self._surely(asked.node, receive)
+            self._answered[asked.node] += "batch" in (asked.answer[0].get("result") or {})
+        return asked.answer
 
     def _surely(self, node: int, does: Callable[[], _Done]) -> _Done:
         """Does something with a data node, again after it has died and is back."""
@@ -341,7 +332,7 @@ class Feed:
 
     def _go_on(self, node: int) -> None:
         """Has a data node that is back read again what it did not answer."""
-        asked = [each for each in self._asked if each.node == node]
+        asked = [each for each in self._asked if each.node == node and each.answer is None]
         if not asked:
             return
         self._open(node)
@@ -352,7 +343,7 @@ class Feed:
         arguments = {
             "reading": self._reading(node),
             "session": self._trainer.session,
-            "owners": [[name, list(address)] for name, address in self._trainer.owners()],
+            "owners": self._owners(),
             "silence": self._trainer.silence,
             "declared": self._declared.as_json(),
             "data_set": self._number,
@@ -364,6 +355,9 @@ class Feed:
         }
         self._send(node, {"call": "open", "arguments": arguments})
         _result(self._receive(node))
+
+    def _owners(self) -> list[Any]:
+        return [[name, list(address)] for name, address in self._trainer.owners()]
 
     def _reading(self, node: int) -> dict[str, Any]:
         wanted, trainer = self._wanted, self._trainer
@@ -394,7 +388,7 @@ class Feed:
         except StoreError as error:
             raise _LostError(str(error)) from error
 
-    def _receive(self, node: int) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _receive(self, node: int) -> Message:
         link = self._links[node]
         if link is None:
             raise _LostError("it was not reached")
@@ -408,9 +402,7 @@ class _LostError(Exception):
     """A connection to a data node broke, or could not be made."""
 
 
-def _result(
-    message: tuple[dict[str, Any], dict[str, np.ndarray]],
-) -> tuple[Any, dict[str, np.ndarray]]:
+def _result(message: Message) -> tuple[Any, dict[str, np.ndarray]]:
     answer, arrays = message
     if "error" in answer:
         kind = getattr(errors, str(answer["error"]), StoreError)

@@ -18,17 +18,18 @@ from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes.embedding import ACCEPTED
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.feed import Feed, Trainer, Wanted
+from tfhybrid.nodes.feed import Feed
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.joining import Joined, dial_node
 from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.messages import MessageLink
-from tfhybrid.nodes.open_epochs import OpenEpochs
+from tfhybrid.nodes.open_epochs import OpenEpochs, Paused
 from tfhybrid.nodes.read_log import ReadLog
 from tfhybrid.nodes.registration import address_of
 from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.tickets import TicketBook
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.nodes.wanted import Trainer, Wanted
 
 _log = logging.getLogger("tfhybrid.nodes")
 
@@ -127,20 +128,16 @@ class NodeLinks:
         return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[list[str]]:
-        """Lets no epoch of a data set begin meanwhile.
-
-        Gives what keeps the keys of batches where they are: the data sets that have an epoch under
-        way, and batches that were not looked up yet.
-        """
-        with self._epochs.paused() as held:
-            waiting = 0 if self._book is None else self._book.waiting()
-            yield [*held, *([f"{waiting} batches that were not looked up"] if waiting else [])]
+    def paused(self) -> Iterator[list[Paused]]:
+        """Has the data sets of this rank pause; gives those that have an epoch under way."""
+        with self._epochs.paused() as feeds:
+            yield feeds
 
     def follow(self, nodes: Joined) -> None:
         """Connects this rank to the new nodes of shares that have moved; between two steps.
 
-        Data sets follow when they next begin an epoch.
+        Data sets follow when they next begin an epoch; those that have one under way are told. What
+        nodes have not sent yet of batches that are here is asked for, as other nodes have it now.
 
         Args:
             nodes: Of the job, as they are now.
@@ -157,6 +154,7 @@ class NodeLinks:
                     self._connect(share)
                 if self._rank is not None:
                     self._connect_rows(share, self._rank)
+                    batches.ask_for_all(self._engine)
 
     def stop(self) -> None:
         """Connects no more; what is connected ends with the engine."""

@@ -1,38 +1,72 @@
-"""Which data sets of a rank have batches under way, and what waits until none has."""
+"""Which data sets of a rank have an epoch under way, and how they pause together."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Protocol
+
+
+class Paused(Protocol):
+    """A data set with an epoch under way, while it does nothing: `Feed`."""
+
+    def settle(self) -> None:
+        """Receives what data nodes were asked for."""
+
+    def follow(self) -> None:
+        """Has data nodes send keys to where the rows are now."""
 
 
 class OpenEpochs:
     """The epochs of data sets that have begun and not ended. Thread-safe."""
 
     def __init__(self) -> None:
-        # Of one thread too: it may collect an epoch that was given up while it pauses.
-        self._lock = threading.RLock()
-        self._open: collections.Counter[str] = collections.Counter()
+        self._changed = threading.Condition()
+        self._open: list[Paused] = []
+        self._working = 0  # data sets
+        self._pausing: int | None = None  # the thread that has them all pause
 
     @contextlib.contextmanager
-    def under_way(self, name: str) -> Iterator[None]:
-        """An epoch that lasts as long as this; its begin waits while others pause.
+    def under_way(self, feed: Paused) -> Iterator[None]:
+        """An epoch that lasts as long as this.
 
         Args:
-            name: Of the data set.
+            feed: The data set.
         """
-        with self._lock:
-            self._open[name] += 1
+        with self._changed:
+            self._open.append(feed)
         try:
             yield
         finally:
-            with self._lock:
-                self._open[name] -= 1
+            with self._changed:
+                self._open.remove(feed)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[list[str]]:
-        """Lets no epoch begin meanwhile; gives the names of the data sets that have one begun."""
-        with self._lock:
-            yield sorted(+self._open)
+    def working(self) -> Iterator[None]:
+        """What a data set does with data nodes; not while others pause."""
+        with self._changed:
+            # The thread that pauses may collect an epoch that was given up, which then ends.
+            self._changed.wait_for(lambda: self._pausing in (None, threading.get_ident()))
+            self._working += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[list[Paused]]:
+        """Has all data sets pause; gives those that have an epoch under way."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pausing is None)
+            self._pausing = threading.get_ident()
+            self._changed.wait_for(lambda: self._working == 0)
+            paused = list(self._open)
+        try:
+            yield paused
+        finally:
+            with self._changed:
+                self._pausing = None
+                self._changed.notify_all()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.core import native
+from tfhybrid.core import batches, native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.frozen_table import FrozenTable
 from tfhybrid.core.record_file import RecordFile
@@ -65,6 +65,7 @@ class OwnedStore:
         self._is_open = False
         self._opening: list[tuple[str, Arguments]] = []  # the calls that made what is open
         self._frozen: set[str] = set()
+        self._batches = np.empty(0, np.int64)  # to hold once the store is open
 
     @property
     def directory(self) -> Path:
@@ -118,6 +119,14 @@ class OwnedStore:
             "updates": max((each.version for each in stats), default=0),
         }
 
+    def take_batches(self, words: np.ndarray) -> None:
+        """Holds the batches of the node that had the rows, once `recover_store` has opened them.
+
+        Args:
+            words: As of `batches.copied`.
+        """
+        self._batches = words
+
     def close(self) -> None:
         """Ends all connections, and what the job did not: it died."""
         self._end(leave=self._resumes)
@@ -141,6 +150,8 @@ class OwnedStore:
     def _recover_store(self, _: Arguments, __: Found) -> Answer:
         token = self.engine.recover_store(self._directory, self._name, self._described)
         self._is_open = True
+        batches.restore(self.engine, self._batches)
+        self._batches = np.empty(0, np.int64)
         return {"token": token, "versions": self.engine.store_versions()}, {}
 
     def _last_updates(self, _: Arguments, __: Found) -> Answer:

@@ -2,7 +2,7 @@
 
 Nobody changes it meanwhile: the trainers wait between two steps. So the copy is what a process that
 was killed at that moment would leave, and opens as such: raw rows, both decays, waiting keys and
-histories, versions, the optimizer's state.
+histories, versions, the optimizer's state. Behind it go the batches that the node holds.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tfhybrid.core import batches
+from tfhybrid.core.engine import Engine
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes.messages import MessageLink
 
@@ -72,6 +74,42 @@ def receive_store(link: MessageLink, directory: Path) -> int:
         shutil.rmtree(coming, ignore_errors=True)
         raise
     return received
+
+
+def send_batches(link: MessageLink, engine: Engine) -> None:
+    """Sends the batches that a node holds, behind its store.
+
+    Args:
+        link: To the node that asks for it.
+        engine: Of the node that has them.
+
+    Raises:
+        StoreError: The other node is gone.
+    """
+    words = batches.copied(engine)
+    some = _CHUNK_BYTES // words.itemsize
+    link.send({"words": len(words)})
+    for start in range(0, len(words), some):
+        link.send({}, {"words": words[start : start + some]})
+
+
+def receive_batches(link: MessageLink) -> np.ndarray:
+    """Receives what `send_batches` sends.
+
+    Args:
+        link: To the node that has the batches.
+
+    Returns:
+        What `batches.restore` takes.
+
+    Raises:
+        StoreError: The other node is gone, or sent something else.
+    """
+    count = int(link.receive()[0]["words"])
+    parts = [np.empty(0, np.int64)]
+    while sum(map(len, parts)) < count:
+        parts.append(link.receive()[1]["words"])
+    return np.concatenate(parts)
 
 
 def _received(link: MessageLink, directory: Path) -> int:

@@ -14,7 +14,6 @@ from tfhybrid.core.batches import TICKETS
 class _Held:
     ticket: int
     size: int  # bytes of its keys, on their owners
-    offered: bool  # to whoever trains, who may look it up
     seen: bool = False
 
 
@@ -80,17 +79,16 @@ class TicketBook:
             self._given += 1
             return ticket
 
-    def hand_out(self, holding: Holding, ticket: int, size: int, *, offered: bool = True) -> None:
+    def hand_out(self, holding: Holding, ticket: int, size: int) -> None:
         """Notes that owners hold a batch.
 
         Args:
             holding: Of its data set.
             ticket: Of the batch.
             size: Bytes of its keys.
-            offered: Whether it goes to whoever trains.
         """
         with self._lock:
-            held = _Held(ticket, size, offered)
+            held = _Held(ticket, size)
             self._unseen[ticket] = held
             holding.add(held)
 
@@ -107,24 +105,14 @@ class TicketBook:
                 self._unseen.pop(ticket, None)
             return tickets
 
-    def waiting(self) -> int:
-        """Returns how many batches may still be looked up for the first time."""
-        with self._lock:
-            self._see()
-            return sum(held.offered for held in self._unseen.values())
-
-    def end(self, holding: Holding, *, given_up: bool) -> None:
+    def end(self, holding: Holding) -> None:
         """Notes that a data set hands out nothing more; its last batches may be in use still.
 
         Args:
             holding: Of the data set.
-            given_up: Whether nobody looks up what was not looked up yet.
         """
         with self._lock:
             left = holding.all()
-            for ticket in left:
-                if given_up and ticket in self._unseen:
-                    self._unseen[ticket].offered = False
             unseen = sum(ticket in self._unseen for ticket in left)
             if left:
                 self._ended.append((self._seen + unseen + holding.lag, left))

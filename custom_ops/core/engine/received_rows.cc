@@ -36,6 +36,11 @@ void ReceivedRows::Expect(int64_t ticket, std::map<std::string, uint64_t> versio
   expected_[ticket] = {std::move(versions), staleness};
 }
 
+void ReceivedRows::ExpectNone() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  for (auto& [ticket, expected] : expected_) expected.versions.clear();
+}
+
 uint64_t ReceivedRows::StalenessOf(Span<const int64_t> places) const {
   if (!stale_ || places.empty()) return 0;
   uint64_t least = std::numeric_limits<uint64_t>::max();

@@ -43,6 +43,8 @@ class ReceivedRows {
   // Owners will send the rows of a batch: of each of these tables, at that version, or up to
   // `staleness` updates before it. Rows of other tables are asked for, which may lack as many.
   void Expect(int64_t ticket, std::map<std::string, uint64_t> versions, uint64_t staleness);
+  // Rows of all batches so far are asked for, which may lack as many updates.
+  void ExpectNone();
   void Forget(Span<const int64_t> tickets);
   // Whether all owners send a table's rows of a batch, of that version.
   bool Expects(int64_t ticket, const std::string& table, uint64_t version) const;

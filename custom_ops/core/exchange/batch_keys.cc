@@ -7,6 +7,7 @@
 #include "core/compute/merged_keys.h"
 #include "core/placement/place.h"
 #include "core/util/copy_floats.h"
+#include "core/util/words.h"
 
 namespace tfhybrid {
 namespace {
@@ -125,6 +126,49 @@ void BatchKeys::Drop(int64_t ticket) {
 BatchKeys::Held BatchKeys::held() const {
   const std::lock_guard<std::mutex> guard(mutex_);
   return {static_cast<int64_t>(batches_.size()), bytes_};
+}
+
+std::vector<int64_t> BatchKeys::Words() const {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  WordWriter out;
+  for (const auto& [ticket, batch] : batches_) {
+    out.Put(ticket);
+    out.Put(batch->id);
+    out.Put(batch->digest);
+    out.Put(batch->rank);
+    out.Put(batch->trains ? 1 : 0);
+    out.Put(static_cast<int64_t>(batch->staleness));
+    out.Put(static_cast<int64_t>(batch->keys.size()));
+    for (const auto& [table, of_table] : batch->keys) {
+      out.Put(table);
+      out.Put(of_table);
+    }
+  }
+  return out.Take();
+}
+
+Status BatchKeys::Restore(Span<const int64_t> words) {
+  WordReader in(words);
+  while (!in.done()) {
+    Batch batch = {};
+    int64_t ticket = 0, trains = 0, staleness = 0, tables = 0;
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&ticket));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.id));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.digest));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.rank));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&trains));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&staleness));
+    TFHYBRID_RETURN_IF_ERROR(in.Get(&tables));
+    batch.trains = trains != 0;
+    batch.staleness = static_cast<uint64_t>(staleness);
+    for (int64_t t = 0; t < tables; ++t) {
+      std::string table;
+      TFHYBRID_RETURN_IF_ERROR(in.Get(&table));
+      TFHYBRID_RETURN_IF_ERROR(in.Get(&batch.keys[table]));
+    }
+    TFHYBRID_RETURN_IF_ERROR(Put(ticket, std::move(batch)));
+  }
+  return Status::Ok();
 }
 
 std::shared_ptr<const BatchKeys::Batch> BatchKeys::Of(int64_t ticket) const {

@@ -43,6 +43,11 @@ class BatchKeys {
   };
   Held held() const;
 
+  // All that are here, for another owner of the same rows: Restore() puts them there. kDataLoss
+  // where words say no batches; then those in front of them are here.
+  std::vector<int64_t> Words() const;
+  Status Restore(Span<const int64_t> words);
+
   // The batch of a ticket, or null.
   std::shared_ptr<const Batch> Of(int64_t ticket) const;
 

@@ -17,8 +17,8 @@ from tests.unit.nodes.numpy_trainers import joined
 from tests.unit.nodes.split_roles import STEPS, train_fed
 from tests.unit.nodes.test_split_roles import EPOCHS, rows_of
 from tfhybrid.nodes.cluster_file import Cluster, Role
-from tfhybrid.nodes.feed import Wanted
 from tfhybrid.nodes.node_links import NodeLinks
+from tfhybrid.nodes.wanted import Wanted
 
 PAUSE_SECONDS = 0.3
 

@@ -137,6 +137,36 @@ TEST(BatchKeysTest, ABatchComesAgainWithTheSameContentOnly) {
   EXPECT_OK(held.Put(4, Of(0, {9})));
 }
 
+TEST(BatchKeysTest, AnotherOwnerOfTheRowsHoldsTheSameBatches) {
+  BatchKeys held(kOwner);
+  BatchKeys::Batch stale = Of(3, {INT64_MIN, -1, INT64_MAX}, false);
+  stale.staleness = 4;
+  stale.keys["user"] = {};
+  ASSERT_OK(held.Put(4, stale));
+  ASSERT_OK(held.Put(Place::kTickets - 1, Of(0, {7, 8})));
+  const std::vector<int64_t> words = held.Words();
+  BatchKeys other(kOwner);
+  ASSERT_OK(other.Restore(words));
+  EXPECT_EQ(other.Words(), words);
+  EXPECT_EQ(other.held().bytes, held.held().bytes);
+  EXPECT_OK(other.Put(4, stale));  // sent again
+  EXPECT_EQ(other.Of(4)->staleness, 4u);
+  EXPECT_FALSE(other.Of(4)->trains);
+  EXPECT_OK(other.Restore({}));
+}
+
+TEST(BatchKeysTest, BatchesThatAreCutShortAreRefused) {
+  BatchKeys held(kOwner);
+  ASSERT_OK(held.Put(4, Of(3, {7, 8})));
+  const std::vector<int64_t> words = held.Words();
+  for (size_t size = 1; size < words.size(); ++size) {
+    BatchKeys other(kOwner);
+    const Span<const int64_t> some(words.data(), static_cast<int64_t>(size));
+    EXPECT_EQ(other.Restore(some).code(), StatusCode::kDataLoss) << size;
+    EXPECT_EQ(other.held().batches, 0) << size;
+  }
+}
+
 TEST(BatchKeysTest, RowsOfSeveralBatchesLackAsFewUpdatesAsAnyOfThem) {
   BatchKeys held(kOwner);
   for (const int64_t staleness : {3, 1, 4}) {

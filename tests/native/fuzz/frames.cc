@@ -1,4 +1,5 @@
-// What other processes send to the row service: an error, or keys that lie inside the frame.
+// What other processes send to the row service: an error, or keys that lie inside the frame;
+// and batches that embedding nodes give each other.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -6,6 +7,7 @@
 #include <numeric>
 #include <vector>
 
+#include "core/exchange/batch_keys.h"
 #include "core/exchange/connection.h"
 #include "core/exchange/pass_frames.h"
 #include "core/exchange/row_frames.h"
@@ -20,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // Not a byte longer, so that the address sanitizer sees whoever reads behind them.
   std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int64_t));
-  if (which % 5 == 0) {
+  if (which % 6 == 0) {
     const Result<std::vector<AskedKeys>> asked = ParseRead(words);
     if (!asked.ok()) return 0;
     std::vector<int64_t> again = ReadWords(asked.value());
@@ -32,16 +34,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (WordsOfRows(table.keys.size(), table.dim) < 0) std::abort();
     }
     if (again.size() != words.size()) std::abort();
-  } else if (which % 5 == 1) {
+  } else if (which % 6 == 1) {
     const Result<AskedRows> asked = ParseScan(words);
     if (asked.ok() && (asked.value().first < 0 || asked.value().count < 0)) std::abort();
-  } else if (which % 5 == 2) {
+  } else if (which % 6 == 2) {
     const Result<AnnouncedKeys> announced = ParseAnnounce(words);
     if (!announced.ok()) return 0;
     std::vector<int64_t> again = AnnounceWords(announced.value());
     again.insert(again.end(), announced.value().keys.begin(), announced.value().keys.end());
     if (again.size() != words.size()) std::abort();
-  } else if (which % 5 == 3) {
+  } else if (which % 6 == 3) {
     const Result<FreshRows> fresh = ParseFresh(words);
     if (!fresh.ok()) return 0;
     const FreshRows& rows = fresh.value();
@@ -51,8 +53,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       for (int64_t d = 0; d < rows.dim; ++d) sum = sum + rows.rows[i * rows.dim + d];
     }
     if (MakeFresh(rows).words.size != static_cast<int64_t>(words.size())) std::abort();
-  } else if (FailureFrom(words).ok()) {
-    std::abort();
+  } else if (which % 6 == 4) {
+    if (FailureFrom(words).ok()) std::abort();
+  } else {
+    BatchKeys held(0);
+    if (!held.Restore(words).ok()) return 0;
+    const std::vector<int64_t> copied = held.Words();
+    BatchKeys again(0);
+    if (!again.Restore(copied).ok() || again.Words() != copied) std::abort();
   }
   return 0;
 }

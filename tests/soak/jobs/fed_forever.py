@@ -21,10 +21,10 @@ from tfhybrid.core import batches
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.elements import unflatten
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.feed import Wanted
 from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.splitting import Declared
+from tfhybrid.nodes.wanted import Wanted
 
 PAUSE_SECONDS = 0.02
 

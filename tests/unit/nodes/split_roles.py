@@ -23,7 +23,7 @@ from tfhybrid.nodes.calls import Called, Caller, answer_calls
 from tfhybrid.nodes.data_streams import BY_BATCH, DataStream
 from tfhybrid.nodes.elements import unflatten
 from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.feed import Feed, Trainer, Wanted
+from tfhybrid.nodes.feed import Feed
 from tfhybrid.nodes.key_links import REQUEST, KeyLinks, key_calls
 from tfhybrid.nodes.messages import MessageLink
 from tfhybrid.nodes.node_links import NodeLinks
@@ -32,6 +32,7 @@ from tfhybrid.nodes.read_log import ReadLog
 from tfhybrid.nodes.sent_rows import EngineRows
 from tfhybrid.nodes.splitting import Declared
 from tfhybrid.nodes.tickets import TicketBook
+from tfhybrid.nodes.wanted import Trainer, Wanted
 
 __all__ = ["ADAGRAD", "TABLES"]
 

@@ -20,12 +20,12 @@ from tests.unit.nodes.split_roles import STEPS, train_fed
 from tests.unit.nodes.test_moving import SHARES, Trainers
 from tests.unit.nodes.test_split_roles import EPOCHS, colocated, rows_of
 from tfhybrid.data.node import load, maker
-from tfhybrid.errors import ConfigError, DataError
+from tfhybrid.errors import ConfigError, DataError, StoreError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.feed import Wanted
-from tfhybrid.nodes.key_links import REQUEST, UNASKED
+from tfhybrid.nodes.key_links import NOTICE, REQUEST, UNASKED
 from tfhybrid.nodes.node_links import NodeLinks
+from tfhybrid.nodes.wanted import Wanted
 
 TOLD_SECONDS = 2.0  # within which nodes have told their numbers
 SCRIPT = """
@@ -108,29 +108,57 @@ def test_a_node_that_stands_still_holds_up_no_more_than_credits(
         np.testing.assert_array_equal(rows, same)
 
 
-@pytest.mark.parametrize("join", [REQUEST, UNASKED])
-def test_shares_move_between_epochs_and_not_while_batches_are_held(
-    cluster: Cluster, tmp_path: Path, join: str
+@pytest.mark.parametrize(("join", "dies"), [(REQUEST, False), (NOTICE, True), (UNASKED, True)])
+def test_shares_move_between_epochs_and_in_the_midst_of_them(
+    cluster: Cluster, tmp_path: Path, join: str, dies: bool
 ) -> None:
     """Places name shares, so they mean the same keys when a share has another node."""
     links: list[NodeLinks] = []
-    held = []
-    with joined(cluster, tmp_path, 1, f"job-{join}", links=links) as engines:
-        trainers = Trainers(cluster, engines, links, f"job-{join}")
+    moved_among = []
+    with joined(cluster, tmp_path, 1, f"job-{join}-{dies}", links=links) as engines:
+        trainers = Trainers(cluster, engines, links, f"job-{join}-{dies}")
 
         def move(epoch: int, number: int) -> None:
-            with links[0].paused() as said:
-                held.append((number, said))
-            if (epoch, number) == (1, -1):
-                trainers.move(1)
-                trainers.move(2)
+            if dies and (epoch, number) == (1, 3):
+                os.kill(pid_of(cluster, "data-0"), signal.SIGKILL)
+            if number in ((-1, 0, 3, STEPS - 1), (-1, 3))[epoch]:  # there and back
+                moved_among.append(trainers.move_amid_batches(1))
+            if (epoch, number) == (0, 2):
+                moved_among.append(trainers.move_amid_batches(2))
+            if dies and (epoch, number) == (0, 3):
+                os.kill(pid_of(cluster, "data-0"), signal.SIGKILL)
 
         train_fed(engines[0], links[0], wanted(join), EPOCHS, move)
         found = rows_of(engines[0], 1)
-        assert len(set(links[0].nodes.names)) == 2
-    assert [said for number, said in held if number < 0] == [[]] * EPOCHS
-    of_batches = [said for number, said in held if number >= 0]
-    assert of_batches == [["dataset", "1 batches that were not looked up"]] * (EPOCHS * STEPS)
+    assert moved_among == [0, 1, 1, 1, 1, 0, 1]
+    for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+def test_a_share_that_cannot_move_stays_with_the_batches_of_its_node(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    links: list[NodeLinks] = []
+    with joined(cluster, tmp_path, 1, "staying", links=links) as engines:
+        trainers = Trainers(cluster, engines, links, "staying")
+
+        def refuse(_origin: str, _to: str) -> None:
+            raise StoreError("for a test")
+
+        def move(epoch: int, number: int) -> None:
+            if number == 3:
+                with links[0].paused() as feeds:
+                    for feed in feeds:
+                        feed.settle()
+                    engines[0].wait_for_all()
+                    trainers.move(1, before=refuse)
+                    for feed in feeds:
+                        feed.follow()
+
+        before = links[0].nodes.names
+        train_fed(engines[0], links[0], wanted(UNASKED), EPOCHS, move)
+        found = rows_of(engines[0], 1)
+        assert links[0].nodes.names == before
     for rows, same in zip(found, colocated(tmp_path / "colocated", 1, None), strict=True):
         np.testing.assert_array_equal(rows, same)
 

@@ -91,6 +91,18 @@ class Trainers:
         for links in self._links:
             links.follow(moved)
 
+    def move_amid_batches(self, share: int) -> int:
+        """Moves a share while a trainer has batches; returns how many epochs are under way."""
+        (links,) = self._links
+        with links.paused() as feeds:
+            for feed in feeds:
+                feed.settle()
+            self.engines[0].wait_for_all()
+            self.move(share)
+            for feed in feeds:
+                feed.follow()
+        return len(feeds)
+
     def follow(self) -> list[Move]:
         """Does what trainers do between two steps; returns what has moved."""
         address = self._cluster.listen, self._cluster.port

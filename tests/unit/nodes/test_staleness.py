@@ -29,6 +29,7 @@ from tests.unit.nodes.split_roles import (
     train_fed,
 )
 from tests.unit.nodes.test_data_nodes import SCRIPT
+from tests.unit.nodes.test_moving import Trainers
 from tests.unit.nodes.test_owner_engines import BY_KEY
 from tests.unit.nodes.test_split_roles import all_keys, colocated, rows_of
 from tfhybrid.core import batches, native
@@ -36,11 +37,11 @@ from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.elements import unflatten
-from tfhybrid.nodes.feed import Wanted
 from tfhybrid.nodes.grouping import by_label
 from tfhybrid.nodes.key_links import JOINS, NOTICE, REQUEST, UNASKED
 from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.read_log import middle
+from tfhybrid.nodes.wanted import Wanted
 
 EPOCHS = 2
 SEED = 0
@@ -420,6 +421,31 @@ def test_a_job_whose_node_was_killed_goes_on_within_the_bound(
         assert 0 <= missing(of_run) <= 4
         reads += of_run
     assert len(begun) == (1 if victim == "data-0" else 2)
+    steps = [[each] for each in dataset((0, 1))]
+    for rows, same in zip(found, replayed(steps, reads, owners), strict=True):
+        np.testing.assert_array_equal(rows, same)
+
+
+def test_shares_that_move_among_batches_keep_the_bound(cluster: Cluster, tmp_path: Path) -> None:
+    links: list[NodeLinks] = []
+    with joined(cluster, tmp_path, 1, links=links) as engines:
+        trainers = Trainers(cluster, engines, links, "job")
+
+        def move(_: int, number: int) -> None:
+            if number in (1, 4):
+                assert trainers.move_amid_batches(number % 2) == 1
+
+        wanted = Wanted(
+            *("dataset", {"steps": STEPS}, "batch", True, UNASKED, 2, 3, 1 << 20),
+            staleness=4,
+            read_log=str(tmp_path),
+        )
+        train_fed(engines[0], links[0], wanted, 1, move)
+        found = rows_of(engines[0], 1)
+        links[0].stop()
+        owners = engines[0].first_node, engines[0].first_node + engines[0].nodes
+    reads = lines_of(tmp_path, 1)
+    assert 0 <= missing(reads) <= 4
     steps = [[each] for each in dataset((0, 1))]
     for rows, same in zip(found, replayed(steps, reads, owners), strict=True):
         np.testing.assert_array_equal(rows, same)
