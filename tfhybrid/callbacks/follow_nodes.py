@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tensorflow import keras
-
+from tfhybrid.callbacks.joined import Joined
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 
 
-class FollowNodes(keras.callbacks.Callback):
+class FollowNodes(Joined):
     """Moves rows from embedding nodes that drain, and to nodes that have come.
 
     At the beginning of each epoch, if `tfhybrid nodes drain` or `add` was called. All ranks wait
@@ -18,8 +17,8 @@ class FollowNodes(keras.callbacks.Callback):
     without nodes it does nothing.
 
     Args:
-        every_steps: After how many steps of an epoch the ranks look, too, whether rows are to move;
-            `None`: at its beginning alone. A look costs a message to the metadata node and one
+        every_steps: After how many steps the ranks look, too, whether rows are to move; `None`: at
+            the beginning of an epoch alone. A look costs a message to the metadata node and one
             among the ranks.
 
     Raises:
@@ -41,15 +40,17 @@ class FollowNodes(keras.callbacks.Callback):
         if every_steps is not None and every_steps < 1:
             raise ConfigError(f"every_steps is 1 at least, or None. Received: {every_steps}")
         self._every_steps = every_steps
-        self._looked = 0  # the step of the epoch before which the ranks last looked
+        self._looked = 0  # the step after which the ranks last looked; the same on all of them
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Moves what is to move; every rank must call it, between two steps."""
-        self._looked = 0
+        super().on_epoch_begin(epoch, logs)
+        self._looked = int(self.model.optimizer.iterations)
         current_job().follow_nodes()
 
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Likewise, after `every_steps` steps."""
-        if self._every_steps is not None and batch - self._looked >= self._every_steps:
-            self._looked = batch
+    def after_step(self) -> None:
+        """Likewise, after `every_steps` steps of the job."""
+        step = int(self.model.optimizer.iterations)
+        if self._every_steps is not None and step - self._looked >= self._every_steps:
+            self._looked = step
             current_job().follow_nodes()

@@ -62,9 +62,10 @@ class OpenEpochs:
         with self._changed:
             self._changed.wait_for(lambda: self._pausing is None)
             self._pausing = threading.get_ident()
-            self._changed.wait_for(lambda: self._working == 0)
-            paused = list(self._open)
         try:
+            with self._changed:
+                self._changed.wait_for(lambda: self._working == 0)
+                paused = list(self._open)
             yield paused
         finally:
             with self._changed:
