@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -27,6 +28,7 @@ def run_side(
     ranks: int,
     python: Path | None = None,
     timeout: float = 1200,
+    variables: Mapping[str, str] | None = None,
 ) -> dict[str, object]:
     """Runs `python -m module options` on `ranks` ranks of this host.
 
@@ -36,6 +38,7 @@ def run_side(
         ranks: number of ranks.
         python: interpreter whose environment has the side; this one by default.
         timeout: seconds after which the side counts as failed.
+        variables: of its environment, beside this process's.
 
     Returns:
         The JSON object that rank 0 printed.
@@ -45,7 +48,9 @@ def run_side(
     """
     # Not resolved: a virtual environment's python is a link, and horovodrun lies beside the link.
     python = python or Path(sys.executable)
-    environment = os.environ | {
+    environment = {
+        **os.environ,
+        **(variables or {}),
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }

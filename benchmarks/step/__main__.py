@@ -56,7 +56,9 @@ def main() -> None:
     def run(name: str) -> dict[str, object]:
         side = sides.SIDES[name]
         own = [*side.options, *options]
-        return launch.run_side(side.module, own, arguments.ranks, side.python())
+        return launch.run_side(
+            side.module, own, arguments.ranks, side.python(), variables=side.variables
+        )
 
     results = sides.run_rounds(arguments.sides, arguments.rounds, run)
     summary = sides.summarize(results)

@@ -29,6 +29,11 @@ class Side:
     options: tuple[str, ...] = ()
     peer: str = ""
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment of a side: all keep freed memory."""
+        return {} if self.module == "benchmarks.step.tfhybrid_step" else KEEPS_MEMORY
+
     def python(self) -> Path:
         """Returns the interpreter whose environment has the side.
 
@@ -37,6 +42,12 @@ class Side:
         """
         return launch.peer_python(self.peer) if self.peer else Path(sys.executable)
 
+
+# glibc then keeps freed memory, as tfhybrid has it do in its own processes.
+KEEPS_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+}
 
 SIDES = {
     "bound": Side("benchmarks.step.bound"),
