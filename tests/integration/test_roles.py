@@ -81,6 +81,16 @@ def test_bits_and_checkpoints_are_those_of_a_run_without_nodes(
         assert started.succeed().count("exact on this rank") == 2
 
 
+def test_rank_1_goes_on_alone_after_rank_0_has_come_to_its_end(
+    cluster: Cluster, folder: Path
+) -> None:
+    (folder / "alone").mkdir()
+    with forked_jobs(folder / "alone") as jobs:
+        job = "tests/integration/jobs/alone.py"
+        output = jobs.start({"localhost": 2}, job, env=environment(cluster)).succeed()
+    assert re.search(r"alone: 2000 rows of 2 hosts, error 0\.\d", output), output
+
+
 def test_data_nodes_read_what_is_trained(cluster: Cluster, folder: Path) -> None:
     (folder / "read").mkdir()
     job = "tests/integration/jobs/data_nodes.py"

@@ -335,7 +335,7 @@ def shutdown() -> None:
 
     Layers and models of the job are unusable afterwards. It is called automatically when Python
     exits. With sharded tables on several hosts, the first rank of each host waits until all others
-    have left too, since they may still read its rows.
+    have left too, since they may still read its rows; with embedding nodes, rank 0 does.
     A job with `resume="memory"` that ends with an exception leaves its store to the next run.
     """
     _end(failed=False)
@@ -353,9 +353,10 @@ def _end(*, failed: bool, exits: bool = False) -> None:
         timeline.write(distributed.rank(), distributed.here())
         if job.watch is not None:
             job.watch.leave(failed=failed)
+        serves = job.nodes is not None or (job.rows is not None and job.rows.is_connected)
+        if serves and not failed:
+            row_links.leave(job.engine, exits=exits)
         if job.rows is not None:
-            if job.rows.is_connected and not failed:
-                row_links.leave(job.engine, exits=exits)
             job.rows.stop()
         if job.nodes is not None:
             job.nodes.stop()

@@ -49,7 +49,7 @@ def leave(engine: Engine, *, exits: bool) -> None:
 
     One rank may go on alone after training, to evaluate or to export: its lookups need the leaders
     of all hosts. So leaders leave a job last, once the ranks of other hosts have left or died, and
-    those of their own host too.
+    those of their own host too. Embedding nodes serve until rank 0 leaves, so it is the last then.
 
     Args:
         engine: Of this rank, with its store open.
@@ -59,7 +59,7 @@ def leave(engine: Engine, *, exits: bool) -> None:
     engine.end_reads()
     # Horovod answers these until it ends.
     here, leads = distributed.here(), distributed.local_rank() == 0
-    neighbours = range(1, distributed.local_size())
+    neighbours = () if engine.nodes else range(1, distributed.local_size())
     if exits:
         distributed.stop()
     if not leads:
@@ -70,7 +70,7 @@ def leave(engine: Engine, *, exits: bool) -> None:
     ):
         if time.monotonic() > warning_at:
             _log.warning(
-                "%s has ended, and serves its rows to %d ranks that may still read them",
+                "%s has ended, and waits for %d ranks that may still read rows",
                 here,
                 waits,
             )

@@ -105,6 +105,13 @@ class NodesEngine(Engine):
             with contextlib.suppress(TfhybridError):  # a node that is gone has no store to close
                 self._calls.ask_all("close_store", {"leave": leave})
 
+    def readers(self) -> int:
+        """Returns how many ranks may still read rows of nodes; on rank 0, and 0 on other ranks."""
+        try:
+            return 0 if self._calls is None else max(self._calls.results("readers", {}))
+        except TfhybridError:  # a node is gone, and so is the job
+            return 0
+
     def leave_nodes(self) -> None:
         """Ends the connections of rank 0: the nodes are free for another job."""
         if self._calls is not None:

@@ -83,6 +83,7 @@ class OwnedStore:
             "roll_forward": self._roll_forward,
             "forget_updates": self._forget_updates,
             "close_store": self._close_store,
+            "readers": lambda _, __: (self.engine.readers(), {}),
             "open_table": self._open_table,
             "set_optimizer": self._set_optimizer,
             "forget_optimizer": self._forget_optimizer,

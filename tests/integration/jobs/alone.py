@@ -1,4 +1,4 @@
-"""Rank 1, which leads no host, goes on alone after training: it reads the rows of both hosts."""
+"""Rank 1, which leads no host, goes on alone after training: it reads the rows of all owners."""
 
 from __future__ import annotations
 
