@@ -51,6 +51,7 @@ KEEPS_MEMORY = {
 
 SIDES = {
     "bound": Side("benchmarks.step.bound"),
+    "bound-torch": Side("benchmarks.step.torch_bound", peer="torchrec"),
     "plain": Side("benchmarks.step.plain_horovod"),
     "plain-keras3": Side("benchmarks.step.plain_horovod", ("--adagrad", "keras3")),
     "plain-one": Side("benchmarks.step.plain_horovod", ("--layout", "one")),

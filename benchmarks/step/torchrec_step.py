@@ -49,6 +49,20 @@ class Batch(Pipelineable):
         """Does nothing: there are no streams on CPUs."""
 
 
+def tower(config: StepConfig) -> torch.nn.Module:
+    """Returns the dense tower of all sides."""
+    widths = [config.features * config.dim, 256, 128, 1]
+    layers: list[torch.nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
+    made = torch.nn.Sequential(*layers[:-1])
+    for layer in made:
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.normal_(layer.weight, std=0.05)
+            torch.nn.init.zeros_(layer.bias)
+    return made
+
+
 class Model(torch.nn.Module):
     """26 tables and the dense tower of all sides; returns the loss first, as the pipeline wants."""
 
@@ -67,15 +81,7 @@ class Model(torch.nn.Module):
                 for feature in range(config.features)
             ],
         )
-        widths = [config.features * config.dim, 256, 128, 1]
-        layers: list[torch.nn.Module] = []
-        for before, after in itertools.pairwise(widths):
-            layers += [torch.nn.Linear(before, after), torch.nn.ReLU()]
-        self.tower = torch.nn.Sequential(*layers[:-1])
-        for layer in self.tower:
-            if isinstance(layer, torch.nn.Linear):
-                torch.nn.init.normal_(layer.weight, std=0.05)
-                torch.nn.init.zeros_(layer.bias)
+        self.tower = tower(config)
 
     def forward(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the mean log loss, and it again without its graph."""

@@ -117,6 +117,8 @@ class Checkpoint(Joined):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Reads the model and its optimizer."""
         super().on_train_begin(logs)
+        if isinstance(self.save_freq, int):
+            self.check_steps("save_freq", self.save_freq)
         self._manager = checkpoint.CheckpointManager(
             self.model,
             self.directory,

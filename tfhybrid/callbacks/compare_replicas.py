@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from tfhybrid import distributed
 from tfhybrid.callbacks.joined import Joined
@@ -42,6 +43,11 @@ class CompareReplicas(Joined):
             )
         self.every = every
         self._equal: dict[str, int] = {}  # the last version at which a table's replicas were equal
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Checks that all ranks can compare after the same steps."""
+        super().on_train_begin(logs)
+        self.check_steps("every", self.every)
 
     def after_step(self) -> None:
         """Compares after every `every` steps."""

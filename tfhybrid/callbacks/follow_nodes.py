@@ -22,7 +22,8 @@ class FollowNodes(Joined):
             among the ranks.
 
     Raises:
-        ConfigError: `every_steps` is no positive number.
+        ConfigError: `every_steps` is no positive number, or no multiple of the steps that Keras
+            executes together.
 
     Example:
 
@@ -42,6 +43,12 @@ class FollowNodes(Joined):
         self._every_steps = every_steps
         self._looked = 0  # the step after which the ranks last looked; the same on all of them
 
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Checks that all ranks can look after the same steps."""
+        super().on_train_begin(logs)
+        if self._every_steps is not None:
+            self.check_steps("every_steps", self._every_steps)
+
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Moves what is to move; every rank must call it, between two steps."""
         super().on_epoch_begin(epoch, logs)
@@ -50,7 +57,9 @@ class FollowNodes(Joined):
 
     def after_step(self) -> None:
         """Likewise, after `every_steps` steps of the job."""
+        if self._every_steps is None:
+            return
         step = int(self.model.optimizer.iterations)
-        if self._every_steps is not None and step - self._looked >= self._every_steps:
+        if step - self._looked >= self._every_steps:
             self._looked = step
             current_job().follow_nodes()

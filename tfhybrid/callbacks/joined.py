@@ -7,6 +7,7 @@ from typing import Any
 from tensorflow import keras
 
 from tfhybrid.checkpoint import broken_epoch
+from tfhybrid.errors import ConfigError
 
 
 class Joined(keras.callbacks.Callback):
@@ -26,6 +27,24 @@ class Joined(keras.callbacks.Callback):
         """Undoes `on_train_begin`."""
         if self._step is not None and self in self._step.idle_callbacks:
             self._step.idle_callbacks.remove(self)
+
+    def check_steps(self, name: str, steps: int) -> None:
+        """Checks how often all ranks do something together.
+
+        Args:
+            name: Of the option.
+            steps: Between two times.
+
+        Raises:
+            ConfigError: Some ranks would see other steps than a rank without data, which takes
+                part in one step at a time.
+        """
+        together = int(getattr(self.model, "steps_per_execution", None) or 1)
+        if steps % together:
+            raise ConfigError(
+                f"{name} is a multiple of the model's steps_per_execution={together}. "
+                f"Received: {steps}"
+            )
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Records at which step the epoch begins."""

@@ -149,16 +149,16 @@ class EmbeddingNode:
         except OSError as error:
             raise StoreError(f"Cannot connect to {its['node']}: {error}") from error
         with contextlib.closing(MessageLink(link, str(its["node"]))) as source:
-            received = receive_store(source, store.directory)
             store.take_batches(receive_batches(source))
+            received = receive_store(source, store.directory)
         _log.info("%s has copied share %d from %s", self._name, int(its["share"]), its["node"])
         return received
 
     def _give(self, store: OwnedStore, greeting: Greeting, link: socket.socket) -> None:
         with contextlib.closing(MessageLink(link, greeting.name)) as target:
             try:
-                send_store(target, store.directory)
                 send_batches(target, store.engine)
+                send_store(target, store.directory)
             except (TfhybridError, OSError) as error:
                 _log.warning("The copy of a share to %s failed: %s", greeting.name, error)
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from tfhybrid import errors
-from tfhybrid.errors import PeerDiedError, StoreError
+from tfhybrid.errors import ConfigError, PeerDiedError, StoreError, TfhybridError
 from tfhybrid.nodes.data_streams import Reading
 from tfhybrid.nodes.dense_half import from_arrays
 from tfhybrid.nodes.elements import Leaf, Structure
@@ -53,6 +53,18 @@ class _Asked:
             "versions": dict(self.versions),
         }
         return {"call": "next", "arguments": arguments}
+
+
+@dataclasses.dataclass
+class _Epoch:
+    """An epoch that has begun and not ended.
+
+    Args:
+        given_up: Whether nobody wants its batches. tf.data says so on any thread, for which another
+            one may wait that holds whatever lock: so that is noted, and the epoch ended later.
+    """
+
+    given_up: bool = False
 
 
 class RowsSent(Protocol):
@@ -120,6 +132,7 @@ class Feed:
         self._holding = Holding(0)
         self._living: list[int] = []  # data nodes whose epoch has not ended
         self._last = -1  # data node that was asked
+        self._under_way: _Epoch | None = None
 
     def describe(self) -> dict[str, Any]:
         """Returns what elements are like.
@@ -146,20 +159,16 @@ class Feed:
         Raises:
             TfhybridError: A batch cannot be read or split.
             PeerDiedError: A data node is gone, and does not come back.
+            ConfigError: Another epoch has begun before this one has ended.
         """
-        with self._epochs.under_way(self):
-            with self._epochs.working():
-                self._begin(declared)
-            try:
-                while True:
-                    with self._epochs.working():
-                        batch = self._next()
-                    if batch is None:
-                        return
-                    yield batch
-            finally:
-                with self._epochs.working():
-                    self._end()
+        with self._epochs.working():
+            epoch = self._begin(declared)
+        try:
+            while (batch := self._turn(epoch)) is not None:
+                yield batch
+        except GeneratorExit:
+            epoch.given_up = True
+            raise
 
     def settle(self) -> None:
         """Receives what data nodes were asked for: then they have given owners all keys.
@@ -169,7 +178,9 @@ class Feed:
         Raises:
             PeerDiedError: A data node is gone, and does not come back.
         """
-        for asked in [*self._asked]:
+        if self._under_way is not None and self._under_way.given_up:
+            self._end()
+        for asked in self._asked:
             self._answer(asked)
 
     def follow(self) -> None:
@@ -184,7 +195,9 @@ class Feed:
                 _log.warning("%s is connected again: %s", self._trainer.data[node], error)
                 self._forget(node)
 
-    def _begin(self, declared: Declared) -> None:
+    def _begin(self, declared: Declared) -> _Epoch:
+        if self._under_way is not None:
+            self._end()
         self._declared = declared
         nodes, step = len(self._links), self._wanted.step
         self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
@@ -198,6 +211,25 @@ class Feed:
             self._surely(node, functools.partial(self._open, node))
         self._living = list(range(nodes))
         self._last = (step - 1) % nodes
+        self._under_way = _Epoch()
+        self._epochs.add(self)
+        return self._under_way
+
+    def _turn(self, epoch: _Epoch) -> Batch | None:
+        """The next batch of an epoch, or none: then it has ended."""
+        with self._epochs.working():
+            if self._under_way is not epoch:
+                raise ConfigError(
+                    f"One iterator at a time reads {self._wanted.function} from data nodes. "
+                    "Received: another one has begun"
+                )
+            batch = None
+            try:
+                batch = self._next()
+            finally:
+                if batch is None:
+                    self._end()
+            return batch
 
     def _next(self) -> Batch | None:
         """The next batch, or none."""
@@ -219,6 +251,8 @@ class Feed:
         return None
 
     def _end(self) -> None:
+        self._under_way = None
+        self._epochs.remove(self)
         self._drain()
         self._book.end(self._holding)
         self._epoch += not self._wanted.step
@@ -296,6 +330,8 @@ class Feed:
                 continue
             if isinstance(answer, dict) and "key_bytes" in answer:
                 self._book.hand_out(self._holding, asked.ticket, self._held_bytes(answer))
+            else:
+                self._rows.forget([asked.ticket])
 
     def _answer(self, asked: _Asked) -> Message:
         """What a data node says to the first of those that it did not answer yet."""
@@ -312,7 +348,11 @@ class Feed:
             try:
                 if self._links[node] is None:
                     self._links[node] = self._dialled(node)
-                    self._go_on(node)
+                    try:
+                        self._go_on(node)
+                    except TfhybridError:  # it was not asked again: nobody must wait for it
+                        self._forget(node)
+                        raise
                 return does()
             except _LostError as lost:
                 self._forget(node)

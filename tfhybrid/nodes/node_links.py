@@ -23,7 +23,7 @@ from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.nodes.joining import Joined, dial_node
 from tfhybrid.nodes.key_links import REQUEST
 from tfhybrid.nodes.messages import MessageLink
-from tfhybrid.nodes.open_epochs import OpenEpochs, Paused
+from tfhybrid.nodes.open_epochs import OpenEpochs, Pausing
 from tfhybrid.nodes.read_log import ReadLog
 from tfhybrid.nodes.registration import address_of
 from tfhybrid.nodes.sent_rows import EngineRows
@@ -128,7 +128,7 @@ class NodeLinks:
         return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[list[Paused]]:
+    def paused(self) -> Iterator[list[Pausing]]:
         """Has the data sets of this rank pause; gives those that have an epoch under way."""
         with self._epochs.paused() as feeds:
             yield feeds

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 
-class Paused(Protocol):
-    """A data set with an epoch under way, while it does nothing: `Feed`."""
+class Pausing(Protocol):
+    """A data set with an epoch under way: `Feed`. Both are called while it pauses."""
 
     def settle(self) -> None:
         """Receives what data nodes were asked for."""
@@ -23,31 +23,25 @@ class OpenEpochs:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._open: list[Paused] = []
+        self._open: list[Pausing] = []
         self._working = 0  # data sets
-        self._pausing: int | None = None  # the thread that has them all pause
+        self._paused = False
 
-    @contextlib.contextmanager
-    def under_way(self, feed: Paused) -> Iterator[None]:
-        """An epoch that lasts as long as this.
-
-        Args:
-            feed: The data set.
-        """
+    def add(self, feed: Pausing) -> None:
+        """Notes that a data set has an epoch under way."""
         with self._changed:
             self._open.append(feed)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._open.remove(feed)
+
+    def remove(self, feed: Pausing) -> None:
+        """Notes that it has ended."""
+        with self._changed:
+            self._open.remove(feed)
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """What a data set does with data nodes; not while others pause."""
+        """What a data set does with data nodes; waits while all pause."""
         with self._changed:
-            # The thread that pauses may collect an epoch that was given up, which then ends.
-            self._changed.wait_for(lambda: self._pausing in (None, threading.get_ident()))
+            self._changed.wait_for(lambda: not self._paused)
             self._working += 1
         try:
             yield
@@ -57,17 +51,19 @@ class OpenEpochs:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[list[Paused]]:
-        """Has all data sets pause; gives those that have an epoch under way."""
+    def paused(self) -> Iterator[list[Pausing]]:
+        """Has all data sets pause; gives those that have an epoch under way.
+
+        One thread at a time. It waits for data sets that wait for a data node.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._pausing is None)
-            self._pausing = threading.get_ident()
+            self._paused = True
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self._working == 0)
-                paused = list(self._open)
-            yield paused
+                feeds = [*self._open]
+            yield feeds
         finally:
             with self._changed:
-                self._pausing = None
+                self._paused = False
                 self._changed.notify_all()

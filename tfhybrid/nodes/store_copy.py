@@ -2,7 +2,7 @@
 
 Nobody changes it meanwhile: the trainers wait between two steps. So the copy is what a process that
 was killed at that moment would leave, and opens as such: raw rows, both decays, waiting keys and
-histories, versions, the optimizer's state. Behind it go the batches that the node holds.
+histories, versions, the optimizer's state. In front of it go the batches that the node holds.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def receive_store(link: MessageLink, directory: Path) -> int:
 
 
 def send_batches(link: MessageLink, engine: Engine) -> None:
-    """Sends the batches that a node holds, behind its store.
+    """Sends the batches that a node holds, in front of its store.
 
     Args:
         link: To the node that asks for it.

@@ -128,7 +128,9 @@ for step, (keys, labels) in enumerate(left, position.step):
         checkpoint.save(model, directory, Position(0, step + 1))
         say(f"saved rank={tfhybrid.rank()}")
     if "follow" in options and (step + 1) % options["follow"] == 0:
-        tfhybrid.callbacks.FollowNodes().on_epoch_begin(step)
+        follow = tfhybrid.callbacks.FollowNodes()
+        follow.set_model(model)
+        follow.on_epoch_begin(step)
     if step == options.get("lag"):
         die_apart()
     if step == position.step:

@@ -224,3 +224,50 @@ def test_what_reading_raises_reaches_the_trainer(tmp_path: Path) -> None:
         job.make = lambda _, shard, __: broken(shard)
         with pytest.raises(DataError, match="the disk is gone"):
             list(job.feed(0).epoch(job.declared))
+
+
+def test_a_data_node_that_is_back_and_cannot_read_says_so(tmp_path: Path) -> None:
+    """Nobody waits for the batches that it was not asked for again."""
+    with split_job(tmp_path / "split", 1, 2, 1) as job:
+        read = []
+
+        def make(_: str, shard: tuple[int, int], __: dict) -> list:
+            read.append(shard)
+            if len(read) > 1:
+                raise DataError("the disk is gone")
+            return dataset(shard)
+
+        job.make = make
+        epoch = job.feed(0).epoch(job.declared)
+        next(epoch)
+        job.dials[-1][1].close()
+        with pytest.raises(DataError, match="the disk is gone"):
+            list(epoch)
+
+
+def test_an_epoch_that_is_given_up_ends_before_the_next(tmp_path: Path) -> None:
+    """Whoever gives it up waits for nobody, and need not be the one who read it."""
+    with split_job(tmp_path / "split", 2, 1, 1) as job:
+        feed = job.feed(0)
+        whole = len(list(feed.epoch(job.declared)))
+        for settles in (False, True):
+            epoch = feed.epoch(job.declared)
+            next(epoch)
+            with job.epochs.paused() as feeds:
+                assert feeds == [feed]
+                epoch.close()
+                if settles:
+                    feed.settle()
+        with job.epochs.paused() as feeds:
+            assert feeds == []
+        assert len(list(feed.epoch(job.declared))) == whole == STEPS
+
+
+def test_one_iterator_at_a_time_reads_a_data_set(tmp_path: Path) -> None:
+    with split_job(tmp_path / "split", 1, 1, 1) as job:
+        feed = job.feed(0)
+        first, second = feed.epoch(job.declared), feed.epoch(job.declared)
+        next(first)
+        assert len(list(second)) == STEPS
+        with pytest.raises(ConfigError, match="One iterator at a time reads dataset"):
+            next(first)
