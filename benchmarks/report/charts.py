@@ -11,9 +11,12 @@ from tfhybrid.cli.step_costs import Costs, PlannedStep, seconds_of
 
 NAMES = {
     "bound": "bound: no table",
+    "bound-torch": "bound, PyTorch",
     "plain": "plain Horovod",
     "plain-keras3": "plain Horovod, Keras 3",
     "tfra": "TFRA 0.8.1",
+    "torchrec": "TorchRec 1.9.2",
+    "torchrec-rows": "TorchRec, row-wise",
     "dense": "dense variable",
     "gather": "bound: plain gather",
     "gather-huge": "bound: gather, huge pages",
@@ -52,14 +55,16 @@ def _bars(summary: dict[str, Any], field: str) -> dict[str, float]:
 
 
 def _step(result: dict[str, Any]) -> list[Chart]:
-    tfhybrid = result["summary"]["tfhybrid"]
+    summary = result["summary"]
+    tfhybrid, torchrec = summary["tfhybrid"], summary["torchrec"]
+    to_torchrec = tfhybrid["samples_per_second"] / torchrec["samples_per_second"]
     return [
         Chart(
             "A training step on one host, 2 ranks (more is better)",
-            _bars(result["summary"], "samples_per_second"),
+            _bars(summary, "samples_per_second"),
             "{:,.0f} samples/s",
-            f"{tfhybrid['to_better_peer']:.2f} times the better peer, {tfhybrid['to_bound']:.2f} "
-            "of the same model without any table.",
+            f"{tfhybrid['to_better_peer']:.2f} times the better peer, {to_torchrec:.2f} times TorchRec, "
+            f"{tfhybrid['to_bound']:.2f} of the same model without any table.",
         )
     ]
 
