@@ -63,8 +63,8 @@ def _step(result: dict[str, Any]) -> list[Chart]:
             "A training step on one host, 2 ranks (more is better)",
             _bars(summary, "samples_per_second"),
             "{:,.0f} samples/s",
-            f"{tfhybrid['to_better_peer']:.2f} times the better peer, {to_torchrec:.2f} times TorchRec, "
-            f"{tfhybrid['to_bound']:.2f} of the same model without any table.",
+            f"{tfhybrid['to_better_peer']:.2f} times the better peer, {to_torchrec:.2f} times "
+            f"TorchRec, {tfhybrid['to_bound']:.2f} of the same model without any table.",
         )
     ]
 
