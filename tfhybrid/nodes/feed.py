@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -133,6 +134,7 @@ class Feed:
         self._living: list[int] = []  # data nodes whose epoch has not ended
         self._last = -1  # data node that was asked
         self._under_way: _Epoch | None = None
+        self._turns = threading.Lock()  # an iterator that is given up may still be reading ahead
 
     def describe(self) -> dict[str, Any]:
         """Returns what elements are like.
@@ -161,7 +163,7 @@ class Feed:
             PeerDiedError: A data node is gone, and does not come back.
             ConfigError: Another epoch has begun before this one has ended.
         """
-        with self._epochs.working():
+        with self._epochs.working(), self._turns:
             epoch = self._begin(declared)
         try:
             while (batch := self._turn(epoch)) is not None:
@@ -217,7 +219,7 @@ class Feed:
 
     def _turn(self, epoch: _Epoch) -> Batch | None:
         """The next batch of an epoch, or none: then it has ended."""
-        with self._epochs.working():
+        with self._epochs.working(), self._turns:
             if self._under_way is not epoch:
                 raise ConfigError(
                     f"One iterator at a time reads {self._wanted.function} from data nodes. "

@@ -51,7 +51,7 @@ class Trainer:
         session: Of the job.
         rank: Of the trainer.
         size: Number of trainers.
-        owners: Tells name and address of the node of each share, which may move between epochs.
+        owners: Tells name and address of the node of each share, which may move.
         data: Names of the data nodes.
         silence: Seconds after which a silent node counts as gone, for data nodes too.
     """
