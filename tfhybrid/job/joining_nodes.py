@@ -103,21 +103,15 @@ def follow(joined: OnNodes) -> int:
     planned = distributed.broadcast_object([] if mover is None else mover.planned())
     if not planned:
         return 0
-    with links.paused() as feeds:
 
-        def settle() -> None:
-            for feed in feeds:
-                feed.settle()
-            joined.engine.wait_for_all()
+    def settle() -> None:
+        links.settle()
+        joined.engine.wait_for_all()
 
-        def follow_to(nodes: Joined) -> None:
-            links.follow(nodes)
-            for feed in feeds:
-                feed.follow()
-
+    with links.paused():
         distributed.together(settle)
         before = links.nodes
         moved = distributed.together(lambda: None if mover is None else mover.move(before, planned))
         nodes = distributed.broadcast_object(moved)
-        distributed.together(lambda: follow_to(nodes))
+        distributed.together(lambda: links.follow(nodes))
     return sum(one != other for one, other in zip(before.names, nodes.names, strict=True))

@@ -151,10 +151,7 @@ class DataStream:
         dataset = self._made(its)
         assert self._reading is not None
         self._declared = Declared.from_json(its["declared"])
-        if self._owners is None or its["owners"] != self._told["owners"]:  # shares have moved
-            self.close()
-            self._owners = self._connect(its)
-        self._told = its
+        self._send_to_owners_of(its)
         epoch, self._number = int(its["epoch"]), int(its["number"])
         if epoch < self._begun:  # a data set begins its epochs in order
             self._dataset = dataset = self._make(
@@ -169,11 +166,15 @@ class DataStream:
 
     def _follow(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
         """Gives keys to the nodes that have the rows now, in the midst of an epoch."""
-        if self._owners is not None and its["owners"] != self._told["owners"]:
-            self._told = {**self._told, "owners": its["owners"]}
-            self.close()
-            self._owners = self._connect(self._told)
+        if self._owners is not None:
+            self._send_to_owners_of({**self._told, "owners": its["owners"]})
         return None, {}
+
+    def _send_to_owners_of(self, told: Mapping[str, Any]) -> None:
+        if self._owners is None or told["owners"] != self._told["owners"]:  # shares have moved
+            self.close()
+            self._owners = self._connect(told)
+        self._told = told
 
     def _next(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
         """The next batch, once all owners have its keys."""

@@ -133,11 +133,21 @@ class NodeLinks:
         with self._epochs.paused() as feeds:
             yield feeds
 
+    def settle(self) -> None:
+        """Has data nodes answer what they were asked for; while the data sets pause.
+
+        Raises:
+            PeerDiedError: A data node is gone, and does not come back.
+        """
+        for feed in self._epochs.under_way:
+            feed.settle()
+
     def follow(self, nodes: Joined) -> None:
         """Connects this rank to the new nodes of shares that have moved; between two steps.
 
-        Data sets follow when they next begin an epoch; those that have one under way are told. What
-        nodes have not sent yet of batches that are here is asked for, as other nodes have it now.
+        Data sets that have an epoch under way pause, and are told; others follow when they next
+        begin one. What nodes have not sent yet of batches that are here is asked for: other nodes
+        have it now.
 
         Args:
             nodes: Of the job, as they are now.
@@ -155,6 +165,8 @@ class NodeLinks:
                 if self._rank is not None:
                     self._connect_rows(share, self._rank)
                     batches.ask_for_all(self._engine)
+        for feed in self._epochs.under_way:
+            feed.follow()
 
     def stop(self) -> None:
         """Connects no more; what is connected ends with the engine."""

@@ -37,6 +37,12 @@ class OpenEpochs:
         with self._changed:
             self._open.remove(feed)
 
+    @property
+    def under_way(self) -> list[Pausing]:
+        """The data sets that have one."""
+        with self._changed:
+            return [*self._open]
+
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """What a data set does with data nodes; waits while all pause."""
@@ -61,8 +67,7 @@ class OpenEpochs:
         try:
             with self._changed:
                 self._changed.wait_for(lambda: self._working == 0)
-                feeds = [*self._open]
-            yield feeds
+            yield self.under_way
         finally:
             with self._changed:
                 self._paused = False

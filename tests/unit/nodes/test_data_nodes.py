@@ -147,13 +147,7 @@ def test_a_share_that_cannot_move_stays_with_the_batches_of_its_node(
 
         def move(epoch: int, number: int) -> None:
             if number == 3:
-                with links[0].paused() as feeds:
-                    for feed in feeds:
-                        feed.settle()
-                    engines[0].wait_for_all()
-                    trainers.move(1, before=refuse)
-                    for feed in feeds:
-                        feed.follow()
+                trainers.move_amid_batches(1, before=refuse)
 
         before = links[0].nodes.names
         train_fed(engines[0], links[0], wanted(UNASKED), EPOCHS, move)

@@ -91,16 +91,15 @@ class Trainers:
         for links in self._links:
             links.follow(moved)
 
-    def move_amid_batches(self, share: int) -> int:
+    def move_amid_batches(
+        self, share: int, before: Callable[[str, str], object] = lambda _origin, _to: None
+    ) -> int:
         """Moves a share while a trainer has batches; returns how many epochs are under way."""
         (links,) = self._links
         with links.paused() as feeds:
-            for feed in feeds:
-                feed.settle()
+            links.settle()
             self.engines[0].wait_for_all()
-            self.move(share)
-            for feed in feeds:
-                feed.follow()
+            self.move(share, before)
         return len(feeds)
 
     def follow(self) -> list[Move]:
