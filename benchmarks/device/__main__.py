@@ -89,7 +89,8 @@ def lookup_on(
     side: str, engine: Engine, options: argparse.Namespace
 ) -> Callable[[tf.Tensor], float]:
     """Returns what looks keys up, and waits until the embeddings are on the device."""
-    proxy = tf.Variable(tf.zeros([0, options.dim]))
+    with tf.device("CPU:0"):
+        proxy = tf.Variable(tf.zeros([0, options.dim]))
     tables = [TableRef(engine.number, NAME, options.dim, proxy.handle)]
     with tf.device(options.device):
         rows = DeviceRows({NAME: options.dim})

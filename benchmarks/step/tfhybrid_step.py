@@ -76,7 +76,8 @@ def main() -> None:
     tfhybrid.init()
 
     def feed(ids):
-        return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
+        with tf.device("CPU:0"):  # where an input pipeline leaves them
+            return {f"feature_{i}": tf.constant(keys[:, None]) for i, keys in enumerate(ids)}
 
     network, collection = build_model(config, arguments.sharded)
     step = make_step(network, arguments)

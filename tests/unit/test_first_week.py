@@ -136,6 +136,16 @@ def test_a_model_without_a_table_trains() -> None:
     assert (model.get_weights()[0] != before).all()
 
 
+@needs_keras_3
+@pytest.mark.usefixtures("job")
+def test_a_model_without_a_table_is_told_about_xla_where_there_are_gpus(
+    caplog, monkeypatch
+) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: ["GPU:0"])
+    tfhybrid.DistributedOptimizer("sgd").build([tf.Variable(1.0)])
+    assert "jit_compile=False" in caplog.text
+
+
 @pytest.mark.usefixtures("job")
 def test_a_table_that_nothing_depends_on_gets_no_rows() -> None:
     model, tables = two_towers(use=("user",))

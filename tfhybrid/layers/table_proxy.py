@@ -34,9 +34,15 @@ class TableProxy(_Variable):
     def __init__(self, table: Table, *, trainable: bool) -> None:
         # Mixed precision would read a cast copy, which has no handle and no gradient.
         options = {"autocast": False} if IS_KERAS_3 else {}
-        super().__init__(
-            np.zeros((0, table.dim), np.float32), name=table.name, trainable=trainable, **options
-        )
+        # The kernels of all tables' ops are for the host, and TensorFlow runs an op where its
+        # resources are; without this, that is a GPU if there is one.
+        with tf.device("CPU:0"):
+            super().__init__(
+                np.zeros((0, table.dim), np.float32),
+                name=table.name,
+                trainable=trainable,
+                **options,
+            )
         self.table = table
 
     @property

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from tfhybrid import distributed, table_optimizers
-from tfhybrid._keras import schedule_of
+from tfhybrid._keras import IS_KERAS_3, schedule_of
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
@@ -93,6 +93,11 @@ class Distributed(_KerasOptimizer):
             self.sparse_update.exchange,
             self.sparse_update.reduction,
         )
+        if IS_KERAS_3 and not proxies and tf.config.list_physical_devices("GPU"):
+            _log.warning(
+                "The model has no table. On GPUs Keras 3 compiles the step of such a model with "
+                "XLA, which has no collectives: give compile(..., jit_compile=False)."
+            )
 
     def step(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Averages and applies dense gradients, gathers and applies sparse ones."""

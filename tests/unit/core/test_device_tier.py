@@ -49,7 +49,8 @@ class Gathering:
         for name in tables:
             passes.add_to_device(engine, name)
         self.variables = DeviceRows(tables)
-        self._proxies = [tf.Variable(tf.zeros([0, dim])) for dim in tables.values()]
+        with tf.device("CPU:0"):
+            self._proxies = [tf.Variable(tf.zeros([0, dim])) for dim in tables.values()]
         self._tables = [
             TableRef(engine.number, name, dim, proxy.handle)
             for (name, dim), proxy in zip(tables.items(), self._proxies, strict=True)
