@@ -262,12 +262,12 @@ def gpus() -> Finding:
     run = _run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
     found = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
     if run.returncode != 0:
-        return Finding("GPUs", found, Level.WARNING, "tfhybrid was never run on a GPU")
+        return Finding("GPUs", found, Level.WARNING, "nvidia-smi must list them")
     run = _python(_GPUS, with_gpus=True)  # if this fails, the findings about each of them say why
     answer = run.stdout.splitlines()[-1] if run.returncode == 0 else "[0, false, null]"
     used, built, tensorflow = json.loads(answer)
     if used == 0 or built:
-        return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on a GPU")
+        return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on several GPUs")
     found += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
     mend = "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod builds it for GPUs"
     if tuple(map(int, tensorflow.split(".")[:2])) > _LAST_WITH_GPUS:
