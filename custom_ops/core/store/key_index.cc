@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace tfhybrid {
-namespace {
-
-// Cache lines in flight at once. Cores of today track 10 to 16 misses in L1 and some 48 in L2; more
-// keys in a group only push prefetched lines out again.
-constexpr int64_t kGroup = 64;
-
-}  // namespace
 
 int64_t KeyIndex::SlotsFor(int64_t keys) {
   int64_t slots = kSlotsPerBucket;
@@ -17,26 +10,55 @@ int64_t KeyIndex::SlotsFor(int64_t keys) {
   return slots;
 }
 
-void KeyIndex::FindBatch(Span<const int64_t> keys, Span<int64_t> rows) const {
-  int64_t homes[kGroup];
-  for (int64_t start = 0; start < keys.size(); start += kGroup) {
-    const int64_t count = std::min(kGroup, keys.size() - start);
-    for (int64_t i = 0; i < count; ++i) {
-      homes[i] = Fetch(keys[start + i]);
+template <typename GoesOn>
+void KeyIndex::ProbeGroup(Span<const int64_t> keys, int64_t* buckets, const GoesOn& goes_on) const {
+  int64_t going[kGroup];
+  int64_t left = keys.size();
+  for (int64_t i = 0; i < left; ++i) {
+    buckets[i] = Fetch(keys[i]);
+    going[i] = i;
+  }
+  for (int64_t turns = 0; left > 0 && turns <= bucket_mask_; ++turns) {
+    int64_t still = 0;
+    for (int64_t g = 0; g < left; ++g) {
+      const int64_t i = going[g];
+      // Without a branch: which probes go on cannot be predicted.
+      going[still] = i;
+      still += static_cast<int64_t>(goes_on(i, buckets[i]));
     }
-    for (int64_t i = 0; i < count; ++i) rows[start + i] = Probe(keys[start + i], homes[i]);
+    left = still;
+    for (int64_t g = 0; g < left; ++g) {
+      int64_t& bucket = buckets[going[g]];
+      bucket = Next(bucket);
+      __builtin_prefetch(&slots_[bucket * kSlotsPerBucket]);
+    }
   }
 }
 
-int64_t KeyIndex::Insert(int64_t key, int64_t row) {
-  int64_t slot = Home(key) * kSlotsPerBucket;
-  const int64_t slot_mask = (bucket_mask_ + 1) * kSlotsPerBucket - 1;
-  // Walking slot by slot is walking bucket by bucket, since buckets fill from the front.
-  while (IsTaken(slots_[slot].row_plus_one)) slot = (slot + 1) & slot_mask;
-  const bool was_freed = slots_[slot].row_plus_one == kFreed;
-  __atomic_store_n(&slots_[slot].key, key, __ATOMIC_RELAXED);
-  // Release: pairs with the acquire of Probe.
-  __atomic_store_n(&slots_[slot].row_plus_one, static_cast<uint64_t>(row) + 1, __ATOMIC_RELEASE);
+void KeyIndex::FindBatch(Span<const int64_t> keys, Span<int64_t> rows) const {
+  int64_t buckets[kGroup];
+  for (int64_t start = 0; start < keys.size(); start += kGroup) {
+    const Span<const int64_t> group = keys.subspan(start, std::min(kGroup, keys.size() - start));
+    ProbeGroup(group, buckets, [&](int64_t i, int64_t bucket) {
+      const Answer answer = Ask(bucket, group[i]);
+      rows[start + i] = answer.row;
+      return (answer.row == kMissing) & answer.full;
+    });
+  }
+}
+
+void KeyIndex::FindRoom(Span<const int64_t> keys, int64_t* buckets) const {
+  ProbeGroup(keys, buckets,
+             [&](int64_t, int64_t bucket) { return FirstFree(bucket) == kSlotsPerBucket; });
+}
+
+int64_t KeyIndex::InsertFrom(int64_t bucket, int64_t key, int64_t row) {
+  while (FirstFree(bucket) == kSlotsPerBucket) bucket = Next(bucket);
+  IndexSlot* const slot = &slots_[bucket * kSlotsPerBucket + FirstFree(bucket)];
+  const bool was_freed = slot->row_plus_one == kFreed;
+  __atomic_store_n(&slot->key, key, __ATOMIC_RELAXED);
+  // Release: pairs with the acquire of Ask.
+  __atomic_store_n(&slot->row_plus_one, static_cast<uint64_t>(row) + 1, __ATOMIC_RELEASE);
   return was_freed ? -1 : 0;
 }
 

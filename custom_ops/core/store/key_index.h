@@ -24,7 +24,8 @@
 // the update may read the row of another key; lookups of a training step do not (table_reader.h).
 //
 // What hides the memory latency: home buckets are fetched well before they are read (Fetch and
-// FindFrom, or FindBatch for a whole group).
+// FindFrom). Where many keys are at hand, the later buckets of their probes are, too (FindBatch,
+// FindRoom): at 3/4 full, every other probe for a missing key reads more than one.
 //
 // Not owned: the span belongs to a MappedFile that must outlive the index. One thread of one
 // process inserts; any number of threads of any processes find.
@@ -51,6 +52,8 @@ class KeyIndex {
  public:
   static constexpr int64_t kSlotsPerBucket = 4;
   static constexpr int64_t kMissing = -1;
+  // Keys that are probed together. Their buckets fit into half of a first cache of 32 KiB.
+  static constexpr int64_t kGroup = 256;
 
   KeyIndex() = default;
   // REQUIRES: slots.size() is a power of two and at least kSlotsPerBucket; slots.data() is aligned
@@ -71,7 +74,13 @@ class KeyIndex {
 
   // These are the writer's. All return by how much the number of freed slots changed.
   // REQUIRES: `key` is not in the index; taken and freed slots are fewer than MaxKeys(); row >= 0.
-  int64_t Insert(int64_t key, int64_t row);
+  int64_t Insert(int64_t key, int64_t row) { return InsertFrom(Home(key), key, row); }
+  // Insert() in two halves, for a group of keys: FindRoom() finds the first bucket of each probe
+  // that has a free slot, InsertFrom() takes a slot there, or behind it if another key has taken
+  // it. Between the two, keys may be inserted but not erased.
+  // REQUIRES: keys.size() <= kGroup.
+  void FindRoom(Span<const int64_t> keys, int64_t* buckets) const;
+  int64_t InsertFrom(int64_t bucket, int64_t key, int64_t row);
   // Names another row for a key, or inserts it.
   int64_t Set(int64_t key, int64_t row);
   // Nothing happens where the key is not there.
@@ -103,32 +112,56 @@ class KeyIndex {
   // Buckets that VisitSlice() fetches ahead.
   static constexpr int64_t kVisitDistance = 8;
 
-  static bool IsTaken(uint64_t row_plus_one) { return row_plus_one != 0 && row_plus_one != kFreed; }
+  static bool IsTaken(uint64_t row_plus_one) { return (row_plus_one & ~kFreed) != 0; }
   IndexSlot* FindSlot(int64_t key) const;
+  // The first free slot of a bucket, or kSlotsPerBucket; without a branch, as Ask().
+  int64_t FirstFree(int64_t bucket) const {
+    int64_t first = kSlotsPerBucket;
+    for (int64_t i = kSlotsPerBucket; i-- > 0;) {
+      first = IsTaken(slots_[bucket * kSlotsPerBucket + i].row_plus_one) ? first : i;
+    }
+    return first;
+  }
 
   int64_t Home(int64_t key) const {
     return static_cast<int64_t>(Mix64(static_cast<uint64_t>(key))) & bucket_mask_;
   }
 
+  int64_t Next(int64_t bucket) const { return (bucket + 1) & bucket_mask_; }
+
+  // The row that a bucket names for a key, or kMissing, and whether the bucket is full.
+  struct Answer {
+    int64_t row;
+    bool full;
+  };
+  Answer Ask(int64_t bucket, int64_t key) const {
+    const IndexSlot* slot = &slots_[bucket * kSlotsPerBucket];
+    // All four without a branch: where in its bucket a key lies cannot be predicted.
+    uint64_t found = 0, last = 0;
+    for (int64_t i = 0; i < kSlotsPerBucket; ++i, ++slot) {
+      // Acquire: pairs with the release of InsertFrom, so the key read next is the one stored with
+      // this row.
+      last = __atomic_load_n(&slot->row_plus_one, __ATOMIC_ACQUIRE);
+      found |= __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key ? last : 0;
+    }
+    // A key may have left a freed slot behind.
+    return {static_cast<int64_t>(found & ~kFreed) - 1, last != 0};
+  }
+
   int64_t Probe(int64_t key, int64_t bucket) const {
     // A damaged index may have no empty slot; a whole turn without an answer is one.
-    for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = (bucket + 1) & bucket_mask_) {
-      const IndexSlot* slot = &slots_[bucket * kSlotsPerBucket];
-      // All four without a branch: where in its bucket a key lies cannot be predicted.
-      uint64_t found = 0, last = 0;
-      for (int64_t i = 0; i < kSlotsPerBucket; ++i, ++slot) {
-        // Acquire: pairs with the release of Insert, so the key read next is the one stored with
-        // this row.
-        last = __atomic_load_n(&slot->row_plus_one, __ATOMIC_ACQUIRE);
-        found |= __atomic_load_n(&slot->key, __ATOMIC_RELAXED) == key ? last : 0;
-      }
-      // A key may have left a freed slot behind.
-      found &= ~kFreed;
-      if (found != 0) return static_cast<int64_t>(found - 1);
-      if (last == 0) return kMissing;
+    for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = Next(bucket)) {
+      const Answer answer = Ask(bucket, key);
+      if (answer.row != kMissing) return answer.row;
+      if (!answer.full) return kMissing;
     }
     return kMissing;
   }
+
+  // The probes of up to kGroup keys, a bucket of each by turns: `goes_on(i, bucket)` reads that of
+  // keys[i]. In the end buckets[i] is the last one that was read for it.
+  template <typename GoesOn>
+  void ProbeGroup(Span<const int64_t> keys, int64_t* buckets, const GoesOn& goes_on) const;
 
   IndexSlot* slots_ = nullptr;
   int64_t bucket_mask_ = 0;

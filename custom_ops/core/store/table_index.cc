@@ -60,12 +60,9 @@ TableIndex::TableIndex(const MappedFile& file, IndexKind kind) : kind_(kind) {
   }
 }
 
-void TableIndex::Add(int64_t key, int64_t row, bool may_move) {
-  if (may_move && kind_ == IndexKind::kKeys) {
-    keys_.Set(key, row);
-  } else {
-    Insert(key, row);
-  }
+void TableIndex::FindRoom(Span<const int64_t> keys, int64_t* buckets) const {
+  if (kind_ == IndexKind::kKeys) return keys_.FindRoom(keys, buckets);
+  for (const int64_t key : keys) compact_.Fetch(key);
 }
 
 int64_t TableIndex::Move(int64_t key, int64_t from, int64_t to) {

@@ -5,6 +5,7 @@
 #ifndef TFHYBRID_CORE_STORE_TABLE_INDEX_H_
 #define TFHYBRID_CORE_STORE_TABLE_INDEX_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -46,12 +47,18 @@ class TableIndex {
     }
   }
 
-  // These return by how much the number of freed slots changed. Where an index is being made beside
-  // updates, rows may be met twice and move, so what is Added is set right by Correct().
+  // These return by how much the number of freed slots changed.
   int64_t Insert(int64_t key, int64_t row) {
     return kind_ == IndexKind::kKeys ? keys_.Insert(key, row) : compact_.Insert(key, row);
   }
-  void Add(int64_t key, int64_t row, bool may_move);
+  // Inserts `count` keys with the rows from `first` on, in their order, and calls `inserted(i)`
+  // after each. `key_at(i)` is the i-th key. REQUIRES: the keys are distinct.
+  template <typename KeyAt, typename Inserted>
+  int64_t InsertBatch(int64_t count, int64_t first, const KeyAt& key_at, const Inserted& inserted);
+  // The same where an index is being made beside updates: if rows may move, they may be met twice,
+  // so what is added is set right by Correct().
+  template <typename KeyAt>
+  void AddBatch(int64_t count, int64_t first, const KeyAt& key_at, bool may_move);
   int64_t Move(int64_t key, int64_t from, int64_t to);
   int64_t Erase(int64_t key, int64_t row) {
     return kind_ == IndexKind::kKeys ? keys_.Erase(key) : compact_.Erase(key, row);
@@ -82,6 +89,9 @@ class TableIndex {
   }
 
  private:
+  // Makes ready to insert a group of keys; `buckets` are those of a KeyIndex.
+  void FindRoom(Span<const int64_t> keys, int64_t* buckets) const;
+
   IndexKind kind_ = IndexKind::kKeys;
   KeyIndex keys_;
   CompactIndex compact_;
@@ -94,6 +104,37 @@ void TableIndex::FindBatch(Span<const int64_t> keys, Span<int64_t> rows,
   for (int64_t i = 0; i < keys.size(); ++i) {
     if (i + kSlotsAhead < keys.size()) compact_.Fetch(keys[i + kSlotsAhead]);
     rows[i] = compact_.Find(keys[i], has_key);
+  }
+}
+
+template <typename KeyAt, typename Inserted>
+int64_t TableIndex::InsertBatch(int64_t count, int64_t first, const KeyAt& key_at,
+                                const Inserted& inserted) {
+  int64_t freed = 0;
+  int64_t keys[KeyIndex::kGroup], buckets[KeyIndex::kGroup];
+  for (int64_t start = 0; start < count; start += KeyIndex::kGroup) {
+    const int64_t size = std::min(KeyIndex::kGroup, count - start);
+    for (int64_t i = 0; i < size; ++i) keys[i] = key_at(start + i);
+    FindRoom(Span<const int64_t>(keys, size), buckets);
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t row = first + start + i;
+      freed += kind_ == IndexKind::kKeys ? keys_.InsertFrom(buckets[i], keys[i], row)
+                                         : compact_.Insert(keys[i], row);
+      inserted(start + i);
+    }
+  }
+  return freed;
+}
+
+template <typename KeyAt>
+void TableIndex::AddBatch(int64_t count, int64_t first, const KeyAt& key_at, bool may_move) {
+  if (!may_move || kind_ == IndexKind::kCompact) {
+    InsertBatch(count, first, key_at, [](int64_t) {});
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    if (i + kSlotsAhead < count) keys_.Fetch(key_at(i + kSlotsAhead));
+    keys_.Set(key_at(i), first + i);
   }
 }
 

@@ -203,17 +203,15 @@ void TableWriter::AddRows(int64_t count) {
 }
 
 void TableWriter::Index(Span<const int64_t> keys, int64_t first, RowSet* set) {
-  const auto count = static_cast<int64_t>(set->missing.size());
-  for (int64_t i = 0; i < count; ++i) {
-    if (i + kSlotsAhead < count) {
-      index_.Fetch(keys[set->missing[static_cast<size_t>(i + kSlotsAhead)]]);
-    }
-    const int64_t position = set->missing[static_cast<size_t>(i)];
-    index_freed_ += index_.Insert(keys[position], first + i);
-    if (!index_ahead_notes_.empty()) NoteForIndexAhead(keys[position]);
-    set->rows[static_cast<size_t>(position)] = first + i;
-    TFHYBRID_FAULT_POINT();
-  }
+  const auto position = [set](int64_t i) { return set->missing[static_cast<size_t>(i)]; };
+  index_freed_ += index_.InsertBatch(
+      static_cast<int64_t>(set->missing.size()), first,
+      [&](int64_t i) { return keys[position(i)]; },
+      [&](int64_t i) {
+        if (!index_ahead_notes_.empty()) NoteForIndexAhead(keys[position(i)]);
+        set->rows[static_cast<size_t>(position(i))] = first + i;
+        TFHYBRID_FAULT_POINT();
+      });
 }
 
 Status TableWriter::CreateMissing(Span<const int64_t> keys, RowSet* set, RowStart start,

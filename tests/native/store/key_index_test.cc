@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -220,7 +221,7 @@ TEST(KeyIndexTest, FindBatchEqualsFindAtEveryLength) {
   Slots slots(1024);
   KeyIndex index(slots.span());
   for (int64_t key = 0; key < 700; ++key) index.Insert(key * key, key);
-  for (const int64_t length : {0, 1, 2, 63, 64, 65, 127, 128, 129, 1000}) {
+  for (const int64_t length : {0, 1, 2, 255, 256, 257, 511, 512, 513, 1000}) {
     std::vector<int64_t> keys, rows(static_cast<size_t>(length) + 1, 12345);
     for (int64_t i = 0; i < length; ++i) keys.push_back(static_cast<int64_t>(random() % 500000));
     index.FindBatch(keys, rows);
@@ -228,6 +229,61 @@ TEST(KeyIndexTest, FindBatchEqualsFindAtEveryLength) {
       ASSERT_EQ(index.Find(keys[static_cast<size_t>(i)]), rows[static_cast<size_t>(i)]);
     }
     EXPECT_EQ(12345, rows.back());
+  }
+}
+
+// The keys of `index` from `first` on, a group at a time. Returns the change of freed slots.
+int64_t InsertBatch(KeyIndex* index, const std::vector<int64_t>& keys, int64_t first) {
+  int64_t freed = 0;
+  const Span<const int64_t> all(keys);
+  int64_t buckets[KeyIndex::kGroup];
+  for (int64_t start = 0; start < all.size(); start += KeyIndex::kGroup) {
+    const auto group = all.subspan(start, std::min(KeyIndex::kGroup, all.size() - start));
+    index->FindRoom(group, buckets);
+    for (int64_t i = 0; i < group.size(); ++i) {
+      freed += index->InsertFrom(buckets[i], group[i], first + start + i);
+    }
+  }
+  return freed;
+}
+
+// Slot by slot, too, in an index where keys were erased, up to the last key that it may hold.
+TEST(KeyIndexTest, InsertingABatchEqualsInsertingItsKeysOneByOne) {
+  for (const int64_t capacity : {4, 8, 64, 512, 4096}) {
+    std::mt19937_64 random(static_cast<uint64_t>(capacity));
+    Slots one_by_one(capacity), in_batches(capacity);
+    KeyIndex expected(one_by_one.span()), index(in_batches.span());
+    std::unordered_map<int64_t, int64_t> model;
+    std::vector<int64_t> batch;
+    int64_t freed = 0, rows = 0;
+    while (static_cast<int64_t>(model.size()) + freed < KeyIndex::MaxKeys(capacity)) {
+      batch.clear();
+      const uint64_t size = 1 + random() % 700;
+      while (batch.size() < size &&
+             static_cast<int64_t>(model.size()) + freed < KeyIndex::MaxKeys(capacity)) {
+        const int64_t key = RandomKey(&random);
+        if (model.try_emplace(key, rows + static_cast<int64_t>(batch.size())).second) {
+          batch.push_back(key);
+        }
+      }
+      int64_t expected_change = 0;
+      for (size_t i = 0; i < batch.size(); ++i) {
+        expected_change += expected.Insert(batch[i], rows + static_cast<int64_t>(i));
+      }
+      ASSERT_EQ(expected_change, InsertBatch(&index, batch, rows));
+      rows += static_cast<int64_t>(batch.size());
+      freed += expected_change;
+      for (const int64_t key : {int64_t{0}, kMin, kMax, int64_t{-1}, batch.front()}) {
+        if (random() % 2 == 0) continue;
+        freed += index.Erase(key);
+        expected.Erase(key);
+        model.erase(key);
+      }
+    }
+    for (int64_t slot = 0; slot < capacity; ++slot) {
+      ASSERT_EQ(one_by_one.span()[slot].row_plus_one, in_batches.span()[slot].row_plus_one) << slot;
+    }
+    for (const auto& [key, row] : model) ASSERT_EQ(row, index.Find(key)) << key;
   }
 }
 
@@ -246,10 +302,14 @@ TEST(KeyIndexTest, ProbeEndsInADamagedIndexWithoutAnEmptySlot) {
   for (IndexSlot& slot : slots.span()) slot = {7, 1};
   const KeyIndex index(slots.span());
   EXPECT_EQ(KeyIndex::kMissing, index.Find(8));
+  const std::vector<int64_t> keys = {8, 7, 9};
+  std::vector<int64_t> rows(3);
+  index.FindBatch(keys, rows);
+  EXPECT_EQ((std::vector<int64_t>{KeyIndex::kMissing, 0, KeyIndex::kMissing}), rows);
 }
 
 TEST(KeyIndexTest, ReadersSeeOnlyCompleteSlotsWhileTheWriterInserts) {
-  constexpr int64_t kKeys = 50000;
+  constexpr int64_t kKeys = 50000, kBatch = 500;
   Slots slots(KeyIndex::SlotsFor(kKeys));
   KeyIndex index(slots.span());
   int64_t inserted = 0;  // atomic
@@ -257,21 +317,33 @@ TEST(KeyIndexTest, ReadersSeeOnlyCompleteSlotsWhileTheWriterInserts) {
   for (uint64_t seed = 0; seed < 2; ++seed) {
     readers.emplace_back([&, seed] {
       std::mt19937_64 random(seed);
+      std::vector<int64_t> keys(1000), rows(1000);
       int64_t known = 0, wrong = 0;
       while (known < kKeys) {
         known = __atomic_load_n(&inserted, __ATOMIC_ACQUIRE);
-        for (int i = 0; i < 1000; ++i) {
-          const auto key = static_cast<int64_t>(random() % kKeys);
-          const int64_t row = index.Find(key * 3);
-          if (row != key && (row != KeyIndex::kMissing || key < known)) ++wrong;
+        for (int64_t& key : keys) key = static_cast<int64_t>(random() % kKeys) * 3;
+        index.FindBatch(keys, rows);
+        for (size_t i = 0; i < keys.size(); ++i) {
+          const int64_t expected = keys[i] / 3;
+          for (const int64_t row : {index.Find(keys[i]), rows[i]}) {
+            if (row != expected && (row != KeyIndex::kMissing || expected < known)) ++wrong;
+          }
         }
       }
       EXPECT_EQ(0, wrong);
     });
   }
-  for (int64_t key = 0; key < kKeys; ++key) {
-    index.Insert(key * 3, key);
-    __atomic_store_n(&inserted, key + 1, __ATOMIC_RELEASE);
+  // By turns one by one and together.
+  std::vector<int64_t> batch;
+  for (int64_t first = 0; first < kKeys; first += kBatch) {
+    batch.clear();
+    for (int64_t key = first; key < first + kBatch; ++key) batch.push_back(key * 3);
+    if (first / kBatch % 2 == 0) {
+      InsertBatch(&index, batch, first);
+    } else {
+      for (int64_t i = 0; i < kBatch; ++i) index.Insert(batch[static_cast<size_t>(i)], first + i);
+    }
+    __atomic_store_n(&inserted, first + kBatch, __ATOMIC_RELEASE);
   }
   for (std::thread& reader : readers) reader.join();
 }

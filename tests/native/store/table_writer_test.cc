@@ -212,6 +212,31 @@ TEST_F(TableWriterTest, LastOfEqualKeysIsWritten) {
   EXPECT_EQ((std::vector<float>{0, 0, 6, 6, 4, 4}), read);
 }
 
+TEST_F(TableWriterTest, BlocksOfAnyKeysAreWrittenWhileTheTableGrows) {
+  const auto writer = Create(ConfigOf("item", 1));
+  std::mt19937_64 random(1);
+  std::map<int64_t, float> model;
+  for (int block = 1; block <= 4; ++block) {
+    std::vector<int64_t> keys = {std::numeric_limits<int64_t>::min(),
+                                 std::numeric_limits<int64_t>::max(), 0, -1};
+    while (keys.size() < 20000) keys.push_back(static_cast<int64_t>(random() % 15000) * block);
+    std::vector<float> rows;
+    for (const int64_t key : keys) {
+      rows.push_back(static_cast<float>(random() % 1000));
+      model[key] = rows.back();
+    }
+    ASSERT_OK(WriteRows(writer.get(), keys, rows));
+    ASSERT_EQ(static_cast<int64_t>(model.size()), writer->rows());
+  }
+  std::vector<int64_t> keys;
+  std::vector<float> rows;
+  for (const auto& [key, row] : model) {
+    keys.push_back(key);
+    rows.push_back(row);
+  }
+  EXPECT_EQ(rows, Lookup(Open("item").get(), keys));
+}
+
 TEST_F(TableWriterTest, ReadStateRefusesRowsThatAreNotThere) {
   const auto writer = Create(ConfigOf("item", 1));
   ASSERT_OK(CreateRows(writer.get(), {1, 2}));
