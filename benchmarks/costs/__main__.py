@@ -69,6 +69,9 @@ def cells(hosts: list[int]) -> list[Cell]:
         *(Cell(1, 2, keys=keys, exponent=0.0) for keys in (1_024, 13_312)),
         *(Cell(1, 2, optimizer=name, exponent=0.0) for name in ("sgd", "adam")),
         Cell(1, 2, tables=26),
+        Cell(1, 8),
+        Cell(1, 4, exponent=0.0, keys=26_624),
+        *(Cell(1, 2, rows=rows, exponent=0.0) for rows in (30_000_000, 100_000_000)),
     ]
     several = [
         Cell(number, 1, exponent=exponent, keys=53_248)

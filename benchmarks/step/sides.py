@@ -60,7 +60,7 @@ SIDES = {
     "torchrec": Side("benchmarks.step.torchrec_step", peer="torchrec"),
     "torchrec-rows": Side("benchmarks.step.torchrec_step", ("--sharding", "rows"), peer="torchrec"),
     "tfhybrid": Side("benchmarks.step.tfhybrid_step"),
-    "tfhybrid-hierarchical": Side("benchmarks.step.tfhybrid_step", ("--dense", "hierarchical")),
+    "tfhybrid-horovod": Side("benchmarks.step.tfhybrid_step", ("--dense", "horovod")),
     "tfhybrid-bfloat16": Side("benchmarks.step.tfhybrid_step", ("--wire-dtype", "bfloat16")),
     "tfhybrid-sharded": Side("benchmarks.step.tfhybrid_step", ("--sharded",)),
     "tfhybrid-pass": Side("benchmarks.step.tfhybrid_step", ("--sharded", "--pass-batches", "2")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 
 import keras
 import tensorflow as tf
@@ -68,11 +69,13 @@ def main() -> None:
     model.add_options(parser)
     parser.add_argument("--exchange", default="leaders", help="how gradients travel between hosts")
     parser.add_argument("--wire-dtype", default="float32", help="of gradients between hosts")
-    parser.add_argument("--dense", default="horovod", help="how dense gradients are added up")
+    parser.add_argument("--dense", default="auto", help="how dense gradients are added up")
     parser.add_argument("--sharded", action="store_true", help="each row on one host")
     parser.add_argument("--pass-batches", type=int, default=0, help="of a pass; 0 announces none")
     arguments = parser.parse_args()
     config = model.config_of(arguments)
+    if arguments.dense == "horovod":
+        os.environ.setdefault("HOROVOD_CYCLE_TIME", "5")
     tfhybrid.init()
 
     def feed(ids):

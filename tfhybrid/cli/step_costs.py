@@ -63,7 +63,7 @@ class Costs:
         applied_line: Of a line of a row that a leader updates, with its state and its index.
         byte: Of a byte that comes from other hosts, and of one that goes to them.
         step: Of a step, whatever is in it.
-        meeting: Of a step of several ranks, which wait for Horovod's next cycle.
+        meeting: Of a step of several ranks, which wait for each other.
 
     Example:
 

@@ -29,9 +29,10 @@ from tfhybrid.errors import ConfigError, StoreError
 
 Result = TypeVar("Result")
 
-# Milliseconds. In each cycle all ranks exchange which tensors are ready, and Gloo polls while a
-# rank waits. Horovod's default of 1 ms takes a tenth of a step's processor time, or more.
-_CYCLE_TIME = "5"
+# Milliseconds. In each cycle all ranks exchange which tensors are ready, also if none are, and Gloo
+# polls while a rank waits: Horovod's default of 1 ms takes a tenth of a step's processor time, or
+# more. On one host no step needs Horovod (`optimizers/dense_step.py`).
+_CYCLE_TIME, _CYCLE_TIME_ON_ONE_HOST = "5", "20"
 
 _hosts: tuple[int, ...] = (0,)
 _leaders: hvd.ProcessSet = hvd.global_process_set
@@ -40,7 +41,7 @@ _leaders: hvd.ProcessSet = hvd.global_process_set
 def start() -> None:
     """Starts Horovod, if it is not running. Without `horovodrun` there is one rank.
 
-    A build without GPU support gets a longer cycle time, unless the user has set one.
+    Without GPUs it gets a longer cycle time, unless the user has set one.
 
     Raises:
         ConfigError: This host's name does not resolve. Gloo looks it up, and would abort.
@@ -53,9 +54,16 @@ def start() -> None:
             "Horovod must be able to look up this host by its own name: add a line `127.0.0.1 "
             f"NAME` to /etc/hosts. Received: {name!r}, {error}"
         ) from error
-    if not built_for_gpus():
-        os.environ.setdefault("HOROVOD_CYCLE_TIME", _CYCLE_TIME)
+    if not tf.config.list_physical_devices("GPU"):
+        one_host = os.environ.get("HOROVOD_CROSS_SIZE") == "1"
+        cycle_time = _CYCLE_TIME_ON_ONE_HOST if one_host else _CYCLE_TIME
+        os.environ.setdefault("HOROVOD_CYCLE_TIME", cycle_time)
     hvd.init()
+
+
+def cycle_is_for_no_step() -> bool:
+    """Returns whether a step that needs Horovod would wait long for its next cycle."""
+    return size() > 1 and os.environ.get("HOROVOD_CYCLE_TIME") == _CYCLE_TIME_ON_ONE_HOST
 
 
 def stop() -> None:

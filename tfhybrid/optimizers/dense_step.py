@@ -13,7 +13,7 @@ from tfhybrid.errors import ConfigError
 from tfhybrid.ops.meeting_ops import MeetingRef
 from tfhybrid.ops.update_ops import LARGEST_GRADIENT
 
-WAYS = ("horovod", "hierarchical")
+WAYS = ("auto", "horovod", "hierarchical")
 
 
 def check_way(way: str) -> None:
@@ -24,6 +24,20 @@ def check_way(way: str) -> None:
     """
     if way not in WAYS:
         raise ConfigError(f"dense must be one of {WAYS}. Received: {way!r}")
+
+
+def choose_way(way: str, exchange: str) -> str:
+    """Returns what `"auto"` means for this job; other ways as they are. Every rank must call it.
+
+    Args:
+        way: One of `WAYS`.
+        exchange: How sparse gradients travel; among all ranks, so do dense ones.
+    """
+    if way != "auto":
+        return way
+    have_gpus = distributed.allgather_object(bool(tf.config.list_physical_devices("GPU")))
+    alone = len(set(distributed.hosts())) == distributed.size()
+    return "horovod" if any(have_gpus) or alone or exchange == "all_ranks" else "hierarchical"
 
 
 class DenseStep(NamedTuple):
@@ -70,7 +84,7 @@ def reduce(
         stopping: float32, 1 where this rank wants training to stop after this step, else 0.
         meeting: Of all ranks, in which they do it. Either way carries its signature, so that ranks
             that differ wait, and never add up what does not belong together.
-        way: One of `WAYS`.
+        way: `"horovod"` or `"hierarchical"`.
     """
     own = tf.stack(
         [

@@ -80,6 +80,7 @@ class Distributed(_KerasOptimizer):
         # A rank that steps another optimizer meanwhile would never reach the comparison.
         with current_job().engine.meeting(Meeting("build", self.sparse_update.name)):
             distributed.check_same(recipe_of(self))
+            self.distributed_step.choose_dense()
         self.distributed_step.build(self._trained(proxies, dense))
         resumption = current_job().resumption
         if resumption is not None and proxies:

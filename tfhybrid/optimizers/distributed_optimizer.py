@@ -36,7 +36,7 @@ def DistributedOptimizer(
     event_clock: EventClock | None = None,
     backward_passes_per_step: int = 1,
     update: str = "batch",
-    dense: str = "horovod",
+    dense: str = "auto",
 ) -> keras.optimizers.Optimizer:
     """Wraps a Keras optimizer so that a step spans all ranks, for dense weights and tables.
 
@@ -76,7 +76,8 @@ def DistributedOptimizer(
             all. With `"batch"`, passes do not matter.
         dense: How dense gradients are added up over ranks: `"horovod"`, by its ring allreduce among
             all ranks; `"hierarchical"`, in each host's shared memory in the order of ranks, and by
-            the ring among the leaders of hosts, for hosts with several ranks and without GPUs.
+            the ring among the leaders of hosts. `"auto"` is hierarchical where hosts have several
+            ranks and no GPUs, unless `exchange` is `"all_ranks"`.
 
     Returns:
         An optimizer of the same class, for `model.compile` or a custom loop, with a method `join`.

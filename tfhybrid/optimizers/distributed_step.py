@@ -82,7 +82,7 @@ class DistributedStep:
         sparse_update: The half that updates the tables.
         on_nonfinite: `"raise"` or `"skip"`.
         passes: Micro-batches per step.
-        dense: How dense gradients are added up over ranks (`dense_step.DENSE`).
+        dense: How dense gradients are added up over ranks (`dense_step.WAYS`).
         update: `"batch"`, or `"pass"`: a step has the micro-batches of a pass.
     """
 
@@ -138,6 +138,19 @@ class DistributedStep:
     def built(self) -> bool:
         """Whether it knows what is trained."""
         return self._trained is not None
+
+    def choose_dense(self) -> None:
+        """Chooses how dense gradients are added up, if that is left open. Every rank must call it."""
+        self.dense = dense_step.choose_way(self.dense, self.sparse_update.exchange)
+        if (
+            self.dense == "horovod"
+            and distributed.cycle_is_for_no_step()
+            and distributed.rank() == 0
+        ):
+            _log.warning(
+                "Every step waits for Horovod's next cycle, which is 20 ms on one host unless you "
+                "set HOROVOD_CYCLE_TIME=5 or less; dense='auto' does not need it there."
+            )
 
     def build(self, trained: Trained) -> None:
         """Sets what the optimizer was built for: the default for what ranks exchange."""
