@@ -140,7 +140,7 @@ class DistributedStep:
         return self._trained is not None
 
     def choose_dense(self) -> None:
-        """Chooses how dense gradients are added up, if that is left open. Every rank must call it."""
+        """Chooses how dense gradients are added up, if that is open. Every rank must call it."""
         self.dense = dense_step.choose_way(self.dense, self.sparse_update.exchange)
         if (
             self.dense == "horovod"

@@ -23,9 +23,10 @@
 // next insertion overwrites it. Where keys are erased or get other rows, a lookup that runs beside
 // the update may read the row of another key; lookups of a training step do not (table_reader.h).
 //
-// What hides the memory latency: home buckets are fetched well before they are read (Fetch and
-// FindFrom). Where many keys are at hand, the later buckets of their probes are, too (FindBatch,
-// FindRoom): at 3/4 full, every other probe for a missing key reads more than one.
+// What hides the memory latency: where many keys are at hand, the buckets of their probes are
+// fetched well before they are read (FindBatch, FindRoom): at 3/4 full, every other probe for a
+// missing key reads more than one. A caller with keys of its own order fetches home buckets alone
+// (Fetch).
 //
 // Not owned: the span belongs to a MappedFile that must outlive the index. One thread of one
 // process inserts; any number of threads of any processes find.
@@ -67,7 +68,16 @@ class KeyIndex {
   static int64_t MaxKeys(int64_t slots) { return slots - slots / 4; }
 
   // The row of `key`, or kMissing.
-  int64_t Find(int64_t key) const { return Probe(key, Home(key)); }
+  int64_t Find(int64_t key) const {
+    int64_t bucket = Home(key);
+    // A damaged index may have no empty slot; a whole turn without an answer is one.
+    for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = Next(bucket)) {
+      const Answer answer = Ask(bucket, key);
+      if (answer.row != kMissing) return answer.row;
+      if (!answer.full) return kMissing;
+    }
+    return kMissing;
+  }
 
   // rows[i] = Find(keys[i]). REQUIRES: rows.size() >= keys.size().
   void FindBatch(Span<const int64_t> keys, Span<int64_t> rows) const;
@@ -97,14 +107,12 @@ class KeyIndex {
   };
   Use CountUse() const;
 
-  // A find in two halves, for callers that have other work while the line travels: Fetch() asks for
-  // the key's home bucket, FindFrom() then reads it.
+  // Asks for the key's home bucket, which it returns, while the caller has other work.
   int64_t Fetch(int64_t key) const {
     const int64_t home = Home(key);
     __builtin_prefetch(&slots_[home * kSlotsPerBucket]);
     return home;
   }
-  int64_t FindFrom(int64_t home, int64_t key) const { return Probe(key, home); }
 
  private:
   // Marks a freed slot; no row's number has this bit.
@@ -146,16 +154,6 @@ class KeyIndex {
     }
     // A key may have left a freed slot behind.
     return {static_cast<int64_t>(found & ~kFreed) - 1, last != 0};
-  }
-
-  int64_t Probe(int64_t key, int64_t bucket) const {
-    // A damaged index may have no empty slot; a whole turn without an answer is one.
-    for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = Next(bucket)) {
-      const Answer answer = Ask(bucket, key);
-      if (answer.row != kMissing) return answer.row;
-      if (!answer.full) return kMissing;
-    }
-    return kMissing;
   }
 
   // The probes of up to kGroup keys, a bucket of each by turns: `goes_on(i, bucket)` reads that of

@@ -233,30 +233,31 @@ int64_t TableReader::MappedRows(const View& view) const {
   return std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view.capacity);
 }
 
-// Three stages, kDistance keys apart: fetch the key's bucket; find its row and fetch that; take it.
-// At any moment the lines of 2 * kDistance keys are on their way.
+// A group of keys is found together; then rows are fetched kDistance keys before they are taken.
 template <typename Take>
 Status TableReader::Visit(Span<const int64_t> keys, const Take& take) {
   if (in_files()) return VisitFile(keys, take);
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   const int64_t width = dim();
   const auto known_rows = static_cast<uint64_t>(MappedRows(*view));
-  int64_t homes[kDistance];
+  int64_t rows[KeyIndex::kGroup];
   const float* sources[kDistance];
-  for (int64_t ahead = 0; ahead < keys.size() + 2 * kDistance; ++ahead) {
-    const int64_t place = ahead % kDistance;
-    const int64_t taken = ahead - 2 * kDistance;
-    if (taken >= 0) take(sources[place], keys[taken]);
-    const int64_t found = ahead - kDistance;
-    if (found >= 0 && found < keys.size()) {
-      int64_t row = view->index.FindFrom(homes[place], keys[found]);
-      if (static_cast<uint64_t>(row) >= known_rows && row != KeyIndex::kMissing) {
-        TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &row));
-      }
-      sources[place] = row < 0 ? nullptr : RowAt(*view, row);
-      if (row >= 0) PrefetchFloats(sources[place], width);
+  for (int64_t ahead = 0; ahead < keys.size() + kDistance; ++ahead) {
+    const int64_t taken = ahead - kDistance;
+    if (taken >= 0) take(sources[taken % kDistance], keys[taken]);
+    if (ahead >= keys.size()) continue;
+    const int64_t place = ahead % KeyIndex::kGroup;
+    if (place == 0) {
+      const int64_t count = std::min(KeyIndex::kGroup, keys.size() - ahead);
+      view->index.FindBatch(keys.subspan(ahead, count), Span<int64_t>(rows, count));
     }
-    if (ahead < keys.size()) homes[place] = view->index.Fetch(keys[ahead]);
+    int64_t row = rows[place];
+    if (static_cast<uint64_t>(row) >= known_rows && row != KeyIndex::kMissing) {
+      TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &row));
+    }
+    const float*& source = sources[ahead % kDistance];
+    source = row < 0 ? nullptr : RowAt(*view, row);
+    if (row >= 0) PrefetchFloats(source, width);
   }
   return Status::Ok();
 }
