@@ -27,7 +27,7 @@ from tfhybrid.cli.step_seconds import Work, measure
 LOGGER = logging.getLogger("benchmarks.costs")
 SHIPPED = launch.ROOT / "tfhybrid" / "cli" / "step_costs.json"
 GBIT = 1.0
-NANOSECONDS = {"line", "merged_key", "applied_line", "byte"}
+NANOSECONDS = {"line", "merged_key", "applied_line", "byte", "far_row"}
 STATE = {"sgd": 0, "adagrad": 1, "adam": 2}  # vectors of `dim` floats
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from importlib import resources
 
 from tfhybrid.cli.step_traffic import Traffic, traffic_of
 
 _LINE = 16  # floats of a cache line
+_BESIDE = 40  # bytes of a row besides its values and state: key and index
+_NEAR = 2**30  # bytes of tables at which page tables begin to leave the caches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,15 +58,16 @@ class PlannedStep:
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
-    """The constants: nanoseconds of a core, but for the last two, which are seconds of a step.
+    """The constants: nanoseconds of a core, but for the last one, which is seconds of a step.
 
     Args:
         line: Of a cache line of 64 bytes that is copied for a looked-up key.
         merged_key: Of a distinct key of a rank, or of another host, that a leader merges.
         applied_line: Of a line of a row that a leader updates, with its state and its index.
         byte: Of a byte that comes from other hosts, and of one that goes to them.
+        far_row: Of a row that is looked up or updated, for each time that a host's tables double
+            beyond a GiB: memory is the slower the more of it there is.
         step: Of a step, whatever is in it.
-        meeting: Of a step of several ranks, which wait for each other.
 
     Example:
 
@@ -75,8 +79,8 @@ class Costs:
     merged_key: float
     applied_line: float
     byte: float
+    far_row: float
     step: float
-    meeting: float
 
     @classmethod
     def shipped(cls) -> Costs:
@@ -110,14 +114,13 @@ class StepSeconds:
 def amounts(step: PlannedStep) -> dict[str, float]:
     """Returns how often a step incurs each of `Costs`, on one host.
 
-    Ranks share the cores of their host, and a leader has as many of them as any other rank. So what
-    it does for all ranks is multiplied by their number.
+    What the leader does for all ranks is multiplied, as it has not all cores for it.
 
     Example:
 
     >>> one = PlannedStep(1, 1000, 16, 16, 10, 1.0, hosts=1, ranks=1, cores=2, link=10)
-    >>> amounts(one)["line"], amounts(one)["meeting"]
-    (10.0, 0.0)
+    >>> amounts(one)["line"], amounts(one)["step"]
+    (10.0, 1.0)
     """
     traffic = step.traffic()
     lines = -(-step.dim // _LINE)
@@ -131,15 +134,28 @@ def amounts(step: PlannedStep) -> dict[str, float]:
         applied = traffic.all_keys
     merged = step.ranks * traffic.rank_keys + received
     of_row = lines + -(-step.state // _LINE) + 1  # and that of the index
-    by_leader = step.tables * step.ranks
+    by_leader = step.tables * _leaders_part(step)
+    rows = step.tables * step.rows / (step.hosts if step.sharded else 1)
+    doublings = math.log2(1 + rows * (4 * (step.dim + step.state) + _BESIDE) / _NEAR)
+    touched = step.tables * step.ranks * traffic.rank_keys + by_leader * applied
     return {
         "line": float(step.tables * step.ranks * step.keys * lines),
         "merged_key": by_leader * merged,
         "applied_line": by_leader * applied * of_row,
         "byte": float(step.tables * traffic.host_bytes),
+        "far_row": touched * doublings,
         "step": 1.0,
-        "meeting": float(step.ranks * step.hosts > 1),
     }
+
+
+def _leaders_part(step: PlannedStep) -> float:
+    """Returns how many times as long a leader works as all cores of its host would.
+
+    Ranks share the cores. If there are more ranks than cores, those that wait leave some of
+    theirs to the leader, which has one thread: between its share and a whole core.
+    """
+    threads = max(1.0, step.cores // step.ranks)
+    return math.sqrt(step.ranks * max(1.0, step.cores / threads))
 
 
 def seconds_of(step: PlannedStep, costs: Costs) -> StepSeconds:
@@ -151,6 +167,6 @@ def seconds_of(step: PlannedStep, costs: Costs) -> StepSeconds:
     """
     of = costs.terms()
     counted = {name: amount * of[name] for name, amount in amounts(step).items()}
-    waited = counted.pop("step") + counted.pop("meeting")
+    waited = counted.pop("step")
     link = step.tables * step.traffic().host_bytes * 8 / (step.link * 1e9)
     return StepSeconds(waited + 1e-9 * sum(counted.values()) / step.cores, link)

@@ -14,7 +14,7 @@ from tfhybrid.cli.main import app
 from tfhybrid.cli.step_costs import Costs, PlannedStep, amounts, seconds_of
 
 STEP = PlannedStep(2, 1_000_000, 16, 16, 4096, 1.2, hosts=2, ranks=2, cores=4, link=10)
-COSTS = Costs(10.0, 30.0, 15.0, 2.0, step=1e-3, meeting=4e-3)
+COSTS = Costs(10.0, 30.0, 15.0, 2.0, far_row=5.0, step=5e-3)
 
 
 def planned(*arguments: str) -> dict[str, object]:
