@@ -97,6 +97,27 @@ def test_both_ways_agree() -> None:
         assert one.numpy().tobytes() == other.numpy().tobytes()
 
 
+@pytest.mark.world_size
+def test_ranks_of_a_host_add_up_in_its_memory(monkeypatch) -> None:
+    several = tfhybrid.size() > 1
+    assert dense_step.choose_way("auto", "leaders") == ("hierarchical" if several else "horovod")
+    assert dense_step.choose_way("auto", "all_ranks") == "horovod"
+    assert dense_step.choose_way("hierarchical", "all_ranks") == "hierarchical"
+    if tfhybrid.rank() == tfhybrid.size() - 1:  # one host of several may have GPUs
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: ["GPU:0"])
+    assert dense_step.choose_way("auto", "leaders") == "horovod"
+
+
+@pytest.mark.world_size
+def test_steps_that_would_wait_for_a_long_cycle_are_warned_of(monkeypatch, caplog) -> None:
+    monkeypatch.setenv("HOROVOD_CYCLE_TIME", "20")
+    for way in ("auto", "horovod"):
+        optimizer = tfhybrid.DistributedOptimizer("sgd", dense=way)
+        optimizer.build([tf.Variable(tf.zeros(2))])
+        warns = way == "horovod" and tfhybrid.rank() == 0 and tfhybrid.size() > 1
+        assert ("HOROVOD_CYCLE_TIME=5" in caplog.text) is warns
+
+
 def test_another_way_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"dense must be one of .*Received: 'ring'"):
         tfhybrid.DistributedOptimizer("sgd", dense="ring")

@@ -61,8 +61,8 @@ def start() -> None:
     hvd.init()
 
 
-def cycle_is_for_no_step() -> bool:
-    """Returns whether a step that needs Horovod would wait long for its next cycle."""
+def has_long_cycle() -> bool:
+    """Returns whether Horovod's cycle is too long for every step to wait for it."""
     return size() > 1 and os.environ.get("HOROVOD_CYCLE_TIME") == _CYCLE_TIME_ON_ONE_HOST
 
 

@@ -142,11 +142,7 @@ class DistributedStep:
     def choose_dense(self) -> None:
         """Chooses how dense gradients are added up, if that is open. Every rank must call it."""
         self.dense = dense_step.choose_way(self.dense, self.sparse_update.exchange)
-        if (
-            self.dense == "horovod"
-            and distributed.cycle_is_for_no_step()
-            and distributed.rank() == 0
-        ):
+        if self.dense == "horovod" and distributed.has_long_cycle() and distributed.rank() == 0:
             _log.warning(
                 "Every step waits for Horovod's next cycle, which is 20 ms on one host unless you "
                 "set HOROVOD_CYCLE_TIME=5 or less; dense='auto' does not need it there."
