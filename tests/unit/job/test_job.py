@@ -154,8 +154,7 @@ def test_a_job_without_horovodrun_has_one_rank() -> None:
     assert numbers == (0, 1, 0, 1)
     assert (tfhybrid.cross_rank(), tfhybrid.cross_size()) == (0, 1)
     assert current_job().is_leader
-    kind = "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
-    assert tfhybrid.devices() == (f"{kind}:0",)
+    assert tfhybrid.devices() == ("CPU:0",)
     assert native.available_bytes("/dev/shm") > 0
 
 
