@@ -35,9 +35,11 @@ def choose_way(way: str, exchange: str) -> str:
     """
     if way != "auto":
         return way
-    have_gpus = distributed.allgather_object(bool(tf.config.list_physical_devices("GPU")))
     alone = len(set(distributed.hosts())) == distributed.size()
-    return "horovod" if any(have_gpus) or alone or exchange == "all_ranks" else "hierarchical"
+    if alone or exchange == "all_ranks":
+        return "horovod"
+    have_gpus = distributed.allgather_object(bool(tf.config.list_physical_devices("GPU")))
+    return "horovod" if any(have_gpus) else "hierarchical"
 
 
 class DenseStep(NamedTuple):

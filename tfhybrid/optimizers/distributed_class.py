@@ -32,6 +32,14 @@ def _check_settled() -> None:
         )
 
 
+def _warn_of_xla() -> None:
+    if IS_KERAS_3 and distributed.rank() == 0 and tf.config.list_physical_devices("GPU"):
+        _log.warning(
+            "The model has no table. On GPUs Keras 3 compiles the step of such a model with XLA, "
+            "which has no collectives: give compile(..., jit_compile=False)."
+        )
+
+
 # Only for the type checker: the class behind the mixin.
 _KerasOptimizer: Any = keras.optimizers.Optimizer if TYPE_CHECKING else object
 
@@ -94,11 +102,8 @@ class Distributed(_KerasOptimizer):
             self.sparse_update.exchange,
             self.sparse_update.reduction,
         )
-        if IS_KERAS_3 and not proxies and tf.config.list_physical_devices("GPU"):
-            _log.warning(
-                "The model has no table. On GPUs Keras 3 compiles the step of such a model with "
-                "XLA, which has no collectives: give compile(..., jit_compile=False)."
-            )
+        if not proxies:
+            _warn_of_xla()
 
     def step(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
         """Averages and applies dense gradients, gathers and applies sparse ones."""

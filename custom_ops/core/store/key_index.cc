@@ -92,7 +92,7 @@ KeyIndex::Use KeyIndex::CountUse() const {
 
 IndexSlot* KeyIndex::FindSlot(int64_t key) const {
   int64_t bucket = Home(key);
-  for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = (bucket + 1) & bucket_mask_) {
+  for (int64_t turns = 0; turns <= bucket_mask_; ++turns, bucket = Next(bucket)) {
     IndexSlot* const slots = &slots_[bucket * kSlotsPerBucket];
     for (int64_t i = 0; i < kSlotsPerBucket; ++i) {
       if (slots[i].key == key && IsTaken(slots[i].row_plus_one)) return &slots[i];

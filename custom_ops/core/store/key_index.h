@@ -174,7 +174,7 @@ void KeyIndex::VisitSlice(uint64_t slice, uint32_t slices_log2, const Visit& vis
   for (int64_t home = first; home <= bucket_mask_; home += stride) {
     const int64_t ahead = (home + kVisitDistance * stride) & bucket_mask_;
     __builtin_prefetch(&slots_[ahead * kSlotsPerBucket]);
-    for (int64_t bucket = home;; bucket = (bucket + 1) & bucket_mask_) {
+    for (int64_t bucket = home;; bucket = Next(bucket)) {
       const IndexSlot* slot = &slots_[bucket * kSlotsPerBucket];
       for (int64_t s = 0; s < kSlotsPerBucket; ++s) {
         if (!IsTaken(slot[s].row_plus_one)) continue;
