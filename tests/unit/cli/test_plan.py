@@ -144,9 +144,8 @@ def test_drawn_keys_are_those_of_the_planned_traffic(exponent) -> None:
 
 def test_it_says_how_many_tables_auto_would_shard(monkeypatch) -> None:
     """Each table that is put on every host leaves less room for the next one."""
-    monkeypatch.setattr(
-        native, "available_bytes", lambda _: 20 * 10**9
-    )  # whatever this machine has
+    # Whatever this machine has.
+    monkeypatch.setattr(native, "available_bytes", lambda _: 20 * 10**9)
     shape = ("--rows", "1M", "--dim", "64", "--optimizer", "adam", "--json")
 
     def sharded(tables: int, hosts: int) -> int:
