@@ -20,6 +20,7 @@
 namespace tfhybrid {
 
 class DeviceLookup;
+struct NumberedKeys;
 
 absl::Status ToTensorFlow(const Status& status);
 
@@ -37,8 +38,9 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
 struct TablesInUse {
   std::shared_ptr<Engine> engine;
   OpenTables tables;
-  std::shared_ptr<const FetchedRows> fetched = nullptr;  // of sharded tables, in a lookup
-  std::shared_ptr<DeviceLookup> on_device = nullptr;     // likewise, in one on a device
+  std::shared_ptr<const FetchedRows> fetched = nullptr;    // of sharded tables, in a lookup
+  std::shared_ptr<const NumberedKeys> numbered = nullptr;  // where they were numbered for that
+  std::shared_ptr<DeviceLookup> on_device = nullptr;       // likewise, in one on a device
 };
 
 // The tables that an op names, looked up when it first runs, because a graph may be built before

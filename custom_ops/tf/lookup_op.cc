@@ -12,6 +12,7 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tf/feature_bags.h"
+#include "tf/key_numbers.h"
 #include "tf/side_by_side.h"
 #include "tf/tables_kernel.h"
 
@@ -65,11 +66,9 @@ REGISTER_OP("TfhybridLookup")
     .Input("proxies: N * resource")
     .Input("keys: N * int64")
     .TFHYBRID_FEATURE_BAGS.Output("embeddings: M * float")
-    .Attr("engine: int")
-    .Attr("tables: list(string)")
+    .TFHYBRID_KEY_NUMBERS.Attr("engine: int")
     .Attr("dims: list(int)")
     .Attr("side_by_side: bool = false")
-    .Attr("N: int >= 1")
     .Attr("M: int >= 1")
     .SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
@@ -78,12 +77,14 @@ REGISTER_OP("TfhybridLookup")
       TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
       TF_RETURN_IF_ERROR(context->GetAttr("side_by_side", &side_by_side));
       const auto features = static_cast<int>(dims.size());
-      if (context->num_inputs() < 2 * features ||
-          context->num_outputs() != (side_by_side ? 1 : features)) {
+      int embeddings = 0;
+      TF_RETURN_IF_ERROR(context->GetAttr("M", &embeddings));
+      if (context->num_inputs() < 2 * features || embeddings != (side_by_side ? 1 : features)) {
         return absl::InvalidArgumentError(
             "dims has one entry per feature, and M is "
             "their number, or 1 side by side");
       }
+      ShapesOfNumbers(context, features, features, embeddings);
       std::vector<ShapeHandle> rows;
       TF_RETURN_IF_ERROR(RowShapes(context, features, features, &rows));
       return side_by_side ? ShapeSideBySide(context, rows, dims)
@@ -103,6 +104,9 @@ splits: Of each feature with a combiner: bag b has keys splits[b] to splits[b + 
 weights: Of each weighted feature with a combiner: one per key.
 embeddings: keys[i].shape + [dims[i]], or [bags, dims[i]]; or, side by side, one tensor
   [batch, width] that holds all embeddings of a sample, feature by feature.
+numbers: Of each key, in the shape of the keys: which of its table's distinct keys it is. Made only
+  if something takes them, as the gradient does; then each distinct key's row is found once.
+distinct: The distinct keys of each table, in order of first occurrence, feature by feature.
 tables: The table of each feature; features may share one.
 dims: The dim of each feature's table.
 combiners: Of each feature: "sum", "mean", "sqrtn", or "" for one embedding per key.
@@ -114,6 +118,7 @@ class LookupOp : public NamedTablesKernel {
   explicit LookupOp(OpKernelConstruction* context) : NamedTablesKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("side_by_side", &side_by_side_));
     OP_REQUIRES_OK(context, ToTensorFlow(feature_bags_.Begin(context)));
+    OP_REQUIRES_OK(context, numbers_.Begin(context));
   }
 
  private:
@@ -139,12 +144,17 @@ class LookupOp : public NamedTablesKernel {
     const PhaseTimer timer(Phase::kFetch);
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
+    TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, keys));
     std::vector<FeatureRead> features;
     const bool places = in_use->engine->uses_places();
     for (int i = 0; i < keys.size(); ++i) {
-      const std::shared_ptr<OpenTable>& table = in_use->tables[static_cast<size_t>(i)];
+      const auto feature = static_cast<size_t>(i);
+      const std::shared_ptr<OpenTable>& table = in_use->tables[feature];
       features.push_back(
           {table, in_use->engine->AllocationOf(table->reader->name()), Int64sOf(keys[i]), places});
+      if (in_use->numbered == nullptr) continue;
+      features.back().numbers = in_use->numbered->numbers[feature];
+      features.back().distinct = in_use->numbered->distinct[numbers_.table_of()[feature]];
     }
     TFHYBRID_ASSIGN_OR_RETURN(in_use->fetched, in_use->engine->Fetch(features, ThreadsOf(context)));
     return Status::Ok();
@@ -158,6 +168,7 @@ class LookupOp : public NamedTablesKernel {
     std::vector<Output> outputs;
     TFHYBRID_RETURN_IF_ERROR(side_by_side_ ? AllocateOne(context, keys, bags, &outputs)
                                            : AllocateEach(context, keys, bags, &outputs));
+    TFHYBRID_ASSIGN_OR_RETURN(const KeysByTable by_table, FindRows(context, in_use, keys));
     std::vector<int64_t> starts = {0};  // of each feature, in rows of the output
     int64_t key_count = 0;
     for (int i = 0; i < keys.size(); ++i) {
@@ -170,7 +181,7 @@ class LookupOp : public NamedTablesKernel {
     ThreadsOf(context)(starts.back(), cost, [&](int64_t begin, int64_t end) {
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
-        const Span<const int64_t> all = Int64sOf(keys[static_cast<int>(i)]);
+        const LookupKeys all = KeysOf(by_table, i, Int64sOf(keys[static_cast<int>(i)]));
         const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out);
         if (looked_up.ok()) return;
         const std::lock_guard<std::mutex> guard(mutex);
@@ -180,11 +191,57 @@ class LookupOp : public NamedTablesKernel {
     return failure;
   }
 
+  // Null where nothing takes the numbers.
+  Result<std::shared_ptr<const NumberedKeys>> Number(OpKernelContext* context,
+                                                     const OpInputList& keys) {
+    std::shared_ptr<const NumberedKeys> numbered;
+    if (!numbers_.Wanted(context)) return numbered;
+    TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, numbers_.Run(context, keys));
+    numbered = std::make_shared<const NumberedKeys>(std::move(made));
+    return numbered;
+  }
+
+  // The keys of a lookup: where they are numbered, with the rows of each table's distinct keys.
+  struct KeysByTable {
+    std::shared_ptr<const NumberedKeys> numbered;
+    std::vector<FoundRows> rows;
+  };
+
+  Result<KeysByTable> FindRows(OpKernelContext* context, const TablesInUse& in_use,
+                               const OpInputList& keys) {
+    KeysByTable by_table = {in_use.numbered, {}};
+    if (by_table.numbered == nullptr) {
+      TFHYBRID_ASSIGN_OR_RETURN(by_table.numbered, Number(context, keys));
+    }
+    if (by_table.numbered == nullptr) return by_table;
+    const std::vector<Span<const int64_t>>& distinct = by_table.numbered->distinct;
+    by_table.rows.resize(distinct.size());
+    std::vector<bool> found(distinct.size());
+    for (size_t i = 0; i < in_use.tables.size(); ++i) {
+      const size_t table = numbers_.table_of()[i];
+      if (found[table] || IsFetched(in_use, i)) continue;
+      found[table] = true;
+      TFHYBRID_ASSIGN_OR_RETURN(by_table.rows[table], in_use.tables[i]->reader->Find(
+                                                          distinct[table], ThreadsOf(context)));
+    }
+    return by_table;
+  }
+
+  LookupKeys KeysOf(const KeysByTable& by_table, size_t feature, Span<const int64_t> keys) const {
+    if (by_table.numbered == nullptr) return keys;
+    return {keys, by_table.numbered->numbers[feature],
+            &by_table.rows[numbers_.table_of()[feature]]};
+  }
+
+  static bool IsFetched(const TablesInUse& in_use, size_t feature) {
+    return in_use.fetched != nullptr && in_use.fetched->Has(feature);
+  }
+
   // Rows [first, last) of a feature's output.
-  static Status LookupPart(const TablesInUse& in_use, size_t feature, Span<const int64_t> keys,
+  static Status LookupPart(const TablesInUse& in_use, size_t feature, const LookupKeys& keys,
                            const Bags& bags, int64_t first, int64_t last, RowCursor<float> out) {
     const bool combines = bags.combiner != Combiner::kNone;
-    if (in_use.fetched == nullptr || !in_use.fetched->Has(feature)) {
+    if (!IsFetched(in_use, feature)) {
       TableReader* const reader = in_use.tables[feature]->reader.get();
       return combines ? reader->LookupBags(keys, bags, first, last, out)
                       : reader->Lookup(keys.subspan(first, last - first), out);
@@ -229,6 +286,7 @@ class LookupOp : public NamedTablesKernel {
 
   bool side_by_side_ = false;
   FeatureBags feature_bags_;
+  KeyNumbers numbers_;
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridLookup").Device(tensorflow::DEVICE_CPU), LookupOp);

@@ -1,8 +1,7 @@
 // TfhybridSumGradients: the gradient of TfhybridLookup: what it means for each table.
 #include <algorithm>
-#include <mutex>
+#include <atomic>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/compute/gradient_sum.h"
@@ -28,10 +27,10 @@ using tensorflow::shape_inference::InferenceContext;
 constexpr int64_t kKeyCostNs = 40;
 
 REGISTER_OP("TfhybridSumGradients")
-    .Input("keys: N * int64")
+    .Input("numbers: N * int32")
+    .Input("distinct: T * int64")
     .Input("gradients: M * float")
-    .TFHYBRID_FEATURE_BAGS.Output("distinct: T * int64")
-    .Output("sums: T * float")
+    .TFHYBRID_FEATURE_BAGS.Output("sums: T * float")
     .Attr("engine: int")
     .Attr("tables: list(string)")
     .Attr("dims: list(int)")
@@ -44,25 +43,23 @@ REGISTER_OP("TfhybridSumGradients")
       std::vector<int64_t> dims, table_of;
       TF_RETURN_IF_ERROR(context->GetAttr("dims", &dims));
       TF_RETURN_IF_ERROR(context->GetAttr("table_of", &table_of));
-      const int tables = context->num_outputs() / 2;
+      const int tables = context->num_outputs();
       for (size_t i = 0; i < table_of.size() && i < dims.size(); ++i) {
         const auto table = static_cast<int>(table_of[i]);
         if (table < 0 || table >= tables) {
           return absl::InvalidArgumentError("table_of names tables from 0 to T - 1");
         }
-        context->set_output(table, context->Vector(InferenceContext::kUnknownDim));
-        context->set_output(tables + table,
-                            context->Matrix(InferenceContext::kUnknownDim, dims[i]));
+        context->set_output(table, context->Matrix(InferenceContext::kUnknownDim, dims[i]));
       }
       return absl::OkStatus();
     })
     .Doc(R"doc(
 Sums a lookup's gradients by table and key.
 
-keys: The keys of the lookup, one tensor per feature.
+numbers: Of the keys of the lookup, one tensor per feature.
+distinct: The distinct keys of each table.
 gradients: Of its outputs: one per feature, or one of all features side by side.
 splits: As of the lookup, and so weights, combiners and weighted. No gradient flows to weights.
-distinct: The distinct keys of each table, in order of first occurrence.
 sums: [distinct, dim] the sum of each key's gradients, in order of occurrence.
 tables: The names of the tables, T.
 dims: The dim of each feature's table.
@@ -95,66 +92,74 @@ class SumGradientsOp : public tensorflow::OpKernel {
 
   void Compute(OpKernelContext* context) override {
     const PhaseTimer timer(Phase::kSum);
+    OpInputList distinct;
+    OP_REQUIRES_OK(context, context->input_list("distinct", &distinct));
     std::vector<Bags> bags;  // which the parts point to
-    std::vector<std::vector<KeyGradients>> parts(table_dims_.size());
+    Parts parts(table_dims_.size());
     OP_REQUIRES_OK(context, ToTensorFlow(Collect(context, &bags, &parts)));
-    const ParallelFor parallel_for = ThreadsOf(context);
-    const auto tables = static_cast<int64_t>(parts.size());
-    const std::lock_guard<std::mutex> guard(mutex_);
-    sums_.resize(parts.size());
-    int64_t keys = 0;
-    for (const auto& table : parts) {
-      for (const KeyGradients& part : table) keys += part.keys.size();
-    }
-    const int64_t cost = kKeyCostNs * (keys / tables + 1);
-    parallel_for(tables, cost, [&](int64_t begin, int64_t end) {
-      for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
-        sums_[t].Number(parts[t]);
-      }
-    });
-    Count(parts);
+    Count(distinct, parts);
+    OpOutputList sums;
+    OP_REQUIRES_OK(context, context->output_list("sums", &sums));
     std::vector<float*> outputs;
-    OP_REQUIRES_OK(context, Allocate(context, &outputs));
-    parallel_for(tables, cost, [&](int64_t begin, int64_t end) {
-      for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
-        sums_[t].Sum(parts[t], table_dims_[t], outputs[t]);
-      }
+    std::vector<int64_t> starts = {0};  // of each table, in distinct keys
+    int64_t keys = 0;
+    for (size_t t = 0; t < parts.size(); ++t) {
+      const int64_t rows = distinct[static_cast<int>(t)].NumElements();
+      Tensor* sum = nullptr;
+      OP_REQUIRES_OK(context,
+                     sums.allocate(static_cast<int>(t), TensorShape({rows, table_dims_[t]}), &sum));
+      outputs.push_back(sum->flat<float>().data());
+      starts.push_back(starts.back() + rows);
+      for (const NumberedGradients& part : parts[t]) keys += part.numbers.size();
+    }
+    const int64_t cost = kKeyCostNs * (keys / std::max<int64_t>(starts.back(), 1) + 1);
+    std::atomic<bool> in_order{true};
+    ThreadsOf(context)(starts.back(), cost, [&](int64_t begin, int64_t end) {
+      ForEachPart(starts, begin, end, [&](size_t t, int64_t first, int64_t last) {
+        if (!SumGradients(parts[t], first, last, table_dims_[t], outputs[t])) in_order = false;
+      });
     });
+    OP_REQUIRES(context, in_order,
+                absl::InvalidArgumentError("numbers are those of the distinct keys, in order of "
+                                           "first occurrence. Received: others"));
   }
 
  private:
+  using Parts = std::vector<std::vector<NumberedGradients>>;  // of each table
+
   // For the tables' statistics.
-  void Count(const std::vector<std::vector<KeyGradients>>& parts) {
+  void Count(const OpInputList& distinct, const Parts& parts) {
     const Result<TablesInUse> in_use = tables_.Get(table_dims_);
     for (size_t t = 0; in_use.ok() && t < parts.size(); ++t) {
       OpenTable* const table = in_use.value().tables[t].get();
-      for (const KeyGradients& part : parts[t]) table->keys += part.keys.size();
-      table->distinct_keys += sums_[t].keys().size();
+      for (const NumberedGradients& part : parts[t]) table->keys += part.numbers.size();
+      table->distinct_keys += distinct[static_cast<int>(t)].NumElements();
     }
   }
 
-  Status Collect(OpKernelContext* context, std::vector<Bags>* bags,
-                 std::vector<std::vector<KeyGradients>>* parts) const {
-    OpInputList keys, gradients;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("keys", &keys)));
+  Status Collect(OpKernelContext* context, std::vector<Bags>* bags, Parts* parts) const {
+    OpInputList numbers, gradients;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("numbers", &numbers)));
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
-    TFHYBRID_ASSIGN_OR_RETURN(*bags, feature_bags_.Read(context, keys));
+    TFHYBRID_ASSIGN_OR_RETURN(*bags, feature_bags_.Read(context, numbers));
     SideBySide places;
     if (side_by_side_) {
-      TFHYBRID_ASSIGN_OR_RETURN(places, PlaceSideBySide(keys, *bags, dims_));
+      TFHYBRID_ASSIGN_OR_RETURN(places, PlaceSideBySide(numbers, *bags, dims_));
     }
-    for (int i = 0; i < keys.size(); ++i) {
+    for (int i = 0; i < numbers.size(); ++i) {
       const auto feature = static_cast<size_t>(i);
       const Tensor& gradient = gradients[side_by_side_ ? 0 : i];
       const Bags& of_feature = (*bags)[feature];
       const int64_t wanted = side_by_side_ ? places.batch * places.width
-                                           : RowsOf(keys[i], of_feature) * dims_[feature];
+                                           : RowsOf(numbers[i], of_feature) * dims_[feature];
       if (gradient.NumElements() != wanted) {
         return Status::Error(StatusCode::kInvalidArgument, "The gradient of feature ", i, " has ",
                              wanted, " floats. Received: ", gradient.shape().DebugString());
       }
-      const float* data = gradient.flat<float>().data();
-      KeyGradients part = {Int64sOf(keys[i]), data, RowLayout::Array(dims_[feature])};
+      const auto* of_keys = reinterpret_cast<const uint32_t*>(numbers[i].flat<int32_t>().data());
+      NumberedGradients part = {{of_keys, numbers[i].NumElements()},
+                                gradient.flat<float>().data(),
+                                RowLayout::Array(dims_[feature])};
       if (side_by_side_) {
         part.gradients += places.offsets[feature];
         part.layout = places.layouts[feature];
@@ -165,32 +170,12 @@ class SumGradientsOp : public tensorflow::OpKernel {
     return Status::Ok();
   }
 
-  absl::Status Allocate(OpKernelContext* context, std::vector<float*>* outputs) const {
-    OpOutputList distinct_list, sums_list;
-    TF_RETURN_IF_ERROR(context->output_list("distinct", &distinct_list));
-    TF_RETURN_IF_ERROR(context->output_list("sums", &sums_list));
-    for (size_t t = 0; t < sums_.size(); ++t) {
-      const Span<const int64_t> keys = sums_[t].keys();
-      Tensor* distinct = nullptr;
-      Tensor* sum = nullptr;
-      const auto table = static_cast<int>(t);
-      TF_RETURN_IF_ERROR(distinct_list.allocate(table, TensorShape({keys.size()}), &distinct));
-      TF_RETURN_IF_ERROR(
-          sums_list.allocate(table, TensorShape({keys.size(), table_dims_[t]}), &sum));
-      std::copy(keys.begin(), keys.end(), distinct->flat<int64_t>().data());
-      outputs->push_back(sum->flat<float>().data());
-    }
-    return absl::OkStatus();
-  }
-
   NamedTables tables_;
   std::vector<int64_t> dims_;
   std::vector<int64_t> table_of_;
   std::vector<int64_t> table_dims_;
   bool side_by_side_ = false;
   FeatureBags feature_bags_;
-  std::mutex mutex_;
-  std::vector<GradientSum> sums_;  // scratch, guarded by mutex_
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridSumGradients").Device(tensorflow::DEVICE_CPU),

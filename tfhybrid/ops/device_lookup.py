@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from tfhybrid.ops._library import OPS
-from tfhybrid.ops.lookup import FeatureKeys, TableRef, gradients_of_tables
+from tfhybrid.ops.lookup import FeatureKeys, TableRef, gradients_of_tables, number_keys
 
 tf.no_gradient("TfhybridPlaceRows")
 
@@ -153,7 +153,9 @@ def _with_gradients(
     @tf.custom_gradient
     def carry(*inputs: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., list[tf.Tensor | None]]]:
         def gradient(*gradients: tf.Tensor) -> list[tf.Tensor | None]:
-            return [*gradients_of_tables(tables, features, gradients), *[None] * len(embeddings)]
+            by_number = number_keys(tables, features)
+            slices = gradients_of_tables(tables, features, by_number, gradients)
+            return [*slices, *[None] * len(embeddings)]
 
         return [tf.identity(embedding) for embedding in inputs[len(proxies) :]], gradient
 

@@ -6,7 +6,7 @@ in parts that users do not change:
 - The number of samples is the first axis of `dense_shape`. A table has no fixed number of rows,
   and operations that change the values of slices keep their shape.
 - The keys of one lookup's gradient are distinct. If the tape has concatenated two gradients, keys
-  may repeat. In a graph, distinct keys are an output of the op that made them distinct.
+  may repeat. In a graph, distinct keys are an output of the op that numbered them.
 """
 
 from __future__ import annotations
@@ -83,6 +83,35 @@ class FeatureKeys:
         return tf.math.divide_no_nan(total, divisor[:, tf.newaxis])
 
 
+@dataclasses.dataclass(frozen=True)
+class KeyNumbers:
+    """The keys of a lookup by number.
+
+    Args:
+        numbers: int32 in the shape of each feature's keys: which of its table's distinct keys each
+            is.
+        distinct: int64 `[n]`, the distinct keys of each table, tables in order of first mention.
+    """
+
+    numbers: Sequence[tf.Tensor]
+    distinct: Sequence[tf.Tensor]
+
+
+def number_keys(tables: Sequence[TableRef], features: Sequence[FeatureKeys]) -> KeyNumbers:
+    """Numbers the keys of a lookup whose op did not.
+
+    Args:
+        tables: The table of each feature; features may share one.
+        features: Their keys.
+    """
+    made = OPS.tfhybrid_number_keys(
+        keys=[feature.keys for feature in features],
+        tables=[table.name for table in tables],
+        T=len({table.name for table in tables}),
+    )
+    return KeyNumbers(made.numbers, made.distinct)
+
+
 def lookup(
     tables: Sequence[TableRef], features: Sequence[FeatureKeys], *, side_by_side: bool = False
 ) -> list[tf.Tensor]:
@@ -97,7 +126,7 @@ def lookup(
         float32 `keys.shape + [dim]`, or `[bags, dim]`, one tensor per feature; or one,
         `[batch, width]`.
     """
-    return OPS.tfhybrid_lookup(
+    looked_up = OPS.tfhybrid_lookup(
         proxies=[table.proxy for table in tables],
         keys=[feature.keys for feature in features],
         splits=[feature.splits for feature in features if feature.splits is not None],
@@ -109,7 +138,9 @@ def lookup(
         weighted=[feature.weights is not None for feature in features],
         side_by_side=side_by_side,
         M=1 if side_by_side else len(features),
+        T=len({table.name for table in tables}),
     )
+    return list(looked_up.embeddings)
 
 
 @tf.RegisterGradient("TfhybridLookup")
@@ -138,13 +169,20 @@ def _lookup_gradient(op: Any, *gradients: tf.Tensor) -> list[tf.IndexedSlices | 
         )
     ]
     side_by_side = op.get_attr("side_by_side")
-    slices = gradients_of_tables(tables, features, gradients, side_by_side=side_by_side)
+    embeddings = 1 if side_by_side else count
+    by_number = KeyNumbers(
+        op.outputs[embeddings : embeddings + count], op.outputs[embeddings + count :]
+    )
+    slices = gradients_of_tables(
+        tables, features, by_number, gradients[:embeddings], side_by_side=side_by_side
+    )
     return slices + [None] * (len(op.inputs) - count)
 
 
 def gradients_of_tables(
     tables: Sequence[TableRef],
     features: Sequence[FeatureKeys],
+    by_number: KeyNumbers,
     gradients: Sequence[tf.Tensor],
     *,
     side_by_side: bool = False,
@@ -155,6 +193,7 @@ def gradients_of_tables(
         tables: The table of each feature; the first of those that share one gets the gradient of
             all of them.
         features: Their keys.
+        by_number: The numbers of these keys.
         gradients: Of the embeddings, one per feature; or one, side by side.
         side_by_side: As of `lookup`.
     """
@@ -162,8 +201,9 @@ def gradients_of_tables(
     for position, table in enumerate(tables):
         firsts.setdefault(table.name, position)
     names = list(firsts)
-    distinct, sums = OPS.tfhybrid_sum_gradients(
-        keys=[feature.keys for feature in features],
+    sums = OPS.tfhybrid_sum_gradients(
+        numbers=list(by_number.numbers),
+        distinct=list(by_number.distinct),
         gradients=list(gradients),
         splits=[feature.splits for feature in features if feature.splits is not None],
         weights=[feature.weights for feature in features if feature.weights is not None],
@@ -174,11 +214,10 @@ def gradients_of_tables(
         dims=[table.dim for table in tables],
         table_of=[names.index(table.name) for table in tables],
         side_by_side=side_by_side,
-        T=len(names),
     )
     slices: list[tf.IndexedSlices | None] = [None] * len(tables)
     samples = _samples(features[0])
-    for first, keys, values in zip(firsts.values(), distinct, sums, strict=True):
+    for first, keys, values in zip(firsts.values(), by_number.distinct, sums, strict=True):
         shape = tf.stack([samples, tf.constant(tables[first].dim, tf.int64)])
         slices[first] = tf.IndexedSlices(values, keys, shape)
     return slices
@@ -200,4 +239,4 @@ def samples_of(slices: tf.IndexedSlices) -> tf.Tensor | None:
 def has_distinct_keys(slices: tf.IndexedSlices) -> bool:
     """Returns whether the keys of a gradient are known to be distinct."""
     made_by = getattr(slices.indices, "op", None)  # an eager tensor has none, even inside a graph
-    return made_by is not None and made_by.type == "TfhybridSumGradients"
+    return made_by is not None and made_by.type in {"TfhybridLookup", "TfhybridNumberKeys"}

@@ -1,8 +1,8 @@
-// GradientSum: the distinct keys of a batch, and the sum of each key's gradients.
+// The distinct keys of a batch, and the sum of each key's gradients.
 //
-// There are two passes: the first one counts the keys, so that the caller can provide space for the
-// sums. Keys are in order of first occurrence. A sum is formed in order of occurrence, so its bits
-// depend only on the batch. Reusable scratch; not thread-safe.
+// There are two passes: the first one numbers the keys, so that the caller can provide space for
+// the sums. Keys are in order of first occurrence. A sum is formed in order of occurrence, so its
+// bits depend only on the batch.
 #ifndef TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
 #define TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
 
@@ -25,6 +25,22 @@ struct KeyGradients {
   const Bags* bags = nullptr;  // null: each key has a gradient of its own
 };
 
+// The gradients of a part of a batch: as above, with the number of each occurrence's key instead of
+// the key.
+struct NumberedGradients {
+  Span<const uint32_t> numbers;
+  const float* gradients;
+  RowLayout layout;
+  const Bags* bags = nullptr;
+};
+
+// Writes the sum of each key in [begin, end) to sums + number * dim. Other sums may be written
+// meanwhile. False, with sums unfinished, unless these numbers are there, in order of first
+// occurrence. REQUIRES: end <= the number of sums.
+bool SumGradients(const std::vector<NumberedGradients>& parts, int64_t begin, int64_t end,
+                  int64_t dim, float* sums);
+
+// Both passes of a batch. Reusable scratch; not thread-safe.
 class GradientSum {
  public:
   // First pass. The batch's keys are those of all `parts`, one after the other.

@@ -1,17 +1,10 @@
 #include "core/compute/merged_keys.h"
 
 #include "core/util/copy_floats.h"
-#include "core/util/hash.h"
 #include "core/util/simd.h"
 
 namespace tfhybrid {
 namespace {
-
-// The share of a key: from the upper bits of its hash, since tables of keys use the lower ones.
-int64_t PartOf(int64_t key, int64_t parts) {
-  const uint64_t upper = Mix64(static_cast<uint64_t>(key)) >> 32;
-  return static_cast<int64_t>(upper * static_cast<uint64_t>(parts) >> 32);
-}
 
 TFHYBRID_SIMD void AddRow(int64_t dim, const float* __restrict row, float* __restrict sum) {
   for (int64_t column = 0; column < dim; ++column) sum[column] += row[column];
@@ -19,41 +12,39 @@ TFHYBRID_SIMD void AddRow(int64_t dim, const float* __restrict row, float* __res
 
 }  // namespace
 
-void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, int64_t part,
-                       int64_t parts) {
+void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, const KeyPart& part) {
   dim_ = dim;
   firsts_.clear();
   others_.clear();
   only_ = nullptr;
   if (ranks.size() == 1) {
-    const int64_t begin = ranks[0].keys.size() * part / parts;
-    const int64_t end = ranks[0].keys.size() * (part + 1) / parts;
+    const int64_t begin = ranks[0].keys.size() * part.part / part.parts;
+    const int64_t end = ranks[0].keys.size() * (part.part + 1) / part.parts;
     keys_ = ranks[0].keys.subspan(begin, end - begin);
     only_ = ranks[0].gradients + begin * dim;
     only_ranks_ = ranks[0].ranks == nullptr ? nullptr : ranks[0].ranks + begin;
     return;
   }
   int64_t most = 0;
-  for (const RankGradients& rank : ranks) {
-    if (parts == 1) most += rank.keys.size();
-    for (int64_t i = 0; parts > 1 && i < rank.keys.size(); ++i) {
-      most += PartOf(rank.keys[i], parts) == part;
-    }
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    most += part.parts == 1 ? ranks[r].keys.size() : part.places[r].size();
   }
   unique_.Reset(most);
-  for (const RankGradients& rank : ranks) {
-    for (int64_t i = 0; i < rank.keys.size(); ++i) {
-      const int64_t key = rank.keys[i];
-      if (parts > 1 && PartOf(key, parts) != part) continue;
-      Add(key, rank.gradients + i * dim, static_cast<uint32_t>(rank.host),
-          rank.ranks == nullptr ? 1 : rank.ranks[i]);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    if (part.parts == 1) {
+      for (int64_t i = 0; i < ranks[r].keys.size(); ++i) Add(ranks[r], i);
+    } else {
+      for (const uint32_t place : part.places[r]) Add(ranks[r], place);
     }
   }
   keys_ = unique_.keys();
 }
 
-void MergedKeys::Add(int64_t key, const float* gradient, uint32_t host, uint32_t ranks) {
-  const auto number = static_cast<size_t>(unique_.Number(key));
+void MergedKeys::Add(const RankGradients& rank, int64_t place) {
+  const auto number = static_cast<size_t>(unique_.Number(rank.keys[place]));
+  const float* gradient = rank.gradients + place * dim_;
+  const auto host = static_cast<uint32_t>(rank.host);
+  const uint32_t ranks = rank.ranks == nullptr ? 1 : rank.ranks[place];
   if (number == firsts_.size()) {
     firsts_.push_back({gradient, host, ranks, 0, 0});
     return;

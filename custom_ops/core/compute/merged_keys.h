@@ -5,56 +5,27 @@
 // is copied for keys that only one rank has. Gradients are summed by local rank within a host, then
 // by host. Keys are in order of first occurrence, rank by rank.
 //
-// The keys may be merged in `parts` disjoint shares, on as many threads. Shares are chosen by hash,
-// or by position if there is only one rank and nothing to merge. The result depends only on the
-// messages and on `parts`, so a merge can be repeated after a crash. Reusable scratch; Merge() is
-// not thread-safe, reading is.
+// The keys may be merged in parts (core/compute/key_parts.h), on as many threads. The result
+// depends only on the messages and on the number of parts, so a merge can be repeated after a
+// crash. Reusable scratch; Merge() is not thread-safe, reading is.
 #ifndef TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_
 #define TFHYBRID_CORE_COMPUTE_MERGED_KEYS_H_
 
 #include <cstdint>
 #include <vector>
 
+#include "core/compute/key_parts.h"
+#include "core/compute/rank_gradients.h"
 #include "core/compute/unique_keys.h"
 #include "core/util/span.h"
 
 namespace tfhybrid {
 
-// The least number of keys for a separate share.
-constexpr int64_t kUnitKeys = 16384;
-
-// Divides the keys[t] keys of each table t among units, which have `table`, `part` and `parts`.
-// Existing units keep their scratch.
-template <typename Unit>
-void PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
-  size_t used = 0;
-  for (size_t table = 0; table < keys.size(); ++table) {
-    const int64_t parts = 1 + keys[table] / kUnitKeys;
-    for (int64_t part = 0; part < parts; ++part, ++used) {
-      if (used == units->size()) units->emplace_back();
-      Unit& unit = (*units)[used];
-      unit.table = table;
-      unit.part = part;
-      unit.parts = parts;
-    }
-  }
-  units->resize(used);
-}
-
-// The contribution of one rank, or of one host for all of its ranks, to a table. REQUIRES: its keys
-// are distinct.
-struct RankGradients {
-  Span<const int64_t> keys;
-  const float* gradients;  // [keys, dim]
-  int64_t host;
-  const uint16_t* ranks = nullptr;  // of a host: in how many of its ranks each key occurred
-};
-
 class MergedKeys {
  public:
-  // Merges share `part` of `parts` of the ranks' keys. REQUIRES: the ranks of a host are
-  // consecutive.
-  void Merge(const std::vector<RankGradients>& ranks, int64_t dim, int64_t part, int64_t parts);
+  // Merges a part of the ranks' keys. REQUIRES: the ranks of a host are consecutive, and the keys
+  // of a rank distinct.
+  void Merge(const std::vector<RankGradients>& ranks, int64_t dim, const KeyPart& part = {});
 
   Span<const int64_t> keys() const { return keys_; }
   // Ranks that have keys()[i].
@@ -83,7 +54,8 @@ class MergedKeys {
   };
 
   const First& first(int64_t i) const { return firsts_[static_cast<size_t>(i)]; }
-  void Add(int64_t key, const float* gradient, uint32_t host, uint32_t ranks);
+  // A key of a rank, by its place there.
+  void Add(const RankGradients& rank, int64_t place);
 
   int64_t dim_ = 0;
   Span<const int64_t> keys_;

@@ -5,6 +5,7 @@
 #ifndef TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_
 #define TFHYBRID_CORE_COMPUTE_UNIQUE_KEYS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -29,20 +30,30 @@ class UniqueKeys {
 
   // The number of `key`; a key not seen since Reset() gets the next one.
   // REQUIRES: fewer than `most` distinct keys so far, or `key` is one of them.
-  int64_t Number(int64_t key) {
-    uint64_t slot = Mix64(static_cast<uint64_t>(key)) & mask_;
-    for (; numbers_[slot] != 0; slot = (slot + 1) & mask_) {
-      if (keys_[numbers_[slot] - 1] == key) return numbers_[slot] - 1;
+  int64_t Number(int64_t key) { return NumberFrom(HomeOf(key), key); }
+
+  // The same for each of `keys`, one after the other: slots are fetched a group of keys ahead.
+  void Number(Span<const int64_t> keys, uint32_t* numbers) {
+    uint64_t homes[kGroup];
+    for (int64_t begin = 0; begin < keys.size(); begin += kGroup) {
+      const int64_t count = std::min(kGroup, keys.size() - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        homes[i] = HomeOf(keys[begin + i]);
+        __builtin_prefetch(&numbers_[homes[i]], 1);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        const uint32_t number = numbers_[homes[i]];
+        if (number != 0) __builtin_prefetch(&keys_[number - 1]);
+      }
+      for (int64_t i = 0; i < count; ++i) {
+        numbers[begin + i] = static_cast<uint32_t>(NumberFrom(homes[i], keys[begin + i]));
+      }
     }
-    keys_.push_back(key);
-    numbers_[slot] = static_cast<uint32_t>(keys_.size());
-    return static_cast<int64_t>(keys_.size()) - 1;
   }
 
   // The number of `key`, or -1 if it was not seen. REQUIRES: Reset().
   int64_t Find(int64_t key) const {
-    uint64_t slot = Mix64(static_cast<uint64_t>(key)) & mask_;
-    for (; numbers_[slot] != 0; slot = (slot + 1) & mask_) {
+    for (uint64_t slot = HomeOf(key); numbers_[slot] != 0; slot = (slot + 1) & mask_) {
       if (keys_[numbers_[slot] - 1] == key) return numbers_[slot] - 1;
     }
     return -1;
@@ -52,6 +63,18 @@ class UniqueKeys {
   Span<const int64_t> keys() const { return Span<const int64_t>(keys_.data(), size()); }
 
  private:
+  static constexpr int64_t kGroup = 256;
+
+  uint64_t HomeOf(int64_t key) const { return Mix64(static_cast<uint64_t>(key)) & mask_; }
+  int64_t NumberFrom(uint64_t slot, int64_t key) {
+    for (; numbers_[slot] != 0; slot = (slot + 1) & mask_) {
+      if (keys_[numbers_[slot] - 1] == key) return numbers_[slot] - 1;
+    }
+    keys_.push_back(key);
+    numbers_[slot] = static_cast<uint32_t>(keys_.size());
+    return static_cast<int64_t>(keys_.size()) - 1;
+  }
+
   std::vector<int64_t> keys_;
   std::vector<uint32_t> numbers_;  // number + 1; 0 is a free slot
   uint64_t mask_ = 0;

@@ -244,18 +244,27 @@ int64_t FetchedRows::SourceOf(int64_t key, int64_t host, Part* part) const {
   return owner;
 }
 
-void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host, Part* part) {
+Span<const int64_t> FetchedRows::DistinctKeys(const std::vector<FeatureRead>& features,
+                                              Part* part) {
   int64_t most = 0;
   for (const size_t feature : part->features) most += features[feature].keys.size();
-  part->unique.Reset(most);
+  const FeatureRead& first = features[part->features.front()];
+  if (first.numbers == nullptr) part->unique.Reset(most);
   for (const size_t feature : part->features) {
+    const FeatureRead& read = features[feature];
     std::vector<uint32_t>& rows = of_features_[feature].rows;
-    rows.reserve(static_cast<size_t>(features[feature].keys.size()));
-    for (const int64_t key : features[feature].keys) {
-      rows.push_back(static_cast<uint32_t>(part->unique.Number(key)));
+    rows.resize(static_cast<size_t>(read.keys.size()));
+    if (first.numbers == nullptr) {
+      part->unique.Number(read.keys, rows.data());
+    } else {
+      std::copy(read.numbers, read.numbers + read.keys.size(), rows.begin());
     }
   }
-  const Span<const int64_t> distinct = part->unique.keys();
+  return first.numbers == nullptr ? part->unique.keys() : first.distinct;
+}
+
+void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host, Part* part) {
+  const Span<const int64_t> distinct = DistinctKeys(features, part);
   std::vector<uint16_t> owners;
   owners.reserve(static_cast<size_t>(distinct.size()));
   part->starts.assign(static_cast<size_t>(part->allocation->nodes()) + 2, 0);

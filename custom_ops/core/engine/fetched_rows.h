@@ -32,6 +32,9 @@ struct FeatureRead {
   std::shared_ptr<const Allocation> allocation;  // null: every host has all rows
   Span<const int64_t> keys;
   bool places = false;  // the keys are places (core/placement/place.h)
+  // Where the keys were numbered before, all features of the table together.
+  const uint32_t* numbers = nullptr;  // of each key
+  Span<const int64_t> distinct = {};  // of the table
 };
 
 // The version of the rows of a batch that a lookup took from an owner.
@@ -124,6 +127,8 @@ class FetchedRows {
   Status CheckVersions() const;
   void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
             const ParallelFor& parallel_for);
+  // Returns the distinct keys of a table, and sets each key's number among them as its row.
+  Span<const int64_t> DistinctKeys(const std::vector<FeatureRead>& features, Part* part);
   void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
   // The number of a key's owner, or the number that stands for passes.
   int64_t SourceOf(int64_t key, int64_t host, Part* part) const;

@@ -68,7 +68,7 @@ void Merge(const std::vector<Run>& runs, const float* gradients, int64_t dim, Ta
     parts.push_back({Span<const int64_t>(table->keys.data() + run.begin, run.end - run.begin),
                      gradients + run.begin * dim, run.rank, table->ranks.data() + run.begin});
   }
-  table->merged.Merge(parts, dim, 0, 1);
+  table->merged.Merge(parts, dim);
 }
 
 void Fill(const TableKeys& from, int64_t dim, int64_t table, const MessageBuilder& to) {

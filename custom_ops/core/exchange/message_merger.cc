@@ -19,7 +19,9 @@ constexpr int64_t kHostSumCostNs = 30;
 void MessageMerger::Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
                           const std::vector<int64_t>& hosts, const Allocations& allocations,
                           int64_t shares, const ParallelFor& parallel_for) {
-  Plan(schema, messages);
+  const std::vector<std::vector<RankGradients>> tables =
+      ByTable(messages, hosts, schema.tables.size());
+  Plan(tables, parallel_for);
   const bool places =
       std::any_of(messages.begin(), messages.end(),
                   [](const GradientMessage& each) { return (each.header.form & kOfPlaces) != 0; });
@@ -27,27 +29,23 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
   parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       Unit& unit = units_[static_cast<size_t>(u)];
-      std::vector<RankGradients> ranks;
-      for (size_t i = 0; i < messages.size(); ++i) {
-        const GradientMessage& message = messages[i];
-        ranks.push_back({message.keys[unit.table], message.gradients[unit.table], hosts[i],
-                         message.ranks[unit.table]});
-      }
-      unit.merged.Merge(ranks, schema.dims[unit.table], unit.part, unit.parts);
+      unit.merged.Merge(tables[unit.table], schema.dims[unit.table],
+                        parts_.Of(unit.table, unit.part));
       ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares, places);
     }
   });
   Count(schema.tables.size(), shares);
 }
 
-void MessageMerger::Plan(const MessageSchema& schema,
-                         const std::vector<GradientMessage>& messages) {
-  std::vector<int64_t> keys(schema.tables.size(), 0);
-  for (const GradientMessage& message : messages) {
-    for (size_t table = 0; table < keys.size(); ++table) keys[table] += message.keys[table].size();
+void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
+                         const ParallelFor& parallel_for) {
+  std::vector<int64_t> keys(tables.size(), 0);
+  for (size_t table = 0; table < tables.size(); ++table) {
+    for (const RankGradients& rank : tables[table]) keys[table] += rank.keys.size();
   }
   keys_ = std::accumulate(keys.begin(), keys.end(), int64_t{0});
   PlanUnits(keys, &units_);
+  parts_.Divide(tables, units_, parallel_for);
 }
 
 void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t shares,

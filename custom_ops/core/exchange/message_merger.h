@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/compute/key_parts.h"
 #include "core/compute/merged_keys.h"
 #include "core/placement/allocation.h"
 #include "core/update/gradient_message.h"
@@ -49,12 +50,14 @@ class MessageMerger {
     std::vector<int64_t> starts;   // in the shares
   };
 
-  void Plan(const MessageSchema& schema, const std::vector<GradientMessage>& messages);
+  // Divides the keys of each table's ranks among units.
+  void Plan(const std::vector<std::vector<RankGradients>>& tables, const ParallelFor& parallel_for);
   static void ShareOut(Unit* unit, const Allocation* allocation, int64_t shares, bool places);
   void Count(size_t tables, int64_t shares);
   static void FillUnit(const Unit& unit, int64_t dim, const std::vector<MessageBuilder>& shares);
 
   std::vector<Unit> units_;
+  KeyParts parts_;
   std::vector<std::vector<int64_t>> counts_;  // by share and table
   int64_t keys_ = 0;                          // in all messages
 };

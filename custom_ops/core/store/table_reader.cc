@@ -24,6 +24,8 @@ Number LoadAcquire(const Number& counter) {
 // Keys between two stages of a lookup. Memory answers after some 200 ns and a core has a dozen
 // lines under way; further ahead, prefetched lines are pushed out again.
 constexpr int64_t kDistance = 16;
+// Rough cost of finding a row, in nanoseconds.
+constexpr int64_t kFindRowCostNs = 30;
 
 TFHYBRID_SIMD int64_t CountNan(const float* rows, int64_t count, int64_t dim) {
   int64_t found = 0;
@@ -33,6 +35,20 @@ TFHYBRID_SIMD int64_t CountNan(const float* rows, int64_t count, int64_t dim) {
     found += nan;
   }
   return found;
+}
+
+// Takes the row of each key, `row_of(i)`, which was fetched kDistance keys before.
+template <typename RowOf, typename Take>
+void TakeRows(Span<const int64_t> keys, int64_t dim, const RowOf& row_of, const Take& take) {
+  const auto fetch = [&](int64_t i) {
+    const float* row = i < keys.size() ? row_of(i) : nullptr;
+    if (row != nullptr) PrefetchFloats(row, dim);
+  };
+  for (int64_t i = 0; i < kDistance; ++i) fetch(i);
+  for (int64_t i = 0; i < keys.size(); ++i) {
+    fetch(i + kDistance);
+    take(row_of(i), keys[i]);
+  }
 }
 
 }  // namespace
@@ -233,31 +249,58 @@ int64_t TableReader::MappedRows(const View& view) const {
   return std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view.capacity);
 }
 
-// A group of keys is found together; then rows are fetched kDistance keys before they are taken.
-template <typename Take>
-Status TableReader::Visit(Span<const int64_t> keys, const Take& take) {
-  if (in_files()) return VisitFile(keys, take);
+// A group of keys is found together.
+Status TableReader::FindRows(const View& view, Span<const int64_t> keys, const float** rows) const {
+  const auto known_rows = static_cast<uint64_t>(MappedRows(view));
+  int64_t found[KeyIndex::kGroup];
+  for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
+    const int64_t count = std::min(KeyIndex::kGroup, keys.size() - begin);
+    view.index.FindBatch(keys.subspan(begin, count), Span<int64_t>(found, count));
+    for (int64_t i = 0; i < count; ++i) {
+      if (static_cast<uint64_t>(found[i]) >= known_rows && found[i] != KeyIndex::kMissing) {
+        TFHYBRID_RETURN_IF_ERROR(ResolveNew(view, &found[i]));
+      }
+      rows[begin + i] = found[i] < 0 ? nullptr : RowAt(view, found[i]);
+    }
+  }
+  return Status::Ok();
+}
+
+Result<FoundRows> TableReader::Find(Span<const int64_t> keys, const ParallelFor& parallel_for) {
+  FoundRows found;
+  if (in_files()) return found;
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
-  const int64_t width = dim();
-  const auto known_rows = static_cast<uint64_t>(MappedRows(*view));
-  int64_t rows[KeyIndex::kGroup];
-  const float* sources[kDistance];
-  for (int64_t ahead = 0; ahead < keys.size() + kDistance; ++ahead) {
-    const int64_t taken = ahead - kDistance;
-    if (taken >= 0) take(sources[taken % kDistance], keys[taken]);
-    if (ahead >= keys.size()) continue;
-    const int64_t place = ahead % KeyIndex::kGroup;
-    if (place == 0) {
-      const int64_t count = std::min(KeyIndex::kGroup, keys.size() - ahead);
-      view->index.FindBatch(keys.subspan(ahead, count), Span<int64_t>(rows, count));
-    }
-    int64_t row = rows[place];
-    if (static_cast<uint64_t>(row) >= known_rows && row != KeyIndex::kMissing) {
-      TFHYBRID_RETURN_IF_ERROR(ResolveNew(*view, &row));
-    }
-    const float*& source = sources[ahead % kDistance];
-    source = row < 0 ? nullptr : RowAt(*view, row);
-    if (row >= 0) PrefetchFloats(source, width);
+  found.mapped = view;
+  found.rows.resize(static_cast<size_t>(keys.size()));
+  std::mutex mutex;
+  Status failure;  // guarded by mutex
+  parallel_for(keys.size(), kFindRowCostNs, [&](int64_t begin, int64_t end) {
+    const Status status =
+        FindRows(*view, keys.subspan(begin, end - begin), found.rows.data() + begin);
+    if (status.ok()) return;
+    const std::lock_guard<std::mutex> guard(mutex);
+    failure = status;
+  });
+  if (!failure.ok()) return failure;
+  return found;
+}
+
+template <typename Take>
+Status TableReader::Visit(const LookupKeys& lookup, const Take& take) {
+  const Span<const int64_t> keys = lookup.keys;
+  if (in_files()) return VisitFile(keys, take);
+  if (lookup.found != nullptr) {
+    const std::vector<const float*>& rows = lookup.found->rows;
+    TakeRows(keys, dim(), [&](int64_t i) { return rows[lookup.numbers[i]]; }, take);
+    return Status::Ok();
+  }
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  const float* rows[KeyIndex::kGroup];
+  for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
+    const int64_t count = std::min(KeyIndex::kGroup, keys.size() - begin);
+    const Span<const int64_t> group = keys.subspan(begin, count);
+    TFHYBRID_RETURN_IF_ERROR(FindRows(*view, group, rows));
+    TakeRows(group, dim(), [&](int64_t i) { return rows[i]; }, take);
   }
   return Status::Ok();
 }
@@ -293,12 +336,18 @@ Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
   return Status::Ok();
 }
 
-Status TableReader::Lookup(Span<const int64_t> keys, RowCursor<float> out) {
+Status TableReader::Lookup(const LookupKeys& keys, RowCursor<float> out) {
+  if (keys.keys.empty()) return Status::Ok();
   const int64_t width = dim();
   const Initializer initial = initializer();
   const float row_decay = RowDecay(), initial_decay = InitialDecay();
+  // Side by side with those of other features, the places of one lie in strides that no processor
+  // fetches on its own.
+  RowCursor<float> ahead = out;
+  for (int64_t i = 0; i < kDistance; ++i) ahead.Next();
   return Visit(keys, [&](const float* row, int64_t key) {
     float* target = out.Next();
+    __builtin_prefetch(ahead.Next(), 1);
     if (row != nullptr) {
       CopyFloats(row, width, target);
     } else {
@@ -327,7 +376,7 @@ Status TableReader::FindKeys(Span<const int64_t> keys, uint8_t* found) {
   return Visit(keys, [&](const float* row, int64_t /*key*/) { *found++ = row != nullptr; });
 }
 
-Status TableReader::LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first,
+Status TableReader::LookupBags(const LookupKeys& keys, const Bags& bags, int64_t first,
                                int64_t last, RowCursor<float> out) {
   const Initializer initial = initializer();
   const float row_decay = RowDecay(), initial_decay = InitialDecay();

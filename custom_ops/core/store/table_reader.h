@@ -26,6 +26,7 @@
 #include "core/store/row_tier.h"
 #include "core/store/segment.h"
 #include "core/store/table_index.h"
+#include "core/util/parallel.h"
 #include "core/util/row_layout.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -53,6 +54,26 @@ struct TableStats {
   int64_t written_rows;  // that were written to the file
 };
 
+// Where the rows of a batch's distinct keys lie, as TableReader::Find() found them.
+struct FoundRows {
+  std::shared_ptr<const void> mapped;  // what holds them
+  std::vector<const float*> rows;      // of each key; null: it has none
+};
+
+// The keys of a lookup. Where their rows were found before, each is number[i] of those.
+struct LookupKeys {
+  LookupKeys(Span<const int64_t> of_keys) : keys(of_keys) {}  // NOLINT: implicit by design
+  LookupKeys(Span<const int64_t> of_keys, const uint32_t* of_numbers, const FoundRows* of_rows)
+      : keys(of_keys), numbers(of_numbers), found(of_rows) {}
+  LookupKeys subspan(int64_t first, int64_t count) const {
+    return {keys.subspan(first, count), found == nullptr ? nullptr : numbers + first, found};
+  }
+
+  Span<const int64_t> keys;
+  const uint32_t* numbers = nullptr;
+  const FoundRows* found = nullptr;  // null: no row was found yet
+};
+
 class TableReader {
  public:
   // Maps `table_name` of the store in `directory`; kNotFound while the leader has not created it.
@@ -77,8 +98,11 @@ class TableReader {
   // What the gradients of the last update were multiplied by when they were clipped by norm.
   float clip_factor() const;
 
+  // Finds the rows of the distinct keys of a batch, so that its lookups find none again. Finds none
+  // where rows lie in files: those are not in memory yet.
+  Result<FoundRows> Find(Span<const int64_t> keys, const ParallelFor& parallel_for);
   // Copies the embeddings of the keys to where `out` goes, one after the other.
-  Status Lookup(Span<const int64_t> keys, RowCursor<float> out);
+  Status Lookup(const LookupKeys& keys, RowCursor<float> out);
   // Copies them as they lie, without decay, [keys, dim()]; `has_row` receives 1 for each key that
   // has a row, else 0: then it is the initial value.
   Status LookupRaw(Span<const int64_t> keys, float* rows, uint8_t* has_row);
@@ -87,7 +111,7 @@ class TableReader {
   // Writes 1 for each key that has a row, else 0.
   Status FindKeys(Span<const int64_t> keys, uint8_t* found);
   // Combines those of bags [first, last) of `keys`, without a copy of each row.
-  Status LookupBags(Span<const int64_t> keys, const Bags& bags, int64_t first, int64_t last,
+  Status LookupBags(const LookupKeys& keys, const Bags& bags, int64_t first, int64_t last,
                     RowCursor<float> out);
   // To an array [keys, dim()].
   Status Lookup(Span<const int64_t> keys, float* out) {
@@ -148,7 +172,9 @@ class TableReader {
   Status ReadFileRows(const View& view, int64_t first, int64_t count, float* embeddings) const;
   // Calls `take(row, key)` for each key, in order; the row is null where the key has none.
   template <typename Take>
-  Status Visit(Span<const int64_t> keys, const Take& take);
+  Status Visit(const LookupKeys& keys, const Take& take);
+  // The rows of keys that exist now and are mapped.
+  Status FindRows(const View& view, Span<const int64_t> keys, const float** rows) const;
   template <typename Take>
   Status VisitFile(Span<const int64_t> keys, const Take& take);
   bool in_files() const { return tier_.mapped(); }

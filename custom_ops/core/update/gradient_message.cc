@@ -199,6 +199,19 @@ Status FailureOf(const std::vector<GradientMessage>& messages) {
   return Status::Ok();
 }
 
+std::vector<std::vector<RankGradients>> ByTable(const std::vector<GradientMessage>& messages,
+                                                const std::vector<int64_t>& hosts, size_t tables) {
+  std::vector<std::vector<RankGradients>> by_table(tables);
+  for (size_t t = 0; t < tables; ++t) {
+    for (size_t sender = 0; sender < messages.size(); ++sender) {
+      const GradientMessage& message = messages[sender];
+      by_table[t].push_back(
+          {message.keys[t], message.gradients[t], hosts[sender], message.ranks[t]});
+    }
+  }
+  return by_table;
+}
+
 int64_t WidenedWords(const MessageSchema& schema, const std::vector<GradientMessage>& messages) {
   int64_t words = 0;
   for (const GradientMessage& message : messages) {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/compute/rank_gradients.h"
 #include "core/compute/row_policy.h"
 #include "core/util/span.h"
 #include "core/util/status.h"
@@ -103,6 +104,10 @@ Result<std::vector<GradientMessage>> ParseMessages(const MessageSchema& schema,
 
 // Ok, or why one of the senders has no gradients.
 Status FailureOf(const std::vector<GradientMessage>& messages);
+
+// Of each table, what each sender contributes. `hosts` are those of the senders.
+std::vector<std::vector<RankGradients>> ByTable(const std::vector<GradientMessage>& messages,
+                                                const std::vector<int64_t>& hosts, size_t tables);
 
 // Messages with float gradients, in as many words as WidenedWords() says.
 // REQUIRES: none of them is a failure.

@@ -190,24 +190,24 @@ Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
 
 void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
                        const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for) {
-  std::vector<std::vector<RankGradients>> ranks(tables.size());
+  std::vector<std::vector<RankGradients>> ranks =
+      ByTable(messages, journal_.settings().hosts, tables.size());
   std::vector<int64_t> keys(tables.size(), 0);
   for (size_t table = 0; table < tables.size(); ++table) {
-    for (size_t rank = 0; rank < messages.size(); ++rank) {
-      const GradientMessage& message = messages[rank];
-      ranks[table].push_back({joint_.skip ? Span<const int64_t>() : message.keys[table],
-                              message.gradients[table], journal_.settings().hosts[rank],
-                              message.ranks[table]});
-      keys[table] += ranks[table].back().keys.size();
+    for (RankGradients& rank : ranks[table]) {
+      if (joint_.skip) rank.keys = {};
+      keys[table] += rank.keys.size();
     }
   }
   PlanUnits(keys, &units_);
+  parts_.Divide(ranks, units_, parallel_for);
   const int64_t total = std::accumulate(keys.begin(), keys.end(), int64_t{0});
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kMergeCostNs * (total / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       Unit& unit = units_[static_cast<size_t>(u)];
-      unit.merged.Merge(ranks[unit.table], tables[unit.table]->dim(), unit.part, unit.parts);
+      unit.merged.Merge(ranks[unit.table], tables[unit.table]->dim(),
+                        parts_.Of(unit.table, unit.part));
       tables[unit.table]->Find(unit.merged.keys(), &unit.rows);
       Admit(*tables[unit.table], starts_[unit.table], &unit);
     }

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/compute/key_parts.h"
 #include "core/compute/merged_keys.h"
 #include "core/compute/row_update.h"
 #include "core/compute/square_sum.h"
@@ -141,6 +142,7 @@ class TableUpdate {
   Contribution joint_;         // of all ranks
   std::vector<Start> starts_;  // by table
   std::vector<Unit> units_;
+  KeyParts parts_;
   std::vector<SquareSum> squares_;      // by table
   std::vector<RowUpdate> row_updates_;  // by table
 };

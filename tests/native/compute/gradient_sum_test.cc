@@ -93,6 +93,53 @@ TEST(GradientSumTest, NoPartsGiveNoKeys) {
   EXPECT_TRUE(sum.keys().empty());
 }
 
+// Threads that sum some of the keys each write what one of them writes alone.
+TEST(GradientSumTest, RangesOfKeysAreSummedApart) {
+  std::mt19937_64 random(6);
+  const std::vector<Part> parts = {RandomPart(900, 5, 300, &random), RandomPart(0, 5, 1, &random),
+                                   RandomPart(700, 5, 300, &random)};
+  UniqueKeys unique;
+  unique.Reset(1600);
+  std::vector<std::vector<uint32_t>> numbers;
+  std::vector<NumberedGradients> numbered;
+  for (const Part& part : parts) {
+    numbers.emplace_back(part.keys.size());
+    unique.Number(part.keys, numbers.back().data());
+    numbered.push_back({{numbers.back().data(), static_cast<int64_t>(part.keys.size())},
+                        part.floats.data(),
+                        part.layout});
+  }
+  const auto floats = static_cast<size_t>(5 * unique.size());
+  std::vector<float> alone(floats), apart(floats, kElsewhere);
+  ASSERT_TRUE(SumGradients(numbered, 0, unique.size(), 5, alone.data()));
+  const std::vector<int64_t> ends = {0, 1, 1, 40, 299, unique.size()};
+  for (size_t i = 1; i < ends.size(); ++i) {
+    EXPECT_TRUE(SumGradients(numbered, ends[i - 1], ends[i], 5, apart.data()));
+    const auto begun = static_cast<size_t>(5 * ends[i]);
+    if (begun < floats) {
+      EXPECT_EQ(kElsewhere, apart[begun]);
+    }
+  }
+  EXPECT_EQ(0, std::memcmp(alone.data(), apart.data(), floats * sizeof(float)));
+}
+
+TEST(GradientSumTest, NumbersOutOfOrderAreRefused) {
+  const std::vector<float> gradients(4, 1.0f);
+  const std::vector<int64_t> splits = {0, 1, 2, 3, 4};
+  const Bags bags = {Combiner::kSum, splits};
+  std::vector<float> sums(3);
+  for (const Bags* const of_keys : {static_cast<const Bags*>(nullptr), &bags}) {
+    const auto sum = [&](const std::vector<uint32_t>& numbers, int64_t end) {
+      return SumGradients({{numbers, gradients.data(), RowLayout::Array(1), of_keys}}, 0, end, 1,
+                          sums.data());
+    };
+    EXPECT_TRUE(sum({0, 0, 1, 2}, 3));
+    EXPECT_FALSE(sum({0, 2, 1, 0}, 3));
+    EXPECT_FALSE(sum({1, 0, 1, 2}, 3));
+    EXPECT_FALSE(sum({0, 0, 1, 1}, 3));  // one is missing
+  }
+}
+
 // A lone gradient comes out as it went in: no zero is added, which would make -0 a 0.
 TEST(GradientSumTest, LoneGradientKeepsItsBits) {
   const std::vector<int64_t> keys = {5};

@@ -78,11 +78,13 @@ void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& rank
     }
   }
   const auto parts = static_cast<int64_t>(merged->size());
+  KeyParts divided;
+  divided.Divide({gradients}, {parts}, RunInline);
   std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
   std::set<int64_t> seen;
   for (int64_t part = 0; part < parts; ++part) {
     MergedKeys& share = (*merged)[static_cast<size_t>(part)];
-    share.Merge(gradients, dim, part, parts);
+    share.Merge(gradients, dim, divided.Of(0, part));
     size_t place = 0;
     for (int64_t i = 0; i < share.keys().size(); ++i) {
       const int64_t key = share.keys()[i];
@@ -122,7 +124,7 @@ TEST(MergedKeysTest, SharesAreOfAboutOneSize) {
   rank.gradients.resize(rank.keys.size());
   MergedKeys merged;
   for (int64_t part = 0; part < 7; ++part) {
-    merged.Merge({{rank.keys, rank.gradients.data(), 0}}, 1, part, 7);
+    merged.Merge({{rank.keys, rank.gradients.data(), 0}}, 1, {part, 7});
     EXPECT_NEAR(10000, static_cast<double>(merged.keys().size()), 500);
   }
 }
@@ -134,7 +136,7 @@ TEST(MergedKeysTest, GradientOfOneRankStaysWhereItIs) {
   for (const int64_t ranks : {1, 2}) {
     std::vector<RankGradients> all = {{keys, gradients.data(), 0}};
     if (ranks == 2) all.push_back({{}, nullptr, 0});
-    merged.Merge(all, 2, 0, 1);
+    merged.Merge(all, 2);
     EXPECT_EQ(gradients.data() + 2, merged.Sum(1, nullptr));
     EXPECT_EQ(1u, merged.Count(1));
   }

@@ -10,7 +10,7 @@
 namespace tfhybrid {
 namespace {
 
-void SumGradients(const float* rows, int64_t count, int64_t dim, float* sum) {
+void SumOneKey(const float* rows, int64_t count, int64_t dim, float* sum) {
   const std::vector<int64_t> keys(static_cast<size_t>(count), 7);
   const std::vector<KeyGradients> parts = {{keys, rows, RowLayout::Array(dim)}};
   GradientSum gradients;
@@ -25,7 +25,7 @@ void MergeRanks(const float* rows, int64_t count, int64_t dim, float* sum) {
     ranks.push_back({Span<const int64_t>(&key, 1), rows + rank * dim, rank / 2});
   }
   MergedKeys merged;
-  merged.Merge(ranks, dim, 0, 1);
+  merged.Merge(ranks, dim);
   std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
   std::memcpy(sum, merged.Sum(0, scratch.data()), static_cast<size_t>(dim) * sizeof(float));
 }
@@ -58,7 +58,6 @@ void ShareGradient(const float* gradient, int64_t count, int64_t dim, float* sum
 }  // namespace tfhybrid
 
 tfhybrid::Kernels tfhybrid_test_kernels() {
-  return {tfhybrid::ApplyRow,      tfhybrid::UpdateRow,    tfhybrid::Squares,
-          tfhybrid::InitializeRow, tfhybrid::SumGradients, tfhybrid::MergeRanks,
-          tfhybrid::CombineBag,    tfhybrid::ShareGradient};
+  return {tfhybrid::ApplyRow,  tfhybrid::UpdateRow,  tfhybrid::Squares,    tfhybrid::InitializeRow,
+          tfhybrid::SumOneKey, tfhybrid::MergeRanks, tfhybrid::CombineBag, tfhybrid::ShareGradient};
 }

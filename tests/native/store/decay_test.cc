@@ -58,7 +58,7 @@ TEST_F(DecayTest, AllWaysToReadAgree) {
   ASSERT_OK(reader_->ReadRows(0, 100, read_keys.data(), read.data()));
   EXPECT_EQ(std::vector<float>(rows.begin(), rows.begin() + 500), read);
   std::vector<int64_t> splits = KeysBetween(0, 201);
-  ASSERT_OK(reader_->LookupBags(keys, {Combiner::kSum, splits}, 0, 200,
+  ASSERT_OK(reader_->LookupBags(Span<const int64_t>(keys), {Combiner::kSum, splits}, 0, 200,
                                 RowCursor<float>(bags.data(), RowLayout::Array(5), 0)));
   EXPECT_EQ(rows, bags);
   const auto freezing = writer_->Freeze("test", false);

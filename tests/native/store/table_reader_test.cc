@@ -64,6 +64,47 @@ TEST_F(TableReaderTest, OneKeyAHundredThousandTimesReadsItsRowEachTime) {
   for (size_t i = 0; i < rows.size(); ++i) ASSERT_EQ(row[i % 3], rows[i]);
 }
 
+// Rows that were found once are read as if every key had been looked up: present, missing, decayed,
+// in bags, and where a file holds them.
+TEST_F(TableReaderTest, FoundRowsAreReadAsKeysAre) {
+  const std::vector<int64_t> distinct = {kMinKey, -1, 5, 0, kMaxKey, 77};
+  std::vector<int64_t> keys;
+  std::vector<uint32_t> numbers;
+  for (uint32_t i = 0; i < 1000; ++i) {
+    numbers.push_back(i < 6 ? i : i * i % 6);
+    keys.push_back(distinct[numbers.back()]);
+  }
+  const std::vector<int64_t> splits = {0, 0, 400, 401, 1000};
+  for (const bool in_files : {false, true}) {
+    TableConfig config = ConfigOf(in_files ? "filed" : "item", 5);
+    if (in_files) {
+      config.files = directory_.path();
+      config.cache_bytes = 1 << 20;
+    }
+    const auto writer = Create(config);
+    const auto reader = Open(config.name);
+    ASSERT_OK(CreateRows(writer.get(), {-1, kMaxKey, 77}));
+    for (const double decay : {1.0, 0.5}) {
+      writer->PublishUpdate(writer->version() + 1, decay, 1.0f, kNoTime);
+      const auto found = reader->Find(distinct, RunInline);
+      ASSERT_OK(found);
+      const LookupKeys all = {keys, numbers.data(), &found.value()};
+      std::vector<float> rows(4000), bags(20), wanted_bags(20);
+      ASSERT_OK(reader->Lookup(all.subspan(200, 800),
+                               RowCursor<float>(rows.data(), RowLayout::Array(5), 0)));
+      const std::vector<float> wanted = Lookup(reader.get(), keys);
+      EXPECT_EQ(std::vector<float>(wanted.begin() + 1000, wanted.end()), rows);
+      const Bags combined = {Combiner::kMean, splits};
+      const auto to = [](std::vector<float>* out) {
+        return RowCursor<float>(out->data(), RowLayout::Array(5), 0);
+      };
+      ASSERT_OK(reader->LookupBags(all, combined, 0, 4, to(&bags)));
+      ASSERT_OK(reader->LookupBags(Span<const int64_t>(keys), combined, 0, 4, to(&wanted_bags)));
+      EXPECT_EQ(wanted_bags, bags);
+    }
+  }
+}
+
 TEST_F(TableReaderTest, ReaderOpenedBeforeSeesEveryGrowth) {
   const auto writer = Create(ConfigOf("item", 8));
   const auto reader = Open("item");

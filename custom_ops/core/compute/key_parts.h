@@ -1,0 +1,84 @@
+// KeyParts: the keys of each table divided into disjoint parts, which threads merge side by side.
+//
+// A part is chosen by hash, or by position if there is only one rank and nothing to merge. It
+// depends only on the keys and on the number of parts. Each key is hashed once: if every part
+// looked for its keys itself, the time would grow with the square of the keys.
+//
+// Reusable scratch; Divide() is not thread-safe, reading is.
+#ifndef TFHYBRID_CORE_COMPUTE_KEY_PARTS_H_
+#define TFHYBRID_CORE_COMPUTE_KEY_PARTS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "core/compute/rank_gradients.h"
+#include "core/util/parallel.h"
+#include "core/util/span.h"
+
+namespace tfhybrid {
+
+// The least number of keys for a separate part.
+constexpr int64_t kPartKeys = 16384;
+
+// Divides the keys[t] keys of each table t among units, which have `table`, `part` and `parts`.
+// Existing units keep their scratch.
+template <typename Unit>
+void PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
+  size_t used = 0;
+  for (size_t table = 0; table < keys.size(); ++table) {
+    const int64_t parts = 1 + keys[table] / kPartKeys;
+    for (int64_t part = 0; part < parts; ++part, ++used) {
+      if (used == units->size()) units->emplace_back();
+      Unit& unit = (*units)[used];
+      unit.table = table;
+      unit.part = part;
+      unit.parts = parts;
+    }
+  }
+  units->resize(used);
+}
+
+// A part of a table's keys.
+struct KeyPart {
+  int64_t part = 0;
+  int64_t parts = 1;
+  // Of each rank: where the part's keys lie among its own, ascending. Empty where the part has all
+  // keys, and where there is one rank.
+  std::vector<Span<const uint32_t>> places = {};
+};
+
+class KeyParts {
+ public:
+  // Divides the keys of each table's ranks into parts[t] parts.
+  void Divide(const std::vector<std::vector<RankGradients>>& tables,
+              const std::vector<int64_t>& parts, const ParallelFor& parallel_for);
+  // The same, for units as PlanUnits() plans them.
+  template <typename Unit>
+  void Divide(const std::vector<std::vector<RankGradients>>& tables, const std::vector<Unit>& units,
+              const ParallelFor& parallel_for) {
+    std::vector<int64_t> parts(tables.size());
+    for (const Unit& unit : units) parts[unit.table] = unit.parts;
+    Divide(tables, parts, parallel_for);
+  }
+
+  KeyPart Of(size_t table, int64_t part) const;
+
+ private:
+  // The keys of a rank, part by part.
+  struct Divided {
+    std::vector<uint32_t> places;
+    std::vector<int64_t> starts;  // of each part, and their end
+  };
+  struct Table {
+    int64_t parts;
+    std::vector<Divided> ranks;  // empty where nothing was divided
+  };
+
+  static void DivideRank(Span<const int64_t> keys, int64_t parts, Divided* divided);
+
+  std::vector<Table> tables_;
+};
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_CORE_COMPUTE_KEY_PARTS_H_

@@ -1,0 +1,97 @@
+#include "tf/key_numbers.h"
+
+#include <algorithm>
+
+#include "tf/bridge.h"
+
+namespace tfhybrid {
+
+using tensorflow::OpInputList;
+using tensorflow::OpKernelContext;
+using tensorflow::OpOutputList;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+using tensorflow::shape_inference::InferenceContext;
+
+namespace {
+
+constexpr int64_t kNumberCostNs = 10;
+
+}  // namespace
+
+absl::Status KeyNumbers::Begin(tensorflow::OpKernelConstruction* context) {
+  std::vector<std::string> tables, distinct;
+  int features = 0, count = 0;
+  TF_RETURN_IF_ERROR(context->GetAttr("tables", &tables));
+  TF_RETURN_IF_ERROR(context->GetAttr("N", &features));
+  TF_RETURN_IF_ERROR(context->GetAttr("T", &count));
+  for (const std::string& table : tables) {
+    const auto known = std::find(distinct.begin(), distinct.end(), table);
+    table_of_.push_back(static_cast<size_t>(known - distinct.begin()));
+    if (known == distinct.end()) {
+      distinct.push_back(table);
+      features_.emplace_back();
+    }
+    features_[table_of_.back()].push_back(static_cast<int>(table_of_.size()) - 1);
+  }
+  if (tables.size() != static_cast<size_t>(features) ||
+      distinct.size() != static_cast<size_t>(count)) {
+    return absl::InvalidArgumentError("tables names the table of each feature, T different ones");
+  }
+  unique_.resize(distinct.size());
+  first_output_ = context->num_outputs() - features - count;
+  return absl::OkStatus();
+}
+
+bool KeyNumbers::Wanted(OpKernelContext* context) const {
+  for (int output = first_output_; output < context->num_outputs(); ++output) {
+    if (context->output_required(output)) return true;
+  }
+  return false;
+}
+
+Result<NumberedKeys> KeyNumbers::Run(OpKernelContext* context, const OpInputList& keys) {
+  NumberedKeys made;
+  OpOutputList numbers, distinct;
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->output_list("numbers", &numbers)));
+  TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->output_list("distinct", &distinct)));
+  std::vector<uint32_t*> to;
+  int64_t all = 0;
+  for (int i = 0; i < keys.size(); ++i) {
+    Tensor* tensor = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(numbers.allocate(i, keys[i].shape(), &tensor)));
+    to.push_back(reinterpret_cast<uint32_t*>(tensor->flat<int32_t>().data()));
+    made.numbers.push_back(to.back());
+    all += keys[i].NumElements();
+  }
+  const auto tables = static_cast<int64_t>(features_.size());
+  const std::lock_guard<std::mutex> guard(mutex_);
+  ThreadsOf(context)(tables, kNumberCostNs * (all / tables + 1), [&](int64_t begin, int64_t end) {
+    for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
+      int64_t most = 0;
+      for (const int feature : features_[t]) most += keys[feature].NumElements();
+      unique_[t].Reset(most);
+      for (const int feature : features_[t]) {
+        unique_[t].Number(Int64sOf(keys[feature]), to[static_cast<size_t>(feature)]);
+      }
+    }
+  });
+  for (size_t t = 0; t < unique_.size(); ++t) {
+    const Span<const int64_t> found = unique_[t].keys();
+    Tensor* tensor = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
+        distinct.allocate(static_cast<int>(t), TensorShape({found.size()}), &tensor)));
+    std::copy(found.begin(), found.end(), tensor->flat<int64_t>().data());
+    made.distinct.push_back(Int64sOf(*tensor));
+  }
+  return made;
+}
+
+void ShapesOfNumbers(InferenceContext* context, int features, int input, int output) {
+  for (int i = 0; i < features; ++i) context->set_output(output + i, context->input(input + i));
+  for (int i = output + features; i < context->num_outputs(); ++i) {
+    context->set_output(i, context->Vector(InferenceContext::kUnknownDim));
+  }
+}
+
+}  // namespace tfhybrid

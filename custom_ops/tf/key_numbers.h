@@ -1,0 +1,61 @@
+// The keys of a lookup by number: the distinct keys of each table, in order of first occurrence,
+// and which of them each key is. A lookup finds the row of each distinct key once, and its gradient
+// sums by number.
+#ifndef TFHYBRID_TF_KEY_NUMBERS_H_
+#define TFHYBRID_TF_KEY_NUMBERS_H_
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/compute/unique_keys.h"
+#include "core/util/span.h"
+#include "core/util/status.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+// Outputs and attributes of an op that makes them.
+#define TFHYBRID_KEY_NUMBERS         \
+  Output("numbers: N * int32")       \
+      .Output("distinct: T * int64") \
+      .Attr("tables: list(string)")  \
+      .Attr("N: int >= 1")           \
+      .Attr("T: int >= 1")
+
+namespace tfhybrid {
+
+// What lies in an op's outputs.
+struct NumberedKeys {
+  std::vector<const uint32_t*> numbers;       // of each feature's keys
+  std::vector<Span<const int64_t>> distinct;  // of each table
+};
+
+// Of the tables that `tables` names, in order of first mention.
+class KeyNumbers {
+ public:
+  // Reads the attributes.
+  absl::Status Begin(tensorflow::OpKernelConstruction* context);
+  // The table of each feature.
+  const std::vector<size_t>& table_of() const { return table_of_; }
+  // Whether anything in the graph takes these outputs: a lookup without a gradient needs none.
+  bool Wanted(tensorflow::OpKernelContext* context) const;
+  // Fills the outputs. Thread-safe.
+  Result<NumberedKeys> Run(tensorflow::OpKernelContext* context,
+                           const tensorflow::OpInputList& keys);
+
+ private:
+  std::vector<size_t> table_of_;
+  std::vector<std::vector<int>> features_;  // of each table
+  int first_output_ = 0;
+  std::mutex mutex_;
+  std::vector<UniqueKeys> unique_;  // scratch of each table, guarded by mutex_
+};
+
+// Sets the shapes of these outputs, of which the first is number `output`; keys begin at `input`.
+void ShapesOfNumbers(tensorflow::shape_inference::InferenceContext* context, int features,
+                     int input, int output);
+
+}  // namespace tfhybrid
+
+#endif  // TFHYBRID_TF_KEY_NUMBERS_H_

@@ -1,0 +1,92 @@
+"""A lookup whose keys are numbered, because a gradient follows, reads what any other reads."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfhybrid
+from tests.reference.keras_versions import needs_keras_3
+from tfhybrid.ops._library import OPS
+
+pytestmark = [pytest.mark.usefixtures("job"), needs_keras_3]
+
+INT64 = np.iinfo(np.int64)
+FEATURES = {
+    "clicked": tfhybrid.TableConfig(dim=3),
+    "bought": tfhybrid.TableConfig(dim=3, combiner="mean"),
+    "user": tfhybrid.TableConfig(dim=5),
+}
+
+
+def batch(seed: int) -> dict[str, tf.Tensor | tf.RaggedTensor]:
+    """Returns keys of which most come several times, features of one table among them."""
+    random = np.random.default_rng(seed)
+    edges = [0, -1, INT64.min, INT64.max]
+    return {
+        "clicked": tf.constant(random.choice([*edges, *range(40)], size=(300, 1)), tf.int64),
+        "bought": tf.RaggedTensor.from_row_lengths(
+            tf.constant(random.choice([*edges, *range(60)], size=900), tf.int64),
+            random.multinomial(900, np.full(300, 1 / 300)),
+        ),
+        "user": tf.constant(random.integers(-500, 500, size=(300, 1)), tf.int64),
+    }
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("concatenate", [False, True])
+def test_reads_what_a_lookup_without_a_gradient_reads(in_graph, concatenate) -> None:
+    collection = tfhybrid.layers.EmbeddingCollection(
+        FEATURES, shared={"item": ["clicked", "bought"]}, concatenate=concatenate
+    )
+    optimizer = tfhybrid.DistributedOptimizer(keras.optimizers.Adagrad(0.1, weight_decay=0.01))
+
+    def train(keys):
+        with tf.GradientTape() as tape:
+            embeddings = tf.nest.flatten(collection(keys))
+            loss = tf.add_n([tf.reduce_sum(tf.square(each)) for each in embeddings])
+        optimizer.apply(tape.gradient(loss, collection.trainable_variables))
+        return embeddings
+
+    if in_graph:
+        train = tf.function(train)
+    read = tf.function(lambda keys: tf.nest.flatten(collection(keys)))
+    collection(batch(0))
+    optimizer.build(collection.trainable_variables)
+    for step in range(3):
+        expected = read(batch(step))
+        for wanted, found in zip(expected, train(batch(step)), strict=True):
+            np.testing.assert_array_equal(wanted, found)
+
+
+def test_numbers_are_in_order_of_first_occurrence_table_by_table() -> None:
+    made = OPS.tfhybrid_number_keys(
+        keys=[[[7, -1], [7, INT64.min]], [7], [INT64.max, -1, 8]], tables=["a", "b", "a"], T=2
+    )
+    np.testing.assert_array_equal(made.numbers[0], [[0, 1], [0, 2]])
+    np.testing.assert_array_equal(made.numbers[1], [0])
+    np.testing.assert_array_equal(made.numbers[2], [3, 1, 4])
+    np.testing.assert_array_equal(made.distinct[0], [7, -1, INT64.min, INT64.max, 8])
+    np.testing.assert_array_equal(made.distinct[1], [7])
+
+
+@pytest.mark.parametrize("numbers", [[0, 2, 1], [1, 0, 2], [0, 1, 1], [0, 1, -1]])
+def test_numbers_of_other_keys_are_refused(numbers) -> None:
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"order of first occurrence.*Received"
+    ):
+        OPS.tfhybrid_sum_gradients(
+            numbers=[numbers],
+            distinct=[tf.constant([5, 6, 7], tf.int64)],
+            gradients=[tf.ones([3, 2])],
+            splits=[],
+            weights=[],
+            combiners=[""],
+            weighted=[False],
+            engine=0,
+            tables=["item"],
+            dims=[2],
+            table_of=[0],
+        )
