@@ -112,7 +112,7 @@ TEST(GradientSumTest, RangesOfKeysAreSummedApart) {
   const auto floats = static_cast<size_t>(5 * unique.size());
   std::vector<float> alone(floats), apart(floats, kElsewhere);
   ASSERT_TRUE(SumGradients(numbered, 0, unique.size(), 5, alone.data()));
-  const std::vector<int64_t> ends = {0, 1, 1, 40, 299, unique.size()};
+  const std::vector<int64_t> ends = {0, 1, 1, 40, 250, unique.size()};
   for (size_t i = 1; i < ends.size(); ++i) {
     EXPECT_TRUE(SumGradients(numbered, ends[i - 1], ends[i], 5, apart.data()));
     const auto begun = static_cast<size_t>(5 * ends[i]);
