@@ -44,8 +44,14 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
       *context->device()->tensorflow_cpu_worker_threads();
   return [workers](int64_t total, int64_t cost,
                    const std::function<void(int64_t begin, int64_t end)>& work) {
+    if (workers.workers->CurrentThreadId() >= 0) return RunInline(total, cost, work);
     tensorflow::Shard(workers.num_threads, workers.workers, total, cost, work);
   };
+}
+
+void OnOpThread(tensorflow::OpKernelContext* context, std::function<void()> work) {
+  if (context->runner() == nullptr) return work();
+  (*context->runner())(std::move(work));
 }
 
 absl::Status NamedTables::Read(tensorflow::OpKernelConstruction* context) {

@@ -4,6 +4,7 @@
 #define TFHYBRID_TF_BRIDGE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,8 +32,12 @@ inline Span<const int64_t> Int64sOf(const tensorflow::Tensor& tensor) {
   return Span<const int64_t>(tensor.flat<int64_t>().data(), tensor.NumElements());
 }
 
-// The intra-op threads of the device that runs the kernel.
+// The intra-op threads of the device that runs the kernel. From one of these it runs all work there:
+// if each of them waited for the others, none would be left to do what they wait for.
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
+
+// Continues an asynchronous kernel on a thread that runs ops, not on one of ThreadsOf().
+void OnOpThread(tensorflow::OpKernelContext* context, std::function<void()> work);
 
 // The tables of an op and the engine that they are open in, held for as long as the op runs.
 struct TablesInUse {

@@ -92,7 +92,7 @@ class HostSumOp : public AsyncOpKernel {
     const bool submitted = engine.value()->OnSumming([=](Result<HostSum*> host_sum) {
       const Status status = host_sum.ok() ? Run(host_sum.value(), *tensors) : host_sum.status();
       // Back on TensorFlow's threads: what comes next must not hold up the next sum.
-      context->device()->tensorflow_cpu_worker_threads()->workers->Schedule([=] {
+      OnOpThread(context, [=] {
         OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(status), done);
         done();
       });

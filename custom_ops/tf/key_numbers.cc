@@ -1,6 +1,7 @@
 #include "tf/key_numbers.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tf/bridge.h"
 
@@ -38,7 +39,6 @@ absl::Status KeyNumbers::Begin(tensorflow::OpKernelConstruction* context) {
       distinct.size() != static_cast<size_t>(count)) {
     return absl::InvalidArgumentError("tables names the table of each feature, T different ones");
   }
-  unique_.resize(distinct.size());
   first_output_ = context->num_outputs() - features - count;
   return absl::OkStatus();
 }
@@ -65,26 +65,36 @@ Result<NumberedKeys> KeyNumbers::Run(OpKernelContext* context, const OpInputList
     all += keys[i].NumElements();
   }
   const auto tables = static_cast<int64_t>(features_.size());
-  const std::lock_guard<std::mutex> guard(mutex_);
+  Scratch unique = TakeScratch();
   ThreadsOf(context)(tables, kNumberCostNs * (all / tables + 1), [&](int64_t begin, int64_t end) {
     for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
       int64_t most = 0;
       for (const int feature : features_[t]) most += keys[feature].NumElements();
-      unique_[t].Reset(most);
+      unique[t].Reset(most);
       for (const int feature : features_[t]) {
-        unique_[t].Number(Int64sOf(keys[feature]), to[static_cast<size_t>(feature)]);
+        unique[t].Number(Int64sOf(keys[feature]), to[static_cast<size_t>(feature)]);
       }
     }
   });
-  for (size_t t = 0; t < unique_.size(); ++t) {
-    const Span<const int64_t> found = unique_[t].keys();
+  for (size_t t = 0; t < unique.size(); ++t) {
+    const Span<const int64_t> found = unique[t].keys();
     Tensor* tensor = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
         distinct.allocate(static_cast<int>(t), TensorShape({found.size()}), &tensor)));
     std::copy(found.begin(), found.end(), tensor->flat<int64_t>().data());
     made.distinct.push_back(Int64sOf(*tensor));
   }
+  const std::lock_guard<std::mutex> guard(mutex_);
+  idle_.push_back(std::move(unique));
   return made;
+}
+
+KeyNumbers::Scratch KeyNumbers::TakeScratch() {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  if (idle_.empty()) return Scratch(features_.size());
+  Scratch scratch = std::move(idle_.back());
+  idle_.pop_back();
+  return scratch;
 }
 
 void ShapesOfNumbers(InferenceContext* context, int features, int input, int output) {

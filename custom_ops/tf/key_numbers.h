@@ -40,16 +40,20 @@ class KeyNumbers {
   const std::vector<size_t>& table_of() const { return table_of_; }
   // Whether anything in the graph takes these outputs: a lookup without a gradient needs none.
   bool Wanted(tensorflow::OpKernelContext* context) const;
-  // Fills the outputs. Thread-safe.
+  // Fills the outputs. Thread-safe; holds no lock while it waits for other threads.
   Result<NumberedKeys> Run(tensorflow::OpKernelContext* context,
                            const tensorflow::OpInputList& keys);
 
  private:
+  using Scratch = std::vector<UniqueKeys>;  // by table
+
+  Scratch TakeScratch();
+
   std::vector<size_t> table_of_;
   std::vector<std::vector<int>> features_;  // of each table
   int first_output_ = 0;
   std::mutex mutex_;
-  std::vector<UniqueKeys> unique_;  // scratch of each table, guarded by mutex_
+  std::vector<Scratch> idle_;  // guarded by mutex_
 };
 
 // Sets the shapes of these outputs, of which the first is number `output`; keys begin at `input`.

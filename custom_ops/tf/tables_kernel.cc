@@ -51,7 +51,7 @@ Status TablesKernel::Start(OpKernelContext* context, const DoneCallback& done) {
 
 void TablesKernel::ScheduleRun(OpKernelContext* context, const TablesInUse& in_use,
                                const DoneCallback& done) {
-  context->device()->tensorflow_cpu_worker_threads()->workers->Schedule([=] {
+  OnOpThread(context, [=] {
     const Status ran = Run(context, in_use);
     OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(ran), done);
     done();

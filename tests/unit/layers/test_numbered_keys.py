@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+
 import keras
 import numpy as np
 import pytest
@@ -59,6 +61,27 @@ def test_reads_what_a_lookup_without_a_gradient_reads(in_graph, concatenate) -> 
         expected = read(batch(step))
         for wanted, found in zip(expected, train(batch(step)), strict=True):
             np.testing.assert_array_equal(wanted, found)
+
+
+def test_threads_number_keys_side_by_side() -> None:
+    collection = tfhybrid.layers.EmbeddingCollection(
+        FEATURES, shared={"item": ["clicked", "bought"]}, concatenate=True
+    )
+    expected = collection(batch(0))
+
+    @tf.function
+    def read(keys):
+        with tf.GradientTape() as tape:
+            embeddings = collection(keys)
+        slices = tape.gradient(embeddings, collection.trainable_variables)
+        return embeddings, [each.indices for each in slices]
+
+    _, keys = read(batch(0))
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for embeddings, found in threads.map(lambda _: read(batch(0)), range(200)):
+            np.testing.assert_array_equal(expected, embeddings)
+            for wanted, of_table in zip(keys, found, strict=True):
+                np.testing.assert_array_equal(wanted, of_table)
 
 
 def test_numbers_are_in_order_of_first_occurrence_table_by_table() -> None:
