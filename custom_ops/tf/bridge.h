@@ -32,8 +32,8 @@ inline Span<const int64_t> Int64sOf(const tensorflow::Tensor& tensor) {
   return Span<const int64_t>(tensor.flat<int64_t>().data(), tensor.NumElements());
 }
 
-// The intra-op threads of the device that runs the kernel. From one of these it runs all work there:
-// if each of them waited for the others, none would be left to do what they wait for.
+// The intra-op threads of the device that runs the kernel. From one of these it runs all work
+// there: if each of them waited for the others, none would be left to do what they wait for.
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
 
 // Continues an asynchronous kernel on a thread that runs ops, not on one of ThreadsOf().

@@ -31,7 +31,7 @@ def trained(look_up, weights: list, batches: np.ndarray) -> None:
         step(tf.constant(keys))
 
 
-# So many keys that threads share a lookup, in steps that begin while the update before is under way.
+# So many keys that threads share a lookup, in steps that begin while an update is under way.
 def test_layers_and_a_collection_train_the_same_rows() -> None:
     batches = np.random.default_rng(5).integers(-3000, 3000, size=(30, LAYERS, 16384))
     layers = [tfhybrid.layers.Embedding(TABLE, name=f"layer_{i}") for i in range(LAYERS)]
