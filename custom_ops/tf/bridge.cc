@@ -49,6 +49,10 @@ ParallelFor ThreadsOf(tensorflow::OpKernelContext* context) {
   };
 }
 
+int64_t ThreadCount(tensorflow::OpKernelContext* context) {
+  return context->device()->tensorflow_cpu_worker_threads()->num_threads;
+}
+
 void OnOpThread(tensorflow::OpKernelContext* context, std::function<void()> work) {
   if (context->runner() == nullptr) return work();
   (*context->runner())(std::move(work));

@@ -35,6 +35,8 @@ inline Span<const int64_t> Int64sOf(const tensorflow::Tensor& tensor) {
 // The intra-op threads of the device that runs the kernel. From one of these it runs all work
 // there: if each of them waited for the others, none would be left to do what they wait for.
 ParallelFor ThreadsOf(tensorflow::OpKernelContext* context);
+// How many those are.
+int64_t ThreadCount(tensorflow::OpKernelContext* context);
 
 // Continues an asynchronous kernel on a thread that runs ops, not on one of ThreadsOf().
 void OnOpThread(tensorflow::OpKernelContext* context, std::function<void()> work);

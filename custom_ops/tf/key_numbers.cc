@@ -1,6 +1,7 @@
 #include "tf/key_numbers.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "tf/bridge.h"
@@ -56,21 +57,23 @@ Result<NumberedKeys> KeyNumbers::Run(OpKernelContext* context, const OpInputList
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->output_list("numbers", &numbers)));
   TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->output_list("distinct", &distinct)));
   std::vector<uint32_t*> to;
-  int64_t all = 0;
   for (int i = 0; i < keys.size(); ++i) {
     Tensor* tensor = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(numbers.allocate(i, keys[i].shape(), &tensor)));
     to.push_back(reinterpret_cast<uint32_t*>(tensor->flat<int32_t>().data()));
     made.numbers.push_back(to.back());
-    all += keys[i].NumElements();
   }
+  for (const std::vector<int>& of_table : features_) {
+    made.occurrences.push_back(0);
+    for (const int feature : of_table) made.occurrences.back() += keys[feature].NumElements();
+  }
+  const std::vector<int64_t>& counts = made.occurrences;
+  const int64_t all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   const auto tables = static_cast<int64_t>(features_.size());
   Scratch unique = TakeScratch();
   ThreadsOf(context)(tables, kNumberCostNs * (all / tables + 1), [&](int64_t begin, int64_t end) {
     for (auto t = static_cast<size_t>(begin); t < static_cast<size_t>(end); ++t) {
-      int64_t most = 0;
-      for (const int feature : features_[t]) most += keys[feature].NumElements();
-      unique[t].Reset(most);
+      unique[t].Reset(made.occurrences[t]);
       for (const int feature : features_[t]) {
         unique[t].Number(Int64sOf(keys[feature]), to[static_cast<size_t>(feature)]);
       }

@@ -29,6 +29,10 @@ namespace tfhybrid {
 struct NumberedKeys {
   std::vector<const uint32_t*> numbers;       // of each feature's keys
   std::vector<Span<const int64_t>> distinct;  // of each table
+  std::vector<int64_t> occurrences;           // of all of a table's keys
+
+  // Whether so many keys of a table repeat that it pays to find each distinct one first.
+  bool Repeats(size_t table) const { return distinct[table].size() * 8 < occurrences[table] * 7; }
 };
 
 // Of the tables that `tables` names, in order of first mention.
@@ -38,6 +42,7 @@ class KeyNumbers {
   absl::Status Begin(tensorflow::OpKernelConstruction* context);
   // The table of each feature.
   const std::vector<size_t>& table_of() const { return table_of_; }
+  size_t first_feature(size_t table) const { return static_cast<size_t>(features_[table].front()); }
   // Whether anything in the graph takes these outputs: a lookup without a gradient needs none.
   bool Wanted(tensorflow::OpKernelContext* context) const;
   // Fills the outputs. Thread-safe; holds no lock while it waits for other threads.

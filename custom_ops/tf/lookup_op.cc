@@ -201,7 +201,8 @@ class LookupOp : public NamedTablesKernel {
     return numbered;
   }
 
-  // The keys of a lookup: where they are numbered, with the rows of each table's distinct keys.
+  // The keys of a lookup: where they are numbered, with the rows of the distinct keys of each table
+  // whose keys repeat.
   struct KeysByTable {
     std::shared_ptr<const NumberedKeys> numbered;
     std::vector<FoundRows> rows;
@@ -214,23 +215,22 @@ class LookupOp : public NamedTablesKernel {
       TFHYBRID_ASSIGN_OR_RETURN(by_table.numbered, Number(context, keys));
     }
     if (by_table.numbered == nullptr) return by_table;
-    const std::vector<Span<const int64_t>>& distinct = by_table.numbered->distinct;
-    by_table.rows.resize(distinct.size());
-    std::vector<bool> found(distinct.size());
-    for (size_t i = 0; i < in_use.tables.size(); ++i) {
-      const size_t table = numbers_.table_of()[i];
-      if (found[table] || IsFetched(in_use, i)) continue;
-      found[table] = true;
-      TFHYBRID_ASSIGN_OR_RETURN(by_table.rows[table], in_use.tables[i]->reader->Find(
-                                                          distinct[table], ThreadsOf(context)));
+    by_table.rows.resize(by_table.numbered->distinct.size());
+    for (size_t table = 0; table < by_table.rows.size(); ++table) {
+      const size_t feature = numbers_.first_feature(table);
+      if (IsFetched(in_use, feature) || !by_table.numbered->Repeats(table)) continue;
+      TFHYBRID_ASSIGN_OR_RETURN(by_table.rows[table],
+                                in_use.tables[feature]->reader->Find(
+                                    by_table.numbered->distinct[table], ThreadsOf(context)));
     }
     return by_table;
   }
 
   LookupKeys KeysOf(const KeysByTable& by_table, size_t feature, Span<const int64_t> keys) const {
     if (by_table.numbered == nullptr) return keys;
-    return {keys, by_table.numbered->numbers[feature],
-            &by_table.rows[numbers_.table_of()[feature]]};
+    const FoundRows& rows = by_table.rows[numbers_.table_of()[feature]];
+    if (rows.mapped == nullptr) return keys;
+    return {keys, by_table.numbered->numbers[feature], &rows};
   }
 
   static bool IsFetched(const TablesInUse& in_use, size_t feature) {

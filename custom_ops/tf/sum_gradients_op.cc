@@ -25,6 +25,8 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 
 constexpr int64_t kKeyCostNs = 40;
+// The least number of a table's keys for another share. Whoever sums one goes through all of them.
+constexpr int64_t kShareKeys = 16384;
 
 REGISTER_OP("TfhybridSumGradients")
     .Input("numbers: N * int32")
@@ -101,7 +103,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OpOutputList sums;
     OP_REQUIRES_OK(context, context->output_list("sums", &sums));
     std::vector<float*> outputs;
-    std::vector<int64_t> starts = {0};  // of each table, in distinct keys
+    std::vector<Share> shares;
     int64_t keys = 0;
     for (size_t t = 0; t < parts.size(); ++t) {
       const int64_t rows = distinct[static_cast<int>(t)].NumElements();
@@ -109,15 +111,18 @@ class SumGradientsOp : public tensorflow::OpKernel {
       OP_REQUIRES_OK(context,
                      sums.allocate(static_cast<int>(t), TensorShape({rows, table_dims_[t]}), &sum));
       outputs.push_back(sum->flat<float>().data());
-      starts.push_back(starts.back() + rows);
-      for (const NumberedGradients& part : parts[t]) keys += part.numbers.size();
+      int64_t of_table = 0;
+      for (const NumberedGradients& part : parts[t]) of_table += part.numbers.size();
+      Divide(t, rows, std::min(ThreadCount(context), 1 + of_table / kShareKeys), &shares);
+      keys += of_table;
     }
-    const int64_t cost = kKeyCostNs * (keys / std::max<int64_t>(starts.back(), 1) + 1);
+    const auto count = static_cast<int64_t>(shares.size());
     std::atomic<bool> in_order{true};
-    ThreadsOf(context)(starts.back(), cost, [&](int64_t begin, int64_t end) {
-      ForEachPart(starts, begin, end, [&](size_t t, int64_t first, int64_t last) {
+    ThreadsOf(context)(count, kKeyCostNs * (keys / count + 1), [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        const auto& [t, first, last] = shares[i];
         if (!SumGradients(parts[t], first, last, table_dims_[t], outputs[t])) in_order = false;
-      });
+      }
     });
     OP_REQUIRES(context, in_order,
                 absl::InvalidArgumentError("numbers are those of the distinct keys, in order of "
@@ -126,6 +131,17 @@ class SumGradientsOp : public tensorflow::OpKernel {
 
  private:
   using Parts = std::vector<std::vector<NumberedGradients>>;  // of each table
+  // Some of a table's distinct keys, summed by one thread.
+  struct Share {
+    size_t table;
+    int64_t begin, end;
+  };
+
+  static void Divide(size_t table, int64_t rows, int64_t count, std::vector<Share>* shares) {
+    for (int64_t i = 0; i < count; ++i) {
+      shares->push_back({table, rows * i / count, rows * (i + 1) / count});
+    }
+  }
 
   // For the tables' statistics.
   void Count(const OpInputList& distinct, const Parts& parts) {
