@@ -29,7 +29,7 @@ RowCache::RowCache(std::string table_name, MappedFile cache, RowFile file)
       images_(CacheImagesOf(cache_)),
       wanted_in_(static_cast<size_t>(slots())),
       wanted_lately_(static_cast<size_t>(slots())),
-      leaving_(static_cast<size_t>(slots())),
+      bound_(static_cast<size_t>(slots())),
       recent_(slots()) {}
 
 Result<std::unique_ptr<RowCache>> RowCache::Create(const TierGeneration& generation, int64_t slots,
@@ -156,7 +156,7 @@ std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
 std::vector<RowCache::Leaving> RowCache::ChooseRecords(const std::vector<int64_t>& chosen,
                                                        int64_t rows_in_table,
                                                        const PlaceAt& place_at) {
-  for (const int64_t number : chosen) leaving_[static_cast<size_t>(number)] = true;
+  for (const int64_t number : chosen) bound_[static_cast<size_t>(number)] = true;
   std::vector<Leaving> all;
   all.reserve(chosen.size());
   for (const int64_t number : chosen) {
@@ -168,14 +168,21 @@ std::vector<RowCache::Leaving> RowCache::ChooseRecords(const std::vector<int64_t
     }
     const int64_t record = RecordOf(*place_at(row));
     const int64_t other = TakeRecentRow(record, rows_in_table, place_at);
+    if (other != RecentRecords::kNone) bound_[static_cast<size_t>(SlotOf(*place_at(other)))] = true;
     file_.FetchForWrite(other == RecentRecords::kNone ? record : RecordOf(*place_at(other)));
     all.push_back({number, row, other});
   }
-  for (const int64_t number : chosen) leaving_[static_cast<size_t>(number)] = false;
+  for (const Leaving& leaving : all) {
+    bound_[static_cast<size_t>(leaving.slot)] = false;
+    if (leaving.exchanges_with == RecentRecords::kNone) continue;
+    bound_[static_cast<size_t>(SlotOf(*place_at(leaving.exchanges_with)))] = false;
+  }
   return all;
 }
 
-// A row whose record holds nothing that is needed: the row lies in the cache, and stays there.
+// A row whose record holds nothing that is needed: the row lies in the cache, and stays there. Not
+// one that exchanges with another row already: recent_ may know it twice, and rows are written side
+// by side.
 int64_t RowCache::TakeRecentRow(int64_t record, int64_t rows_in_table, const PlaceAt& place_at) {
   for (;;) {
     const int64_t row = recent_.Take(file_.OffsetOf(record));
@@ -183,7 +190,7 @@ int64_t RowCache::TakeRecentRow(int64_t record, int64_t rows_in_table, const Pla
     // Rows are removed, and the last row gets the number of one that is.
     if (row >= rows_in_table) continue;
     const uint64_t place = *place_at(row);
-    if (Holds(row, place) && !leaving_[static_cast<size_t>(SlotOf(place))]) return row;
+    if (Holds(row, place) && !bound_[static_cast<size_t>(SlotOf(place))]) return row;
   }
 }
 

@@ -97,12 +97,13 @@ class RowCache {
   CacheSlot* const slots_;
   float* const images_;
   // Kept in this process only: which slots the last Bring() wants, which were wanted lately, where
-  // the search for slots continues, which slots are being emptied, and which rows were read lately.
+  // the search for slots continues, which slots the last Bring() empties or lets exchange records,
+  // and which rows were read lately.
   std::vector<uint32_t> wanted_in_;
   std::vector<bool> wanted_lately_;
   uint32_t round_ = 0;
   size_t hand_ = 0;
-  std::vector<bool> leaving_;
+  std::vector<bool> bound_;
   RecentRecords recent_;
 };
 
