@@ -16,32 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import launch
+from benchmarks.disk.train import NAME, opened
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import OptimizerKind
-from tfhybrid.core.row_block import RowBlock
-from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.core.update import UpdateChoices
-from tfhybrid.initializers import Uniform
 
 LOGGER = logging.getLogger("benchmarks.budget")
-NAME, ROWS, DIM, KEYS, STEPS = "item", 4_000_000, 16, 65_536, 60
+ROWS, DIM, KEYS, STEPS = 4_000_000, 16, 65_536, 60
 GROWN = 1.15
 Costs = dict[str, float]
-
-
-def opened(directory: str) -> Engine:
-    """Returns an engine with a table of all rows."""
-    engine = Engine()
-    engine.open_store(directory, "budget", 0, "rank 0", 7)
-    engine.open_table(NAME, DIM, Uniform().native, files=("", 0))
-    engine.set_optimizer(
-        NAME, kind=OptimizerKind.ADAGRAD, initial_accumulator_value=0.1, epsilon=1e-7
-    )
-    writer = TableWriter(engine, NAME, DIM, (1, DIM), None)
-    for keys in np.array_split(np.random.default_rng(1).permutation(ROWS), ROWS // KEYS):
-        writer.write_rows(RowBlock(keys, np.full((len(keys), DIM), 0.01, np.float32), None))
-    return engine
 
 
 def measure(engine: Engine) -> Costs:
@@ -93,7 +76,7 @@ def main() -> None:
     path = launch.RESULTS / "budget.json"
     budget = json.loads(path.read_text())["costs"] if path.exists() else {}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
-        engine = opened(directory)
+        engine = opened(directory, argparse.Namespace(storage="memory", rows=ROWS, dim=DIM))
         try:
             costs = measure(engine)
         finally:

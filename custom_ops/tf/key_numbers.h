@@ -15,7 +15,8 @@
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
-// Outputs and attributes of an op that makes them.
+// Outputs and attributes of an op that makes them. int32, since TensorFlow's control flow has few
+// kernels for uint32: numbers are below 2^31, and either type may be read as the other.
 #define TFHYBRID_KEY_NUMBERS         \
   Output("numbers: N * int32")       \
       .Output("distinct: T * int64") \

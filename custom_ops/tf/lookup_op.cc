@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -176,19 +175,16 @@ class LookupOp : public NamedTablesKernel {
       key_count += keys[i].NumElements();
     }
     const int64_t cost = kLookupCostNs * (key_count / std::max<int64_t>(starts.back(), 1) + 1);
-    std::mutex mutex;
-    Status failure;  // guarded by mutex
-    ThreadsOf(context)(starts.back(), cost, [&](int64_t begin, int64_t end) {
+    return RunParts(ThreadsOf(context), starts.back(), cost, [&](int64_t begin, int64_t end) {
+      Status failure;
       ForEachPart(starts, begin, end, [&](size_t i, int64_t first, int64_t last) {
         const RowCursor<float> out(outputs[i].data, outputs[i].layout, first);
         const LookupKeys all = KeysOf(by_table, i, Int64sOf(keys[static_cast<int>(i)]));
         const Status looked_up = LookupPart(in_use, i, all, bags[i], first, last, out);
-        if (looked_up.ok()) return;
-        const std::lock_guard<std::mutex> guard(mutex);
-        failure = looked_up;
+        if (failure.ok()) failure = looked_up;
       });
+      return failure;
     });
-    return failure;
   }
 
   // Null where nothing takes the numbers.

@@ -20,22 +20,23 @@ namespace tfhybrid {
 // The least number of keys for a separate part.
 constexpr int64_t kPartKeys = 16384;
 
-// Divides the keys[t] keys of each table t among units, which have `table`, `part` and `parts`.
-// Existing units keep their scratch.
+// Divides the keys[t] keys of each table t among units, which have `table` and `part`, and returns
+// the number of parts of each table. Existing units keep their scratch.
 template <typename Unit>
-void PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
+std::vector<int64_t> PlanUnits(const std::vector<int64_t>& keys, std::vector<Unit>* units) {
+  std::vector<int64_t> parts;
   size_t used = 0;
   for (size_t table = 0; table < keys.size(); ++table) {
-    const int64_t parts = 1 + keys[table] / kPartKeys;
-    for (int64_t part = 0; part < parts; ++part, ++used) {
+    parts.push_back(1 + keys[table] / kPartKeys);
+    for (int64_t part = 0; part < parts.back(); ++part, ++used) {
       if (used == units->size()) units->emplace_back();
       Unit& unit = (*units)[used];
       unit.table = table;
       unit.part = part;
-      unit.parts = parts;
     }
   }
   units->resize(used);
+  return parts;
 }
 
 // A part of a table's keys.
@@ -49,17 +50,9 @@ struct KeyPart {
 
 class KeyParts {
  public:
-  // Divides the keys of each table's ranks into parts[t] parts.
+  // Divides the keys of the ranks of each table t into parts[t] parts.
   void Divide(const std::vector<std::vector<RankGradients>>& tables,
               const std::vector<int64_t>& parts, const ParallelFor& parallel_for);
-  // The same, for units as PlanUnits() plans them.
-  template <typename Unit>
-  void Divide(const std::vector<std::vector<RankGradients>>& tables, const std::vector<Unit>& units,
-              const ParallelFor& parallel_for) {
-    std::vector<int64_t> parts(tables.size());
-    for (const Unit& unit : units) parts[unit.table] = unit.parts;
-    Divide(tables, parts, parallel_for);
-  }
 
   KeyPart Of(size_t table, int64_t part) const;
 

@@ -44,8 +44,7 @@ void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
     for (const RankGradients& rank : tables[table]) keys[table] += rank.keys.size();
   }
   keys_ = std::accumulate(keys.begin(), keys.end(), int64_t{0});
-  PlanUnits(keys, &units_);
-  parts_.Divide(tables, units_, parallel_for);
+  parts_.Divide(tables, PlanUnits(keys, &units_), parallel_for);
 }
 
 void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t shares,

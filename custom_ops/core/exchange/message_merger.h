@@ -43,7 +43,7 @@ class MessageMerger {
   // Some keys of a table, merged by one thread.
   struct Unit {
     size_t table;
-    int64_t part, parts;
+    int64_t part;
     MergedKeys merged;
     std::vector<uint16_t> owners;  // of each key; empty where all shares have all keys
     std::vector<int64_t> counts;   // keys by share

@@ -272,16 +272,10 @@ Result<FoundRows> TableReader::Find(Span<const int64_t> keys, const ParallelFor&
   TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
   found.mapped = view;
   found.rows.resize(static_cast<size_t>(keys.size()));
-  std::mutex mutex;
-  Status failure;  // guarded by mutex
-  parallel_for(keys.size(), kFindRowCostNs, [&](int64_t begin, int64_t end) {
-    const Status status =
-        FindRows(*view, keys.subspan(begin, end - begin), found.rows.data() + begin);
-    if (status.ok()) return;
-    const std::lock_guard<std::mutex> guard(mutex);
-    failure = status;
-  });
-  if (!failure.ok()) return failure;
+  TFHYBRID_RETURN_IF_ERROR(
+      RunParts(parallel_for, keys.size(), kFindRowCostNs, [&](int64_t begin, int64_t end) {
+        return FindRows(*view, keys.subspan(begin, end - begin), found.rows.data() + begin);
+      }));
   return found;
 }
 

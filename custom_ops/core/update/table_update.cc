@@ -199,8 +199,7 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
       keys[table] += rank.keys.size();
     }
   }
-  PlanUnits(keys, &units_);
-  parts_.Divide(ranks, units_, parallel_for);
+  parts_.Divide(ranks, PlanUnits(keys, &units_), parallel_for);
   const int64_t total = std::accumulate(keys.begin(), keys.end(), int64_t{0});
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kMergeCostNs * (total / count + 1), [&](int64_t begin, int64_t end) {

@@ -83,7 +83,7 @@ class TableUpdate {
   // A share of one table's keys, from merge to apply.
   struct Unit {
     size_t table;
-    int64_t part, parts;
+    int64_t part;
     MergedKeys merged;
     // By key, then rows without one. kMissing and not among the missing: the key must wait.
     RowSet rows;

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <vector>
+
+#include "core/util/status.h"
 
 namespace tfhybrid {
 
@@ -19,6 +22,19 @@ using ParallelFor = std::function<void(
 inline void RunInline(int64_t total, int64_t /*cost*/,
                       const std::function<void(int64_t begin, int64_t end)>& work) {
   if (total > 0) work(0, total);
+}
+
+// The same for work that may fail: all of it is done, and what the first failure says returned.
+inline Status RunParts(const ParallelFor& parallel_for, int64_t total, int64_t cost,
+                       const std::function<Status(int64_t begin, int64_t end)>& work) {
+  std::mutex mutex;
+  Status first;  // guarded by mutex
+  parallel_for(total, cost, [&](int64_t begin, int64_t end) {
+    const Status status = work(begin, end);
+    const std::lock_guard<std::mutex> guard(mutex);
+    if (first.ok()) first = status;
+  });
+  return first;
 }
 
 // Several sequences laid end to end as one range, so that one long sequence keeps every thread busy
