@@ -75,8 +75,10 @@ TEST_F(EngineTest, EmbeddingNodesHaveNoDenseGradients) {
 
 TEST_F(EngineTest, ANewOptimizerCountsItsOwnSteps) {
   EngineJob job(directory_.path(), "job");
-  for (int step = 0; step < 3; ++step) job.Train({1}, 0.0f);
-  ASSERT_OK(job.Wait());
+  for (int step = 0; step < 3; ++step) {
+    job.Train({1}, 0.0f);
+    ASSERT_OK(job.Wait());
+  }
   ASSERT_OK(job.engine->ForgetOptimizer(job.tables[0].get()));
   ExpectError(job.engine->Update(0).status(), StatusCode::kFailedPrecondition, {"Table 'item'"});
   ASSERT_OK(job.tables[0]->writer->SetOptimizer(OptimizerOf(OptimizerKind::kAdam)));

@@ -108,8 +108,13 @@ class ShardedTest : public testing::Test {
         ->Post(updates_[host], {{keys, gradients.data(), RowLayout::Array(kDim)}}, OneSample(),
                {{rate}}, RunInline);
   }
+  // A step. Each host waits for the one before, as ranks do: until it is applied, its mailbox is
+  // read.
   void Train(const std::vector<int64_t>& keys) const {
-    for (size_t host = 0; host < engines_.size(); ++host) ASSERT_OK(Post(host, keys));
+    for (size_t host = 0; host < engines_.size(); ++host) {
+      ASSERT_OK(Wait(host));
+      ASSERT_OK(Post(host, keys));
+    }
   }
   // Those of the keys that a host owns.
   std::vector<int64_t> KeysOf(int64_t host, const std::vector<int64_t>& keys) const {
