@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfhybrid._lazy import lazy
 from tfhybrid._version import __version__
-from tfhybrid.config import set_horovod_defaults
+from tfhybrid.settings import set_horovod_defaults
 
 set_horovod_defaults()  # Horovod may start before any of the names below is used
 
@@ -97,7 +97,7 @@ _SOURCES = {
 _MODULES = {
     *("callbacks", "checkpoint", "config", "data", "distributed", "errors", "export"),
     *("file_tier", "initializers", "layers", "metrics", "models", "nodes", "ops", "optimizers"),
-    *("placement", "row_policy"),
+    *("placement", "row_policy", "settings"),
     *("serving", "store", "stream"),
 }
 

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from benchmarks.launch import write_result
 from benchmarks.stream.numbered_update import numbered_update
-from tfhybrid.config import shm_directory
 from tfhybrid.serving import Reader
+from tfhybrid.settings import shm_directory
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.publisher import PublishRules
 from tfhybrid.stream.queue import Position

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rows.owner import NAME, SILENCE, batches, encryption, opened, own, seconds_of
-from tfhybrid.config import TlsFiles
 from tfhybrid.nodes.row_service import Leader, RowService
+from tfhybrid.settings import TlsFiles
 
 
 def main() -> None:

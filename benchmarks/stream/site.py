@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.launch import ROOT
-from tfhybrid.config import shm_directory
+from tfhybrid.settings import shm_directory
 from tfhybrid.stream import LogQueue, StreamSettings, rows
 
 RECORD_ROWS = 4096

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from tfhybrid.config import TlsFiles
 from tfhybrid.errors import PeerDiedError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.joining import Joined, find_nodes
 from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import TlsFiles
 
 
 @contextlib.contextmanager

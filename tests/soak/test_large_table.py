@@ -23,8 +23,8 @@ from tensorflow import keras
 
 import tfhybrid
 from tfhybrid import checkpoint
-from tfhybrid.config import shm_directory
 from tfhybrid.data import Position
+from tfhybrid.settings import shm_directory
 
 ROWS = int(float(os.environ.get("TFHYBRID_SOAK_ROWS", "1e8")))
 DIM = 8

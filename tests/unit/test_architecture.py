@@ -52,7 +52,7 @@ ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
 # The Python package from bottom to top: a part may import those beside and below it.
 # The last is the facade.
 PYTHON_LEVELS = [
-    {"errors", "_version", "_lazy", "_keras"},
+    {"errors", "_version", "_lazy", "_keras", "settings"},
     {"core"},
     {"file_tier", "initializers", "placement", "row_policy", "table_optimizers"},
     {"config"},

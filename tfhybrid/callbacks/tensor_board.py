@@ -13,11 +13,11 @@ from tensorflow import keras
 
 from tfhybrid import distributed
 from tfhybrid.checkpoint.dense import tables_of
-from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 from tfhybrid.metrics import phase_times
+from tfhybrid.settings import shm_directory
 from tfhybrid.store import OwnerShare, TableStats, metrics
 from tfhybrid.store.report import PassReport, report_stores
 

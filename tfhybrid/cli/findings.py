@@ -25,8 +25,8 @@ from rich.filesize import decimal
 
 from tfhybrid._version import __version__
 from tfhybrid.cli import disk_speed
-from tfhybrid.config import shm_directory
 from tfhybrid.core import native
+from tfhybrid.settings import shm_directory
 
 _SECONDS = 120  # limit for importing TensorFlow
 # Docker's default is 64 MB, too little for any table.

@@ -31,11 +31,11 @@ from tfhybrid.cli.step_costs import Costs, PlannedStep, seconds_of
 from tfhybrid.cli.step_seconds import Work
 from tfhybrid.cli.step_seconds import measure as step_seconds
 from tfhybrid.cli.step_traffic import fast_tier_of
-from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.data.file_names import files_of
 from tfhybrid.errors import ConfigError
 from tfhybrid.placement import Sharded
+from tfhybrid.settings import shm_directory
 from tfhybrid.store.auto_placement import USABLE, choose
 from tfhybrid.store.table_memory import TableBytes, TableShape, bytes_of
 

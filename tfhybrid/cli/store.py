@@ -9,9 +9,9 @@ import typer
 from rich.filesize import decimal
 
 from tfhybrid.cli.console import plain, show, show_json, show_table
-from tfhybrid.config import shm_directory
 from tfhybrid.core import native
 from tfhybrid.errors import StoreError
+from tfhybrid.settings import shm_directory
 from tfhybrid.store.report import StoreReport, report_stores
 
 app = typer.Typer(no_args_is_help=True)

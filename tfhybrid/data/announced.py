@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from tfhybrid import distributed
 from tfhybrid.announcing import MISSES
-from tfhybrid.config import shm_directory
 from tfhybrid.core import passes
 from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
+from tfhybrid.settings import shm_directory
 from tfhybrid.store.report import report_stores
 
 _log = logging.getLogger("tfhybrid.data")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tfhybrid import distributed
-from tfhybrid.config import tls_files
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import tls_files
 
 
 def start() -> Tls | None:

@@ -15,7 +15,6 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
-from tfhybrid.config import log_level, shm_directory
 from tfhybrid.core import allocator, native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
@@ -40,6 +39,7 @@ from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.row_service import RowService
 from tfhybrid.nodes.table_writer import NodesTableWriter
 from tfhybrid.placement import Placement, Sharded
+from tfhybrid.settings import log_level, shm_directory
 
 _log = logging.getLogger("tfhybrid.job")
 

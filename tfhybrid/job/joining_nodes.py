@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfhybrid import config, distributed
+from tfhybrid import distributed, settings
 from tfhybrid.nodes.engine import NodesEngine
 from tfhybrid.nodes.joining import Joined, find_and_begin
 from tfhybrid.nodes.moving import Mover
@@ -32,12 +32,12 @@ class OnNodes:
 
 
 def named() -> tuple[str, Path] | None:
-    """Returns the nodes that `TFHYBRID_NODES` names, as of `config.nodes`; of every rank.
+    """Returns the nodes that `TFHYBRID_NODES` names, as of `settings.nodes`; of every rank.
 
     Raises:
         ConfigError: On all ranks: they name different nodes, or no token.
     """
-    found = distributed.together(config.nodes)
+    found = distributed.together(settings.nodes)
     distributed.check_same({"TFHYBRID_NODES": None if found is None else found[0]})
     return found
 
@@ -62,7 +62,7 @@ def join(
         lambda: (parsed_address(nodes_named[0]), read_token(nodes_named[1]))
     )
     name = distributed.process()
-    silence = config.silence_seconds()
+    silence = settings.silence_seconds()
     asks = distributed.rank() == 0
 
     def first() -> tuple[Joined, NodeCalls] | None:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tfhybrid import distributed
-from tfhybrid.config import shm_directory
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.store_token import RUN_BITS, host_of, run_of, token_of
 from tfhybrid.errors import NameTakenError, TfhybridError
+from tfhybrid.settings import shm_directory
 
 Result = TypeVar("Result")
 

@@ -6,12 +6,12 @@ import logging
 import time
 
 from tfhybrid import distributed
-from tfhybrid.config import silence_seconds
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.nodes import door
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import silence_seconds
 
 _log = logging.getLogger("tfhybrid.job")
 

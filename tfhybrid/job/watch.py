@@ -27,7 +27,6 @@ import time
 from collections.abc import Iterator, Sequence
 
 from tfhybrid import distributed
-from tfhybrid.config import silence_seconds
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.errors import StoreError
@@ -43,6 +42,7 @@ from tfhybrid.job.lifelines import LEFT, Lifelines
 from tfhybrid.job.member import Member
 from tfhybrid.job.waits import LOGGED_SECONDS, Board, OwnWait
 from tfhybrid.nodes.door import listen
+from tfhybrid.settings import silence_seconds
 
 _log = logging.getLogger("tfhybrid.watch")
 

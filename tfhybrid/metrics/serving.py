@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterator
 
 from tfhybrid import distributed
-from tfhybrid.config import metrics_port, shm_directory
 from tfhybrid.job import current_job
+from tfhybrid.settings import metrics_port, shm_directory
 from tfhybrid.store import metrics
 from tfhybrid.store.metrics import Metric
 from tfhybrid.store.prometheus import Endpoint

@@ -15,7 +15,6 @@ import socket
 import threading
 from collections.abc import Mapping
 
-from tfhybrid.config import shm_directory
 from tfhybrid.core import batches, native
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
@@ -31,6 +30,7 @@ from tfhybrid.nodes.registration import Registration
 from tfhybrid.nodes.server import NodeServer
 from tfhybrid.nodes.store_copy import receive_batches, receive_store, send_batches, send_store
 from tfhybrid.nodes.tls import dialled
+from tfhybrid.settings import shm_directory
 
 _log = logging.getLogger("tfhybrid.nodes")
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfhybrid.config import tls_files
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.balance import Move, moves
@@ -30,6 +29,7 @@ from tfhybrid.nodes.rates import Rates
 from tfhybrid.nodes.server import NodeServer
 from tfhybrid.nodes.status import StatusServer, status_of
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import tls_files
 
 _log = logging.getLogger("tfhybrid.nodes")
 

@@ -8,10 +8,10 @@ import logging
 import os
 from pathlib import Path
 
-from tfhybrid.config import log_level
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes.row_service import new_token
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import log_level
 
 
 def parsed_address(text: str) -> tuple[str, int]:

@@ -18,9 +18,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tfhybrid.config import TlsFiles
 from tfhybrid.nodes import relay
 from tfhybrid.nodes.membership import Membership
+from tfhybrid.settings import TlsFiles
 
 _log = logging.getLogger("tfhybrid.nodes")
 

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import threading
 
-from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.errors import ConfigError
 from tfhybrid.nodes import relay
 from tfhybrid.nodes.door import Wrap, probed
+from tfhybrid.settings import TlsFiles, tls_files
 
 _log = logging.getLogger("tfhybrid.nodes")
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tfhybrid.checkpoint import storage
-from tfhybrid.config import shm_directory
 from tfhybrid.errors import ConfigError, PublicationError, TfhybridError
 from tfhybrid.serving.served_rows import ServedRows
 from tfhybrid.serving.shared_lock import SharedLock
+from tfhybrid.settings import shm_directory
 from tfhybrid.store import metrics
 from tfhybrid.stream import publication as files
 from tfhybrid.stream import wall_clock

@@ -91,7 +91,7 @@ def report_stores(directory: str | os.PathLike[str]) -> list[StoreReport]:
     """Returns this user's stores in a directory, of running and of dead jobs, by name.
 
     Args:
-        directory: The directory of the stores; for this process, `config.shm_directory()`.
+        directory: The directory of the stores; for this process, `settings.shm_directory()`.
 
     Example:
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import TlsFiles, tls_files
 
 _lock = threading.Lock()
 _relays: dict[TlsFiles, Tls] = {}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tfhybrid.config import stream_trainer
 from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.settings import stream_trainer
 from tfhybrid.store.metrics import STREAM_LAG, Metric
 from tfhybrid.stream.lease_length import Load
 from tfhybrid.stream.leased_rows import LeasedRows

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.unit.serving.publishing import Site
-from tfhybrid.config import shm_directory
+from tfhybrid.settings import shm_directory
 from tfhybrid.stream import publication as files
 from tfhybrid.stream.rollback import release, roll_back
 

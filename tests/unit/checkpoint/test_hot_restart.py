@@ -17,11 +17,11 @@ from tests.reference import click_model
 from tests.reference.keras_versions import dropout
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint import hot_restart
-from tfhybrid.config import shm_directory
 from tfhybrid.data import Position
 from tfhybrid.errors import ConfigError, StoreError
 from tfhybrid.job import current_job
 from tfhybrid.job import job as job_module
+from tfhybrid.settings import shm_directory
 
 STEPS = 12
 BATCHES = click_model.batches(STEPS, 1)

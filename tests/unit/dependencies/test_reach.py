@@ -48,7 +48,7 @@ def graph() -> Graph:
         (
             "custom_ops/tf/lookup_op.cc",
             "tests/unit/layers/test_bags.py",
-            "tests/unit/test_config.py",
+            "tests/unit/test_settings.py",
         ),
         (
             "tests/native/golden/store/store",

@@ -89,7 +89,7 @@ import atexit
 import pathlib
 import numpy
 from tfhybrid.checkpoint.dense import tables_of
-from tfhybrid.config import shm_directory
+from tfhybrid.settings import shm_directory
 from tfhybrid.layers import TableProxy
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.publisher import PublishRules

@@ -35,7 +35,6 @@ from tests.unit.nodes.test_cluster import KEYS
 from tests.unit.nodes.test_data_nodes import SCRIPT, wanted
 from tests.unit.nodes.test_split_roles import EPOCHS, colocated
 from tests.unit.nodes.test_split_roles import rows_of as rows_of_places
-from tfhybrid.config import TlsFiles
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.nodes import door, launching
 from tfhybrid.nodes.calls import Caller
@@ -46,6 +45,7 @@ from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.registration import address_of, call_metadata
 from tfhybrid.nodes.tls import Tls, dialled
+from tfhybrid.settings import TlsFiles
 
 
 @pytest.fixture(scope="module")

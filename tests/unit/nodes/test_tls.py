@@ -21,7 +21,6 @@ import pytest
 
 from tests.certificates.authority import Authority
 from tests.certificates.plain_port import port_without_tls
-from tfhybrid.config import TlsFiles, tls_files
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
 from tfhybrid.core.row_block import RowBlock
@@ -31,6 +30,7 @@ from tfhybrid.initializers import Uniform
 from tfhybrid.nodes import door
 from tfhybrid.nodes.row_service import Leader, RowService, new_token
 from tfhybrid.nodes.tls import Tls
+from tfhybrid.settings import TlsFiles, tls_files
 
 SILENCE = 10.0
 DIM = 16

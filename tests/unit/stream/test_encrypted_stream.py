@@ -18,10 +18,10 @@ from tests.certificates.authority import Authority
 from tests.reference.clusters import certified, until
 from tests.stream.conftest import ROOT, two_free_ports
 from tests.unit.stream.test_running import CLI, COUNTING, Running, _config
-from tfhybrid.config import TlsFiles
 from tfhybrid.errors import StreamError
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.serving import RemoteReader
+from tfhybrid.settings import TlsFiles
 from tfhybrid.stream.remote import Remote
 
 
