@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import hosts as several
-from tests.integration.hosts import ROOT, Hosts
+from tests.support import hosts as several
+from tests.support.hosts import ROOT, Hosts
 
 IMAGE = str(ROOT / "scripts" / "image")
 ENTRYPOINT = ("tini", "-s", "-g", "--", "entrypoint")

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tests.image.test_image import IMAGE, UID
-from tests.reference.clusters import until
 from tests.stream.conftest import ROOT, Broker, broker, two_free_ports
+from tests.support.nodes.clusters import until
 from tfhybrid.data import ClickLog, IdSpace
 
 __all__ = ["broker"]  # the fixture

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import hosts as several
-from tests.integration.hosts import Hosts
+from tests.support import hosts as several
+from tests.support.hosts import Hosts
 
 JOBS = Path(__file__).parent / "jobs"
 

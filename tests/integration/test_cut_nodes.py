@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
-from tests.integration.hosts import Hosts
-from tests.reference.clusters import until
+from tests.support import hosts as several
+from tests.support.hosts import Hosts
+from tests.support.nodes.clusters import until
 from tests.unit.nodes.test_data_nodes import SCRIPT
 from tests.unit.nodes.test_split_roles import colocated
 from tfhybrid.nodes import launching

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model, training
-from tests.reference.click_model import OPTIMIZERS
+from tests.support.reference import click_model, training
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid import distributed
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -6,8 +6,8 @@ import pytest
 
 import tfhybrid
 from tests.parallel.test_exactness import fit, loss
-from tests.reference import click_model
-from tests.reference.click_model import OPTIMIZERS
+from tests.support.reference import click_model
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -19,7 +19,7 @@ from tests.parallel.test_exactness import (
     fit,
     loss,
 )
-from tests.reference import click_model, training
+from tests.support.reference import click_model, training
 from tfhybrid import checkpoint, distributed
 
 pytestmark = pytest.mark.usefixtures("job")

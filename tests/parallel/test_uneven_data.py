@@ -11,8 +11,8 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.parallel.test_exactness import TOLERANCES, assert_exact, assert_replicas_equal, loss
-from tests.reference import click_model, training
-from tests.reference.click_model import OPTIMIZERS
+from tests.support.reference import click_model, training
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid import checkpoint, distributed
 from tfhybrid.errors import ConfigError
 

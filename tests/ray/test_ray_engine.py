@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import node, own_memory, until, write_cluster
+from tests.support.nodes.clusters import node, own_memory, until, write_cluster
+from tests.support.nodes.numpy_trainers import joined
+from tests.support.nodes.split_roles import train_fed
 from tests.unit.core.test_sharded import reference, rows_of, train
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.split_roles import train_fed
 from tests.unit.nodes.test_cluster import KEYS
 from tests.unit.nodes.test_data_nodes import SCRIPT, wanted
 from tests.unit.nodes.test_split_roles import EPOCHS, colocated

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import own_memory, pid_of, until, write_cluster
+from tests.support.nodes.clusters import own_memory, pid_of, until, write_cluster
 from tests.unit.core.test_sharded import train
 from tests.unit.nodes.test_moving import NAMES, Trainers, digests, trainers
 from tfhybrid.errors import TfhybridError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.core.sharded_hosts import Hosts
+from tests.support.core.sharded_hosts import Hosts
 from tests.unit.core.test_passes import (
     ADAGRAD,
     CASES,

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tfhybrid
-from tests.reference import training
-from tests.unit.core.pass_trainers import ADAGRAD, ADAM, FTRL, TABLES, UNSEEN
-from tests.unit.core.sharded_hosts import Hosts
+from tests.support.core.pass_trainers import ADAGRAD, ADAM, FTRL, TABLES, UNSEEN
+from tests.support.core.sharded_hosts import Hosts
+from tests.support.reference import training
 from tfhybrid.cli import top
 from tfhybrid.cli.main import app
 from tfhybrid.core import passes

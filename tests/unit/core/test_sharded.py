@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tests.reference import training
-from tests.unit.core.sharded_hosts import Hosts, Placements
+from tests.support.core.sharded_hosts import Hosts, Placements
+from tests.support.reference import training
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind, TableStatsStruct

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tests.reference import training
+from tests.support.reference import training
 from tests.unit.core.test_sharded import INITIALIZER, RATE, SHARDED, TABLES, opened
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import TableStatsStruct

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import killed, node, own_memory, pid_of, write_cluster
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.split_roles import STEPS, train_fed
+from tests.support.nodes.clusters import killed, node, own_memory, pid_of, write_cluster
+from tests.support.nodes.numpy_trainers import joined
+from tests.support.nodes.split_roles import STEPS, train_fed
 from tests.unit.nodes.test_moving import SHARES, Trainers
 from tests.unit.nodes.test_split_roles import EPOCHS, colocated, rows_of
 from tfhybrid.data.node import load, maker
@@ -29,7 +29,7 @@ from tfhybrid.nodes.wanted import Wanted
 
 TOLD_SECONDS = 2.0  # within which nodes have told their numbers
 SCRIPT = """
-from tests.unit.nodes import split_roles
+from tests.support.nodes import split_roles
 
 def dataset(shard, steps):
     return split_roles.dataset((shard.rank, shard.size), steps)

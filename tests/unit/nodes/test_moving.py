@@ -11,10 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.clusters import found, killed, node, own_memory, pid_of, until, write_cluster
+from tests.support.nodes.clusters import (
+    found,
+    killed,
+    node,
+    own_memory,
+    pid_of,
+    until,
+    write_cluster,
+)
+from tests.support.nodes.numpy_trainers import SILENCE, joined
 from tests.unit.core.test_passes import UNSEEN
 from tests.unit.core.test_sharded import ADAGRAD, TABLES, train
-from tests.unit.nodes.numpy_trainers import SILENCE, joined
 from tfhybrid.core import native
 from tfhybrid.errors import StaleEpochError, StoreError, TfhybridError
 from tfhybrid.nodes import launching

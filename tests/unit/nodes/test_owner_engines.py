@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.core.sharded_hosts import link
 from tests.unit.core import test_sharded
-from tests.unit.core.sharded_hosts import link
 from tests.unit.core.test_sharded import (
     ADAGRAD,
     INITIALIZER,

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import until
-from tests.unit.nodes.split_roles import STEPS, TABLES, dataset, flat, split_job, step
+from tests.support.nodes.clusters import until
+from tests.support.nodes.split_roles import STEPS, TABLES, dataset, flat, split_job, step
 from tests.unit.nodes.test_owner_engines import BY_KEY, opened
 from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine

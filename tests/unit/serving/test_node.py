@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.stream.conftest import two_free_ports
-from tests.unit.serving.publishing import KEYS, Site, wide_update
+from tests.support.serving.publishing import KEYS, Site, wide_update
 from tests.unit.stream.test_target_model import DELTAS, _update
 from tfhybrid.errors import ConfigError, PublicationError
 from tfhybrid.nodes import door

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.asynchronous import Replay
-from tests.unit.serving.publishing import KEYS, Site, wide_update
+from tests.support.reference.asynchronous import Replay
+from tests.support.serving.publishing import KEYS, Site, wide_update
 from tests.unit.stream.test_target_model import ADAGRAD, DELTAS, DENSE, GRADIENTS, _update
 from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ConfigError, CorruptFileError, PublicationError

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
-from tests.unit.serving.publishing import Site as PublishedSite
+from tests.support.serving.publishing import Site as PublishedSite
 from tests.unit.stream.test_online import TABLES, Site, _model
 from tfhybrid.errors import ConfigError, ExportError, PublicationError
 from tfhybrid.serving import Reader, ServedModel, StockExport

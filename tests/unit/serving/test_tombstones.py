@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference import forgetting, training
+from tests.support.reference import forgetting, training
 from tests.unit.stream.test_policies import BY_TIME, KEYS, SPEC, _update
 from tfhybrid.checkpoint import storage
 from tfhybrid.row_policy import native_policy

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.certificates.authority import Authority
-from tests.reference.clusters import certified, until
 from tests.stream.conftest import ROOT, two_free_ports
+from tests.support.certificates.authority import Authority
+from tests.support.nodes.clusters import certified, until
 from tests.unit.stream.test_running import CLI, COUNTING, Running, _config
 from tfhybrid.errors import StreamError
 from tfhybrid.nodes.greetings import Greeting, Link

@@ -14,8 +14,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.asynchronous import read_journal, replayed
-from tests.stream.stream_file import write_stream
+from tests.support.reference.asynchronous import read_journal, replayed
+from tests.support.stream.stream_file import write_stream
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
 from tfhybrid.layers import TableProxy

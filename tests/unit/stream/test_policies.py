@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tests.reference import forgetting, training
+from tests.support.reference import forgetting, training
 from tests.unit.stream.test_running import _config
 from tfhybrid.errors import ConfigError
 from tfhybrid.initializers import Uniform

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.reference.asynchronous import replayed
+from tests.support.reference.asynchronous import replayed
 from tests.unit.stream.test_target_model import ADAGRAD, _begun, _update
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import until
 from tests.stream.conftest import ROOT
-from tests.stream.counting_trainer import SPEC
-from tests.stream.stream_file import write_stream
+from tests.support.nodes.clusters import until
+from tests.support.stream.counting_trainer import SPEC
+from tests.support.stream.stream_file import write_stream
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream import running
 from tfhybrid.stream.settings import StreamSettings
 
 CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
-COUNTING = [sys.executable, "-m", "tests.stream.counting_trainer"]
+COUNTING = [sys.executable, "-m", "tests.support.stream.counting_trainer"]
 
 
 def _config(folder: Path, memory: Path, publish: object = None, **trainers: object) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.asynchronous import Replay
+from tests.support.reference.asynchronous import Replay
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.errors import ConfigError, CorruptFileError, LeaseRefusedError, StreamError
 from tfhybrid.initializers import Uniform

@@ -1,4 +1,4 @@
-"""Jobs as horovodrun starts them, of ranks that start at once: see tests/forked."""
+"""Jobs as horovodrun starts them, of ranks that start at once: see tests/support/forked."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
 
-from tests.forked.python import ForkedPython
-from tests.integration.hosts import Hosts
+from tests.support.forked.python import ForkedPython
+from tests.support.hosts import Hosts
 
 
 class ForkedJob:

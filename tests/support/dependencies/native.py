@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import PurePosixPath
 
-from tests.dependencies.imports import included_headers
-from tests.dependencies.repository import Repository
+from tests.support.dependencies.imports import included_headers
+from tests.support.dependencies.repository import Repository
 
 INCLUDE_FOLDERS = ("custom_ops", "tests/native")
 FUZZ = "tests/native/fuzz"

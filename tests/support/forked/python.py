@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class ForkedPython:
@@ -24,7 +24,7 @@ class ForkedPython:
 
     def __init__(self, enter: Sequence[str] = ()) -> None:
         self._process = subprocess.Popen(
-            [*enter, sys.executable, "-m", "tests.forked.server"],
+            [*enter, sys.executable, "-m", "tests.support.forked.server"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
             stdin=subprocess.PIPE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from pathlib import PurePosixPath
 
-from tests.dependencies.native import NativeGraph, script_uses
-from tests.dependencies.python import PythonGraph
-from tests.dependencies.repository import Repository
+from tests.support.dependencies.native import NativeGraph, script_uses
+from tests.support.dependencies.python import PythonGraph
+from tests.support.dependencies.repository import Repository
 
 
 class Graph:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 import tfhybrid
-from tests.reference import training
-from tests.unit.core.sharded_hosts import Hosts
+from tests.support.core.sharded_hosts import Hosts
+from tests.support.reference import training
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from tests.dependencies.imports import dotted_name
+from tests.support.dependencies.imports import dotted_name
 
 Paths = Mapping[str, PurePosixPath]
 

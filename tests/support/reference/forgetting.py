@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tests.reference import training
-from tests.reference.mix64 import mix64
+from tests.support.reference import training
+from tests.support.reference.mix64 import mix64
 from tfhybrid import Eviction
 
 

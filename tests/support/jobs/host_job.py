@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 
-from tests.integration.hosts import Hosts
+from tests.support.hosts import Hosts
 
 TRAINING = "tests/integration/jobs/training.py"
 ENDLESS = 10**9

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from tests.reference.asynchronous import Replay
 from tests.stream.conftest import two_free_ports
+from tests.support.reference.asynchronous import Replay
 from tests.unit.stream.test_target_model import DELTAS, DENSE, _begun, _update
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location

@@ -7,7 +7,7 @@ import re
 import threading
 from pathlib import Path
 
-from tests.integration.forked_job import ForkedJob, ForkedJobs
+from tests.support.jobs.forked_job import ForkedJob, ForkedJobs
 
 SCRIPT = "tests/integration/jobs/restarted.py"
 

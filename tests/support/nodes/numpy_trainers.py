@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.reference.clusters import found
-from tests.unit.core.sharded_hosts import link
+from tests.support.core.sharded_hosts import link
+from tests.support.nodes.clusters import found
 from tests.unit.core.test_sharded import ADAGRAD, INITIALIZER, TABLES
 from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.store_token import token_of

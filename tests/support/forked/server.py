@@ -13,7 +13,7 @@ import os
 import runpy
 import sys
 
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import data, export, metrics, models
 from tfhybrid.checkpoint import restoring, saving
 

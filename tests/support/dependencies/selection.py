@@ -1,6 +1,6 @@
 """Chooses the tests that changes can reach, for `scripts/test --changed`.
 
-    python -m tests.dependencies.selection REVISION SUITE...
+    python -m tests.support.dependencies.selection REVISION SUITE...
 
 Prints a line `SUITE<tab>FILE` for each file of tests to run, and `native<tab>PATTERN` for ctest.
 """
@@ -14,9 +14,9 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
-from tests.dependencies.graph import Graph
-from tests.dependencies.native import fuzzers
-from tests.dependencies.repository import Repository, changed_files, files_of
+from tests.support.dependencies.graph import Graph
+from tests.support.dependencies.native import fuzzers
+from tests.support.dependencies.repository import Repository, changed_files, files_of
 
 PYTHON_SUITES = ("unit", "parallel", "integration", "stream", "ray", "image", "soak")
 # Whatever is built or installed depends on these, so all tests do.

@@ -8,7 +8,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model, forgetting, training
+from tests.support.reference import click_model, forgetting, training
 from tfhybrid.placement import REPLICATED, Placement
 
 LENGTH, DIM, SAMPLES = 3, 4, 8

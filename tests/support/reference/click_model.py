@@ -8,7 +8,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import training
+from tests.support.reference import training
 from tfhybrid.placement import Placement
 
 INT64 = np.iinfo(np.int64)

@@ -7,10 +7,16 @@ import re
 from pathlib import PurePosixPath
 from typing import TypeGuard
 
-from tests.dependencies import paths
-from tests.dependencies.imports import dotted_name, imports, running_nodes, strings, used_names
-from tests.dependencies.modules import Modules
-from tests.dependencies.repository import Repository
+from tests.support.dependencies import paths
+from tests.support.dependencies.imports import (
+    dotted_name,
+    imports,
+    running_nodes,
+    strings,
+    used_names,
+)
+from tests.support.dependencies.modules import Modules
+from tests.support.dependencies.repository import Repository
 
 # A module that a string names, as for `python -m`; code in a string that imports the package.
 _MODULE = re.compile(r"\b(?:tfhybrid|tests|benchmarks|examples)(?:\.\w+)+\.?")

@@ -6,8 +6,8 @@ import ast
 from functools import cache
 from pathlib import PurePosixPath
 
-from tests.dependencies.imports import Import, imports, lazy_names, running_nodes
-from tests.dependencies.repository import Repository
+from tests.support.dependencies.imports import Import, imports, lazy_names, running_nodes
+from tests.support.dependencies.repository import Repository
 
 
 class Modules:

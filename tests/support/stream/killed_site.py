@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from tests.stream.conftest import ROOT, Broker, two_free_ports
-from tests.stream.counting_trainer import SPEC, trains_line
-from tests.stream.recovery_times import RecoveryTimes
-from tests.stream.stream_file import write_stream
+from tests.support.stream.counting_trainer import SPEC, trains_line
+from tests.support.stream.recovery_times import RecoveryTimes
+from tests.support.stream.stream_file import write_stream
 from tfhybrid.errors import StreamError
 from tfhybrid.serving import Reader
 from tfhybrid.stream.remote import Remote
@@ -36,7 +36,7 @@ class Site:
         self._folder = folder
         self.config = config
         command = [sys.executable, "-m", "tfhybrid.cli", "stream"]
-        trainer = [sys.executable, "-m", "tests.stream.counting_trainer"]
+        trainer = [sys.executable, "-m", "tests.support.stream.counting_trainer"]
         self._reader = f"127.0.0.1:{two_free_ports()}"
         serve = ["serve", config, "ads", "--listen", self._reader, "--interval", "0.05"]
         self._commands = {
