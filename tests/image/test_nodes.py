@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from examples import roles
-from tests.image.test_image import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
+from tests.image.containers import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
 from tests.support import hosts as several
 from tests.support.hosts import ROOT, Hosts
 from tests.support.nodes.clusters import node, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tfhybrid
-from tests.parallel.test_exactness import fit, loss
+from tests.parallel.exact_training import fit, loss
 from tests.support.reference import click_model
 from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError

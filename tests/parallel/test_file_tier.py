@@ -11,8 +11,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.parallel import checkpointed
-from tests.parallel.test_exactness import (
-    OPTIMIZERS,
+from tests.parallel.exact_training import (
     TABLE_OPTIMIZERS,
     assert_exact,
     assert_replicas_equal,
@@ -20,6 +19,7 @@ from tests.parallel.test_exactness import (
     loss,
 )
 from tests.support.reference import click_model, training
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid import checkpoint, distributed
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.parallel.test_exactness import TOLERANCES, assert_exact, assert_replicas_equal
+from tests.parallel.exact_training import TOLERANCES, assert_exact, assert_replicas_equal
 from tests.support.reference import click_model
 from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError

@@ -26,8 +26,8 @@ import pytest
 
 from tests.soak.forever import all_keys, batch
 from tests.support.nodes.clusters import own_memory, pid_of, until, write_cluster
+from tests.support.nodes.owner_engines import BY_KEY, opened
 from tests.support.nodes.split_roles import TABLES, step
-from tests.unit.nodes.test_owner_engines import BY_KEY, opened
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from benchmarks import launch
-from tests.stream.conftest import Broker, broker
+from tests.support.stream.broker import Broker, broker
 from tests.support.stream.killed_site import check_kills
 
 __all__ = ["broker"]  # the fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.stream.conftest import ROOT
 from tests.support.nodes.clusters import until
 from tests.support.reference.asynchronous import replayed
+from tests.support.stream.broker import ROOT
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.stream.queue import Position

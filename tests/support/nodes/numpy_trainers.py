@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.core.sharded_hosts import link
+from tests.support.core.sharded_tables import ADAGRAD, INITIALIZER, TABLES
 from tests.support.nodes.clusters import found
-from tests.unit.core.test_sharded import ADAGRAD, INITIALIZER, TABLES
 from tfhybrid.core.native import LinkPurpose, PlacementKind
 from tfhybrid.core.store_token import token_of
 from tfhybrid.nodes.cluster_file import Cluster

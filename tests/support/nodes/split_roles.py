@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.core.test_sharded import ADAGRAD, RATE, TABLES
-from tests.unit.nodes.test_owner_engines import BY_KEY, opened
+from tests.support.core.sharded_tables import ADAGRAD, RATE, TABLES
+from tests.support.nodes.owner_engines import BY_KEY, opened
 from tfhybrid.core import batches
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import LinkPurpose

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from tests.stream.conftest import two_free_ports
 from tests.support.reference.asynchronous import Replay
-from tests.unit.stream.test_target_model import DELTAS, DENSE, _begun, _update
+from tests.support.stream.broker import two_free_ports
+from tests.support.stream.model_updates import DELTAS, DENSE, begun_model, lease_update
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.serving import Reader
@@ -24,7 +24,7 @@ KEYS = np.arange(-60, 60)
 
 def wide_update(spec: ModelSpec) -> WeightUpdate:
     """An update of many rows: beside them, those of the others are few."""
-    update = _update(1000, spec)
+    update = lease_update(1000, spec)
     keys, values = dict(update.keys), dict(update.values)
     for name, table in spec.tables.items():
         keys[name] = np.arange(100, 2100)
@@ -41,7 +41,7 @@ class Site:
         self._rules = PublishRules(str(self.place), **{"seconds": 1e6, **rules})
         self.replay = Replay(spec, DENSE)
         self.start()
-        _begun(self.model, spec)
+        begun_model(self.model, spec)
         self.apply(wide_update(spec))
 
     @property
@@ -69,7 +69,7 @@ class Site:
 
     def train(self, *numbers: int, **changes) -> None:
         for number in numbers:
-            self.apply(_update(number, self._spec, **changes))
+            self.apply(lease_update(number, self._spec, **changes))
 
     def apply(self, update: WeightUpdate) -> None:
         self.model.apply(update)

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tests.stream.conftest import two_free_ports
+from tests.support.stream.broker import two_free_ports
 
 
 def write_stream(

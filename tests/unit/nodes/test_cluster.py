@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.core.sharded_tables import KEYS, STEPS, TABLES, reference, rows_of, train
 from tests.support.nodes.clusters import (
     found,
     killed,
@@ -31,7 +32,6 @@ from tests.support.nodes.clusters import (
     write_cluster,
 )
 from tests.support.nodes.numpy_trainers import SILENCE, joined
-from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
 from tfhybrid.cli import app
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
@@ -44,7 +44,6 @@ from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.table_writer import NodesTableWriter
 
 NODES = 3
-KEYS = np.arange(-60, 200)
 
 
 @pytest.fixture(scope="module")
