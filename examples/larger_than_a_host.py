@@ -55,7 +55,7 @@ def compare(count: int, memory: str) -> None:
         memory: Shared memory of each, as mount has it.
     """
     sys.path.insert(0, str(ROOT))
-    from tests.integration.hosts import hosts
+    from tests.support.hosts import hosts
 
     with hosts(count) as made:
         for name in made.names:

@@ -21,7 +21,7 @@ import tensorflow as tf
 from rich.console import Console
 from rich.table import Table
 
-from tests.unit.core.sharded_hosts import Hosts
+from tests.support.core.sharded_hosts import Hosts
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind

@@ -20,7 +20,7 @@ from benchmarks.hosts.formula import bytes_per_step
 from benchmarks.hosts.run import UNLIMITED, run_on_hosts
 from benchmarks.step import sides
 from benchmarks.step.workload import StepConfig, add_options, config_in
-from tests.integration import hosts as several
+from tests.support import hosts as several
 
 LOGGER = logging.getLogger("benchmarks.hosts")
 DEFAULT_SIDES = ["bound", "plain", "tfra", "tfhybrid", "tfhybrid-bfloat16"]

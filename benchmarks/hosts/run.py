@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import launch
-from tests.integration import hosts as several
+from tests.support import hosts as several
 
 UNLIMITED = "none"
 TIMEOUT_SECONDS = 900

@@ -25,7 +25,7 @@ from benchmarks import launch
 from benchmarks.roles.site import nodes, site, source_of
 from benchmarks.roles.workload import Workload
 from benchmarks.step.sides import run_rounds
-from tests.integration import hosts as several
+from tests.support import hosts as several
 
 LOGGER = logging.getLogger("benchmarks.roles")
 PARAMETER_SERVER = "benchmarks.stream.parameter_server"

@@ -18,7 +18,7 @@ from benchmarks import launch
 from benchmarks.launch import ROOT
 from benchmarks.roles.workload import Workload
 from benchmarks.stream.site import free_ports
-from tests.integration import hosts as several
+from tests.support import hosts as several
 from tfhybrid.errors import StoreError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster, Role

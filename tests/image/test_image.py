@@ -16,15 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import hosts as several
-from tests.integration.hosts import ROOT, Hosts
+from tests.image.containers import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
+from tests.support import hosts as several
+from tests.support.hosts import ROOT, Hosts
 
-IMAGE = str(ROOT / "scripts" / "image")
-ENTRYPOINT = ("tini", "-s", "-g", "--", "entrypoint")
-# As docker/kubernetes wants it: no capability, and no way to one.
-CONFINED = ("setpriv", "--no-new-privs", "--")
-NO_CAPABILITIES = ("--cap-drop", "ALL")
-UID = 1000
 pytestmark = pytest.mark.timeout(600)
 
 

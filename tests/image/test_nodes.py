@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 from examples import roles
-from tests.image.test_image import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
-from tests.integration import hosts as several
-from tests.integration.hosts import ROOT, Hosts
-from tests.reference.clusters import node, until
+from tests.image.containers import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
+from tests.support import hosts as several
+from tests.support.hosts import ROOT, Hosts
+from tests.support.nodes.clusters import node, until
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.node_options import parsed_address
 

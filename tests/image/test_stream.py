@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.image.test_image import IMAGE, UID
-from tests.reference.clusters import until
-from tests.stream.conftest import ROOT, Broker, broker, two_free_ports
+from tests.image.containers import IMAGE, UID
+from tests.support.nodes.clusters import until
+from tests.support.stream.broker import ROOT, Broker, broker, two_free_ports
 from tfhybrid.data import ClickLog, IdSpace
 
 __all__ = ["broker"]  # the fixture

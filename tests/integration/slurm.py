@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.integration import hosts as several
-from tests.integration.hosts import Hosts
+from tests.support import hosts as several
+from tests.support.hosts import Hosts
 
 _STARTED_SECONDS = 30
 _CONFIGURATION = """

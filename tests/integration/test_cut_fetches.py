@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.conftest import needs_hosts
-from tests.integration.forked_job import ForkedJob, ForkedJobs, forked_jobs
-from tests.integration.hosts import Hosts
-from tests.integration.restarts import Restarts, begun_at
+from tests.support.hosts import Hosts
+from tests.support.jobs.forked_job import ForkedJob, ForkedJobs, forked_jobs
+from tests.support.jobs.restarts import Restarts, begun_at
 
 pytestmark = [pytest.mark.timeout(600), needs_hosts]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
-from tests.integration.hosts import Hosts
-from tests.reference.clusters import until
-from tests.unit.nodes.test_data_nodes import SCRIPT
-from tests.unit.nodes.test_split_roles import colocated
+from tests.support import hosts as several
+from tests.support.hosts import Hosts
+from tests.support.nodes.clusters import until
+from tests.support.nodes.colocated_run import colocated
+from tests.support.nodes.data_script import SCRIPT
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster, Role
 from tfhybrid.nodes.key_links import REQUEST, UNASKED

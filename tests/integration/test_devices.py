@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.integration.test_world_sizes import run
+from tests.integration.horovodrun import run
 
 
 @pytest.mark.timeout(300)

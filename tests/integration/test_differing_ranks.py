@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.integration.forked_job import forked_jobs
+from tests.support.jobs.forked_job import forked_jobs
 
 SCRIPT = "tests/integration/jobs/differing.py"
 RANK = r"rank {} \(pid \d+ on [^)]+\)"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import needs_hosts
-from tests.integration.hosts import ROOT, Hosts
+from tests.support.hosts import ROOT, Hosts
 
 pytestmark = [
     pytest.mark.timeout(600),

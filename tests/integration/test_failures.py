@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
-from tests.integration.host_job import ENDLESS, HostJob
-from tests.integration.hosts import ROOT, Hosts
+from tests.support import hosts as several
+from tests.support.hosts import ROOT, Hosts
+from tests.support.jobs.host_job import ENDLESS, HostJob
 from tfhybrid import __version__
 
 pytestmark = [

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.forked_job import forked_jobs
-from tests.reference.forgetting_job import CELLS
+from tests.support.jobs.forked_job import forked_jobs
+from tests.support.reference.forgetting_job import CELLS
 
 SCRIPT = "tests/integration/jobs/forgetting.py"
 STEPS, DIE = 20, 11

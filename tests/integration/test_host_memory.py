@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
+from tests.support import hosts as several
 
 pytestmark = [pytest.mark.timeout(600), needs_hosts]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates.authority import Authority
-from tests.integration import hosts as several
 from tests.integration.conftest import needs_hosts
+from tests.support import hosts as several
+from tests.support.certificates.authority import Authority
 
 JOBS = "tests/integration/jobs/"
 

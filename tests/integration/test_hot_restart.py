@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.integration.conftest import needs_hosts
-from tests.integration.forked_job import ForkedJobs, forked_jobs
-from tests.integration.restarts import SCRIPT, Restarts, begun_at
+from tests.support.jobs.forked_job import ForkedJobs, forked_jobs
+from tests.support.jobs.restarts import SCRIPT, Restarts, begun_at
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -15,8 +15,8 @@ import pytest
 
 from tests.integration import slurm
 from tests.integration.conftest import JOBS, needs, needs_hosts
-from tests.integration.hosts import ACTIVE, ROOT, Hosts
 from tests.integration.slurm import Cluster
+from tests.support.hosts import ACTIVE, ROOT, Hosts
 
 LAUNCH = ROOT / "scripts" / "launch"
 JOB = (sys.executable, str(JOBS / "whereabouts.py"))

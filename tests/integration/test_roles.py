@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates.authority import Authority
-from tests.integration.forked_job import forked_jobs
-from tests.integration.restarts import Restarts, begun_at
-from tests.reference.clusters import (
+from tests.support.certificates.authority import Authority
+from tests.support.jobs.forked_job import forked_jobs
+from tests.support.jobs.restarts import Restarts, begun_at
+from tests.support.nodes.clusters import (
     certified,
     killed,
     node,

@@ -11,8 +11,8 @@ import signal
 import pytest
 
 from tests.integration.conftest import needs_hosts
-from tests.integration.host_job import HostJob
-from tests.integration.hosts import Hosts
+from tests.support.hosts import Hosts
+from tests.support.jobs.host_job import HostJob
 
 pytestmark = [
     pytest.mark.timeout(300),

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.integration.conftest import RunningJob
+from tests.support.jobs.running_job import RunningJob
 from tfhybrid import checkpoint
 
 pytestmark = pytest.mark.timeout(300)  # jobs start one after the other

@@ -6,7 +6,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import dropout
+from tests.support.keras_versions import dropout
 from tfhybrid import checkpoint, distributed
 from tfhybrid._keras import state_of
 from tfhybrid.data import Batches, Clicks, Position

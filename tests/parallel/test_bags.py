@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import training
+from tests.support.reference import training
 from tfhybrid import distributed
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]

@@ -9,7 +9,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import distributed
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]

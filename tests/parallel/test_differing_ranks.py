@@ -12,7 +12,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.parallel.conftest import common_directory
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import checkpoint
 from tfhybrid.data import Position
 from tfhybrid.errors import ConfigError, ReplicaError

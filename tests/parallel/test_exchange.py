@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import tfhybrid
-from tests.parallel.test_exactness import fit, loss
-from tests.reference import click_model
-from tests.reference.click_model import OPTIMIZERS
+from tests.parallel.exact_training import fit, loss
+from tests.support.reference import click_model
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -11,15 +11,15 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.parallel import checkpointed
-from tests.parallel.test_exactness import (
-    OPTIMIZERS,
+from tests.parallel.exact_training import (
     TABLE_OPTIMIZERS,
     assert_exact,
     assert_replicas_equal,
     fit,
     loss,
 )
-from tests.reference import click_model, training
+from tests.support.reference import click_model, training
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid import checkpoint, distributed
 
 pytestmark = pytest.mark.usefixtures("job")

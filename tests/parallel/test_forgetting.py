@@ -14,7 +14,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.parallel.conftest import common_directory
-from tests.reference.forgetting_job import CELLS, DIM, ForgettingJob
+from tests.support.reference.forgetting_job import CELLS, DIM, ForgettingJob
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.manager import CheckpointManager
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of

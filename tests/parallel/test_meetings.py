@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid.job import current_job
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -8,9 +8,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.parallel.test_exactness import TOLERANCES, assert_exact, assert_replicas_equal
-from tests.reference import click_model
-from tests.reference.click_model import OPTIMIZERS
+from tests.parallel.exact_training import TOLERANCES, assert_exact, assert_replicas_equal
+from tests.support.reference import click_model
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError
 
 pytestmark = [pytest.mark.usefixtures("job"), pytest.mark.world_size]

@@ -8,10 +8,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.parallel.test_exactness import TOLERANCES, assert_exact, loss
-from tests.parallel.test_uneven_data import assert_same_everywhere, compiled, dataset_of, share_of
-from tests.reference import click_model
-from tests.reference.click_model import OPTIMIZERS
+from tests.parallel.exact_training import TOLERANCES, assert_exact, loss
+from tests.parallel.uneven_batches import assert_same_everywhere, compiled, dataset_of, share_of
+from tests.support.reference import click_model
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")

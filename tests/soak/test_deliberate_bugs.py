@@ -1,4 +1,6 @@
-"""Each patch in bugs/ puts one bug into the tree; the suite that it names must then fail.
+"""Each patch below bugs/ puts one bug into the tree; the suite that it names must then fail.
+
+The folders of bugs/ are the rooms of the code that a patch edits.
 
 A patch that no longer applies or compiles fails its test too: it is renewed with the code.
 """
@@ -26,7 +28,8 @@ LEFT_OUT = (
     "*.egg-info",
     "__pycache__",
 )
-PATCHES = sorted((Path(__file__).parent / "bugs").glob("*.patch"))
+BUGS = Path(__file__).parent / "bugs"
+PATCHES = sorted(BUGS.rglob("*.patch"), key=lambda path: path.name)
 
 
 class Copy:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration import hosts as several
-from tests.integration.forked_job import ForkedJob, forked_jobs
-from tests.integration.restarts import Restarts, begun_at
+from tests.support import hosts as several
+from tests.support.jobs.forked_job import ForkedJob, forked_jobs
+from tests.support.jobs.restarts import Restarts, begun_at
 
 KILLS = os.environ.get("TFHYBRID_SOAK_RESTARTS")
 REASON = several.missing()

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from tests.integration import hosts as several
-from tests.integration.host_job import ENDLESS, HostJob
+from tests.support import hosts as several
+from tests.support.jobs.host_job import ENDLESS, HostJob
 
 REASON = several.missing()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import own_memory, pid_of, until, write_cluster
-from tests.unit.core.test_sharded import train
-from tests.unit.nodes.test_moving import NAMES, Trainers, digests, trainers
+from tests.support.core.sharded_tables import train
+from tests.support.nodes.clusters import own_memory, pid_of, until, write_cluster
+from tests.support.nodes.moving_trainers import NAMES, Trainers, digests, trainers
 from tfhybrid.errors import TfhybridError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster

@@ -14,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import RunningJob
+from tests.support.jobs.running_job import RunningJob
 
 KILLS = os.environ.get("TFHYBRID_SOAK_KILLS")
-RANDOM_KILLS = Path(__file__).parents[2] / "build/native/tests/random_kills"
+ROOT = Path(__file__).parents[2]
+ENDLESS = ROOT / "tests/integration/jobs/endless.py"
+RANDOM_KILLS = ROOT / "build/native/tests/random_kills"
 
 
 def test_random_kills_leave_nothing_behind():
     moments = random.Random(7)
     with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-soak-") as directory:
         for number in range(int(KILLS or 50)):
-            job = RunningJob(2, Path(directory), "endless.py", f"job{number}")
+            job = RunningJob(2, Path(directory), ENDLESS, f"job{number}")
             try:
                 threading.Event().wait(moments.uniform(0.0, 2.0))
                 job.kill(moments.randrange(2))

@@ -24,10 +24,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import own_memory, pid_of, until, write_cluster
 from tests.soak.forever import all_keys, batch
-from tests.unit.nodes.split_roles import TABLES, step
-from tests.unit.nodes.test_owner_engines import BY_KEY, opened
+from tests.support.nodes.clusters import own_memory, pid_of, until, write_cluster
+from tests.support.nodes.owner_engines import BY_KEY, opened
+from tests.support.nodes.split_roles import TABLES, step
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 from benchmarks import launch
-from tests.stream.conftest import Broker, broker
-from tests.stream.killed_site import check_kills
+from tests.support.stream.broker import Broker, broker
+from tests.support.stream.killed_site import check_kills
 
 __all__ = ["broker"]  # the fixture
 

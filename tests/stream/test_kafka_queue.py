@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.reference import queue_contract
-from tests.stream.conftest import Broker
+from tests.support.stream import queue_contract
+from tests.support.stream.broker import Broker
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError
 from tfhybrid.stream.kafka_queue import KafkaQueue, settings_of
 from tfhybrid.stream.offset_committer import OffsetCommitter, group_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stream.killed_site import check_kills
+from tests.support.stream.killed_site import check_kills
 
 KILLS = int(os.environ.get("TFHYBRID_STREAM_KILLS", "10"))
 

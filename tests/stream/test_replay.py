@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.asynchronous import replayed
-from tests.reference.clusters import until
-from tests.stream.conftest import ROOT
-from tests.stream.stream_file import write_stream
+from tests.support.nodes.clusters import until
+from tests.support.reference.asynchronous import replayed
+from tests.support.stream.broker import ROOT
+from tests.support.stream.stream_file import write_stream
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.stream.queue import Position
 from tfhybrid.stream.settings import StreamSettings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.dependencies.imports import imports, included_headers, running_nodes
+from tests.support.dependencies.imports import imports, included_headers, running_nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 

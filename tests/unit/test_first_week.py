@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid.errors import ConfigError, NotInitializedError
 
 KEYS = np.arange(4)

@@ -22,7 +22,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.integration.jobs.exchange import model_and_reference
 from tests.integration.jobs.sharded import assert_equal
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid.data import Shard
 from tfhybrid.job import current_job
 from tfhybrid.nodes import launching

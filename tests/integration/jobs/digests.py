@@ -11,7 +11,7 @@ import sys
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 
 tfhybrid.init("digests", seed=11)
 model = click_model.keras_model()

@@ -15,9 +15,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
-from tests.reference.click_model import OPTIMIZERS
-from tests.reference.forgetting_job import ForgettingJob
+from tests.support.reference import click_model
+from tests.support.reference.click_model import OPTIMIZERS
+from tests.support.reference.forgetting_job import ForgettingJob
 from tfhybrid import distributed
 from tfhybrid.job import current_job
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import export
 from tfhybrid.errors import ExportError
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.split_roles import STEPS, train_fed
-from tests.unit.nodes.test_split_roles import EPOCHS, rows_of
+from tests.support.nodes.colocated_run import EPOCHS, rows_of
+from tests.support.nodes.numpy_trainers import joined
+from tests.support.nodes.split_roles import STEPS, train_fed
 from tfhybrid.nodes.cluster_file import Cluster, Role
 from tfhybrid.nodes.node_links import NodeLinks
 from tfhybrid.nodes.wanted import Wanted

@@ -13,7 +13,7 @@ import signal
 import sys
 
 import tfhybrid
-from tests.reference.forgetting_job import ForgettingJob
+from tests.support.reference.forgetting_job import ForgettingJob
 from tfhybrid import checkpoint
 
 directory, steps = sys.argv[1], int(sys.argv[2])

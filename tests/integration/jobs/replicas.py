@@ -15,7 +15,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import checkpoint, distributed
 from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint

@@ -27,8 +27,8 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
-from tests.reference.keras_versions import dropout
+from tests.support.keras_versions import dropout
+from tests.support.reference import click_model
 from tfhybrid import checkpoint
 from tfhybrid.data import Position
 from tfhybrid.job import current_job

@@ -16,8 +16,8 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
-from tests.reference.click_model import OPTIMIZERS
+from tests.support.reference import click_model
+from tests.support.reference.click_model import OPTIMIZERS
 from tfhybrid import checkpoint, distributed
 from tfhybrid.data import Position
 

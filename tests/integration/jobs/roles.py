@@ -14,7 +14,7 @@ from tensorflow import keras
 import tfhybrid
 from tests.integration.jobs.exchange import trained
 from tests.integration.jobs.sharded import ALL_KEYS, PLACEMENTS, assert_equal, forget, of_all_hosts
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import Replicated, distributed
 
 NODES = os.environ.pop("TFHYBRID_NODES")

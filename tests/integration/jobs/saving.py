@@ -11,7 +11,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import checkpoint
 from tfhybrid.data import Position
 

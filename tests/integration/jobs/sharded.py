@@ -12,8 +12,8 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.integration.jobs.exchange import STEPS, TOLERANCES, trained
-from tests.reference import click_model
-from tests.reference.forgetting_job import ForgettingJob
+from tests.support.reference import click_model
+from tests.support.reference.forgetting_job import ForgettingJob
 from tfhybrid import Replicated, Sharded, distributed
 from tfhybrid.core import native
 from tfhybrid.distributed import launcher

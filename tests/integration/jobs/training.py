@@ -16,7 +16,7 @@ import sys
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import distributed
 from tfhybrid.job import current_job
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 
 
 class Placed(keras.layers.Layer):

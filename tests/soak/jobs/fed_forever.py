@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.soak.forever import all_keys
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.split_roles import FEATURES, TABLES, step
+from tests.support.nodes.numpy_trainers import joined
+from tests.support.nodes.split_roles import FEATURES, TABLES, step
 from tfhybrid.core import batches
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.elements import unflatten

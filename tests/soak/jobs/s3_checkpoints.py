@@ -15,7 +15,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.stored import StoredCheckpoint, locate
 from tfhybrid.data import Position

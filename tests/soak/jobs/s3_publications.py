@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.unit.serving.publishing import Site
+from tests.support.serving.publishing import Site
 from tfhybrid.settings import shm_directory
 from tfhybrid.stream import publication as files
 from tfhybrid.stream.rollback import release, roll_back

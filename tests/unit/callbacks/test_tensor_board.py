@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
+from tests.unit.callbacks.event_files import read
 from tfhybrid.callbacks.tensor_board import _of_owners
 from tfhybrid.core.native import PHASES
 from tfhybrid.errors import ConfigError
@@ -16,18 +15,6 @@ from tfhybrid.store import OwnerShare
 pytestmark = pytest.mark.usefixtures("job")
 
 STEPS, EVERY = 10, 4
-
-
-def read(directory: Path) -> dict[str, dict[int, float]]:
-    """Returns what was written by tag and step."""
-    found: dict[str, dict[int, float]] = {}
-    (run,) = directory.iterdir()
-    for path in run.iterdir():
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                assert value.metadata.plugin_data.plugin_name == "scalars"  # or it is not drawn
-                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
-    return found
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
-from tests.reference.keras_versions import dropout
+from tests.support.keras_versions import dropout
+from tests.support.reference import click_model
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint import hot_restart
 from tfhybrid.data import Position

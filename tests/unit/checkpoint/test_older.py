@@ -11,7 +11,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
 from tests.unit.checkpoint.older import job as saved_job
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.stored import folder_of

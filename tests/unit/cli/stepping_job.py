@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 import tfhybrid
-from tests.reference.click_model import collection
+from tests.support.reference.click_model import collection
 
 TABLES = {
     "item": tfhybrid.TableConfig(4, eviction=tfhybrid.Eviction(unseen_steps=2, every=1)),

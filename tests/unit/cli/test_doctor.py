@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid.cli import findings
 from tfhybrid.cli.findings import Level
 from tfhybrid.cli.main import app

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.unit.core.test_sharded import RATE, SHARDED, TABLES, opened
-from tests.unit.core.test_shares import DIM, NAME, opened_updates, reference, stats_of
+from tests.support.core.sharded_tables import RATE, SHARDED, TABLES, opened
+from tests.unit.core.user_table import DIM, NAME, opened_updates, reference, stats_of
 
 STEP_KEYS = 10_000
 

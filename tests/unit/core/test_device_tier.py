@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.core.sharded_hosts import Hosts
-from tests.unit.core.test_passes import (
-    ADAGRAD,
+from tests.support.core.pass_trainers import ADAGRAD, TABLES
+from tests.support.core.sharded_hosts import Hosts
+from tests.unit.core.announced_passes import (
     CASES,
     EVERYWHERE,
     REFERENCES,
     STEPS,
-    TABLES,
     Rank,
     Without,
     check_reference,
     keys_of,
     trained,
-    without,  # noqa: F401 - a fixture
 )
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tests.reference import training
+from tests.support.reference import training
 from tests.unit.core import bare_rank
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
@@ -12,26 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tfhybrid
-from tests.reference import training
-from tests.unit.core.test_sharded import INITIALIZER, RATE, SHARDED, TABLES, opened
+from tests.support.core.sharded_tables import RATE, SHARDED, TABLES, opened
+from tests.support.reference import training
+from tests.unit.core.user_table import DIM, NAME, opened_updates, reference, stats_of
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import TableStatsStruct
-from tfhybrid.core.update import Update, UpdateChoices
+from tfhybrid.core.update import Update
 
 HOSTS = pytest.mark.parametrize("hosts", [1, 2, 3])
-# Both tables get the same keys; the one that is looked at has this many numbers a row.
-NAME, DIM = "user", TABLES["user"]
-
-
-def stats_of(engine: Engine) -> TableStatsStruct:
-    struct = TableStatsStruct()
-    engine.call("table_stats_get", NAME.encode(), ctypes.byref(struct))
-    return struct
-
-
-def opened_updates(engines: Sequence[Engine]) -> list[Update]:
-    return [engine.open_update("sgd", TABLES, UpdateChoices(reduction="sum")) for engine in engines]
 
 
 def train(
@@ -50,11 +36,6 @@ def train(
         for name in TABLES:
             engine.wait(name)
     return posted
-
-
-def reference() -> training.Table:
-    config = tfhybrid.TableConfig(DIM, initializer=INITIALIZER)
-    return training.Table(NAME, config, training.Adagrad(RATE))
 
 
 def check(engines: Sequence[Engine], table: training.Table, unseen: np.ndarray) -> None:

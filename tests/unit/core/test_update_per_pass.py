@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.core import pass_trainers
-from tests.unit.core.pass_trainers import CASES, Outcome, Rank, keys_of
-from tests.unit.core.sharded_hosts import Hosts
+from tests.support.core import pass_trainers
+from tests.support.core.pass_trainers import CASES, Outcome, Rank, keys_of
+from tests.support.core.sharded_hosts import Hosts
 from tfhybrid.core import passes
 from tfhybrid.data.lookahead import Lookahead
 from tfhybrid.errors import ConfigError

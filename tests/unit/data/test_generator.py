@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tests.reference.ranking import pairwise_auc
+from tests.support.reference.ranking import pairwise_auc
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics import auc

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.unit.data.test_text_formats import criteo_line
+from tests.unit.data.criteo_lines import criteo_line
 from tfhybrid.cli.conversion import convert
 from tfhybrid.data import (
     Batches,

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.unit.data.criteo_lines import criteo_line
 from tfhybrid.data import (
     MISSING_KEY,
     Criteo,
@@ -28,10 +29,6 @@ def written(tmp_path, text, name="file.txt"):
     path = tmp_path / name
     path.write_bytes(text.encode())
     return path
-
-
-def criteo_line(label="1", number="3", category="68fd1e64", fields=26):
-    return "\t".join([label, *[number] * 13, *[category] * fields]) + "\n"
 
 
 def test_csv_reads_the_wanted_columns_in_the_wanted_order(tmp_path):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tfhybrid
-from tests.dependencies.graph import Graph
-from tests.dependencies.imports import lazy_names
-from tests.dependencies.repository import Repository, files_of
-from tests.dependencies.selection import ctest_pattern, select
+from tests.support.dependencies.graph import Graph
+from tests.support.dependencies.imports import lazy_names
+from tests.support.dependencies.repository import Repository, files_of
+from tests.support.dependencies.selection import ctest_pattern, select
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -87,7 +87,7 @@ def graph() -> Graph:
             "tests/integration/test_forgetting.py",
         ),
         (
-            "tests/forked/server.py",
+            "tests/support/forked/server.py",
             "tests/integration/test_hot_restart.py",
             "tests/integration/test_doctor.py",
         ),

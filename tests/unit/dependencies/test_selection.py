@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dependencies.repository import changed_files
-from tests.dependencies.selection import main
+from tests.support.dependencies.repository import changed_files
+from tests.support.dependencies.selection import main
 
 FILES = {
     "tfhybrid/__init__.py": """

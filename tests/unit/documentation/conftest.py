@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.forked.python import ForkedPython, forked_python
+from tests.support.forked.python import ForkedPython, forked_python
 
 
 @pytest.fixture(scope="session")

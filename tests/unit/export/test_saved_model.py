@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 from tfhybrid import export
 from tfhybrid.errors import ConfigError, ExportError
 from tfhybrid.models import dcn, dcnv2, deepfm, dlrm, fm, xdeepfm

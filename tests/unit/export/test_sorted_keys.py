@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tests.unit.export.test_stock_table import EXTREMES, table_of
+from tests.unit.export.stock_tables import EXTREMES, table_of
 from tfhybrid.export.sorted_keys import SortedKeys
 
 pytestmark = pytest.mark.usefixtures("job")

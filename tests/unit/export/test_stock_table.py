@@ -10,30 +10,13 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
+from tests.unit.export.stock_tables import EXTREMES, INITIALIZERS, table_of
 from tfhybrid.export import streamed
 from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.export.stock_table import StockTable
 from tfhybrid.store import RowBlock, Table
 
 pytestmark = pytest.mark.usefixtures("job")
-
-INT64 = np.iinfo(np.int64)
-EXTREMES = np.array([0, -1, 1, INT64.min, INT64.max, INT64.min + 1, INT64.max - 1])
-INITIALIZERS = {
-    "zeros": tfhybrid.initializers.Zeros(),
-    "constant": tfhybrid.initializers.Constant(0.25),
-    "uniform": tfhybrid.initializers.Uniform(-0.5, 0.5),
-    "normal": tfhybrid.initializers.Normal(1.0, 0.1),
-    "truncated_normal": tfhybrid.initializers.TruncatedNormal(0.0, 0.1),
-}
-
-
-def table_of(keys: np.ndarray, initializer="uniform", dim: int = 5) -> Table:
-    """A table with random rows for some keys."""
-    table = Table("item", tfhybrid.TableConfig(dim, initializer))
-    embeddings = np.random.default_rng(0).normal(size=(len(keys), dim)).astype(np.float32)
-    table.writer.write_rows(RowBlock(np.asarray(keys, np.int64), embeddings, None))
-    return table
 
 
 class Lookup(tf.Module):

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model
+from tests.support.reference import click_model
 
 STEPS, SAMPLES = 12, 16
 HOST, DEVICE = "host", "device"

@@ -9,7 +9,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid.errors import ConfigError, NameTakenError
 from tfhybrid.layers import Embedding, EmbeddingCollection
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3
-from tests.reference.training import Table
+from tests.support.keras_versions import needs_keras_3
+from tests.support.reference.training import Table
 from tfhybrid.errors import ConfigError, NameTakenError, NotInitializedError
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid.ops._library import OPS
 
 pytestmark = [pytest.mark.usefixtures("job"), needs_keras_3]

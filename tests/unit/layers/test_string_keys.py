@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
 from tfhybrid.data import string_keys
 from tfhybrid.errors import ConfigError
 from tfhybrid.layers import StringKeys

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reference.ranking import pairwise_auc, plain_log_loss
+from tests.support.reference.ranking import pairwise_auc, plain_log_loss
 from tfhybrid.errors import DataError
 from tfhybrid.metrics.binary import auc, log_loss
 

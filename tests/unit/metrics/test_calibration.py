@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.reference.ranking import plain_log_loss
+from tests.support.reference.ranking import plain_log_loss
 from tfhybrid.errors import DataError
 from tfhybrid.metrics import calibration, normalized_entropy
 

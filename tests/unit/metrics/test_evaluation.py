@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from tests.reference.ranking import pairwise_auc, plain_log_loss
+from tests.support.reference.ranking import pairwise_auc, plain_log_loss
 from tfhybrid.errors import DataError
 from tfhybrid.metrics import calibration, evaluate, gauc, normalized_entropy
 

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.reference.clusters import (
+from tests.support.core.sharded_tables import KEYS, STEPS, TABLES, reference, rows_of, train
+from tests.support.nodes.clusters import (
     found,
     killed,
     logged,
@@ -30,8 +31,7 @@ from tests.reference.clusters import (
     until,
     write_cluster,
 )
-from tests.unit.core.test_sharded import STEPS, TABLES, reference, rows_of, train
-from tests.unit.nodes.numpy_trainers import SILENCE, joined
+from tests.support.nodes.numpy_trainers import SILENCE, joined
 from tfhybrid.cli import app
 from tfhybrid.core import passes
 from tfhybrid.core.engine import Engine
@@ -44,7 +44,6 @@ from tfhybrid.nodes.node_options import read_token
 from tfhybrid.nodes.table_writer import NodesTableWriter
 
 NODES = 3
-KEYS = np.arange(-60, 200)
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +304,7 @@ def test_nodes_are_asked_when_python_exits() -> None:
     """A script need not end its job by itself."""
     code = """
 import atexit
-from tests.unit.nodes.split_roles import served_socket
+from tests.support.nodes.split_roles import served_socket
 from tfhybrid.nodes.calls import Caller
 from tfhybrid.nodes.node_calls import NodeCalls
 

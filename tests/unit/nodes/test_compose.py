@@ -12,10 +12,9 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from tests.reference.clusters import own_memory, until
-from tests.unit.core.test_sharded import reference, rows_of, train
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.test_cluster import KEYS
+from tests.support.core.sharded_tables import KEYS, reference, rows_of, train
+from tests.support.nodes.clusters import own_memory, until
+from tests.support.nodes.numpy_trainers import joined
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster, Role
 

@@ -14,33 +14,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import killed, node, own_memory, pid_of, write_cluster
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.split_roles import STEPS, train_fed
-from tests.unit.nodes.test_moving import SHARES, Trainers
-from tests.unit.nodes.test_split_roles import EPOCHS, colocated, rows_of
+from tests.support.nodes.clusters import killed, node, own_memory, pid_of, write_cluster
+from tests.support.nodes.colocated_run import EPOCHS, colocated, rows_of
+from tests.support.nodes.data_script import SCRIPT, wanted
+from tests.support.nodes.moving_trainers import SHARES, Trainers
+from tests.support.nodes.numpy_trainers import joined
+from tests.support.nodes.split_roles import STEPS, train_fed
 from tfhybrid.data.node import load, maker
 from tfhybrid.errors import ConfigError, DataError, StoreError
 from tfhybrid.nodes import launching
 from tfhybrid.nodes.cluster_file import Cluster
 from tfhybrid.nodes.key_links import NOTICE, REQUEST, UNASKED
 from tfhybrid.nodes.node_links import NodeLinks
-from tfhybrid.nodes.wanted import Wanted
 
 TOLD_SECONDS = 2.0  # within which nodes have told their numbers
-SCRIPT = """
-from tests.unit.nodes import split_roles
-
-def dataset(shard, steps):
-    return split_roles.dataset((shard.rank, shard.size), steps)
-
-def broken(shard):
-    raise OSError("no such disk")
-"""
-
-
-def wanted(join: str) -> Wanted:
-    return Wanted("dataset", {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tests.unit.nodes.split_roles import FEATURES, dataset, served, split_job
+from tests.support.nodes.split_roles import FEATURES, dataset, served, split_job
 from tfhybrid.core.batches import TICKETS, number_places, place_of
 from tfhybrid.data import Ragged
 from tfhybrid.errors import ConfigError, StoreError

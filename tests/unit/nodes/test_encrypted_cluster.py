@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.certificates.authority import Authority
-from tests.certificates.plain_port import port_without_tls
-from tests.reference.clusters import (
+from tests.support.certificates.authority import Authority
+from tests.support.certificates.plain_port import port_without_tls
+from tests.support.core.sharded_tables import KEYS, reference, rows_of, train
+from tests.support.nodes.clusters import (
     certified,
     found,
     logged,
@@ -28,13 +29,11 @@ from tests.reference.clusters import (
     until,
     write_cluster,
 )
-from tests.unit.core.test_sharded import reference, rows_of, train
-from tests.unit.nodes.numpy_trainers import SILENCE, joined
-from tests.unit.nodes.split_roles import train_fed
-from tests.unit.nodes.test_cluster import KEYS
-from tests.unit.nodes.test_data_nodes import SCRIPT, wanted
-from tests.unit.nodes.test_split_roles import EPOCHS, colocated
-from tests.unit.nodes.test_split_roles import rows_of as rows_of_places
+from tests.support.nodes.colocated_run import EPOCHS, colocated
+from tests.support.nodes.colocated_run import rows_of as rows_of_places
+from tests.support.nodes.data_script import SCRIPT, wanted
+from tests.support.nodes.numpy_trainers import SILENCE, joined
+from tests.support.nodes.split_roles import train_fed
 from tfhybrid.errors import PeerDiedError, StoreError
 from tfhybrid.nodes import door, launching
 from tfhybrid.nodes.calls import Caller

@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.unit.core import test_sharded
-from tests.unit.core.sharded_hosts import link
-from tests.unit.core.test_sharded import (
-    ADAGRAD,
-    INITIALIZER,
-    STEPS,
-    TABLES,
-    reference,
-    rows_in,
-    rows_of,
-)
+from tests.support.core import sharded_tables
+from tests.support.core.sharded_tables import STEPS, TABLES, reference, rows_in, rows_of
+from tests.support.nodes.owner_engines import BY_KEY, opened
 from tfhybrid.core.engine import Engine
-from tfhybrid.core.native import LinkPurpose, PlacementKind
+from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.update import UpdateChoices
-
-BY_KEY = (PlacementKind.BY_KEY, 0)
-
-
-@contextlib.contextmanager
-def opened(
-    directory: Path,
-    trainers: int,
-    nodes: int,
-    placements: Sequence[tuple[PlacementKind, int]] = (BY_KEY, BY_KEY),
-    purposes: Sequence[LinkPurpose] = tuple(LinkPurpose),
-) -> Iterator[list[Engine]]:
-    """Engines of trainers with a rank each, then those of nodes; no nodes: a run without roles."""
-    engines = [Engine(range(trainers), host, nodes) for host in range(trainers + nodes)]
-    for host, engine in enumerate(engines):
-        (directory / str(host)).mkdir()
-        engine.open_store(str(directory / str(host)), "job", 0, f"host {host}", 7)
-    try:
-        for reader in engines[:trainers]:
-            for owner in engines:
-                for purpose in purposes:
-                    if owner is not reader:
-                        link(reader, owner, purpose, "host")
-        for node in engines[trainers:]:
-            link(node, engines[0], LinkPurpose.UPDATES, "host")  # who decides hears what it staged
-        for engine in engines:
-            for (name, dim), placement in zip(TABLES.items(), placements, strict=True):
-                engine.open_table(name, dim, INITIALIZER.native, placement=placement)
-                engine.set_optimizer(name, **ADAGRAD)
-        yield engines
-    finally:
-        for engine in engines:
-            engine.close_store()
 
 
 def train(engines: Sequence[Engine], trainers: int, choices: UpdateChoices) -> None:
     for node in engines[trainers:]:
         node.open_update("sgd", TABLES, choices)
-    test_sharded.train(engines[:trainers], choices)
+    sharded_tables.train(engines[:trainers], choices)
     for node in engines[trainers:]:  # a node may still apply what the trainers know to come
         none = [np.empty(0, np.int64)] * 2
         node.read(TABLES, none, min_versions=[STEPS] * 2)

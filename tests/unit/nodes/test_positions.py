@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.unit.nodes.split_roles import STEPS, TABLES, Job, dataset, split_job, step
-from tests.unit.nodes.test_split_roles import EPOCHS, colocated, rows_of
+from tests.support.nodes.colocated_run import EPOCHS, colocated, rows_of
+from tests.support.nodes.split_roles import STEPS, TABLES, Job, dataset, split_job, step
 from tfhybrid.nodes.elements import unflatten
 from tfhybrid.nodes.key_links import REQUEST, UNASKED
 

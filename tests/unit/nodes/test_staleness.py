@@ -12,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import killed, node, own_memory, until, write_cluster
-from tests.reference.stale_rows import StaleTable, replay
-from tests.unit.core.test_sharded import INITIALIZER, RATE
-from tests.unit.nodes.numpy_trainers import joined
-from tests.unit.nodes.split_roles import (
+from tests.support.core.sharded_tables import INITIALIZER, RATE
+from tests.support.nodes.clusters import killed, node, own_memory, until, write_cluster
+from tests.support.nodes.colocated_run import all_keys, colocated, rows_of
+from tests.support.nodes.data_script import SCRIPT
+from tests.support.nodes.moving_trainers import Trainers
+from tests.support.nodes.numpy_trainers import joined
+from tests.support.nodes.owner_engines import BY_KEY
+from tests.support.nodes.split_roles import (
     ADAGRAD,
     STEPS,
     TABLES,
@@ -28,10 +31,7 @@ from tests.unit.nodes.split_roles import (
     step,
     train_fed,
 )
-from tests.unit.nodes.test_data_nodes import SCRIPT
-from tests.unit.nodes.test_moving import Trainers
-from tests.unit.nodes.test_owner_engines import BY_KEY
-from tests.unit.nodes.test_split_roles import all_keys, colocated, rows_of
+from tests.support.reference.stale_rows import StaleTable, replay
 from tfhybrid.core import batches, native
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.nodes import launching

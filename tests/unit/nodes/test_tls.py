@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.certificates.authority import Authority
-from tests.certificates.plain_port import port_without_tls
+from tests.support.certificates.authority import Authority
+from tests.support.certificates.plain_port import port_without_tls
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import OptimizerKind, PlacementKind
 from tfhybrid.core.row_block import RowBlock

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import needs_keras_3, variable
+from tests.support.keras_versions import needs_keras_3, variable
 from tfhybrid.errors import ConfigError, NotInitializedError, UnsupportedError
 
 pytestmark = pytest.mark.usefixtures("job")

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference import click_model, training
-from tests.reference.keras_versions import needs_keras_3
+from tests.support.keras_versions import needs_keras_3
+from tests.support.reference import click_model, training
 from tfhybrid._keras import IS_KERAS_3
 from tfhybrid.errors import UnsupportedError
 

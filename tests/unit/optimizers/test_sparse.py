@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.keras_versions import variable
+from tests.support.keras_versions import variable
 from tfhybrid.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("job")

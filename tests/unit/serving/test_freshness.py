@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 import tfhybrid
-from tests.unit.callbacks.test_tensor_board import read
-from tests.unit.stream.test_online import TABLES, Site, _model
+from tests.support.stream.online_site import TABLES, Site, small_model
+from tests.unit.callbacks.event_files import read
 from tfhybrid.cli.stream import app
 from tfhybrid.cli.stream_top import Processes
 from tfhybrid.errors import ConfigError
@@ -68,7 +68,7 @@ def _train(site: Site, model) -> None:
 
 def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
     reader = Reader(tmp_path / "ads", memory=site.settings.memory)
-    model = _model()
+    model = small_model()
     for number in range(2):
         happened = _put(site, number)
         _train(site, model)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.stream.conftest import two_free_ports
-from tests.unit.serving.publishing import KEYS, Site, wide_update
-from tests.unit.stream.test_target_model import DELTAS, _update
+from tests.support.serving.publishing import KEYS, Site, wide_update
+from tests.support.stream.broker import two_free_ports
+from tests.support.stream.model_updates import DELTAS, lease_update
 from tfhybrid.errors import ConfigError, PublicationError
 from tfhybrid.nodes import door
 from tfhybrid.nodes.calls import answer_calls
@@ -95,7 +95,7 @@ def test_lookups_see_one_publication_while_others_are_taken(site: Site):
         thread.start()
     for number in range(20):
         wide = wide_update(DELTAS)
-        site.model.apply(_of(wide, _update(number)))
+        site.model.apply(_of(wide, lease_update(number)))
         site.publish()
     until = time.monotonic() + 60
     while reader.publication is None or reader.publication.number < 21:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.asynchronous import Replay
-from tests.unit.serving.publishing import KEYS, Site, wide_update
-from tests.unit.stream.test_target_model import ADAGRAD, DELTAS, DENSE, GRADIENTS, _update
+from tests.support.reference.asynchronous import Replay
+from tests.support.serving.publishing import KEYS, Site, wide_update
+from tests.support.stream.model_updates import ADAGRAD, DELTAS, DENSE, GRADIENTS, lease_update
 from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ConfigError, CorruptFileError, PublicationError
 from tfhybrid.initializers import Uniform
@@ -70,15 +70,15 @@ def test_a_delta_has_what_changed_and_no_more(sites):
     site = sites()
     site.train(*range(10))
     base = site.publish()
-    site.model.apply(_update(10))
+    site.model.apply(lease_update(10))
     delta = site.publish()
-    update = _update(10)
+    update = lease_update(10)
     assert delta.rows == sum(len(keys) for keys in update.keys.values()) < base.rows
     assert delta.chain[0].number == base.number
     # A checkpoint takes none of the publisher's marks.
-    site.model.apply(_update(11))
+    site.model.apply(lease_update(11))
     site.model.save()
-    assert site.publish().rows == sum(len(keys) for keys in _update(11).keys.values())
+    assert site.publish().rows == sum(len(keys) for keys in lease_update(11).keys.values())
 
 
 def test_bases_come_when_a_chain_is_long_and_old_ones_go(sites):
@@ -171,7 +171,7 @@ def test_weights_that_fell_back_begin_a_new_incarnation(sites, tmp_path: Path):
     kept.rename(site.folder / "models")
     site.start()
     site.replay = Replay(DELTAS, DENSE)
-    for update in (wide_update(DELTAS), _update(0)):
+    for update in (wide_update(DELTAS), lease_update(0)):
         site.replay.apply(update)
     site.train(5)  # other weights of the same version
     assert site.model.version == 3
@@ -298,7 +298,7 @@ def test_what_is_not_finite_is_withheld_and_named(sites):
     site = sites(spec=GRADIENTS)
     site.train(0)
     site.publish()
-    update = _update(1, GRADIENTS)
+    update = lease_update(1, GRADIENTS)
     update.values["item"][3, 1] = 1e30
     huge = dataclasses.replace(update, rates={**update.rates, "item": 1e30})
     site.model.apply(huge)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.serving.publishing import KEYS, Site, settings_of
+from tests.support.serving.publishing import KEYS, Site, settings_of
 from tfhybrid.cli.stream import app
 from tfhybrid.errors import PublicationError
 from tfhybrid.stream import publication as files

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import tfhybrid
-from tests.unit.serving.publishing import Site as PublishedSite
-from tests.unit.stream.test_online import TABLES, Site, _model
+from tests.support.serving.publishing import Site as PublishedSite
+from tests.support.stream.online_site import TABLES, Site, small_model
 from tfhybrid.errors import ConfigError, ExportError, PublicationError
 from tfhybrid.serving import Reader, ServedModel, StockExport
 
@@ -45,7 +45,7 @@ def _predicted(model, inputs: dict[str, np.ndarray]) -> np.ndarray:
 def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: Path):
     graph, place = tmp_path / "graph", tmp_path / "publications"
     reader = Reader(place, memory=site.settings.memory)
-    model = _model()
+    model = small_model()
     tfhybrid.export.serving_graph(model, graph)
     served = ServedModel(graph, reader)
     with pytest.raises(ConfigError, match="Inputs are"):

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference import forgetting, training
-from tests.unit.stream.test_policies import BY_TIME, KEYS, SPEC, _update
+from tests.support.reference import forgetting, training
+from tests.support.stream.policy_updates import BY_TIME, KEYS, SPEC, lease_update
 from tfhybrid.checkpoint import storage
 from tfhybrid.row_policy import native_policy
 from tfhybrid.serving import Reader
@@ -36,7 +36,7 @@ def test_what_is_evicted_by_event_time_is_gone_from_readers(
     reader = Reader(place, name="ads", memory=shm_directory)
     removed = 0
     for number in range(30):
-        update = _update(number)
+        update = lease_update(number)
         unit.models["ads"].apply(update)
         reference.clock = max(reference.clock, update.event_time or 0)
         pairs = zip(update.keys["item"].tolist(), -update.values["item"], strict=True)

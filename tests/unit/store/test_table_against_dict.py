@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.mix64 import mix64
+from tests.support.reference.mix64 import mix64
 from tfhybrid.core import native
 from tfhybrid.store import RowBlock
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.certificates.authority import Authority
-from tests.reference.clusters import certified, until
-from tests.stream.conftest import ROOT, two_free_ports
-from tests.unit.stream.test_running import CLI, COUNTING, Running, _config
+from tests.support.certificates.authority import Authority
+from tests.support.nodes.clusters import certified, until
+from tests.support.stream.broker import ROOT, two_free_ports
+from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import StreamError
 from tfhybrid.nodes.greetings import Greeting, Link
 from tfhybrid.serving import RemoteReader
@@ -40,7 +40,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 @pytest.fixture
 def stream(tmp_path: Path, shm_directory: Path, files: TlsFiles) -> Iterator[Stream]:
     """Sync unit, provider and trainer, and a read-only node."""
-    config = _config(
+    config = write_config(
         *(tmp_path, shm_directory),
         publish={"ads": {"folder": str(tmp_path / "published"), "seconds": 0.2}},
         counting={"count": 1, "command": [*COUNTING, str(tmp_path / "stream.yaml")]},

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reference.queue_contract import read_all
+from tests.support.stream.queue_contract import read_all
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream import rows
 from tfhybrid.stream.dead_letters import DeadLetters

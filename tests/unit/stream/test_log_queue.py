@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.reference import queue_contract
+from tests.support.stream import queue_contract
 from tfhybrid.errors import (
     ConfigError,
     CorruptFileError,

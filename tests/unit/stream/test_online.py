@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,81 +12,18 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tests.reference.asynchronous import read_journal, replayed
-from tests.stream.stream_file import write_stream
+from tests.support.reference.asynchronous import read_journal, replayed
+from tests.support.stream.online_site import TABLES, Site, small_model
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
 from tfhybrid.layers import TableProxy
-from tfhybrid.nodes import door
-from tfhybrid.nodes.calls import answer_calls
-from tfhybrid.nodes.server import NodeServer
 from tfhybrid.optimizers.dense_states import dense_states
-from tfhybrid.stream.log_queue import LogQueue
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, TableSpec, dense_weights
 from tfhybrid.stream.online import dense_variables
-from tfhybrid.stream.provider_calls import provider_calls
-from tfhybrid.stream.queue import Position, Record
+from tfhybrid.stream.queue import Position
 from tfhybrid.stream.queue_reader import QueueReader
-from tfhybrid.stream.settings import StreamSettings
 
 ROWS = 300
-
-
-class Site:
-    def __init__(self, folder: Path, memory: Path, **choices) -> None:
-        (folder / "token").write_text("secret")
-        columns = {
-            "item": "int64",
-            "history": "list<int64>",
-            "medium": "string",
-            "label": "float32",
-        }
-        settings = {"columns": columns, "lease": {"rows": 64}, "fsync": "never", **choices}
-        self.config = write_stream(folder, memory, **settings)
-        self.settings = StreamSettings.read(self.config)
-        Path(self.settings.folder).mkdir()
-        self.unit = self.settings.sync_unit()
-        self._servers = [self._serve(self.settings.sync, self.unit.calls)]
-        self.provider = self.settings.open_provider()
-        self._servers.append(self._serve(self.settings.provider, provider_calls(self.provider)))
-
-    def _serve(self, address: str, calls) -> tuple[NodeServer, threading.Thread]:
-        host, port = address.split(":")
-        server = NodeServer(
-            door.listen(host, int(port)),
-            self.settings.token,
-            lambda _, link: answer_calls(link, calls),
-        )
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        return server, thread
-
-    def put(self, rows: int, seed: int = 0) -> None:
-        random = np.random.default_rng(seed)
-        found = [
-            {
-                "item": int(random.integers(0, 50)),
-                "history": random.integers(0, 30, random.integers(0, 4)).tolist(),
-                "medium": "video",
-                "label": float(random.integers(0, 2)),
-            }
-            for _ in range(rows)
-        ]
-        self.provider.put("test", seed, Record(json.dumps(found).encode()))
-
-    def queue(self, name: str) -> LogQueue:
-        return LogQueue(self.settings.queue_address(name))
-
-    @property
-    def journal(self) -> Path:
-        return Path(self.settings.folder) / "models" / "ads" / "journal"
-
-    def close(self) -> None:
-        for server, thread in self._servers:
-            server.stop()
-            thread.join()
-        self.provider.close()
-        self.unit.close()
 
 
 @pytest.fixture
@@ -96,22 +31,6 @@ def site(tmp_path: Path, shm_directory: Path, job: None) -> Iterator[Site]:
     site = Site(tmp_path, shm_directory)
     yield site
     site.close()
-
-
-def _model(optimizer: keras.optimizers.Optimizer | None = None) -> keras.Model:
-    config = tfhybrid.TableConfig(dim=4, optimizer=tfhybrid.optimizers.Adagrad(0.1))
-    bag = tfhybrid.TableConfig(dim=4, combiner="mean", optimizer=tfhybrid.optimizers.SGD(0.1))
-    item = keras.Input((), dtype="int64", name="item")
-    history = keras.Input((None,), dtype="int64", ragged=True, name="history")
-    embedded = [
-        tfhybrid.layers.Embedding(config, table="items", name="of_item")(item),
-        tfhybrid.layers.Embedding(bag, table="histories", name="of_history")(history),
-    ]
-    logit = keras.layers.Dense(1)(keras.layers.Concatenate()(embedded))
-    model = keras.Model({"item": item, "history": history}, logit)
-    optimizer = tfhybrid.DistributedOptimizer(optimizer or keras.optimizers.SGD(0.1))
-    model.compile(optimizer, keras.losses.BinaryCrossentropy(from_logits=True))
-    return model
 
 
 def _batches(site: Site):
@@ -139,15 +58,12 @@ def _any_length(tensor) -> tf.TypeSpec:
     return tf.TensorSpec([None], tensor.dtype)
 
 
-TABLES = {"items": "item", "histories": "history"}
-
-
 def _train(site: Site, optimizer: keras.optimizers.Optimizer | None = None, **choices):
     leases = tfhybrid.stream.Leases(
         site.config, **{"model": "ads", "batch_size": 16, "wait": False, **choices}
     )
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
-    model = _model(optimizer)
+    model = small_model(optimizer)
     history = model.fit(data, callbacks=[tfhybrid.stream.Online(leases, tables=TABLES)], verbose=0)
     return leases, model, history
 
@@ -203,7 +119,7 @@ def test_gradients_of_one_trainer_are_synchronous_training(site: Site, dense: ty
     tfhybrid.shutdown()
     tfhybrid.init()
     keras.utils.set_random_seed(5)
-    model = _model(dense(0.1))
+    model = small_model(dense(0.1))
     model.fit(_batches(site), verbose=0)
     keys = {"items": np.arange(60), "histories": np.arange(40)}
     unit = site.unit.models["ads"]
@@ -254,7 +170,7 @@ def test_what_the_sync_unit_does_not_do_is_refused(site: Site):
     with pytest.raises(ConfigError, match=r"push must be one of .*Received: 'weights'"):
         tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, push="weights")
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=4, push="gradients")
-    model = _model()
+    model = small_model()
     clipped = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1, clipvalue=1.0))
     model.compile(clipped, "mse")
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
@@ -267,7 +183,7 @@ def test_a_gradient_that_is_not_finite(site: Site):
     leases = tfhybrid.stream.Leases(
         site.config, model="ads", batch_size=16, wait=False, push="gradients"
     )
-    model = _model()
+    model = small_model()
     model.compile(model.optimizer, lambda truth, logit: logit / 0.0)
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
     with pytest.raises(DataError, match=r"The gradient of .* is not finite"):
@@ -275,7 +191,7 @@ def test_a_gradient_that_is_not_finite(site: Site):
     leases.leave()
     tfhybrid.shutdown()
     tfhybrid.init()
-    model = _model()
+    model = small_model()
     skips = tfhybrid.DistributedOptimizer(keras.optimizers.SGD(0.1), on_nonfinite="skip")
     model.compile(skips, lambda truth, logit: logit / 0.0)
     leases = tfhybrid.stream.Leases(
@@ -297,7 +213,7 @@ def test_what_cannot_be(site: Site):
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
     online = tfhybrid.stream.Online(leases, tables={"items": "item"})
     with pytest.raises(ConfigError, match=r"Online wants the column of each table"):
-        _model().fit(data, callbacks=[online], verbose=0)
+        small_model().fit(data, callbacks=[online], verbose=0)
 
 
 OPTIMIZERS = {
@@ -315,7 +231,7 @@ def test_from_batches_to_the_stream_and_back(site: Site, tmp_path: Path, name: s
     site.put(96)
     batches = _batches(site)
     keras.utils.set_random_seed(5)
-    model = _model(optimizer())
+    model = small_model(optimizer())
     model.fit(batches, verbose=0)
     tfhybrid.checkpoint.save(model, tmp_path / "before", tfhybrid.data.Position(0, 6))
     model.fit(batches.concatenate(batches), verbose=0)
@@ -329,18 +245,18 @@ def test_from_batches_to_the_stream_and_back(site: Site, tmp_path: Path, name: s
     leases = tfhybrid.stream.Leases(site.config, **choices)
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
     online = tfhybrid.stream.Online(leases, tables=TABLES, checkpoint=tmp_path / "before")
-    _model(optimizer()).fit(data, callbacks=[online], verbose=0)
+    small_model(optimizer()).fit(data, callbacks=[online], verbose=0)
     assert site.unit.models["ads"].version == 12
 
     tfhybrid.shutdown()
     tfhybrid.init()  # what takes the weights from the stream
-    model = _model(optimizer())
+    model = small_model(optimizer())
     assert tfhybrid.stream.fetch(model, site.config, target="ads") == 12
     tfhybrid.checkpoint.save(model, tmp_path / "after", tfhybrid.data.Position(1, 0))
 
     tfhybrid.shutdown()
     tfhybrid.init()  # and batches again
-    model = _model(optimizer())
+    model = small_model(optimizer())
     position = tfhybrid.checkpoint.restore(model, tmp_path / "after")
     assert (position, int(model.optimizer.iterations)) == (tfhybrid.data.Position(1, 0), 12)
     model.fit(batches, verbose=0)
@@ -357,7 +273,7 @@ def test_a_checkpoint_that_does_not_fit(site: Site, tmp_path: Path):
     site.put(16)
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=16, wait=False)
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
-    model = _model()
+    model = small_model()
     online = tfhybrid.stream.Online(leases, tables=TABLES, checkpoint=tmp_path / "none")
     with pytest.raises(CheckpointError, match="which has none"):
         model.fit(data, callbacks=[online], verbose=0)

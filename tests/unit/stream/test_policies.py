@@ -10,28 +10,16 @@ import numpy as np
 import pytest
 
 import tfhybrid
-from tests.reference import forgetting, training
-from tests.unit.stream.test_running import _config
+from tests.support.reference import forgetting, training
+from tests.support.stream.policy_updates import BY_TIME, CONFIG, KEYS, SPEC, lease_update
+from tests.support.stream.supervised_stream import write_config
 from tfhybrid.errors import ConfigError
-from tfhybrid.initializers import Uniform
 from tfhybrid.row_policy import native_policy
-from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.settings import StreamSettings
 from tfhybrid.stream.target_model import TargetModel
-from tfhybrid.stream.weight_update import WeightUpdate
 
-CONFIG = tfhybrid.TableConfig(
-    dim=3,
-    initializer=Uniform(),
-    admission=tfhybrid.Admission(2, forget_after=9),
-    eviction=tfhybrid.Eviction(unseen_steps=6, every=2),
-)
-BY_TIME = dataclasses.replace(CONFIG, eviction=tfhybrid.Eviction(unseen_time=50, every=2))
-SPEC = ModelSpec({"item": TableSpec(3, Uniform().native)})
-KEYS = np.arange(-30, 30)
 Open = Callable[..., TargetModel]
 
 
@@ -52,32 +40,6 @@ def opened(tmp_path: Path, shm_directory: Path) -> Iterator[Open]:
         models.pop().close()
 
 
-def _update(number: int) -> WeightUpdate:
-    random = np.random.default_rng(number)
-    keys = np.unique(random.integers(-30, 30, 8))
-    # Whole numbers, which float32 adds up as exactly as the reference does.
-    values = random.integers(-9, 9, (len(keys), 3)).astype(np.float32)
-    begin, end = Position(number, 0), Position(number + 1, 0)
-    lease = Lease(FENCES_OF_AN_EPOCH + number, "t", begin, end, 8)
-    fields = {each.name: getattr(lease, each.name) for each in dataclasses.fields(lease)}
-    del fields["holder"]
-    return WeightUpdate(
-        "ads",
-        "video",
-        **fields,
-        trainer="t",
-        version=0,
-        keys={"item": keys},
-        values={"item": values},
-        event_time=_time(number),
-    )
-
-
-def _time(number: int) -> int | None:
-    """Of an update: some are late, and some have none."""
-    return None if number % 7 == 3 else 1_000_000 + 10 * number - 35 * (number % 5 == 2)
-
-
 @pytest.mark.parametrize("saved_after", [None, 11])
 @pytest.mark.parametrize("config", [CONFIG, BY_TIME], ids=["steps", "time"])
 def test_rows_come_and_go_as_in_the_reference(
@@ -88,7 +50,7 @@ def test_rows_come_and_go_as_in_the_reference(
     model.begin("video", Position(0, 0))
     reference = forgetting.Table("item", config, training.SGD(1.0), 0)
     for number in range(40):
-        update = _update(number)
+        update = lease_update(number)
         model.apply(update)
         reference.clock = max(reference.clock, update.event_time or 0)
         pairs = zip(update.keys["item"].tolist(), -update.values["item"], strict=True)
@@ -111,7 +73,7 @@ def test_policies_are_the_settings_and_fixed(opened: Open, tmp_path: Path, shm_d
     other = ModelSpec({"other": TableSpec(3)})
     with pytest.raises(ConfigError, match=r"Policies are those of tables.*\['item'\].*\['other'\]"):
         opened().open(other, [])
-    settings = StreamSettings.read(_config(tmp_path, shm_directory))
+    settings = StreamSettings.read(write_config(tmp_path, shm_directory))
     rules = {"admission": {"updates": 2, "forget_after": 9}}
     given = dataclasses.replace(settings, policies={"ads": {"item": rules}})
     assert given.native_policies["ads"]["item"] == native_policy(CONFIG.admission, None)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.stream.counting_trainer import update_of
+from tests.support.stream.counting_trainer import update_of
 from tfhybrid.errors import (
     ConfigError,
     DataError,

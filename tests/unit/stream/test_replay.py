@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.reference.asynchronous import replayed
-from tests.unit.stream.test_target_model import ADAGRAD, _begun, _update
+from tests.support.reference.asynchronous import replayed
+from tests.support.stream.model_updates import ADAGRAD, begun_model, lease_update
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
 from tfhybrid.stream import rows
@@ -222,8 +222,13 @@ def test_a_commit_that_fails_fails_all_of_its_items():
 
 def test_updates_of_the_same_rows_in_one_group(model: TargetModel):
     """Each is judged by what the group before it has led to."""
-    begun = _begun(model)
-    updates = [_update(0), _update(1), _update(0), _update(0, fence=_update(1).fence)]
+    begun = begun_model(model)
+    updates = [
+        lease_update(0),
+        lease_update(1),
+        lease_update(0),
+        lease_update(0, fence=lease_update(1).fence),
+    ]
     tickets = [Ticket(Submitted(update, update.to_record())) for update in updates]
     begun._commit(tickets)
     assert [ticket.result for ticket in tickets] == [(1, True), (2, True), (2, False), (2, False)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,64 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.clusters import until
-from tests.stream.conftest import ROOT
-from tests.stream.counting_trainer import SPEC
-from tests.stream.stream_file import write_stream
+from tests.support.nodes.clusters import until
+from tests.support.stream.broker import ROOT
+from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import ConfigError
 from tfhybrid.stream import running
-from tfhybrid.stream.settings import StreamSettings
-
-CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
-COUNTING = [sys.executable, "-m", "tests.stream.counting_trainer"]
-
-
-def _config(folder: Path, memory: Path, publish: object = None, **trainers: object) -> Path:
-    columns = {"item": "int64", "medium": "string"}
-    choices = {"lease": {"rows": 16}, "expires_seconds": 1.0, "trainers": trainers}
-    choices["publish"] = publish or {}
-    return write_stream(folder, memory, columns, **choices)
-
-
-class Running:
-    """A `tfhybrid stream run` of a configuration."""
-
-    def __init__(self, config: Path) -> None:
-        self._config = config
-        self.settings = StreamSettings.read(config)
-        self._process = subprocess.Popen(
-            [*CLI, "run", "--json", str(config)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
-
-    def processes(self) -> dict[str, dict[str, int]]:
-        found = json.loads((Path(self.settings.folder) / "processes/processes.json").read_text())
-        return dict(found)
-
-    def feed(self, items: range) -> None:
-        file = self._config.parent / f"{items.start}.jsonl"
-        rows = [{"item": item, "medium": "video"} for item in items]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        until(Path(self.settings.token_file).exists)
-        subprocess.run([*CLI, "feed", str(self._config), str(file)], cwd=ROOT, check=True)
-
-    def counts(self, items: int) -> np.ndarray:
-        model = self.settings.remote_model("ads", "test")
-        model.open(SPEC, [])
-        return model.read({"item": np.arange(items)})[0]["item"][:, 0]
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def stop(self) -> list[dict[str, dict[str, int]]]:
-        """Stops it, and returns what it has said."""
-        self._process.send_signal(signal.SIGTERM)
-        return self.wait()
-
-    def wait(self) -> list[dict[str, dict[str, int]]]:
-        output, _ = self._process.communicate(timeout=60)
-        assert self._process.returncode == 0
-        return [json.loads(line) for line in output.splitlines()]
 
 
 @pytest.fixture
@@ -92,7 +38,7 @@ def _gone(pid: int) -> bool:
 def test_it_stops_starts_again_and_bears_kills(
     started: list[Running], tmp_path: Path, shm_directory: Path
 ):
-    config = _config(
+    config = write_config(
         tmp_path,
         shm_directory,
         counting={"count": 2, "command": [*COUNTING, str(tmp_path / "stream.yaml")]},
@@ -129,7 +75,7 @@ def test_it_stops_starts_again_and_bears_kills(
 
 def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_directory: Path):
     done = [sys.executable, "-c", "import os; print(os.environ['TFHYBRID_STREAM_TRAINER'])"]
-    config = _config(tmp_path, shm_directory, ending={"count": 2, "command": done})
+    config = write_config(tmp_path, shm_directory, ending={"count": 2, "command": done})
     started.append(Running(config))
     told = started[0].wait()
     assert [told[-1][name]["pid"] for name in ("ending-0", "ending-1")] == [None, None]
@@ -139,11 +85,11 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
 
 def test_what_cannot_be_run(tmp_path: Path, shm_directory: Path):
     with pytest.raises(ConfigError, match=r"says which trainers to start.*Received: none"):
-        running.processes_of(_config(tmp_path, shm_directory))
-    config = _config(tmp_path, shm_directory, ads={"count": 0, "command": COUNTING})
+        running.processes_of(write_config(tmp_path, shm_directory))
+    config = write_config(tmp_path, shm_directory, ads={"count": 0, "command": COUNTING})
     with pytest.raises(ConfigError, match="count is at least 1"):
         running.processes_of(config)
-    config = _config(tmp_path, shm_directory, ads={"count": 2, "command": COUNTING, "cpus": 1})
+    config = write_config(tmp_path, shm_directory, ads={"count": 2, "command": COUNTING, "cpus": 1})
     processes = running.processes_of(config)
     assert [(each.name, each.cpus, each.may_end) for each in processes] == [
         ("sync", 0, False),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stream.test_target_model import _begun, _update
+from tests.support.stream.model_updates import begun_model, lease_update
 from tfhybrid.stream.sync_unit import SyncUnit
 
 
@@ -17,14 +17,14 @@ def bases(folder: Path) -> list[str]:
 
 def test_bases_come_by_the_clock_and_at_the_end(tmp_path: Path, shm_directory: Path) -> None:
     unit = SyncUnit(["ads"], tmp_path, shm_directory, save_seconds=0.05)
-    model = _begun(unit.models["ads"])
-    model.apply(_update(0))
+    model = begun_model(unit.models["ads"])
+    model.apply(lease_update(0))
     end = time.monotonic() + 30
     while not bases(tmp_path) and time.monotonic() < end:
         time.sleep(0.01)
     first = bases(tmp_path)
     assert len(first) == 1
-    model.apply(_update(1))
+    model.apply(lease_update(1))
     digests, version = model.digests(), model.version
     unit.close()
     assert len(bases(tmp_path)) == 1
@@ -36,7 +36,7 @@ def test_bases_come_by_the_clock_and_at_the_end(tmp_path: Path, shm_directory: P
 
 def test_without_a_clock_nothing_is_written(tmp_path: Path, shm_directory: Path) -> None:
     unit = SyncUnit(["ads"], tmp_path, shm_directory)
-    _begun(unit.models["ads"]).apply(_update(0))
+    begun_model(unit.models["ads"]).apply(lease_update(0))
     unit.close()
     assert bases(tmp_path) == []
 
@@ -46,9 +46,9 @@ def test_a_model_that_nobody_has_begun_is_left_alone(
     tmp_path: Path, shm_directory: Path, updates: int
 ) -> None:
     unit = SyncUnit(["ads", "news"], tmp_path, shm_directory, save_seconds=0.01)
-    model = _begun(unit.models["ads"])
+    model = begun_model(unit.models["ads"])
     for number in range(updates):
-        model.apply(_update(number))
+        model.apply(lease_update(number))
     unit.close()
     assert len(bases(tmp_path)) == updates
     assert not list((tmp_path / "news").glob("base-*"))

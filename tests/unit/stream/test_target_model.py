@@ -11,63 +11,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference.asynchronous import Replay
-from tfhybrid.core.native import OptimizerKind
+from tests.support.reference.asynchronous import Replay
+from tests.support.stream.model_updates import (
+    ADAGRAD,
+    DELTAS,
+    DENSE,
+    FENCE,
+    GRADIENTS,
+    begun_model,
+    lease_update,
+)
 from tfhybrid.errors import ConfigError, CorruptFileError, LeaseRefusedError, StreamError
 from tfhybrid.initializers import Uniform
 from tfhybrid.stream.lease_book import Lease
 from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, TableSpec, dense_rows, dense_weights
 from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.target_model import TargetModel
-from tfhybrid.stream.weight_update import WeightUpdate
-
-ADAGRAD = {
-    "kind": OptimizerKind.ADAGRAD,
-    "initial_accumulator_value": 0.1,
-    "epsilon": 1e-7,
-}
-DELTAS = ModelSpec(
-    {"item": TableSpec(3, Uniform().native), "user": TableSpec(16, Uniform().native)},
-    [(16, 5), (5,), ()],
-    seed=3,
-)
-GRADIENTS = ModelSpec(
-    {
-        "item": TableSpec(3, Uniform().native, {"kind": OptimizerKind.SGD}),
-        "user": DELTAS.tables["user"],
-    },
-    DELTAS.dense,
-    seed=3,
-    dense_optimizer={"kind": OptimizerKind.SGD},
-)
-DENSE = [np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in DELTAS.dense]
-FENCE = FENCES_OF_AN_EPOCH
-
-
-def _update(number: int, spec: ModelSpec = DELTAS, **changes) -> WeightUpdate:
-    """The update of the lease of ten rows that begins at record `number`."""
-    random = np.random.default_rng(number)
-    keys = {name: np.unique(random.integers(-40, 40, 30)) for name in spec.tables}
-    keys[DENSE_TABLE] = dense_rows(DENSE)[0]
-    values = {
-        name: random.normal(size=(len(keys[name]), table.dim)).astype(np.float32)
-        for name, table in spec.all_tables.items()
-    }
-    update = WeightUpdate(
-        model="ads",
-        queue="video",
-        fence=FENCE + number,
-        begin=Position(number, 0),
-        end=Position(number + 1, 0),
-        rows=10,
-        trainer="t",
-        version=0,
-        keys=keys,
-        values=values,
-        rates=dict.fromkeys(spec.all_tables, 0.05),
-    )
-    return dataclasses.replace(update, **changes)
 
 
 class Models:
@@ -93,12 +52,6 @@ def models(tmp_path: Path, shm_directory: Path) -> Iterator[Models]:
     models.close()
 
 
-def _begun(model: TargetModel, spec: ModelSpec = DELTAS) -> TargetModel:
-    model.open(spec, DENSE)
-    model.begin("video", Position(0, 0))
-    return model
-
-
 def _assert_equal(model: TargetModel, replay: Replay) -> None:
     keys = {name: np.arange(-50, 50) for name in replay.spec.tables}
     keys[DENSE_TABLE] = dense_rows(DENSE)[0]
@@ -109,10 +62,10 @@ def _assert_equal(model: TargetModel, replay: Replay) -> None:
 
 @pytest.mark.parametrize("spec", [DELTAS, GRADIENTS], ids=["deltas", "gradients"])
 def test_updates_in_any_order_equal_their_replay(models: Models, spec: ModelSpec):
-    model = _begun(models(), spec)
+    model = begun_model(models(), spec)
     replay = Replay(spec, DENSE)
     for i, number in enumerate([3, 0, 1, 7, 2]):
-        update = _update(number, spec)
+        update = lease_update(number, spec)
         assert model.apply(update) == (i + 1, True)
         assert model.apply(update) == (i + 1, False)  # the acknowledgement was lost
         replay.apply(update)
@@ -125,11 +78,11 @@ def test_a_new_process_has_the_same_bits(models: Models, saved_after: int | None
     spec = dataclasses.replace(
         DELTAS, tables={**DELTAS.tables, "item": TableSpec(3, Uniform().native, ADAGRAD, slots=1)}
     )
-    model = _begun(models(), spec)
+    model = begun_model(models(), spec)
     for number in range(5):
         if number == saved_after:
             model.save()
-        model.apply(_update(number, spec))
+        model.apply(lease_update(number, spec))
     if saved_after == 5:
         model.save()
         model.save()  # nothing has changed
@@ -137,18 +90,18 @@ def test_a_new_process_has_the_same_bits(models: Models, saved_after: int | None
     for _ in range(2):
         model = models()
         assert (model.digests(), model.version) == (digests, version)
-        assert model.apply(_update(2, spec)) == (5, False)
+        assert model.apply(lease_update(2, spec)) == (5, False)
     # And it goes on as one that never stopped.
-    model.apply(_update(5, spec))
+    model.apply(lease_update(5, spec))
     after = model.digests()
     assert models().digests() == after
 
 
 def test_saving_prunes_and_updates_may_come_meanwhile(models: Models):
-    model = _begun(models())
+    model = begun_model(models())
     replay = Replay(DELTAS, DENSE)
     for number in range(12):
-        update = _update(number)
+        update = lease_update(number)
         model.apply(update)
         replay.apply(update)
         if number % 4 == 3:
@@ -161,8 +114,8 @@ def test_saving_prunes_and_updates_may_come_meanwhile(models: Models):
 def test_what_is_refused(models: Models):
     model = models()
     with pytest.raises(StreamError, match="No trainer has said what model 'ads' consists of"):
-        model.apply(_update(0))
-    _begun(model)
+        model.apply(lease_update(0))
+    begun_model(model)
     refused = [
         ({"model": "news"}, r"model 'news'"),
         ({"queue": "audio"}, r"queue 'audio'"),
@@ -170,46 +123,46 @@ def test_what_is_refused(models: Models):
     ]
     for changes, message in refused:
         with pytest.raises(LeaseRefusedError, match=message):
-            model.apply(_update(0, **changes))
-    model.apply(_update(1))
+            model.apply(lease_update(0, **changes))
+    model.apply(lease_update(1))
     with pytest.raises(LeaseRefusedError, match="has expired"):
-        model.apply(_update(0, end=Position(1, 5)))  # half of it is done
+        model.apply(lease_update(0, end=Position(1, 5)))  # half of it is done
     late = Lease(FENCE, "t", Position(0, 0), Position(1, 0), 10)
     assert model.revoke("video", late) is False
     with pytest.raises(LeaseRefusedError, match="has expired"):
-        model.apply(_update(0))
+        model.apply(lease_update(0))
     # Under another fence the same rows are welcome; then the first holder's are in the weights.
-    assert model.apply(_update(0, fence=FENCE + 9)) == (2, True)
+    assert model.apply(lease_update(0, fence=FENCE + 9)) == (2, True)
     assert model.revoke("video", late) is True
-    assert model.apply(_update(0)) == (2, False)
+    assert model.apply(lease_update(0)) == (2, False)
     model.begin("video", Position(0, 0))
     with pytest.raises(LeaseRefusedError, match="an earlier provider"):
-        model.apply(_update(5))
+        model.apply(lease_update(5))
 
 
 def test_an_update_that_cannot_be_is_not_journaled(models: Models):
-    model = _begun(models())
-    bad = _update(0)
+    model = begun_model(models())
+    bad = lease_update(0)
     bad.values["user"][2, 3] = np.nan
     with pytest.raises(ConfigError, match=r"key -?\d+ of table 'user' has"):
         model.apply(bad)
-    short = _update(0)
+    short = lease_update(0)
     with pytest.raises(ConfigError, match=r"keys \[n\] and values \[n, dim\]"):
         model.apply(dataclasses.replace(short, values={**short.values, "item": np.zeros((1, 3))}))
-    assert model.apply(_update(0)) == (1, True)
+    assert model.apply(lease_update(0)) == (1, True)
     assert models().version == 1
 
 
 def test_rows_that_are_passed_over_move_the_frontier(models: Models):
-    model = _begun(models())
+    model = begun_model(models())
     for _ in range(2):
         model.pass_over("video", Lease(FENCE, "t", Position(0, 0), Position(1, 0), 0))
-    model.apply(_update(1))
+    model.apply(lease_update(1))
     assert model.standing() == models().standing() == {"video": (Position(2, 0), 0)}
 
 
 def test_trainers_of_a_model_agree(models: Models):
-    model = _begun(models())
+    model = begun_model(models())
     model.open(DELTAS, [each + 1 for each in DENSE])  # the second trainer that comes
     rows, _ = model.read({DENSE_TABLE: dense_rows(DENSE)[0]})
     for found, first in zip(dense_weights(rows[DENSE_TABLE], DELTAS.dense), DENSE, strict=True):
@@ -231,8 +184,8 @@ print(sorted({"tensorflow", "horovod", "keras"} & set(sys.modules)))
 
 
 def test_a_damaged_base_is_named(models: Models):
-    model = _begun(models())
-    model.apply(_update(0))
+    model = begun_model(models())
+    model.apply(lease_update(0))
     base = model.save()
     models.close()
     for file in base.iterdir():

@@ -1,0 +1,57 @@
+"""A real broker, which tests may kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Broker:
+    """One node of Apache Kafka on this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._port = two_free_ports()
+        self.servers = f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        self._script("start", str(self._folder), str(self._port))
+
+    def kill(self) -> None:
+        os.kill(int((self._folder / "pid").read_text()), signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._script("stop", str(self._folder))
+
+    def _script(self, *arguments: str) -> None:
+        subprocess.run([ROOT / "scripts" / "kafka", *arguments], check=True, timeout=90)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    subprocess.run([ROOT / "scripts" / "kafka", "install"], check=True)
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def two_free_ports() -> int:
+    """Returns a free port behind which lies another one: Kafka's controller wants it."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port: int = one.getsockname()[1]
+            try:
+                other.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
