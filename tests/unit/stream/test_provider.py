@@ -258,7 +258,7 @@ def test_rows_that_retention_has_removed(site: Site, on_lost: str):
     for number in range(5):
         provider.put("web", number, _record(range(number, number + 1)))
     if on_lost == "raise":
-        with pytest.raises(PositionLostError, match="offset 0, and its retention has removed"):
+        with pytest.raises(PositionLostError, match="offset 0: retention has removed"):
             provider.lease(_request(0))
         return
     work = provider.lease(_request(0))
