@@ -17,8 +17,9 @@ _log = logging.getLogger("tfhybrid.stream")
 class DeadLetters:
     """A file with one line of JSON for each bad row: queue, position, reason and payload.
 
-    A row that is read again, after a crash or under another lease, is written once. Not
-    thread-safe. One process at a time may open the file.
+    A row that is read again, after a crash or under another lease, is written once. Several threads
+    may add rows; a row that two threads add at the same moment may be written twice. One process at
+    a time may open the file.
 
     Args:
         path: Path of the file. If it exists, rows are appended to it.

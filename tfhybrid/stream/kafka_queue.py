@@ -256,7 +256,6 @@ class KafkaQueue(Queue):
         return StreamError(f"Cannot {verb} the queue {self.name} at {self._servers}: {error}")
 
 
-
 def _record(message: _Message) -> Record:
     headers = {name: (value or b"").decode() for name, value in message.headers() or ()}
     return Record(message.value() or b"", headers)

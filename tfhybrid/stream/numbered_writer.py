@@ -44,6 +44,7 @@ class NumberedWriter:
 
     Raises:
         StreamError: The queue cannot be read.
+
     Example:
 
     >>> import tempfile
