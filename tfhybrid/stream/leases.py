@@ -167,10 +167,13 @@ class Leases:
         return self._work.batch.slice(self._next_row, self._batch_size)
 
     def trained(self) -> bool:
-        """Marks the current batch as trained, and renews the lease.
+        """Marks the current batch as trained. Renews the lease if more batches follow.
 
         Returns:
             Whether the batch was the last one of its lease. Call `send` then.
+
+        Raises:
+            StreamError: The provider does not answer.
         """
         assert self._work is not None
         self._next_row += self._batch_size
