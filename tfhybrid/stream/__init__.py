@@ -1,4 +1,4 @@
-"""Online training: queues of samples, who trains which rows, and the weights that come of it."""
+"""Online training: queues of samples, leases of their rows, and the weights trained from them."""
 
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ __all__ = [
     "open_queue",
 ]
 
-# Imported when first used: only what trains a model needs TensorFlow.
+# Imported on first use, so that a process that trains no model does not import TensorFlow.
 _SOURCES = {
     "DeadLetters": "dead_letters",
     "Join": "joining",
@@ -52,5 +52,5 @@ _SOURCES = {
     "open_queue": "opening",
 }
 
-if not TYPE_CHECKING:  # a type checker would believe that every name exists
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any name
     __getattr__, __dir__ = lazy(__name__, _SOURCES)

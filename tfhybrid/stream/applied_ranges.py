@@ -1,4 +1,4 @@
-"""Which rows of a queue are done: everything before a frontier, and some ranges behind it."""
+"""The rows of a queue that are applied: all rows before a frontier, and some ranges after it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ Range = tuple[Position, Position]
 
 
 class AppliedRanges:
-    """A set of disjoint ranges of positions, of which the first begins where the queue began.
+    """A set of disjoint ranges of a queue's rows. The first range starts at the queue's beginning.
+
+    Not thread-safe.
 
     Args:
-        frontier: Everything before it is in the set.
-        ranges: More of them, in order, behind the frontier.
+        frontier: End of the first range: all rows before it are in the set.
+        ranges: Further ranges after the frontier, in order. Default none.
+
+    Raises:
+        StreamError: A range is empty, or overlaps another one.
 
     Example:
 
@@ -35,34 +40,34 @@ class AppliedRanges:
 
     @property
     def ranges(self) -> list[Range]:
-        """What is in the set behind the frontier, in order."""
+        """Ranges of the set after the frontier, in order."""
         return list(self._ranges)
 
     @property
     def end(self) -> Position:
-        """Where the last range ends."""
+        """Position after the last row of the set."""
         return self._ranges[-1][1] if self._ranges else self.frontier
 
-    def covers(self, wanted: Range) -> bool:
-        """Whether all of a range is in the set."""
-        begin, end = wanted
+    def covers(self, span: Range) -> bool:
+        """Returns whether all rows of a range are in the set."""
+        begin, end = span
         return end <= self.frontier or any(b <= begin and end <= e for b, e in self._ranges)
 
-    def overlaps(self, wanted: Range) -> bool:
-        """Whether some of a range is in the set."""
-        begin, end = wanted
+    def overlaps(self, span: Range) -> bool:
+        """Returns whether any row of a range is in the set."""
+        begin, end = span
         return begin < self.frontier or any(b < end and begin < e for b, e in self._ranges)
 
     def add(self, added: Range) -> None:
         """Adds a range.
 
         Raises:
-            StreamError: It is empty, or some of it is in the set.
+            StreamError: The range is empty, or some of its rows are in the set already.
         """
         if added[0] >= added[1] or self.overlaps(added):
             raise StreamError(
-                f"A range that is done is not empty, and done once. Received: {added}, behind the "
-                f"frontier {self.frontier} and {self._ranges}"
+                "An applied range must have rows, and no row can be applied twice. Received: "
+                f"{added}, with frontier {self.frontier} and ranges {self._ranges}"
             )
         bisect.insort(self._ranges, added)
         self._merge()

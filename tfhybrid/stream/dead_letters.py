@@ -1,4 +1,4 @@
-"""The file of records and rows that could not be used: none is dropped silently."""
+"""The file of bad records and rows: none is dropped silently."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 class DeadLetters:
-    """A file with a line of JSON for each bad row: queue, position, reason and payload.
+    """A file with one line of JSON for each bad row: queue, position, reason and payload.
 
-    A row that comes again, after a crash or under another lease, is written once.
+    A row that is read again, after a crash or under another lease, is written once. Several threads
+    may add rows; a row that two threads add at the same moment may be written twice. One process at
+    a time may open the file.
 
     Args:
-        path: The file; it is continued if it exists.
-        limit: How many there may be. One more stops the job.
+        path: Path of the file. If it exists, rows are appended to it.
+        limit: Maximum number of bad rows in the file. One more stops the job.
 
     Raises:
-        CorruptFileError: A line of the file is none of ours.
+        CorruptFileError: A line of the file is not a bad row written by this class.
 
     Example:
 
@@ -40,14 +42,15 @@ class DeadLetters:
         self._limit = limit
         self._known: set[tuple[str, Position]] = set()
         content = self._path.read_bytes() if self._path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]  # a killed writer leaves half a line
+        whole = content[: content.rfind(b"\n") + 1]  # a killed writer can leave half a line
         for number, line in enumerate(whole.splitlines()):
             try:
                 letter = json.loads(line)
                 self._known.add((letter["queue"], Position(letter["offset"], letter["row"])))
             except (ValueError, TypeError, KeyError) as error:
                 raise CorruptFileError(
-                    f"{self._path}, line {number + 1}, is no dead letter: {error}"
+                    f"{self._path}, line {number + 1}, does not describe a bad row: {error}. "
+                    "Move the file away"
                 ) from error
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -56,20 +59,21 @@ class DeadLetters:
 
     @property
     def count(self) -> int:
-        """How many rows the file has."""
+        """Number of rows in the file."""
         return len(self._known)
 
     def add(self, queue: str, position: Position, reason: str, payload: bytes) -> None:
-        """Writes a bad row, unless the file has it.
+        """Writes a bad row to the file, unless it is there already.
 
         Args:
-            queue: Name of the queue.
-            position: Of the row.
-            reason: What is wrong with it.
-            payload: Of its record.
+            queue: Name of the queue, or of another source.
+            position: Position of the row.
+            reason: Description of the fault.
+            payload: Payload of the record that contains the row.
 
         Raises:
-            DataError: There are more than the limit.
+            DataError: The file has more rows than the limit. This row is written all the same.
+            OSError: The file cannot be written.
         """
         if (queue, position) not in self._known:
             letter = {
@@ -82,13 +86,14 @@ class DeadLetters:
             os.write(self._file, json.dumps(letter).encode() + b"\n")
             os.fdatasync(self._file)
             self._known.add((queue, position))
-            _log.warning("Queue %s, %s: %s (see %s)", queue, position, reason, self._path)
+            _log.warning("Bad row in %s at %s: %s (see %s)", queue, position, reason, self._path)
         if self.count > self._limit:
             raise DataError(
-                f"At most {self._limit} bad rows are borne. Received: {self.count}, the last in "
-                f"queue {queue} at {position}: {reason}. {self._path} has all of them"
+                f"At most {self._limit} bad rows are allowed. Received: {self.count}, the last in "
+                f"{queue} at {position}: {reason}. Correct their producer, or raise the limit. "
+                f"All of them are in {self._path}"
             )
 
     def close(self) -> None:
-        """Closes the file."""
+        """Closes the file. No row can be added afterwards."""
         os.close(self._file)

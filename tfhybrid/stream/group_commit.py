@@ -1,4 +1,4 @@
-"""One write to disk for all that came while the last one was under way."""
+"""Group commit: one write to disk for all items that arrived during the previous write."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Item = TypeVar("Item")
 
 @dataclasses.dataclass
 class Ticket(Generic[Item]):
-    """An item that waits to be committed, and what became of it.
+    """A submitted item, and the outcome of its commit.
 
     Args:
-        item: What was submitted.
-        result: Of its commit.
-        error: Why it was not committed.
-        settled: Whether either is known.
+        item: Item that was submitted.
+        result: Result of the commit, once it has succeeded.
+        error: Error of the commit, once it has failed.
+        settled: Whether the commit has succeeded or failed.
     """
 
     item: Item
@@ -28,22 +28,22 @@ class Ticket(Generic[Item]):
     settled: bool = False
 
     def succeed(self, result: Any) -> None:
-        """Settles it: it is committed."""
+        """Settles the ticket as committed, with the result that `submit` returns."""
         self.result, self.settled = result, True
 
     def fail(self, error: BaseException) -> None:
-        """Settles it: it is not committed."""
+        """Settles the ticket as not committed, with the error that `submit` raises."""
         self.error, self.settled = error, True
 
 
 class GroupCommit(Generic[Item]):
-    """Lets the thread that holds a lock commit what all threads have submitted. Thread-safe.
+    """A queue whose items are committed together, by the thread that holds a lock. Thread-safe.
 
-    A commit that waits for a disk is then shared: with n threads up to n items take one wait.
+    The threads share the wait for the disk: n threads commit up to n items in one wait.
 
     Args:
-        lock: Under which items are committed.
-        commit: Commits tickets, and settles each.
+        lock: Lock that is held while items are committed.
+        commit: Function that commits the items of some tickets, in order, and settles each ticket.
 
     Example:
 
@@ -62,13 +62,16 @@ class GroupCommit(Generic[Item]):
         self._lock = lock
         self._commit = commit
         self._waiting: list[Ticket[Item]] = []
-        self._queue = threading.Lock()  # of `_waiting`; never held meanwhile
+        self._queue = threading.Lock()  # guards `_waiting`; never held during a commit
 
     def submit(self, item: Item) -> Any:
-        """Has an item committed, and returns the result.
+        """Commits an item, possibly together with those of other threads. Blocks until then.
+
+        Returns:
+            The result with which `commit` settled the item's ticket.
 
         Raises:
-            BaseException: Why it was not committed.
+            BaseException: The error with which the ticket was settled, or that `commit` raised.
         """
         ticket = Ticket(item)
         with self._queue:

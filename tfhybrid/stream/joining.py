@@ -1,4 +1,4 @@
-"""Labels for impressions: each once, with whether a click followed within a window."""
+"""The label join: writes each impression once, labeled with whether a click followed in time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from tfhybrid.stream.dead_letters import DeadLetters
 from tfhybrid.stream.queue import Position, Queue, Record
 from tfhybrid.stream.queue_reader import QueueReader
 
-_LAST_RECORDS = 64  # where the last one is looked for first: not every offset has a record
+# Number of offsets searched first for the last record. Not every offset has a record.
+_LAST_RECORDS = 64
 
 _STATE = ("impression", "impression_row", "click", "click_row", "low", "low_row")
 
 
 @dataclasses.dataclass(frozen=True)
 class JoinColumns:
-    """The columns that a join reads and makes.
+    """Names of the columns that a label join reads and writes.
 
     Args:
-        id: By which a click names its impression, in both queues.
-        time: When it happened, an integer, in both queues; the window's unit.
-        label: Float, 1 if a click followed; of the joined rows.
+        id: Column, in both queues, with the id that a click shares with its impression.
+        time: Column, in both queues, with the event time: an integer, in the window's unit.
+        label: Column of the joined rows: float, 1 if a click followed and 0 otherwise.
     """
 
     id: str = "id"
@@ -35,31 +36,34 @@ class JoinColumns:
 
 
 class Join:
-    """Joins impressions and clicks into a queue of labelled rows.
+    """A label join: joins impressions and clicks into a queue of labeled rows. Not thread-safe.
 
-    Impressions are taken in their order. For each, clicks are read until one happened later than
-    its window and `lateness` allow; then it is written, with a label of 1 if one of the clicks
-    that were read has its id and lies in the window. So what is written depends on the two queues
-    alone, not on when they were read, and a joined row is never corrected.
+    Impressions are processed in queue order. For each one, the join reads clicks until it finds a
+    click later than the end of the impression's window plus `lateness`. It then writes the
+    impression, with label 1 if a click with the same id lies in the window. The output therefore
+    depends only on the contents of the two queues, not on when they are read, and a joined row is
+    never corrected.
 
-    How far it is stands in the last record that it has written. After `kill -9` it goes on there:
-    each impression is written once.
+    The last record of the output contains the join's progress. After `kill -9` a new join resumes
+    there, so each impression is written once.
 
-    A queue of clicks that is silent holds the join up. Its writer sends a row with a time and no
-    id now and then.
+    The join waits while no clicks arrive. If clicks can pause, their writer must send a row with a
+    time and without an id from time to time.
 
     Args:
-        impressions: With the columns of `schema`.
-        clicks: With id and time.
-        joined: Where labelled rows go; written by nobody else.
-        schema: Columns of an impression, among them id and time.
-        window: How long after an impression a click counts, in units of the time column.
-        lateness: How much earlier than one before it in its queue a click may have happened.
-        letters: Where bad rows go.
-        columns: Names.
+        impressions: Queue of impressions, with the columns of `schema`.
+        clicks: Queue of clicks, with the columns id and time.
+        joined: Queue for the labeled rows, open for writing. The join is its only writer; the
+            caller closes it.
+        schema: Columns of an impression, including id and time.
+        window: Maximum time from an impression to a click that counts, in units of the time column.
+        lateness: Maximum time by which a click may be older than an earlier click of its queue.
+            Default 0.
+        letters: File for bad rows.
+        columns: Names of the columns. Default `JoinColumns()`.
 
     Raises:
-        ConfigError: The schema lacks a column, or the window is negative.
+        ConfigError: The schema lacks id or time, or the window is negative.
     """
 
     def __init__(
@@ -78,8 +82,8 @@ class Join:
         names = self._columns
         if names.id not in schema.names or names.time not in schema.names or window < 0:
             raise ConfigError(
-                f"A join wants columns '{names.id}' and '{names.time}' and a window of 0 or more. "
-                f"Received: {schema.names}, window={window}"
+                f"A label join needs columns '{names.id}' and '{names.time}', and a window of at "
+                f"least 0. Received: {schema.names}, window={window}"
             )
         click = pa.schema([schema.field(names.id).with_nullable(True), schema.field(names.time)])
         self._impressions = QueueReader(impressions, schema, letters)
@@ -89,7 +93,7 @@ class Join:
         self._lateness = lateness
         self._next = Position(impressions.begin(), 0)
         self._click = Position(clicks.begin(), 0)
-        # Clicks that may still count: where they begin, id and time.
+        # Clicks that may still count: position, id and time.
         self._kept: collections.deque[tuple[Position, object, int]] = collections.deque()
         self._times: dict[object, list[int]] = {}
         self._latest_click: int | None = None
@@ -97,19 +101,25 @@ class Join:
         self._resume()
 
     def run_once(self, *, most: int = 1000) -> int:
-        """Writes what can be labelled now, as one record.
+        """Writes the impressions that can be labeled now, as one record.
 
         Args:
-            most: Impressions that are looked at.
+            most: Maximum number of impressions.
 
         Returns:
-            Rows that were written.
+            Number of rows written; 0 if the next impression still waits for clicks, or there is
+            none.
+
+        Raises:
+            PositionLostError: Retention has removed rows that the join has not read.
+            DataError: There are too many bad rows.
+            StreamError: A queue cannot be read, or the joined queue cannot be written.
         """
-        found = self._impressions.take(self._next, most)
-        if found is None:
+        taken = self._impressions.take(self._next, most)
+        if taken is None:
             return 0
         names = self._columns
-        ids, times = (found.batch[name].to_pylist() for name in (names.id, names.time))
+        ids, times = (taken.batch[name].to_pylist() for name in (names.id, names.time))
         labels = []
         for each, time in zip(ids, times, strict=True):
             if not self._clicks_read_to(time + self._window):
@@ -120,9 +130,9 @@ class Join:
             self._forget_clicks()
         if not labels:
             return 0
-        batch = found.batch.slice(0, len(labels))
+        batch = taken.batch.slice(0, len(labels))
         labelled = batch.append_column(names.label, pa.array(labels, pa.float32()))
-        whole = found if len(labels) == found.batch.num_rows else None
+        whole = taken if len(labels) == taken.batch.num_rows else None
         cut = whole or self._impressions.take(self._next, len(labels))
         assert cut is not None
         self._joined.append([rows.encode(labelled, **self._state(cut.end))])
@@ -130,13 +140,17 @@ class Join:
         return len(labels)
 
     def _clicks_read_to(self, time: int) -> bool:
-        """Reads clicks until one is later than a time by more than the lateness."""
+        """Reads clicks until one is later than `time` plus the lateness.
+
+        Returns:
+            Whether there was such a click.
+        """
         while self._latest_click is None or self._latest_click - self._lateness <= time:
-            found = self._clicks.take(self._click, 1)
-            if found is None:
+            taken = self._clicks.take(self._click, 1)
+            if taken is None:
                 return False
-            self._keep(found.batch, self._click)
-            self._click = found.end
+            self._keep(taken.batch, self._click)
+            self._click = taken.end
         return True
 
     def _keep(self, batch: pa.RecordBatch, at: Position) -> None:
@@ -150,7 +164,7 @@ class Join:
             self._kept.append((at, each, time))
 
     def _forget_clicks(self) -> None:
-        """Forgets clicks before all impressions that may come."""
+        """Forgets the clicks that are too early for every impression still to come."""
         assert self._latest_impression is not None
         while len(self._kept) > 1 and self._kept[0][2] < self._latest_impression - self._lateness:
             _, each, time = self._kept.popleft()
@@ -184,9 +198,9 @@ class Join:
     def _last_record(self, offset: int, end: int) -> Record | None:
         last = None
         while offset < end:
-            found = self._joined.read(offset, wait_seconds=1.0)
-            last = found.records[-1].record if found.records else last
-            offset = found.next_offset
+            chunk = self._joined.read(offset, wait_seconds=1.0)
+            last = chunk.records[-1].record if chunk.records else last
+            offset = chunk.next_offset
         return last
 
 

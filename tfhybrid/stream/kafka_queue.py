@@ -1,4 +1,7 @@
-"""A queue that is a partition of a topic of Apache Kafka."""
+"""A queue stored in one partition of an Apache Kafka topic.
+
+Importing this module raises `UnsupportedError` if confluent-kafka is not installed.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError, UnsupportedError
-from tfhybrid.stream.queue import Record, Slice, StoredRecord
+from tfhybrid.stream.queue import Queue, Record, Slice, StoredRecord
 
 try:
     import confluent_kafka
@@ -17,27 +22,28 @@ except ImportError as error:
 
 _PAUSE_SECONDS = 0.2
 
-_Message = Any  # of confluent_kafka, whose annotations say that a message read has no offset
+# A message of confluent_kafka. The library's annotations say that a message read has no offset.
+_Message = Any
 
 
-class KafkaQueue:
-    """A partition of a topic, read at offsets of our own and written in transactions.
+class KafkaQueue(Queue):
+    """A partition of a Kafka topic, read at explicit offsets and written in transactions.
 
-    Readers use `assign`, never a consumer group: no rebalance moves them, and what the broker
-    thinks of their offsets decides nothing. A new writer of a partition fences the one before it,
-    so that a process which was believed dead cannot append any more.
+    Not thread-safe. Readers use `assign`, never a consumer group: no rebalance moves them, and the
+    offsets that the broker stores for them are not used. A new writer of a partition fences its
+    predecessor, so a process that was believed dead cannot append any more.
 
     Args:
-        servers: `host:port`, several with commas.
-        topic: Its name. A writer makes it, with one partition, if it does not exist.
-        partition: Of the topic.
-        write: Whether this process appends.
-        timeout_seconds: How long the broker may take to answer.
-        settings: More settings of librdkafka, say for TLS.
+        servers: Addresses of the brokers, `host:port`, separated by commas.
+        topic: Name of the topic. If it does not exist, a writer creates it with all partitions up
+            to `partition`.
+        partition: Number of the partition. Default 0.
+        write: Whether this process appends. Default `False`.
+        timeout_seconds: Maximum time to wait for an answer of the broker. Default 30.
+        settings: Additional settings for librdkafka, for example for TLS. Default none.
 
     Raises:
-        UnsupportedError: confluent-kafka is not installed.
-        StreamError: The broker cannot be reached, or has no such topic.
+        StreamError: The broker cannot be reached, or the topic cannot be created.
     """
 
     def __init__(
@@ -58,17 +64,17 @@ class KafkaQueue:
         self._producer: confluent_kafka.Producer | None = None
         self._committers: dict[str, confluent_kafka.Consumer] = {}
         self._appended_to = 0
-        self._next: int | None = None  # where the consumer is
+        self._next: int | None = None  # offset of the consumer
         if write:
             self._make_topic(topic)
         self._consumer = confluent_kafka.Consumer(
             {
-                "group.id": "tfhybrid",  # wanted by the client; never joined
+                "group.id": "tfhybrid",  # required by the client; the group has no members
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 50,  # a new position waits for the fetch that is under way
+                "fetch.wait.max.ms": 50,  # a seek waits until the fetch in progress ends
                 **self._settings,
             }
         )
@@ -76,14 +82,16 @@ class KafkaQueue:
             self._open_producer()
 
     @property
+    @override
     def name(self) -> str:
-        """Of topic and partition."""
         return f"{self._partition.topic}/{self._partition.partition}"
 
+    @override
     def append(self, records: Sequence[Record]) -> int:
-        """Appends records, all or none; see `Queue`."""
         if not self._write:
-            raise StreamError(f"The queue {self.name} is open for reading alone. Open it to write")
+            raise StreamError(
+                f"Queue {self.name} is open for reading only. Open it with write=True to append"
+            )
         producer = self._producer or self._open_producer()
         reports: list[Any] = []
         try:
@@ -99,49 +107,49 @@ class KafkaQueue:
             producer.flush(self._timeout)
             producer.commit_transaction(self._timeout)
         except (confluent_kafka.KafkaException, BufferError) as error:
-            # The next producer settles what became of the transaction.
+            # Whether the transaction was committed is settled when the next producer opens.
             self._producer = None
             raise self._failed("append to", error) from error
         self._appended_to = max(reports) + 1
         return self._appended_to
 
+    @override
     def read(self, offset: int, *, most: int = 1000, wait_seconds: float = 0.0) -> Slice:
-        """Reads records; see `Queue`."""
         self._seek(offset)
         until = time.monotonic() + wait_seconds
-        found: list[StoredRecord] = []
-        while len(found) < most:
-            message = self._poll(0.0 if found else max(until - time.monotonic(), 0.0))
+        records: list[StoredRecord] = []
+        while len(records) < most:
+            message = self._poll(0.0 if records else max(until - time.monotonic(), 0.0))
             if message is None:
                 break
-            if isinstance(message, int):  # the end
+            if isinstance(message, int):  # the offset of the end
                 self._next = max(message, self._next or 0)
-                if found or self._next > offset or time.monotonic() >= until:
+                if records or self._next > offset or time.monotonic() >= until:
                     break
                 continue
             at = message.offset()
-            found.append(StoredRecord(at, _record(message)))
+            records.append(StoredRecord(at, _record(message)))
             self._next = at + 1
         assert self._next is not None
-        return Slice(tuple(found), self._next)
+        return Slice(tuple(records), self._next)
 
+    @override
     def begin(self) -> int:
-        """Returns the offset of the oldest record that is kept."""
         return self._offset_of(confluent_kafka.OFFSET_BEGINNING)
 
+    @override
     def end(self) -> int:
-        """Returns the offset behind the last record."""
         if self._write and self._producer is None:
-            self._open_producer()  # waits until it is settled what became of a transaction
-        # A transaction is safe a little before readers see it.
+            self._open_producer()  # waits until the last transaction is committed or aborted
+        # A transaction is durable shortly before readers see it.
         return max(self._offset_of(confluent_kafka.OFFSET_END), self._appended_to)
 
     def commit(self, group: str, offset: int) -> None:
-        """Tells the broker how far a group is, for monitors of lag; nobody reads from there.
+        """Stores an offset of a consumer group in the broker, for monitors of lag only.
 
         Args:
             group: Name of the consumer group.
-            offset: Of the next record.
+            offset: Offset of the group's next record.
 
         Raises:
             StreamError: The broker cannot be reached.
@@ -158,8 +166,8 @@ class KafkaQueue:
         except confluent_kafka.KafkaException as error:
             raise self._failed("commit to", error) from error
 
+    @override
     def close(self) -> None:
-        """Closes the connections."""
         for committer in self._committers.values():
             committer.close()
         self._producer = None
@@ -170,8 +178,8 @@ class KafkaQueue:
             begin, end = self.begin(), self.end()
             if not begin <= offset <= end:
                 raise PositionLostError(
-                    f"Queue {self.name} was to be read from offset {offset}, and has those from "
-                    f"{begin} to {end}. Keep records for longer, or skip what is lost"
+                    f"Queue {self.name} cannot be read from offset {offset}: it has offsets "
+                    f"{begin} to {end}. Keep records for longer, or skip the lost ones"
                 )
             at = confluent_kafka.TopicPartition(
                 self._partition.topic, self._partition.partition, offset
@@ -180,7 +188,18 @@ class KafkaQueue:
             self._next = offset
 
     def _poll(self, seconds: float) -> _Message | int | None:
-        """Returns a message, or the offset of the end where it has been reached, or `None`."""
+        """Polls the consumer.
+
+        Args:
+            seconds: Maximum time to wait.
+
+        Returns:
+            A message; the offset of the end, if the consumer is there; or `None` on timeout.
+
+        Raises:
+            PositionLostError: Retention has removed the record at the consumer's offset.
+            StreamError: The broker reports another error.
+        """
         message: _Message = self._consumer.poll(seconds)
         error = None if message is None else message.error()
         if error is None:
@@ -190,8 +209,8 @@ class KafkaQueue:
         at, self._next = self._next, None
         if error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:
             raise PositionLostError(
-                f"Queue {self.name} was to be read from offset {at}, and has those from "
-                f"{self.begin()} to {self.end()}. Keep records for longer, or skip what is lost"
+                f"Queue {self.name} cannot be read from offset {at}: it has offsets "
+                f"{self.begin()} to {self.end()}. Keep records for longer, or skip the lost ones"
             )
         raise StreamError(f"Cannot read the queue {self.name} at {self._servers}: {error}")
 
@@ -201,7 +220,7 @@ class KafkaQueue:
             try:
                 low, high = self._consumer.get_watermark_offsets(self._partition, self._timeout)
             except confluent_kafka.KafkaException as error:
-                # A broker that starts again does not know its partitions at once.
+                # A broker that restarts does not know its partitions at once.
                 if time.monotonic() >= until:
                     raise self._failed("reach", error) from error
                 time.sleep(_PAUSE_SECONDS)
@@ -210,13 +229,13 @@ class KafkaQueue:
 
     def _make_topic(self, topic: str) -> None:
         admin = confluent_kafka.admin.AdminClient(self._settings)
-        made = confluent_kafka.admin.NewTopic(topic, self._partition.partition + 1, 1)  # type: ignore[attr-defined]
-        future = admin.create_topics([made])[topic]
+        new_topic = confluent_kafka.admin.NewTopic(topic, self._partition.partition + 1, 1)  # type: ignore[attr-defined]
+        future = admin.create_topics([new_topic])[topic]
         try:
             future.result(self._timeout)
         except confluent_kafka.KafkaException as error:
             if error.args[0].code() != confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._failed("make", error) from error
+                raise self._failed("create", error) from error
 
     def _open_producer(self) -> confluent_kafka.Producer:
         producer = confluent_kafka.Producer(
@@ -233,8 +252,8 @@ class KafkaQueue:
         self._producer = producer
         return producer
 
-    def _failed(self, what: str, error: Exception) -> StreamError:
-        return StreamError(f"Cannot {what} the queue {self.name} at {self._servers}: {error}")
+    def _failed(self, verb: str, error: Exception) -> StreamError:
+        return StreamError(f"Cannot {verb} the queue {self.name} at {self._servers}: {error}")
 
 
 def _record(message: _Message) -> Record:
@@ -243,14 +262,18 @@ def _record(message: _Message) -> Record:
 
 
 def settings_of(text: str) -> tuple[str, str, int]:
-    """Returns servers, topic and partition of `kafka://HOST:PORT/TOPIC[/PARTITION]`.
+    """Splits the address of a Kafka queue into servers, topic and partition.
+
+    Args:
+        text: Address, `kafka://HOST:PORT/TOPIC[/PARTITION]`. The partition defaults to 0.
 
     Raises:
-        ConfigError: It has another form.
+        ConfigError: The address has another form.
     """
     parts = text.removeprefix("kafka://").split("/")
     if not text.startswith("kafka://") or len(parts) not in (2, 3) or not all(parts):
         raise ConfigError(
-            f"A queue of Kafka is kafka://HOST:PORT/TOPIC[/PARTITION]. Received: {text!r}"
+            "The address of a Kafka queue must have the form kafka://HOST:PORT/TOPIC[/PARTITION]. "
+            f"Received: {text!r}"
         )
     return parts[0], parts[1], int(parts[2]) if len(parts) == 3 else 0

@@ -1,4 +1,4 @@
-"""Who trains which rows of a queue: leases from its head, one holder each."""
+"""Leases of a queue's rows: each row is leased to one trainer at a time."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tfhybrid.errors import LeaseRefusedError
 from tfhybrid.stream.applied_ranges import Range
 from tfhybrid.stream.queue import Position
 
-# Where so many rows end that begin at a position and end at another one at the latest, and how many
-# there are; nothing if there are none.
+# Function from the begin of a lease, its maximum number of rows and its latest end (`None`: the
+# end of the queue) to its actual end and number of rows; `None` if the queue has nothing there yet.
 Cut = Callable[[Position, int, Position | None], tuple[Position, int] | None]
 
 
@@ -20,11 +20,11 @@ class Lease:
     """The right to train some rows of a queue.
 
     Args:
-        fence: Of this lease alone; greater than that of all granted before.
-        holder: The trainer that has it.
-        begin: Of the first row.
-        end: Behind the last row.
-        rows: How many.
+        fence: Number of the lease: unique, and greater than that of every lease granted before.
+        holder: Name of the trainer that holds the lease.
+        begin: Position of the first row.
+        end: Position after the last row.
+        rows: Number of good rows between `begin` and `end`.
     """
 
     fence: int
@@ -35,7 +35,7 @@ class Lease:
 
     @property
     def range(self) -> Range:
-        """From where to where."""
+        """The pair of `begin` and `end`."""
         return self.begin, self.end
 
 
@@ -43,22 +43,23 @@ class Lease:
 class _Open:
     lease: Lease
     expires: float
-    done_before: int  # leases that were done when it was granted
+    done_before: int  # number of leases finished before this one was granted
 
 
 class LeaseBook:
-    """The leases of one queue for one target model. Knows nothing of records, clocks or processes.
+    """Leases of one queue for one target model, granted from the queue's head.
 
-    A lease ends in one of two ways: `finish`, when its update is in the weights, or `give_back`,
-    when it never will be. An expired lease stays open until it is known which of them.
+    The caller passes the time and locks. `finish` ends a lease whose update is in the weights;
+    `give_back` ends one whose update never will be, and returns its rows. An expired lease stays
+    open until the caller knows which.
 
     Args:
-        begin: Of the first row that nobody has had.
-        returned: Ranges before it whose rows are not in the weights, in order.
-        fence: Of the first lease.
-        staleness: The most updates that may come between reading the weights under a lease and
-            applying its update; `None` bears any number.
-        seconds: After which a lease expires, unless it is renewed.
+        begin: Position of the first row never leased.
+        returned: Ranges before `begin` not in the weights, in order. Default none.
+        fence: Fence of the first lease. Default 0.
+        staleness: Maximum number of other updates applied between the read of the weights under a
+            lease and the update of that lease. Default unlimited.
+        seconds: Lifetime of a lease that is not renewed. Default 60.
     """
 
     def __init__(
@@ -80,19 +81,19 @@ class LeaseBook:
 
     @property
     def head(self) -> Position:
-        """Of the first row that has no holder and is not in the weights."""
+        """Position of the first row that is neither leased nor in the weights."""
         return self._returned[0][0] if self._returned else self._next
 
     @property
     def open(self) -> list[Lease]:
-        """The leases that have not ended, the oldest first."""
+        """Leases that have not ended, oldest first."""
         return [each.lease for each in self._open.values()]
 
     def may_grant(self) -> bool:
-        """Whether one more lease keeps the staleness of all within the bound."""
+        """Returns whether one more lease keeps all leases within the bound on staleness."""
         if self._staleness is None or not self._open:
             return True
-        # All others that are open, and the new one, may be done before the oldest.
+        # In the worst case all other open leases and the new one finish before the oldest.
         oldest = next(iter(self._open.values()))
         return self._done - oldest.done_before + len(self._open) <= self._staleness
 
@@ -100,22 +101,22 @@ class LeaseBook:
         """Grants a lease from the head.
 
         Args:
-            holder: Who gets it.
-            rows: How many at most.
-            now: The time, by any clock that only moves forward.
-            cut: Where they end.
+            holder: Name of the trainer.
+            rows: Maximum number of rows.
+            now: Time in seconds, from any clock that only moves forward.
+            cut: Function that returns the end of the lease and its number of rows.
 
         Returns:
-            The lease, or `None` if the queue has no more rows now, or the bound on staleness
-            allows no more leases.
+            The lease, or `None` if the queue has no more rows now or if another lease would exceed
+            the bound on staleness. Its `rows` is 0 if all rows of its range are bad.
         """
         if not self.may_grant():
             return None
         begin, limit = self._returned[0] if self._returned else (self._next, None)
-        found = cut(begin, rows, limit)
-        if found is None:
+        part = cut(begin, rows, limit)
+        if part is None:
             return None
-        end, count = found
+        end, count = part
         if limit is None:
             self._next = end
         elif end < limit:
@@ -128,10 +129,15 @@ class LeaseBook:
         return lease
 
     def renew(self, fence: int, holder: str, now: float) -> None:
-        """Lets a lease expire later: its holder is at work.
+        """Extends a lease to its full lifetime from now on.
+
+        Args:
+            fence: Fence of the lease.
+            holder: Name of the trainer that holds it.
+            now: Time in seconds, from the clock of `grant`.
 
         Raises:
-            LeaseRefusedError: It is over, or somebody else's.
+            LeaseRefusedError: The lease is over, or another trainer holds it.
         """
         self.held(fence, holder)
         self._open[fence].expires = now + self._seconds
@@ -140,27 +146,30 @@ class LeaseBook:
         """Returns an open lease of a holder.
 
         Raises:
-            LeaseRefusedError: It is over, or somebody else's.
+            LeaseRefusedError: The lease is over, or another trainer holds it.
         """
-        found = self._open.get(fence)
-        if found is None or found.lease.holder != holder:
+        entry = self._open.get(fence)
+        if entry is None or entry.lease.holder != holder:
+            reason = "it is over" if entry is None else f"trainer {entry.lease.holder} holds it"
             raise LeaseRefusedError(
-                f"Trainer {holder} does not hold lease {fence}. Received: "
-                + ("it is over" if found is None else f"it is held by {found.lease.holder}")
+                f"Trainer {holder} does not hold lease {fence}: {reason}. Request another lease"
             )
-        return found.lease
+        return entry.lease
 
     def expired(self, now: float) -> list[Lease]:
-        """Returns the open leases whose time is over, the oldest first."""
+        """Returns the open leases whose lifetime is over, oldest first. They stay open."""
         return [each.lease for each in self._open.values() if each.expires <= now]
 
     def finish(self, fence: int) -> None:
-        """Ends a lease whose update is in the weights; it may have ended already."""
+        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
         if self._open.pop(fence, None) is not None:
             self._done += 1
 
     def give_back(self, fence: int) -> None:
-        """Ends a lease whose update will never be in the weights; its rows go to the head again."""
-        found = self._open.pop(fence, None)
-        if found is not None:
-            bisect.insort(self._returned, found.lease.range)
+        """Ends a lease whose update will never be in the weights, and returns its rows to the head.
+
+        Does nothing if the lease has ended already.
+        """
+        entry = self._open.pop(fence, None)
+        if entry is not None:
+            bisect.insort(self._returned, entry.lease.range)

@@ -1,4 +1,4 @@
-"""How many rows a lease has: as long as the trainer's speed warrants."""
+"""The number of rows of a lease, chosen from the trainer's speed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What a trainer says of itself when it asks for work.
+    """The speed and the backlog that a trainer reports with a request.
 
     Args:
-        rows_per_second: Over its last leases; 0 if it has had none.
-        seconds_in_hand: Of the work that it has already.
+        rows_per_second: Speed of the trainer over its last leases; 0 before its first. Default 0.
+        seconds_in_hand: Time that the rows it already has will take. Default 0.
     """
 
     rows_per_second: float = 0.0
@@ -22,16 +22,16 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class LeaseLength:
-    """Decides how many rows a trainer gets.
+    """Rule for the number of rows in a lease.
 
     Args:
-        rows: A fixed number. By default it follows from the trainer's load.
-        seconds: How long a trainer shall have work, with what it has in hand.
-        first_rows: Of a trainer whose speed nobody knows.
-        most_rows: Of any lease.
+        rows: Fixed number of rows. By default it follows from the trainer's load.
+        seconds: Time for which a trainer should have work, its backlog included. Default 5.
+        first_rows: Number of rows for a trainer of unknown speed. Default 1024.
+        most_rows: Maximum number of rows of any lease. Default 2**20.
 
     Raises:
-        ConfigError: A number is not positive.
+        ConfigError: An argument is not positive.
 
     Example:
 
@@ -52,14 +52,14 @@ class LeaseLength:
         }
         if not all(value > 0 for value in numbers.values()):
             raise ConfigError(
-                f"The length of a lease is made of positive numbers. Received: {numbers}"
+                f"The settings of a lease's length must be positive. Received: {numbers}"
             )
 
     def rows_for(self, load: Load, batch: int) -> int:
-        """Returns how many rows a trainer gets: whole batches, at least one.
+        """Returns the number of rows of a trainer's next lease: whole batches, at least one.
 
         Args:
-            load: Of the trainer.
+            load: Speed and backlog of the trainer.
             batch: Rows of a step.
         """
         if self.rows is not None:

@@ -1,4 +1,4 @@
-"""A stream's rows as a `tf.data.Dataset`, for `model.fit` and loops."""
+"""A stream's rows as a `tf.data.Dataset`, for `model.fit` and training loops."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from tfhybrid.stream.leases import Leases
 
 
 def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.Dataset:
-    """Returns batches of features and labels.
+    """Returns a dataset of batches from a trainer's leases.
 
-    A batch comes again until `Leases.trained` is called, which the callback `Online` does. So no
-    row is lost by what Keras reads ahead to build a model. Do not shuffle, prefetch or batch it.
+    The same batch is yielded until `Leases.trained` is called, as the callback `Online` does. So
+    no row is lost when Keras reads a batch to build the model. Do not shuffle, prefetch or batch
+    this dataset.
 
     Args:
-        leases: Where they come from.
-        features: Columns of the model's inputs; lists become ragged tensors.
-        label: Column of the labels.
+        leases: Leases of this trainer.
+        features: Names of the columns that are the model's inputs. Lists become ragged tensors.
+        label: Name of the column of labels.
+
+    Returns:
+        A dataset of pairs: `{feature: tensor}` and the tensor of labels. It ends when `leases` has
+        no more rows and does not wait for them.
 
     Raises:
         ConfigError: The stream has no such column.
@@ -35,7 +40,8 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
     missing = sorted({*features, label} - set(leases.schema.names))
     if missing:
         raise ConfigError(
-            f"The columns of the stream are {leases.schema.names}. Received: {missing}"
+            "features and label must be columns of the stream. Its columns are "
+            f"{leases.schema.names}. Received: {missing}"
         )
 
     def batches() -> Iterator[tuple[dict[str, Any], Any]]:
@@ -46,11 +52,12 @@ def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.D
         {name: _signature(leases.schema.field(name).type) for name in features},
         _signature(leases.schema.field(label).type),
     )
-    found = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    result = tf.data.Dataset.from_generator(batches, output_signature=signature)
     options = tf.data.Options()
     options.autotune.enabled = False
-    options.experimental_optimization.inject_prefetch = False  # a batch is of the present weights
-    return found.with_options(options)
+    # A batch prefetched before `Leases.trained` is called would repeat the one in training.
+    options.experimental_optimization.inject_prefetch = False
+    return result.with_options(options)
 
 
 def _signature(dtype: pa.DataType) -> Any:
@@ -66,7 +73,7 @@ def _tf_type(dtype: pa.DataType) -> tf.DType:
 
 
 def tensor_of(column: pa.Array) -> Any:
-    """Returns a column as a tensor; lists become a ragged one."""
+    """Returns a column as a tensor. Lists become a ragged tensor."""
     if pa.types.is_list(column.type):
         return tf.RaggedTensor.from_row_lengths(
             column.flatten().to_numpy(zero_copy_only=False),

@@ -1,4 +1,4 @@
-"""The rows of leases, read from the queues by the trainer itself."""
+"""The reader of leased rows in a trainer that reads the queues itself."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tfhybrid.stream.queue_reader import QueueReader
 
 
 class LeasedRows:
-    """Reads leased ranges from queues that this process can reach, and opens each queue once.
+    """A reader of leased ranges, for queues that this process can reach. Not thread-safe.
 
-    So the rows travel once, and not through the provider. It has read them before, to know how many
-    good ones there are: bad rows are its to tell.
+    The rows then do not travel through the provider. The provider still reads them once, to count
+    the good rows of a lease, and reports the bad ones. Each queue is opened once and stays open.
 
     Args:
-        address_of: Returns the address of a queue.
+        address_of: Function that returns the address of a queue, by its name.
         schema: Columns of the rows.
     """
 
@@ -31,19 +31,23 @@ class LeasedRows:
     def read(self, queue: str, lease: Lease) -> pa.RecordBatch:
         """Returns the rows of a lease.
 
+        Args:
+            queue: Name of the queue.
+            lease: Lease that this process holds.
+
         Raises:
-            LeaseRefusedError: The queue here has other rows than the provider's.
-            PositionLostError: Retention has removed them.
+            LeaseRefusedError: The queue at this address has other rows than the provider's queue.
+            PositionLostError: Retention has removed the rows.
             StreamError: The queue cannot be reached.
         """
         if queue not in self._readers:
             address = self._address_of(queue)
             self._readers[queue] = QueueReader(open_queue(address), self._schema, None)
         taken = self._readers[queue].take(lease.begin, lease.rows, lease.end)
-        found = 0 if taken is None else taken.batch.num_rows
-        if taken is None or found != lease.rows:
+        count = 0 if taken is None else taken.batch.num_rows
+        if taken is None or count != lease.rows:
             raise LeaseRefusedError(
-                f"Lease {lease.fence} of queue {queue} has {lease.rows} rows. Received: {found} in "
-                f"{self._address_of(queue)}, which must be the provider's queue"
+                f"Lease {lease.fence} of queue {queue} has {lease.rows} rows. Received: {count} in "
+                f"{self._address_of(queue)}. That address must be the provider's queue"
             )
         return taken.batch

@@ -1,4 +1,4 @@
-"""A trainer's side of the stream: takes leases, hands out their batches, sends the updates."""
+"""The trainer's side of a stream: requests leases, yields their batches and sends the updates."""
 
 from __future__ import annotations
 
@@ -26,27 +26,36 @@ from tfhybrid.stream.stats import from_dict
 
 PUSHES = ("deltas", "gradients")
 _WAIT_SECONDS = 1.0
-_FAR = 2**53  # seconds, which float64 has to the second
+_FAR = 2**53  # seconds; a float64 is exact to the second up to here
 
 
 class Leases:
-    """The rows that a trainer gets, a lease at a time.
+    """The leases of one trainer, one at a time. Not thread-safe.
 
     Args:
-        config: `stream.yaml`.
-        model: The target model that is trained.
+        config: Path of `stream.yaml`.
+        model: Name of the target model to train.
         batch_size: Rows of a step.
-        queue: Of which the trainer wants rows; as of `Request`.
-        trainer: Its name. Defaults to `TFHYBRID_STREAM_TRAINER`, or host and process id.
-        wait: Whether to wait for rows when there are none. If not, the data end there.
-        push: What is sent of a lease: `"deltas"`, how the trainer's own optimizer has changed the
-            weights; or `"gradients"`, to which the sync unit applies the optimizers. Then a lease
-            is one step.
-        direct: Whether to read the rows of leases from the queues, which this process must reach at
-            the addresses of `config`, instead of having the provider send them.
+        queue: Name of the queue to train from, or `"any"`, `"next"` or `"own"`; see
+            `tfhybrid.stream.provider.Request`. Default `"any"`.
+        trainer: Name of this trainer, unique among those that run. Default
+            `TFHYBRID_STREAM_TRAINER`, or else host and process id.
+        wait: Whether to wait for rows when there are none. Otherwise the data end there. Default
+            `True`.
+        push: Content of an update: `"deltas"`, the changes that this trainer's optimizer made to
+            the weights, or `"gradients"`, to which the sync unit applies its optimizers. With
+            gradients, a lease is one step. Default `"deltas"`.
+        direct: Whether this process reads the rows from the queues itself, at the addresses in
+            `config`. Otherwise the provider sends them. Default `False`.
+
+    Attributes:
+        schema: Columns of the rows.
+        version: Version of the weights that were read last.
+        refused: Number of updates refused because their lease had expired.
 
     Raises:
-        ConfigError: The batch size is not positive, or `push` is something else.
+        ConfigError: `batch_size` is not positive, `push` has another value, or `config` is not
+            valid.
 
     Example:
 
@@ -72,7 +81,7 @@ class Leases:
         direct: bool = False,
     ) -> None:
         if batch_size < 1:
-            raise ConfigError(f"A batch has at least one row. Received: {batch_size}")
+            raise ConfigError(f"batch_size must be at least 1. Received: {batch_size}")
         if push not in PUSHES:
             raise ConfigError(f"push must be one of {PUSHES}. Received: {push!r}")
         settings = StreamSettings.read(config)
@@ -89,20 +98,20 @@ class Leases:
         self._queue = queue
         self._wait = wait
         self._spec: ModelSpec | None = None
-        # Of this process alone: one that starts again under the name asks for work of its own.
+        # Differs in each process, so a restarted trainer does not get its predecessor's answers.
         self._number = time.monotonic_ns()
         self._work: Work | None = None
         self._next_row = 0
         self._begun = 0.0
         self._rows_per_second = 0.0
-        self.version = 0  # of the weights that were read last
+        self.version = 0
         self._event_time = settings.event_time
         self._observed = Observed()
         self.refused = 0
 
     @property
     def work(self) -> Work | None:
-        """The lease whose batches are being trained."""
+        """The lease in training, with its rows; `None` between two leases."""
         return self._work
 
     def open(
@@ -112,30 +121,40 @@ class Leases:
         checkpoint: tuple[str, int] | None = None,
         states: np.ndarray | None = None,
     ) -> None:
-        """Says what the model consists of; the first trainer's dense weights begin it.
+        """Declares the model to the sync unit. Call it once, before training.
+
+        The first trainer's call creates the target model. In later calls only `spec` is used, and
+        must be the same.
 
         Args:
-            spec: What it consists of.
-            dense: Its dense weights.
-            checkpoint: Directory and step from which the sync unit takes rows, if it begins now.
-            states: Of the dense weights' optimizer there; as of `TargetModel.open`.
+            spec: Tables and dense weights of the model.
+            dense: Initial dense weights.
+            checkpoint: Directory and step of the checkpoint with the initial rows of the tables;
+                the sync unit reads it. By default the tables are empty.
+            states: Optimizer states of the dense weights in the checkpoint, float32
+                `[rows, slots, dim]` from `ModelSpec.rows_of_states`. By default the optimizer
+                starts with new states.
 
         Raises:
-            ConfigError: Another trainer has said something else.
+            ConfigError: The model was created with another `spec`, or the weights do not fit it.
             CheckpointError: The sync unit cannot read the checkpoint.
+            StreamError: The sync unit does not answer.
         """
         self._unit.open(spec, dense, checkpoint, states)
         self._spec = spec
 
     def batch(self) -> pa.RecordBatch | None:
-        """Returns the batch that is to be trained now; the same until `trained`.
+        """Returns the batch to train now: the same one until `trained` is called.
+
+        Requests a lease if there is none.
 
         Returns:
-            The batch, or `None` if there are no more rows and nobody waits for them.
+            The batch, or `None` if there are no more rows and `wait` is `False`.
 
         Raises:
             LeaseRefusedError: The model is not trained from the queue.
-            StreamError: The provider has been away for too long.
+            PositionLostError: Retention has removed the next rows.
+            StreamError: The provider does not answer.
         """
         while self._work is None:
             self._work = self._provider.lease(
@@ -148,7 +167,14 @@ class Leases:
         return self._work.batch.slice(self._next_row, self._batch_size)
 
     def trained(self) -> bool:
-        """Notes that the batch has been trained; returns whether it was the last of its lease."""
+        """Marks the current batch as trained. Renews the lease if more batches follow.
+
+        Returns:
+            Whether the batch was the last one of its lease. Call `send` then.
+
+        Raises:
+            StreamError: The provider does not answer.
+        """
         assert self._work is not None
         self._next_row += self._batch_size
         if self._next_row < self._work.lease.rows:
@@ -159,17 +185,24 @@ class Leases:
     def read(
         self, keys: Mapping[str, np.ndarray]
     ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Reads the rows that the lease needs, and the dense weights, all after one update.
+        """Reads rows and dense weights from the sync unit, all at the same version.
 
         Args:
-            keys: int64 `[n]` of each table.
+            keys: Keys of each table, int64 `[n]`.
+
+        Returns:
+            The rows of each table, float32 `[n, dim]`, and the dense weights.
+
+        Raises:
+            ConfigError: `open` was not called.
+            StreamError: The sync unit does not answer.
         """
         spec = self._opened()
         rows, self.version = self._unit.read({**keys, **spec.keys_of_weights()})
         return {name: rows[name] for name in keys}, spec.weights_of(rows)
 
     def observe(self, observed: Observed) -> None:
-        """Adds what was seen of the rows of the lease; it goes with the update."""
+        """Adds statistics of the lease's rows, to be sent with its update."""
         self._observed += observed
 
     def send(
@@ -179,18 +212,23 @@ class Leases:
         dense: Sequence[np.ndarray] | None,
         rates: Mapping[str, float] | None = None,
     ) -> bool:
-        """Sends the update of the lease and ends it.
+        """Sends the update of the current lease, and ends the lease.
 
         Args:
-            keys: Of each table, each key once.
-            values: Deltas or gradients of the rows.
-            dense: Of the dense weights, as many as `ModelSpec.shapes`; `None` leaves them as they
-                are.
-            rates: Learning rates of tables that have an optimizer in the sync unit.
+            keys: Keys of each table, int64 `[n]`, each key once.
+            values: Deltas or gradients of the keys, float32 `[n, dim]`, by table.
+            dense: Deltas or gradients of the dense weights, one per entry of `ModelSpec.shapes`.
+                `None` leaves the dense weights unchanged.
+            rates: Learning rates of the tables that have an optimizer in the sync unit. Default
+                none.
 
         Returns:
-            Whether it is in the weights. `False` if the lease had expired: another trainer has the
-            rows.
+            Whether the update is in the weights. `False` if the lease had expired; its rows are
+            then leased to another trainer.
+
+        Raises:
+            ConfigError: A value is not finite, or does not fit the model.
+            StreamError: The sync unit or the provider does not answer.
         """
         work = self._work
         assert work is not None
@@ -215,13 +253,13 @@ class Leases:
         return True
 
     def stats(self) -> Iterator[tuple[Metric, dict[str, float]]]:
-        """Yields what sync unit and provider tell of the model, as metrics."""
+        """Yields the model's metrics from the sync unit and the provider, with their values."""
         yield from from_dict(self._unit.stats())
         lag = self._provider.lag(self.model)
         yield STREAM_LAG, {f"{self.model}/{queue}": float(count) for queue, count in lag.items()}
 
     def leave(self) -> None:
-        """Gives the rows back that have not been trained; at the end of training."""
+        """Returns all untrained rows of this trainer to the provider. Call it after training."""
         self._work = None
         self._observed = Observed()
         self._provider.leave(self.trainer, self.model)
@@ -240,15 +278,15 @@ class Leases:
         )
 
     def _event_times(self, work: Work) -> np.ndarray:
-        """Returns when the rows happened that say it, float64."""
+        """Returns the event times of the rows that have one, float64 `[n]`."""
         if self._event_time is None:
             return np.zeros(0)
         times = work.batch[self._event_time].cast(pa.float64()).to_numpy(zero_copy_only=False)
         return times[np.isfinite(times)]
 
     def _observations(self, times: np.ndarray) -> dict[str, Any]:
-        found, self._observed = self._observed, Observed()
-        return (found + Observed.of_times(times)).to_json()
+        observed, self._observed = self._observed, Observed()
+        return (observed + Observed.of_times(times)).to_json()
 
     def _renew(self) -> None:
         work = self._work
@@ -256,16 +294,19 @@ class Leases:
         try:
             self._provider.renew(self.trainer, self.model, work.queue, work.lease.fence)
         except LeaseRefusedError:
-            return  # the sync unit decides what becomes of the update
+            return  # the sync unit accepts or refuses the update
 
     def _opened(self) -> ModelSpec:
         if self._spec is None:
-            raise ConfigError("Leases.open says what the model consists of. Received: no call yet")
+            raise ConfigError(
+                "Leases.open must be called before weights are read or updates are sent. "
+                "Received: no call"
+            )
         return self._spec
 
 
 def _latest(times: np.ndarray) -> int | None:
-    """Returns the latest of some times in whole seconds; `None` if there are none."""
+    """Returns the latest of some times, rounded down to seconds; `None` if there are none."""
     return int(np.clip(np.floor(times.max()), -_FAR, _FAR)) if len(times) else None
 
 

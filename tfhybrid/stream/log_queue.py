@@ -1,4 +1,4 @@
-"""A queue in a directory: append-only files, which need no broker."""
+"""A queue in a directory: append-only files that need no broker."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from typing_extensions import override
+
 from tfhybrid.core.whole_file import unfinished_of, write_whole
 from tfhybrid.errors import (
     ConfigError,
@@ -23,33 +25,37 @@ from tfhybrid.errors import (
 )
 from tfhybrid.stream import log_segment
 from tfhybrid.stream.log_segment import SegmentReader
-from tfhybrid.stream.queue import Record, Slice, StoredRecord
+from tfhybrid.stream.queue import Queue, Record, Slice, StoredRecord
 
 _log = logging.getLogger("tfhybrid.stream")
 
-_CURSORS = 64  # places that are remembered, so that reading on needs no search
+_CURSORS = 64  # number of recent read positions kept, to resume reading without a scan
 _LOOK_SECONDS = 0.01
 
 
-class LogQueue:
-    """A queue in a directory on a local disk.
+class LogQueue(Queue):
+    """A queue in a directory on a local disk. Not thread-safe.
 
-    The process that writes it holds a lock, and cuts off a record that a killed writer left torn.
-    Readers of the writing process see records once they are safe; other processes may see a record
-    just before it is.
+    The writing process holds a lock, and cuts off a torn record that a killed writer left. Reads
+    in the writing process return records once they are durable; other processes may see a record
+    shortly before.
 
     Args:
-        folder: The directory; a writer makes it.
-        write: Whether this process appends.
-        fsync: When records are on the disk: `"always"`, before `append` returns, or `"never"`,
-            when the kernel writes them. Either survives `kill -9`; the first survives a power cut.
-        segment_bytes: A file that is longer ends, and the next begins.
-        retention_bytes: Old files go while the others have so many bytes; by default none goes.
-        retention_seconds: Files that end so long before the newest record go; by default none goes.
+        folder: Path of the directory. A writer creates it.
+        write: Whether this process appends. Default `False`.
+        fsync: Time at which records reach the disk: `"always"`, before `append` returns, or
+            `"never"`, when the kernel writes them. Both survive `kill -9`; only `"always"` survives
+            a power cut.
+        segment_bytes: Size at which a file is closed and the next one started. Default 64 MiB.
+        retention_bytes: Number of newest bytes that are kept. Older files are removed when the
+            next file is started. Default unlimited.
+        retention_seconds: Age, relative to the newest record, above which files are removed when
+            the next file is started. Default unlimited.
 
     Raises:
-        NameTakenError: Another process writes it.
-        StreamError: The directory cannot be opened.
+        ConfigError: `fsync` has another value.
+        NameTakenError: Another process writes the queue.
+        StreamError: The directory does not exist, and this process does not write.
         CorruptFileError: A file is damaged.
 
     Example:
@@ -73,34 +79,36 @@ class LogQueue:
         retention_seconds: float | None = None,
     ) -> None:
         if fsync not in ("always", "never"):
-            raise ConfigError(f"fsync is 'always' or 'never'. Received: {fsync!r}")
+            raise ConfigError(f"fsync must be 'always' or 'never'. Received: {fsync!r}")
         self._folder = Path(folder)
         self._fsync = fsync == "always"
         self._segment_bytes = segment_bytes
         self._retention_bytes = retention_bytes
         self._retention_seconds = retention_seconds
-        self._files: dict[int, int] = {}  # descriptors, by the first offset of the segment
+        self._files: dict[int, int] = {}  # descriptor by first offset of the segment
         self._cursors: collections.OrderedDict[int, tuple[int, int]] = collections.OrderedDict()
         self._lock: int | None = None
-        self._tail: SegmentReader | None = None  # where the writer appends
+        self._tail: SegmentReader | None = None  # at the end of the queue, if this process writes
         if write:
             self._begin_writing()
         elif not self._folder.is_dir():
-            raise StreamError(f"There is no queue in {self._folder}. Its writer makes it")
+            raise StreamError(
+                f"There is no queue in {self._folder}. Start its writer first, which creates it"
+            )
 
     @property
+    @override
     def name(self) -> str:
-        """Of the directory."""
         return str(self._folder)
 
+    @override
     def append(self, records: Sequence[Record]) -> int:
-        """Appends records; see `Queue`."""
         tail = self._writing()
         frames = [log_segment.frame(tail.offset + i, record) for i, record in enumerate(records)]
         too_long = max(map(len, frames), default=0)
         if too_long > log_segment.MOST_BYTES:
             raise StreamError(
-                f"A record has at most {log_segment.MOST_BYTES} bytes. Received: {too_long}"
+                f"A record must not exceed {log_segment.MOST_BYTES} bytes. Received: {too_long}"
             )
         file = self._files[self._segments()[-1]]
         with self._all_or_none(file, tail.place):
@@ -114,31 +122,34 @@ class LogQueue:
             self._forget_old()
         return self._tail.offset if self._tail else tail.offset
 
+    @override
     def read(self, offset: int, *, most: int = 1000, wait_seconds: float = 0.0) -> Slice:
-        """Reads records; see `Queue`."""
         until = time.monotonic() + wait_seconds
         while True:
-            found = self._read_now(offset, most)
-            if found or time.monotonic() >= until:
-                return Slice(tuple(found), offset + len(found))
+            records = self._read_now(offset, most)
+            if records or time.monotonic() >= until:
+                return Slice(tuple(records), offset + len(records))
             time.sleep(_LOOK_SECONDS)
 
+    @override
     def begin(self) -> int:
-        """Returns the offset of the oldest record that is kept."""
         return (self._segments() or [0])[0]
 
+    @override
     def end(self) -> int:
-        """Returns the offset behind the last record."""
         if self._tail is not None:
             return self._tail.offset
         segments = self._segments()
         return self._scanned(segments[-1]).offset if segments else 0
 
     def forget_before(self, offset: int) -> None:
-        """Removes the files that have nothing from an offset on; the writer's.
+        """Removes the files whose records all lie before an offset. Only the writer may call it.
 
         Args:
-            offset: Of the first record that must stay.
+            offset: Offset of the first record to keep.
+
+        Raises:
+            StreamError: The queue is open for reading only.
         """
         self._writing()
         segments = self._segments()
@@ -146,8 +157,8 @@ class LogQueue:
             if following <= offset:
                 log_segment.path_of(self._folder, first).unlink()
 
+    @override
     def close(self) -> None:
-        """Closes the files; another process may write the queue then."""
         for file in self._files.values():
             os.close(file)
         self._files.clear()
@@ -159,40 +170,49 @@ class LogQueue:
     def _read_now(self, offset: int, most: int) -> list[StoredRecord]:
         segments = self._segments()
         self._check_kept(offset, segments)
-        found: list[StoredRecord] = []
+        records: list[StoredRecord] = []
         for first, following in zip(segments, [*segments[1:], None], strict=True):
-            if following is not None and following <= offset + len(found):
+            if following is not None and following <= offset + len(records):
                 continue
-            reader = self._reader_at(first, offset + len(found))
-            while len(found) < most and not self._at_end(reader):
+            reader = self._reader_at(first, offset + len(records))
+            while len(records) < most and not self._at_end(reader):
                 record = reader.next()
                 if record is None:
                     self._check_torn(first, reader, following)
                     break
-                found.append(StoredRecord(reader.offset - 1, record))
+                records.append(StoredRecord(reader.offset - 1, record))
             self._remember(first, reader)
-            if len(found) == most:
+            if len(records) == most:
                 break
-        return found
+        return records
 
     def _check_kept(self, offset: int, segments: list[int]) -> None:
         begin = segments[0] if segments else 0
         if offset < begin:
             raise PositionLostError(
-                f"Queue {self.name} was to be read from offset {offset}, and its retention has "
-                f"removed what lay before {begin}. Keep records for longer, or skip what is lost"
+                f"Queue {self.name} cannot be read from offset {offset}: retention has removed "
+                f"the records before {begin}. Keep records for longer, or skip the lost ones"
             )
         if self._tail is not None and offset > self._tail.offset:
             raise PositionLostError(
-                f"Queue {self.name} was to be read from offset {offset}, and ends at "
-                f"{self._tail.offset}: records that were read have been lost"
+                f"Queue {self.name} cannot be read from offset {offset}: it ends at "
+                f"{self._tail.offset}. Records that were read before have been lost"
             )
 
     def _at_end(self, reader: SegmentReader) -> bool:
         return self._tail is not None and reader.offset >= self._tail.offset
 
     def _check_torn(self, first: int, reader: SegmentReader, following: int | None) -> None:
-        """What ends a segment is its end, or a record that is being written; never damage."""
+        """Checks that a segment ends where it should, or in a record that is still being written.
+
+        Args:
+            first: First offset of the segment.
+            reader: Reader that found no further record.
+            following: First offset of the next segment; `None` for the last segment.
+
+        Raises:
+            CorruptFileError: The segment is damaged there.
+        """
         if following is not None:
             ends = reader.offset == following
         else:
@@ -200,20 +220,20 @@ class LogQueue:
         if not ends:
             raise CorruptFileError(
                 f"{log_segment.path_of(self._folder, first)} is damaged at byte {reader.place}, "
-                f"where record {reader.offset} should lie"
+                f"where record {reader.offset} was expected"
             )
 
     def _reader_at(self, first: int, offset: int) -> SegmentReader:
-        known = self._cursors.get(offset)
+        cursor = self._cursors.get(offset)
         reader = self._reader(first)
-        if known is not None and known[0] == first:
-            reader.offset, reader.place = offset, known[1]
+        if cursor is not None and cursor[0] == first:
+            reader.offset, reader.place = offset, cursor[1]
         while reader.offset < offset:
             if reader.next() is None:
                 self._check_torn(first, reader, None)
                 raise PositionLostError(
-                    f"Queue {self.name} was to be read from offset {offset}, and ends at "
-                    f"{reader.offset}: records that were read have been lost"
+                    f"Queue {self.name} cannot be read from offset {offset}: it ends at "
+                    f"{reader.offset}. Records that were read before have been lost"
                 )
         return reader
 
@@ -230,8 +250,8 @@ class LogQueue:
                 self._files[first] = os.open(path, os.O_RDWR if self._lock else os.O_RDONLY)
             except FileNotFoundError:
                 raise PositionLostError(
-                    f"Queue {self.name} no longer has {path.name}: its retention has removed it. "
-                    "Keep records for longer, or skip what is lost"
+                    f"Queue {self.name} no longer has {path.name}: retention has removed it. "
+                    "Keep records for longer, or skip the lost ones"
                 ) from None
         file = self._files[first]
         log_segment.check_header(path, os.pread(file, log_segment.HEADER_BYTES, 0))
@@ -257,7 +277,10 @@ class LogQueue:
             fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise NameTakenError(f"Another process writes the queue {self.name}") from None
+            raise NameTakenError(
+                f"Another process writes the queue {self.name}. Stop it, or open the queue for "
+                "reading only"
+            ) from None
         for unfinished in self._folder.glob(unfinished_of(Path("*")).name):
             unfinished.unlink()
         segments = self._segments()
@@ -273,7 +296,7 @@ class LogQueue:
     def _cut(self, first: int, tail: SegmentReader, torn: int) -> None:
         self._check_torn(first, tail, None)
         _log.warning(
-            "%s: the last %d bytes are a record that its writer did not finish; cut off",
+            "%s: cut off the last %d bytes, a record that its writer did not finish",
             log_segment.path_of(self._folder, first),
             torn,
         )
@@ -281,7 +304,7 @@ class LogQueue:
         os.fsync(self._files[first])
 
     def _begin_segment(self, first: int) -> None:
-        """Makes a segment; it appears whole."""
+        """Creates a segment. Its file appears with a complete header."""
         write_whole(log_segment.path_of(self._folder, first), log_segment.header(first))
         self._tail = self._reader(first)
 
@@ -304,12 +327,15 @@ class LogQueue:
         except OSError as error:
             os.ftruncate(file, place)
             raise OutOfSpaceError(
-                f"Records could not be written to the queue {self.name}, and none was: {error}"
+                f"Cannot write records to the queue {self.name}: {error}. None was written. Free "
+                "disk space, then append them again"
             ) from error
 
     def _writing(self) -> SegmentReader:
         if self._tail is None:
-            raise StreamError(f"The queue {self.name} is open for reading alone. Open it to write")
+            raise StreamError(
+                f"Queue {self.name} is open for reading only. Open it with write=True to append"
+            )
         return self._tail
 
 

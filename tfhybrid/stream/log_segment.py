@@ -1,11 +1,11 @@
-"""One file of a queue in a directory: a header, then records, each with its checksum.
+"""The format of a segment, one file of a queue in a directory: a header, then records.
 
     header   magic "tfhqueue", u32 version, u32 crc of the offset, i64 offset of the first record
     record   magic "tfhr", u32 bytes of the body, u32 crc of offset and body, body
     body     u32 bytes of the attributes, the attributes as JSON, payload
 
-Integers are little-endian. The checksum covers the record's offset, so that a record is believed in
-its own place alone.
+Integers are little-endian. The checksum covers the record's offset, so a record that was copied to
+another offset is detected as damage.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ _MAGIC = b"tfhqueue"
 _VERSION = 1
 _HEADER = struct.Struct("<8sIIq")
 _FRAME = struct.Struct("<4sII")
-_FRAME_MAGIC = b"tfhr"  # by which whole records behind a damaged one are found
+_FRAME_MAGIC = b"tfhr"  # finds the complete records after a damaged one
 _LENGTH = struct.Struct("<I")
 _OFFSET = struct.Struct("<q")
-MOST_BYTES = 1 << 30  # of a record: a greater length is damage
+MOST_BYTES = 1 << 30  # maximum size of a record; a greater length is damage
 
 SUFFIX = ".log"
 
 
 def path_of(folder: Path, first: int) -> Path:
-    """Returns the file of the segment that begins at an offset."""
+    """Returns the path of the segment whose first record has the offset `first`."""
     return folder / f"{first:020d}{SUFFIX}"
 
 
 def first_of(path: Path) -> int:
-    """Returns the offset of the first record of a segment, which its name is."""
+    """Returns the offset of a segment's first record, read from the file's name."""
     return int(path.stem)
 
 
 def header(first: int) -> bytes:
-    """Returns what a segment begins with."""
+    """Returns the header of a segment whose first record has the offset `first`."""
     return _HEADER.pack(_MAGIC, _VERSION, native.crc32c(_OFFSET.pack(first)), first)
 
 
@@ -50,33 +50,42 @@ HEADER_BYTES = _HEADER.size
 
 
 def check_header(path: Path, content: bytes) -> None:
-    """Checks the beginning of a segment.
+    """Checks the header of a segment.
+
+    Args:
+        path: Path of the segment; its name is the offset of the first record.
+        content: First `HEADER_BYTES` of the segment.
 
     Raises:
-        CorruptFileError: It is not that of this file.
+        CorruptFileError: `content` is not the header of this file.
     """
     if content != header(first_of(path)):
         raise CorruptFileError(
-            f"{path} is no segment of a queue, version {_VERSION}. Received: it begins with "
-            f"{content[:12]!r}"
+            f"{path} is not a segment of a queue in format version {_VERSION}. Received: a file "
+            f"that begins with {content[:12]!r}"
         )
 
 
 def frame(offset: int, record: Record) -> bytes:
-    """Returns the bytes of a record in a segment."""
+    """Returns the bytes that store a record at an offset of the queue."""
     attributes = json.dumps(dict(record.attributes), separators=(",", ":")).encode()
     body = _LENGTH.pack(len(attributes)) + attributes + record.payload
     return _FRAME.pack(_FRAME_MAGIC, len(body), _crc(offset, body)) + body
 
 
 class SegmentReader:
-    """Reads the records of a segment one after the other.
+    """A reader of a segment's records, one after the other. Not thread-safe.
 
     Args:
-        file: Descriptor of the segment; `pread` reads it, so it may be shared.
-        path: Of the file, for messages.
-        offset: Of the record to begin with.
-        place: Its first byte.
+        file: Descriptor of the segment, owned by the caller. It is read with `pread`, so other
+            readers may use it at the same time.
+        path: Path of the file, for errors.
+        offset: Offset of the first record to read.
+        place: Byte in the file at which that record begins.
+
+    Attributes:
+        offset: Offset of the next record.
+        place: Byte in the file at which the next record begins.
     """
 
     def __init__(self, file: int, path: Path, offset: int, place: int) -> None:
@@ -86,7 +95,7 @@ class SegmentReader:
         self.place = place
 
     def next(self) -> Record | None:
-        """Returns the next record, or `None` if the file ends before its end or it is damaged."""
+        """Returns the next record and advances, or `None` if it is incomplete or damaged."""
         head = os.pread(self._file, _FRAME.size, self.place)
         if len(head) < _FRAME.size:
             return None
@@ -104,18 +113,19 @@ class SegmentReader:
         return record
 
     def ends_here(self) -> bool:
-        """Whether nothing but a torn record, or nothing at all, lies behind the last record.
+        """Returns whether the rest of the file is empty or one torn record.
 
-        A record that is followed by a whole one was not torn: it was damaged later.
+        If a complete record follows, the record here was not torn by a killed writer but damaged
+        later.
         """
         rest = os.pread(self._file, os.fstat(self._file).st_size, self.place)
-        found, passed = rest.find(_FRAME_MAGIC, 1), 0
-        while found > 0:
-            passed += 1  # at most so many records lie before
-            for offset in range(self.offset + 1, self.offset + passed + 1):
-                if SegmentReader(self._file, self._path, offset, self.place + found).next():
+        start, skipped = rest.find(_FRAME_MAGIC, 1), 0
+        while start > 0:
+            skipped += 1  # maximum number of records before `start`
+            for offset in range(self.offset + 1, self.offset + skipped + 1):
+                if SegmentReader(self._file, self._path, offset, self.place + start).next():
                     return False
-            found = rest.find(_FRAME_MAGIC, found + 1)
+            start = rest.find(_FRAME_MAGIC, start + 1)
         return True
 
 

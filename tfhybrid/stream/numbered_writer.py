@@ -1,4 +1,4 @@
-"""A queue that takes each record of a producer once, however often it is sent."""
+"""A writer of a queue that appends each record of a producer once, however often it is sent."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tfhybrid.stream.queue import Queue, Record
 PRODUCER = "producer"
 NUMBER = "number"
 
-_SNAPSHOT_RECORDS = 10_000  # how many a new writer may have to read again
+_SNAPSHOT_RECORDS = 10_000  # number of records between snapshots, which a new writer reads again
 
 
 class Numbered(NamedTuple):
-    """A record as its producer sends it.
+    """A record with the name and the number that its producer gave it.
 
     Args:
-        producer: Who sends it.
-        number: Greater than those of the records that this producer sent before.
-        record: What.
+        producer: Name of the producer.
+        number: Number of the record, greater than that of this producer's record before.
+        record: The record.
     """
 
     producer: str
@@ -32,14 +32,18 @@ class Numbered(NamedTuple):
 
 
 class NumberedWriter:
-    """Appends records that carry their producer's name and a growing number, each once.
+    """The only writer of a queue; appends each numbered record once. Not thread-safe.
 
-    Name and number are stored in the record. A new writer reads them from the queue, beginning
-    where a small file beside it says; so no crash can part a record from its number.
+    Producer and number are stored in the record itself, so no crash can separate a record from its
+    number. A new writer reads the last numbers from a snapshot file, and then from the records
+    appended since.
 
     Args:
-        queue: Open for writing, by nobody else.
-        snapshot: The file. If it is lost, all records that the queue keeps are read.
+        queue: Queue open for writing. This writer closes it.
+        snapshot: Path of the snapshot file. If the file is lost, all records of the queue are read.
+
+    Raises:
+        StreamError: The queue cannot be read.
 
     Example:
 
@@ -49,7 +53,7 @@ class NumberedWriter:
     >>> writer = NumberedWriter(LogQueue(folder + "/q", write=True), folder + "/numbers.json")
     >>> writer.append([Numbered("web-1", 0, Record(b"{}"))])
     1
-    >>> writer.append([Numbered("web-1", 0, Record(b"{}"))])  # it is sent again
+    >>> writer.append([Numbered("web-1", 0, Record(b"{}"))])  # sent again
     0
     """
 
@@ -63,17 +67,22 @@ class NumberedWriter:
         self._catch_up()
 
     def last_number(self, producer: str) -> int | None:
-        """Returns the number of a producer's last record in the queue, or `None`."""
+        """Returns the number of a producer's last record in the queue; `None` if it has none."""
         return self._numbers.get(producer)
 
     def append(self, records: Sequence[Numbered]) -> int:
-        """Appends those records that the queue does not have yet.
+        """Appends the records that the queue does not have yet.
+
+        Args:
+            records: Records of one or more producers; those of one producer in order of their
+                numbers.
 
         Returns:
-            How many were new.
+            Number of records that were new.
 
         Raises:
-            StreamError: They could not be appended. Sending all of them again is safe.
+            StreamError: The records could not be appended. It is safe to pass all of them again.
+            OutOfSpaceError: The disk is full; no record was appended.
         """
         numbers = dict(self._numbers)
         new = []
@@ -87,7 +96,7 @@ class NumberedWriter:
         try:
             self._read_to = self.queue.append(new)
         except BaseException:
-            self._catch_up()  # some may be there
+            self._catch_up()  # some records may have been written
             raise
         self._numbers = numbers
         if self._read_to - self._saved_at >= _SNAPSHOT_RECORDS:
@@ -95,25 +104,25 @@ class NumberedWriter:
         return len(new)
 
     def close(self) -> None:
-        """Writes the file and closes the queue."""
+        """Writes the snapshot file and closes the queue."""
         self._save()
         self.queue.close()
 
     def _catch_up(self) -> None:
         end = self.queue.end()
         while self._read_to < end:
-            found = self.queue.read(self._read_to, wait_seconds=1.0)
-            for _, record in found.records:
+            chunk = self.queue.read(self._read_to, wait_seconds=1.0)
+            for _, record in chunk.records:
                 if PRODUCER in record.attributes:
                     producer = record.attributes[PRODUCER]
                     self._numbers[producer] = int(record.attributes[NUMBER])
-            self._read_to = found.next_offset
+            self._read_to = chunk.next_offset
 
     def _load(self) -> None:
         try:
             offset, numbers = json.loads(self._snapshot.read_text())
         except (OSError, ValueError):
-            return  # it only saves time
+            return  # the snapshot only saves time
         if self._read_to <= offset <= self.queue.end():
             self._read_to = self._saved_at = offset
             self._numbers = dict(numbers)

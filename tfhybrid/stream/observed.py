@@ -1,7 +1,7 @@
-"""What trainers have seen of the rows that they trained: when they happened, and how the model did.
+"""Statistics of the rows that trainers trained: event times, and the model's scores and labels.
 
-It travels with an update and is summed up by the sync unit: from it come the freshness of a
-publication and the AUC by which a publication is withheld. It changes no weight.
+They are sent with an update, and the sync unit adds them up. They give the freshness of a
+publication, and the AUC that can withhold a publication. They never change a weight.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 _MOST_TIMES = 512
-_BITS = 16  # of a score that are dropped: what is left is a bfloat16
+_BITS = 16  # low bits of a float32 score that are dropped; a bfloat16 remains
 
 
 @dataclasses.dataclass(frozen=True)
 class Observed:
-    """Observations of some rows; those of several updates are added.
+    """Statistics of some rows. `+` merges those of several updates.
 
     Args:
-        rows: How many rows were trained. It does not travel: an update says it.
-        times: Rows by event time, in seconds since 1970.
-        scores: By rounded score, how many rows with a negative and with a positive label had it,
-            before they were trained on.
+        rows: Number of rows trained. Not part of the JSON: the update contains it. Default 0.
+        times: Number of rows by event time, in seconds since 1970. Default none.
+        scores: Number of rows with a negative and with a positive label, by rounded score. A row
+            is scored before it is trained. Default none.
 
     Example:
 
@@ -40,37 +40,41 @@ class Observed:
 
     @classmethod
     def of_times(cls, times: np.ndarray) -> Observed:
-        """Returns rows that happened at these times, in seconds since 1970; NaN is not known."""
-        known = times[np.isfinite(times)]
-        seconds, counts = np.unique(np.floor(known).astype(np.int64), return_counts=True)
-        found = dict(zip(seconds.tolist(), counts.tolist(), strict=True))
-        return cls(len(times), _coarser(found))
+        """Returns the statistics of rows with these event times.
+
+        Args:
+            times: Event time of each row in seconds since 1970, float `[n]`; NaN if unknown.
+        """
+        finite = times[np.isfinite(times)]
+        seconds, counts = np.unique(np.floor(finite).astype(np.int64), return_counts=True)
+        histogram = dict(zip(seconds.tolist(), counts.tolist(), strict=True))
+        return cls(len(times), _coarser(histogram))
 
     @classmethod
     def of_scores(cls, scores: np.ndarray, labels: np.ndarray) -> Observed:
-        """Returns how a model did on rows that it was not trained on yet.
+        """Returns the statistics of scores on rows that were not trained yet.
 
         Args:
-            scores: Its outputs `[n]`, probabilities or logits; rounded to bfloat16.
-            labels: 0 or 1, `[n]`.
+            scores: Outputs of the model, probabilities or logits, `[n]`; rounded to bfloat16.
+            labels: Label of each row, 0 or 1, `[n]`.
         """
-        places = _places(np.asarray(scores, np.float32).ravel())
+        ranks = _score_ranks(np.asarray(scores, np.float32).ravel())
         positive = np.asarray(labels).ravel() > 0.5
-        found, which = np.unique(places, return_inverse=True)
-        counts = np.zeros((len(found), 2), np.int64)
+        distinct, which = np.unique(ranks, return_inverse=True)
+        counts = np.zeros((len(distinct), 2), np.int64)
         np.add.at(counts, (which, positive.astype(np.int64)), 1)
         pairs = (tuple(pair) for pair in counts.tolist())
-        return cls(scores=dict(zip(found.tolist(), pairs, strict=True)))
+        return cls(scores=dict(zip(distinct.tolist(), pairs, strict=True)))
 
     @property
     def judged(self) -> int:
-        """How many rows have a score."""
+        """Number of rows with a score."""
         return sum(map(sum, self.scores.values()))
 
     @property
     def auc(self) -> float | None:
-        """The area under the ROC curve; equal scores count half. `None` if a class is missing."""
-        counts = np.array([self.scores[place] for place in sorted(self.scores)], np.float64)
+        """Area under the ROC curve; ties count one half. `None` if all labels are equal."""
+        counts = np.array([self.scores[rank] for rank in sorted(self.scores)], np.float64)
         negative, positive = counts.reshape(-1, 2).sum(axis=0)
         if not negative or not positive:
             return None
@@ -82,35 +86,40 @@ class Observed:
         for second, count in other.times.items():
             times[second] = times.get(second, 0) + count
         scores = dict(self.scores)
-        for place, (negative, positive) in other.scores.items():
-            before = scores.get(place, (0, 0))
-            scores[place] = before[0] + negative, before[1] + positive
+        for rank, (negative, positive) in other.scores.items():
+            before = scores.get(rank, (0, 0))
+            scores[rank] = before[0] + negative, before[1] + positive
         return Observed(self.rows + other.rows, _coarser(times), scores)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as JSON can say it."""
+        """Returns the times and scores as a JSON object, without the number of rows."""
         return {
             "times": [list(each) for each in self.times.items()],
-            "scores": [[place, *counts] for place, counts in self.scores.items()],
+            "scores": [[rank, *counts] for rank, counts in self.scores.items()],
         }
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any], rows: int) -> Observed:
-        """Returns what `to_json` was called on, of so many rows; nothing may have been said."""
+    def from_json(cls, fields: Mapping[str, Any], rows: int) -> Observed:
+        """Returns the statistics that `to_json` encoded.
+
+        Args:
+            fields: JSON object from `to_json`. Missing fields count as empty.
+            rows: Number of rows trained.
+        """
         return cls(
             rows,
-            {int(second): int(count) for second, count in found.get("times", ())},
-            {int(place): (int(no), int(yes)) for place, no, yes in found.get("scores", ())},
+            {int(second): int(count) for second, count in fields.get("times", ())},
+            {int(rank): (int(no), int(yes)) for rank, no, yes in fields.get("scores", ())},
         )
 
 
 def quantile(times: Mapping[int, int], now: float, share: float) -> float:
-    """Returns how long ago rows happened: what a share of them is not above.
+    """Returns a quantile of the ages of rows, in seconds.
 
     Args:
-        times: Rows by event time, at least one.
-        now: In seconds since 1970.
-        share: From 0 to 1.
+        times: Number of rows by event time, in seconds since 1970; at least one row.
+        now: Time at which the ages are measured, in seconds since 1970.
+        share: Level of the quantile, from 0 to 1.
 
     Example:
 
@@ -122,21 +131,21 @@ def quantile(times: Mapping[int, int], now: float, share: float) -> float:
     return float(now - seconds[int(np.searchsorted(counts, share * counts[-1]))])
 
 
-def _places(scores: np.ndarray) -> np.ndarray:
-    """Returns numbers in the order of the scores, of which close ones have the same."""
+def _score_ranks(scores: np.ndarray) -> np.ndarray:
+    """Returns an integer per score in the same order; equal for scores that round to the same."""
     bits = (scores + np.float32(0)).view(np.int32)  # no -0
     ordered = np.where(bits < 0, ~(bits & 0x7FFFFFFF), bits)
     return ordered >> _BITS
 
 
 def _coarser(times: dict[int, int]) -> dict[int, int]:
-    """Rounds times down to multiples of 2, 4, 8 and so on seconds until they are few."""
+    """Rounds times down to multiples of 2, 4, 8 and so on seconds until `_MOST_TIMES` remain."""
     step = 1
     while len(times) > _MOST_TIMES:
         step *= 2
         rounded: dict[int, int] = {}
         for second, count in times.items():
-            place = second // step * step
-            rounded[place] = rounded.get(place, 0) + count
+            start = second // step * step
+            rounded[start] = rounded.get(start, 0) + count
         times = rounded
     return times

@@ -1,4 +1,4 @@
-"""Tells a broker how far its queues are in the weights that are saved, for monitors of lag."""
+"""Commits to a broker how far the saved weights have come in its queues, for monitors of lag."""
 
 from __future__ import annotations
 
@@ -13,17 +13,25 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 class CommitsOffsets(Protocol):
-    """A queue of a broker that keeps offsets of groups."""
+    """A queue of a broker that stores offsets of consumer groups."""
 
     def commit(self, group: str, offset: int) -> None:
-        """Keeps an offset."""
+        """Stores an offset of a consumer group.
+
+        Args:
+            group: Name of the consumer group.
+            offset: Offset of the group's next record.
+
+        Raises:
+            StreamError: The broker cannot be reached.
+        """
 
     def close(self) -> None:
         """Closes the connections."""
 
 
 def group_of(model: str) -> str:
-    """Returns the consumer group that shows how far a target model is.
+    """Returns the name of the consumer group that shows the progress of a target model.
 
     Example:
 
@@ -34,15 +42,17 @@ def group_of(model: str) -> str:
 
 
 class OffsetCommitter:
-    """Commits offsets after each base, on a thread of its own. Nothing is ever read from there.
+    """A thread that commits the offsets of each model's newest base to a broker.
 
-    What is committed is in a base: what comes behind it may be handed out again after a crash, so
-    a monitor never sees less lag than there is.
+    The committed offsets are only for monitors; tfhybrid never reads them. They cover only rows in
+    a base. Later rows may be leased again after a crash, so a monitor never shows too little lag.
+    If the broker or the sync unit cannot be reached, the thread logs it and tries again later.
 
     Args:
-        queues: Of a broker, by name.
-        saved: Of each model: returns where each queue goes on behind its newest base.
-        seconds: From one look to the next.
+        queues: Queues of a broker, by name. This object closes them.
+        saved: Function of each model, by model name, that returns the offset after its newest base
+            for each queue. The thread calls it.
+        seconds: Time between two checks for a new base.
     """
 
     def __init__(
@@ -60,7 +70,7 @@ class OffsetCommitter:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, and closes the queues."""
+        """Stops the thread, waits for it, and closes the queues."""
         self._ends.set()
         self._thread.join()
         for queue in self._queues.values():
@@ -71,7 +81,7 @@ class OffsetCommitter:
             try:
                 self._commit()
             except (TfhybridError, OSError) as error:
-                _log.warning("Offsets are committed later: %s", error)
+                _log.warning("Cannot commit offsets, will try again later: %s", error)
 
     def _commit(self) -> None:
         for model, saved in self._saved.items():

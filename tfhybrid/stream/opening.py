@@ -1,4 +1,4 @@
-"""A queue by its address."""
+"""The function that opens a queue by its address."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from tfhybrid.stream.queue import Queue
 
 
 def open_queue(address: str, *, write: bool = False, **settings: Any) -> Queue:
-    """Opens a queue.
+    """Opens a queue. The caller closes it.
 
     Args:
-        address: A directory, or `kafka://HOST:PORT/TOPIC[/PARTITION]`.
-        write: Whether this process appends.
-        **settings: Of `LogQueue` or `KafkaQueue`.
+        address: Path of a directory, or `kafka://HOST:PORT/TOPIC[/PARTITION]`.
+        write: Whether this process appends. A queue has one writer at a time. Default `False`.
+        **settings: Further arguments of `LogQueue` or `KafkaQueue`.
+
+    Returns:
+        A `LogQueue` or a `KafkaQueue`.
 
     Raises:
-        StreamError: It cannot be opened.
-        UnsupportedError: It is Kafka's, and confluent-kafka is not installed.
+        StreamError: The queue does not exist or cannot be reached.
+        NameTakenError: Another process writes the directory.
+        ConfigError: The address of a Kafka queue, or a setting, has the wrong form.
+        UnsupportedError: The address is Kafka's, and confluent-kafka is not installed.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The data provider: puts samples into queues, and hands them out to trainers as leases."""
+"""The data provider: puts samples into queues, and leases them to trainers."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ _LOOK_SECONDS = 0.02
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What a trainer asks for.
+    """A trainer's request for a lease.
 
     Args:
-        trainer: Its name; no two that run have the same.
-        number: Of this request. One that comes again, because the answer was lost, gets the same.
-        model: The target model that it trains.
-        queue: Of which it wants rows: its name, `"own"`, `"any"` or `"next"`. `"any"` is the one
-            that is furthest behind, `"next"` takes turns.
-        batch: Rows of a step.
-        load: How fast it is, and what it has to do.
-        steps: Of the lease, whatever the load; by default the provider decides.
-        direct: Whether it reads the rows of its leases from the queue itself.
+        trainer: Name of the trainer, unique among those that run.
+        number: Number of the request. If the answer was lost, the trainer sends the request again
+            with the same number, and gets the same lease.
+        model: Name of the target model.
+        queue: Name of the queue, or `"own"` for the queue assigned to this trainer, `"any"` for the
+            model's queue with the largest lag, `"next"` for its queues in turn. Default `"any"`.
+        batch: Rows of a step. Default 1.
+        load: Speed and backlog of the trainer. Default unknown.
+        steps: Maximum number of steps in the lease. By default it follows from the load.
+        direct: Whether the trainer reads the rows from the queue itself. Default `False`.
     """
 
     trainer: str
@@ -55,12 +56,12 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """What a trainer gets.
+    """A lease, with its rows.
 
     Args:
-        queue: Of the rows.
-        lease: Under which it has them.
-        batch: The rows.
+        queue: Name of the queue.
+        lease: Lease of the rows.
+        batch: Rows of the lease.
     """
 
     queue: str
@@ -76,7 +77,16 @@ class Work:
         values: Mapping[str, np.ndarray],
         rates: Mapping[str, float] | None = None,
     ) -> WeightUpdate:
-        """Returns the update of the lease; arguments as of `WeightUpdate`."""
+        """Returns the update to send for this lease.
+
+        Args:
+            model: Name of the target model.
+            trainer: Name of the trainer.
+            version: Version of the weights that the trainer read.
+            keys: Keys of each table, int64 `[n]`, each key once.
+            values: Deltas or gradients of the keys, float32 `[n, dim]`, by table.
+            rates: Learning rate of each table that has an optimizer in the sync unit. Default none.
+        """
         return WeightUpdate(
             model=model,
             queue=self.queue,
@@ -93,18 +103,19 @@ class Work:
 
 
 class Provider:
-    """Serves queues to any number of trainers and producers. Thread-safe.
+    """A server of queues for any number of trainers and producers. Thread-safe.
 
-    It remembers nothing that matters: after `kill -9` a new one asks the sync units which rows are
-    in the weights, and hands out the others.
+    It keeps no state that must survive: after `kill -9` a new provider asks the sync unit which
+    rows are in the weights, and leases the others.
 
     Args:
-        queues: Those of `routes`, by name.
+        queues: Queues of `routes`, by name. The provider closes them.
         schema: Columns of the rows.
-        routes: Which rows belong where.
-        letters: Where rows go that belong nowhere.
-        length: Of a lease.
-        own: The queue of each trainer that asks for its own.
+        routes: Mapping from rows to queues, and from target models to queues.
+        letters: File for bad rows, and for rows without a queue. The caller closes it.
+        length: Rule for the number of rows in a lease. Default `LeaseLength()`.
+        own: Name of the queue of each trainer that requests its own, by name of the trainer.
+            Default none.
     """
 
     def __init__(
@@ -124,23 +135,24 @@ class Provider:
         self._length = length or LeaseLength()
         self._own = own or {}
         self._lock = threading.Lock()
-        self._last: dict[str, tuple[int, str, int]] = {}  # request, queue and fence of each trainer
+        # Number of the last request, queue and fence, by trainer.
+        self._last: dict[str, tuple[int, str, int]] = {}
         self._turns: dict[str, int] = {}
 
     def put(self, producer: str, number: int, record: Record) -> int:
-        """Puts the rows of a record into their queues; the same rows again change nothing.
+        """Puts the rows of a record into their queues. Each record is stored once.
 
         Args:
-            producer: Who sends them.
-            number: Grows from record to record of a producer.
-            record: JSON or Arrow, of any number of rows.
+            producer: Name of the producer.
+            number: Number of the record; it must increase from record to record of a producer.
+            record: Record with JSON or Arrow rows.
 
         Returns:
-            Rows that were new.
+            Number of rows that were new; 0 if the record was stored before.
 
         Raises:
             StreamError: A queue could not be written, or its models are too far behind. Send the
-                record again.
+                record again with the same number.
             DataError: There are too many bad rows.
         """
         decoded = rows.decode(record, self._schema)
@@ -159,18 +171,20 @@ class Provider:
         )
 
     def lease(self, request: Request, *, wait_seconds: float = 0.0) -> Work | None:
-        """Hands out rows.
+        """Grants a lease to a trainer. A request with the same number again gets the same lease.
 
         Args:
-            request: Of a trainer.
-            wait_seconds: How long to wait if there is no work.
+            request: Request of the trainer.
+            wait_seconds: Maximum time to wait for rows. Default 0.
 
         Returns:
-            The work, or `None` if there was none in time.
+            The lease with its rows, or `None` if there were no rows in time.
 
         Raises:
-            LeaseRefusedError: The model is not trained from that queue, or there is no such model.
+            LeaseRefusedError: There is no such model, it is not trained from the queue, or the
+                lease of a repeated request is over.
             PositionLostError: Retention has removed the next rows.
+            DataError: There are too many bad rows.
         """
         names = self._queues_for(request)
         again = self._answered(request)
@@ -190,20 +204,27 @@ class Provider:
             time.sleep(_LOOK_SECONDS)
 
     def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
-        """Lets a lease expire later; raises `LeaseRefusedError` if it is over."""
+        """Extends a trainer's lease to its full lifetime from now on.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
         self._queue(model, queue).renew(model, fence, trainer, time.monotonic())
 
     def finish(self, model: str, queue: str, fence: int) -> None:
-        """Ends a lease whose update is in the weights."""
+        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
         self._queue(model, queue).finish(model, fence)
 
     def leave(self, trainer: str, model: str) -> None:
-        """Takes the leases of a trainer back: it goes."""
+        """Ends all leases of a trainer that stops. Their untrained rows are leased again."""
         for name in self._routes.queues_of(model):
             self._queues[name].leave(model, trainer)
 
     def lag(self, model: str) -> dict[str, int]:
-        """Returns how many records of each queue of a model no trainer has had."""
+        """Returns a model's lag in each of its queues, in records.
+
+        The lag counts from the first row that is neither leased nor in the weights.
+        """
         return {name: self._queues[name].lag(model) for name in self._routes.queues_of(model)}
 
     def close(self) -> None:
@@ -212,20 +233,23 @@ class Provider:
             queue.close()
 
     def _work(self, names: Sequence[str], request: Request, count: int) -> Work | None:
-        """Returns what there is now: nothing, while a broker or a sync unit is away."""
+        """Returns a lease if one can be granted now, else `None`.
+
+        A broker or sync unit that does not answer counts as no rows, so trainers wait for it.
+        """
         try:
             for name in self._in_order(names, request):
-                found = self._queues[name].grant(
+                granted = self._queues[name].grant(
                     request.model, request.trainer, count, time.monotonic()
                 )
-                if found is not None:
+                if granted is not None:
                     with self._lock:
-                        self._last[request.trainer] = request.number, name, found[0].fence
-                    return Work(name, *found)
+                        self._last[request.trainer] = request.number, name, granted[0].fence
+                    return Work(name, *granted)
         except StreamError as error:
             if type(error) is not StreamError:
                 raise
-            _log.warning("Trainers wait: %s", error)
+            _log.warning("Cannot grant leases, trainers wait: %s", error)
         return None
 
     def _answered(self, request: Request) -> Work | None:
@@ -233,8 +257,8 @@ class Provider:
             number, name, fence = self._last.get(request.trainer, (None, "", 0))
         if number != request.number:
             return None
-        found = self._queues[name].rows_again(request.model, fence, request.trainer)
-        return Work(name, *found)
+        granted = self._queues[name].rows_again(request.model, fence, request.trainer)
+        return Work(name, *granted)
 
     def _queues_for(self, request: Request) -> Sequence[str]:
         names = self._routes.queues_of(request.model)
@@ -243,8 +267,8 @@ class Provider:
         name = self._own.get(request.trainer) if request.queue == "own" else request.queue
         if name is None:
             raise LeaseRefusedError(
-                f"Trainer {request.trainer} asks for its own queue, and has none. Received: queues "
-                f"of {sorted(self._own)}"
+                f"Trainer {request.trainer} requests its own queue, but has none. Add it to `own` "
+                f"in stream.yaml. Received: queues of {sorted(self._own)}"
             )
         self._queue(request.model, name)
         return (name,)
@@ -253,7 +277,8 @@ class Provider:
         names = self._routes.queues_of(model)
         if name not in names:
             raise LeaseRefusedError(
-                f"Model '{model}' is trained from the queues {list(names)}. Received: '{name}'"
+                f"Model '{model}' is trained from the queues {list(names)}; request one of them. "
+                f"Received: '{name}'"
             )
         return self._queues[name]
 

@@ -1,4 +1,4 @@
-"""What a queue of training data is: an append-only sequence of records, read by offset."""
+"""The interface of a queue of training data: an append-only sequence of records, read by offset."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 
 
 class Position(NamedTuple):
-    """A place between two rows of a queue.
+    """A point between two rows of a queue.
 
-    Positions are compared as tuples are: first by record, then by row.
+    Positions compare like tuples: first by record, then by row.
 
     Args:
-        offset: Of a record.
-        row: Of that record; rows before it lie before the position.
+        offset: Offset of a record.
+        row: Number of a row in that record. The rows with smaller numbers lie before the position.
 
     Example:
 
@@ -28,11 +28,11 @@ class Position(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What a queue stores.
+    """The unit that a queue stores.
 
     Args:
-        payload: One row or many; see `tfhybrid.stream.rows`.
-        attributes: What the writer says about it.
+        payload: One row or many, encoded as in `tfhybrid.stream.rows`.
+        attributes: Text fields that the writer stores with the payload. Default none.
     """
 
     payload: bytes
@@ -43,8 +43,8 @@ class StoredRecord(NamedTuple):
     """A record in a queue.
 
     Args:
-        offset: Where. Offsets grow along a queue; some may be missing.
-        record: What.
+        offset: Offset of the record. Offsets increase along a queue; some may be unused.
+        record: The record.
     """
 
     offset: int
@@ -53,11 +53,12 @@ class StoredRecord(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-    """What one call of `Queue.read` found.
+    """The result of one call of `Queue.read`.
 
     Args:
-        records: In order; empty if there were none in time.
-        next_offset: Where to read on. It may grow without records: not every offset has one.
+        records: Records in order of their offsets; empty if none arrived in time.
+        next_offset: Offset at which to read next. It can grow even when there are no records,
+            because some offsets are unused.
     """
 
     records: tuple[StoredRecord, ...]
@@ -65,36 +66,43 @@ class Slice:
 
 
 class Queue(Protocol):
-    """A queue. One process writes it; any number read.
+    """A queue, written by one process and read by any number of processes. Not thread-safe.
 
-    Readers keep their own positions: a queue knows nothing about who has read what.
+    Readers keep their own positions: a queue does not know who has read what.
     """
 
     @property
     def name(self) -> str:
-        """By which messages name it."""
+        """Name of the queue in logs and errors."""
 
     def append(self, records: Sequence[Record]) -> int:
-        """Appends records. They are safe when it returns.
+        """Appends records. They are durable when it returns.
+
+        Args:
+            records: Records to append, in order.
 
         Returns:
-            The offset at which the next record will lie, or a later one.
+            Offset after the last record. The next record gets this offset or a later one.
 
         Raises:
-            StreamError: They could not be written. Some may have been: `NumberedWriter` finds out.
-            OutOfSpaceError: The disk is full; none was written.
+            StreamError: The queue is open for reading only, or the records could not be written.
+                Some may have been written; `NumberedWriter` finds out which.
+            OutOfSpaceError: The disk is full; no record was written.
         """
 
     def read(self, offset: int, *, most: int = 1000, wait_seconds: float = 0.0) -> Slice:
-        """Reads records from an offset on.
+        """Reads the records from an offset on.
 
         Args:
-            offset: Of the first, or of none: then the next one that exists is the first.
-            most: How many.
-            wait_seconds: How long to wait if there is none yet.
+            offset: Offset of the first record. If it is unused, reading starts at the next record.
+            most: Maximum number of records.
+            wait_seconds: Maximum time to wait for the first record.
+
+        Returns:
+            The records, and the offset at which to read next.
 
         Raises:
-            PositionLostError: The records there are gone, or the queue ends before the offset.
+            PositionLostError: The records at the offset were removed, or the queue ends before it.
             StreamError: The queue cannot be reached.
             CorruptFileError: A record is damaged.
         """
@@ -103,7 +111,7 @@ class Queue(Protocol):
         """Returns the offset of the oldest record that is kept."""
 
     def end(self) -> int:
-        """Returns the offset behind the last record."""
+        """Returns the offset after the last record."""
 
     def close(self) -> None:
-        """Lets go of files and connections."""
+        """Closes files and connections. The queue cannot be used afterwards."""

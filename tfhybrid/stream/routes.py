@@ -1,4 +1,4 @@
-"""Which queue a row belongs to, and which target models are trained from a queue."""
+"""The mapping from rows to queues, and from target models to queues."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from tfhybrid.errors import ConfigError, LeaseRefusedError
 
 @dataclasses.dataclass(frozen=True)
 class Routes:
-    """The declared mapping.
+    """The mapping declared in `stream.yaml`. Immutable.
 
     Args:
-        columns: By whose values rows are dealt out: of medium, or of medium and slot.
-        queues: The queue of each value, or of several values joined by `/`.
-        models: The queues of each target model.
+        columns: Names of the columns that decide a row's queue, such as the medium, or medium and
+            slot.
+        queues: Name of the queue for each value of `columns`. The values of several columns are
+            joined by `/`.
+        models: Names of the queues that each target model is trained from, by model; at least one.
 
     Raises:
-        ConfigError: A model has a queue that nothing is put into.
+        ConfigError: A model has no queue, or one that is not in `queues`.
 
     Example:
 
@@ -43,43 +45,49 @@ class Routes:
             unknown = sorted(set(names) - set(self.queues.values()))
             if unknown or not names:
                 raise ConfigError(
-                    f"Model '{model}' wants queues out of {sorted(set(self.queues.values()))}. "
-                    f"Received: {list(names)}"
+                    f"The queues of model '{model}' must be among "
+                    f"{sorted(set(self.queues.values()))}, at least one. Received: {list(names)}"
                 )
 
     def queues_of(self, model: str) -> tuple[str, ...]:
-        """Returns the queues that a model is trained from.
+        """Returns the names of the queues that a model is trained from.
 
         Raises:
             LeaseRefusedError: There is no such model.
         """
         if model not in self.models:
             raise LeaseRefusedError(
-                f"The models are {sorted(self.models)}. Received: a request for '{model}'"
+                f"The model must be one of {sorted(self.models)}. Received: '{model}'"
             )
         return tuple(self.models[model])
 
     def deal(self, batch: pa.RecordBatch) -> tuple[dict[str, pa.RecordBatch], np.ndarray]:
-        """Deals rows out to their queues.
+        """Splits rows by queue.
 
         Args:
-            batch: Rows with the columns.
+            batch: Rows that have all of `columns`.
 
         Returns:
-            The rows of each queue, in order, and the numbers of the rows that have none.
+            The rows of each queue in their order, by queue, and the numbers of the rows that have
+            no queue, int64.
         """
         columns = (batch[name].to_pylist() for name in self.columns)
         names = [self.queues.get(_joined(values)) for values in zip(*columns, strict=True)]
-        found = np.array(names, object)
+        queue_of_row = np.array(names, object)
         dealt = {
-            name: batch.take(pa.array(np.flatnonzero(found == name)))
+            name: batch.take(pa.array(np.flatnonzero(queue_of_row == name)))
             for name in dict.fromkeys(names)
             if name is not None
         }
         return dealt, np.array([i for i, name in enumerate(names) if name is None], np.int64)
 
     def value_of(self, batch: pa.RecordBatch, row: int) -> str:
-        """Returns by which value a row is dealt out."""
+        """Returns the value in `queues` that decides a row's queue.
+
+        Args:
+            batch: Rows that have all of `columns`.
+            row: Number of the row in the batch.
+        """
         return _joined(batch[name][row].as_py() for name in self.columns)
 
 

@@ -1,4 +1,4 @@
-"""Rows in records: JSON or Arrow in, a batch of the declared columns out, bad rows named.
+"""The encoding of rows in records: decodes JSON or Arrow to the declared columns.
 
 A record's payload is a JSON object (a row), a JSON list of objects (rows), or an Arrow IPC stream.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tfhybrid.stream.queue import Record
 
-# What json and pyarrow raise for a payload that is not as it should be.
+# Errors that json and pyarrow raise for a malformed payload.
 _BAD = (ValueError, TypeError, KeyError, OverflowError, RecursionError, OSError, pa.ArrowException)
 
 
@@ -24,10 +24,10 @@ class Rows:
     """The rows of a record.
 
     Args:
-        batch: The good ones, with the declared columns.
-        numbers: Of each good row, its number in the record; int64.
-        count: Of all rows of the record. A record that cannot be read counts as one row.
-        bad: Number of each bad row, and what is wrong with it.
+        batch: Good rows, with the declared columns.
+        numbers: Number in the record of each row of `batch`, int64, ascending.
+        count: Number of rows in the record, good and bad. An unreadable record counts as one row.
+        bad: Number of each bad row, and the description of its fault. Default none.
     """
 
     batch: pa.RecordBatch
@@ -37,7 +37,15 @@ class Rows:
 
 
 def encode(batch: pa.RecordBatch, **attributes: str) -> Record:
-    """Returns a record with the rows of a batch, as an Arrow IPC stream."""
+    """Encodes a batch as a record.
+
+    Args:
+        batch: Rows to encode.
+        **attributes: Attributes of the record.
+
+    Returns:
+        A record whose payload is an Arrow IPC stream.
+    """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -45,13 +53,13 @@ def encode(batch: pa.RecordBatch, **attributes: str) -> Record:
 
 
 def decode(record: Record, schema: pa.Schema) -> Rows:
-    """Returns the rows of a record.
+    """Decodes the rows of a record. Never raises for bad data: bad rows are listed in the result.
 
-    A row is bad if a column is missing, has another type, or is null where the schema says that it
-    may not be. Columns that the schema does not name are left out.
+    A row is bad if a column is missing, has another type, or is null although the schema does not
+    allow it. Columns that are not in the schema are dropped.
 
     Args:
-        record: JSON or Arrow.
+        record: Record whose payload is JSON or an Arrow IPC stream.
         schema: The declared columns.
 
     Example:
@@ -97,18 +105,18 @@ def _one_by_one(rows: Sequence[Any], schema: pa.Schema) -> Rows:
 def _batch(rows: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
     for row in rows:
         if not isinstance(row, dict):
-            raise TypeError(f"A row is a JSON object. Received: {type(row).__name__}")
+            raise TypeError(f"A row must be a JSON object. Received: {type(row).__name__}")
     columns = [_column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _column(values: list[Any], field: pa.Field) -> pa.Array:
-    """Returns the values with the declared type; a text is no number, and 1.5 is no integer."""
-    found = pa.array(values)
-    leaf, wanted = _leaf(found.type), _leaf(field.type)
-    if _is_text(leaf) != _is_text(wanted) and not pa.types.is_null(leaf):
-        raise TypeError(f"Column '{field.name}' is {field.type}. Received: {found.type}")
-    return found.cast(field.type)
+    """Converts values to the declared type; rejects text as a number, and 1.5 as an integer."""
+    column = pa.array(values)
+    leaf, declared = _leaf(column.type), _leaf(field.type)
+    if _is_text(leaf) != _is_text(declared) and not pa.types.is_null(leaf):
+        raise TypeError(f"Column '{field.name}' must be {field.type}. Received: {column.type}")
+    return column.cast(field.type)
 
 
 def _leaf(dtype: pa.DataType) -> pa.DataType:
@@ -127,21 +135,21 @@ def _from_arrow(payload: bytes, schema: pa.Schema) -> Rows:
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise ValueError(f"Columns {missing} are missing. Received: {table.column_names}")
-    table.validate(full=True)  # before anything reads values out of it
+    table.validate(full=True)  # the payload is untrusted, and Arrow reads values without checks
     columns = [_whole(table[field.name].cast(field.type)) for field in schema]
     return _checked(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Returns a column in one piece, without a copy if it is in one."""
+    """Returns a column as one array. Does not copy a column that has one chunk."""
     if column.num_chunks == 1:
         return column.chunk(0)
-    found = column.combine_chunks()
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    combined = column.combine_chunks()
+    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def _checked(batch: pa.RecordBatch) -> Rows:
-    """Parts the rows with a null where there may be none from the others."""
+    """Separates the rows that have a null in a column that does not allow it."""
     good = np.ones(batch.num_rows, bool)
     reasons: dict[int, str] = {}
     for field, column in zip(batch.schema, batch.columns, strict=True):
@@ -160,6 +168,6 @@ def _reason(error: Exception) -> str:
 
 
 def batch_of(payload: bytes) -> pa.RecordBatch:
-    """Returns the batch that `encode` wrote, from a process of ours."""
+    """Decodes a payload written by `encode` in a process of the same job, without checks."""
     with pa.ipc.open_stream(payload) as reader:
         return reader.read_next_batch()

@@ -1,4 +1,4 @@
-"""All processes of a stream on one machine: what `tfhybrid stream run` starts and watches."""
+"""All processes of a stream on one machine, as `tfhybrid stream run` starts and watches them."""
 
 from __future__ import annotations
 
@@ -16,54 +16,56 @@ from tfhybrid.stream.settings import StreamSettings
 
 
 def processes_of(config: Path) -> list[PlacedProcess]:
-    """Returns what a stream has running: sync unit, provider, and trainers.
+    """Returns the processes of a stream: sync unit, provider and trainers.
 
-    A trainer's environment names `stream.yaml`, and the trainer: `TFHYBRID_STREAM` and
+    A trainer gets the path of `stream.yaml` in `TFHYBRID_STREAM`, and its own name in
     `TFHYBRID_STREAM_TRAINER`.
 
     Args:
-        config: `stream.yaml`.
+        config: Path of `stream.yaml`.
 
     Raises:
-        ConfigError: It is not one, or has no trainers.
+        ConfigError: The file is not valid, or has no trainers.
     """
     settings = StreamSettings.read(config)
     if not settings.trainers:
         raise ConfigError(
-            f"{config} says which trainers to start: trainers: {{ads: {{count: 2, command: "
-            "[python, train.py]}}}}. Received: none"
+            f"{config} must name the trainers to start, for example trainers: {{ads: {{count: 2, "
+            f"command: [python, train.py]}}}}. Received: none"
         )
     command = (sys.executable, "-m", "tfhybrid.cli", "stream")
-    # What belongs to no model has a line here, before the trainers.
-    found = [
+    # A process that belongs to no model goes here, before the trainers.
+    processes = [
         PlacedProcess("sync", (*command, "sync", str(config))),
         PlacedProcess("provider", (*command, "provide", str(config))),
     ]
-    for name, said in settings.trainers.items():
-        role = read_role(config, name, said)
+    for name, fields in settings.trainers.items():
+        role = read_role(config, name, fields)
         for number in range(role.count):
             trainer = f"{name}-{number}"
             environment = {"TFHYBRID_STREAM": str(config), "TFHYBRID_STREAM_TRAINER": trainer}
-            found.append(
+            processes.append(
                 PlacedProcess(
                     trainer, role.command, environment, role.cpus, role.numa, may_end=True
                 )
             )
-    return found
+    return processes
 
 
 def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
-    """Runs a stream until SIGTERM or SIGINT comes, or all trainers have ended with status 0.
+    """Runs a stream until SIGTERM or SIGINT, or until all trainers have exited with status 0.
 
-    Logs lie in `processes/` in the stream's folder. A process that dies is started again. At the
-    end all are told to stop; the sync unit writes a base.
+    A process that dies is started again. At the end all processes are stopped, and the sync unit
+    writes a base. Logs are in `processes/` in the stream's folder. Only the main thread may call
+    it.
 
     Args:
-        config: `stream.yaml`; its token file is made if it is not there.
-        tell: Called with pid and number of starts of each process, by name, when they change.
+        config: Path of `stream.yaml`. Its token file is created if it does not exist.
+        tell: Function that is called on every change with the pid and the number of starts of each
+            process, by name.
 
     Raises:
-        ConfigError: As of `processes_of`.
+        ConfigError: The file is not valid, or has no trainers.
         StoreError: The stream runs already.
     """
     processes = processes_of(config.absolute())

@@ -1,4 +1,4 @@
-"""A queue as the data provider serves it: rows come in at one end, leases go out at the other."""
+"""A queue as the data provider serves it: appends rows, and leases them to trainers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tfhybrid.stream.queue_reader import QueueReader
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """What of a queue is in the weights of a target model.
+    """Rows of one queue that a target model's weights contain.
 
     Args:
-        epoch: Of the provider: how often one has begun. Leases of earlier ones are over.
-        frontier: Every row before it is in the weights.
-        ranges: Rows behind it that are, too.
+        epoch: Term of the provider: number of providers that have started on this queue. Leases of
+            earlier terms are over.
+        frontier: Position before which all rows are contained.
+        ranges: Ranges behind the frontier that are contained.
     """
 
     epoch: int
@@ -33,38 +34,64 @@ class Standing:
 
 
 class Weights(Protocol):
-    """What the provider wants of the sync unit of a target model."""
+    """The calls that the provider makes to a target model in the sync unit.
+
+    Every method raises `StreamError` if the sync unit does not answer.
+    """
 
     def begin(self, queue: str, first: Position) -> Standing:
-        """Ends all leases of earlier providers, and says what is in the weights.
+        """Starts a provider's term on a queue, and ends all leases of earlier providers.
 
         Args:
-            queue: Its name.
-            first: Where a model begins that has had nothing of it.
+            queue: Name of the queue.
+            first: Position at which a model starts that has no rows of the queue yet.
+
+        Returns:
+            The new term, and the rows that the weights contain.
         """
 
     def revoke(self, queue: str, lease: Lease) -> bool:
-        """Ends a lease; returns whether its update is in the weights. No later one will be."""
+        """Ends a lease: an update that arrives later is refused.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease to end.
+
+        Returns:
+            Whether the update of the lease is in the weights.
+        """
 
     def pass_over(self, queue: str, lease: Lease) -> None:
-        """Notes that a lease had no good rows, so that no update comes."""
+        """Skips a lease that has no good rows: its range counts as applied.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease to skip.
+        """
 
 
+# Number of fences in a term. A fence of an earlier term is smaller than any of a later one.
 FENCES_OF_AN_EPOCH = 1 << 40
 
 
 class ServedQueue:
-    """One queue, and a book of leases for each target model that is trained from it. Thread-safe.
+    """One queue, with the leases of each target model that is trained from it. Thread-safe.
+
+    Construction starts a new provider's term at the sync unit.
 
     Args:
-        name: By which it is asked for.
-        writer: What rows are appended by.
-        reader: What they are taken by.
-        weights: Of each target model.
-        staleness: Of `LeaseBook`.
-        seconds: Of a lease, until it expires.
-        most_behind: How many records the slowest model may be behind before rows are refused; by
-            default any number.
+        name: Name of the queue.
+        writer: Writer of the queue. This object closes it.
+        reader: Reader of the same queue.
+        weights: Target models that are trained from the queue, by name.
+        staleness: Bound on the staleness of updates, as in `LeaseBook`; `None` for no bound.
+        seconds: Lifetime of a lease that is not renewed.
+        most_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
+            Default unlimited.
+
+    Raises:
+        ConfigError: `most_behind` is not positive.
+        StreamError: The sync unit does not answer.
     """
 
     def __init__(
@@ -79,7 +106,7 @@ class ServedQueue:
         most_behind: int | None = None,
     ) -> None:
         if most_behind is not None and most_behind < 1:
-            raise ConfigError(f"most_behind is at least 1. Received: {most_behind}")
+            raise ConfigError(f"most_behind must be at least 1. Received: {most_behind}")
         self.name = name
         self._writer = writer
         self._reader = reader
@@ -99,23 +126,33 @@ class ServedQueue:
             )
 
     def put(self, records: Sequence[Numbered]) -> int:
-        """Appends records, each once; returns how many were new.
+        """Appends the records that the queue does not have yet.
+
+        Args:
+            records: Records with their producers and numbers.
+
+        Returns:
+            Number of records that were new.
 
         Raises:
-            StreamError: They could not be appended, or the models are too far behind. Send them
-                again later.
+            StreamError: The records could not be appended, or a model is too far behind. Send all
+                of them again later.
         """
         with self._lock:
             behind = max(map(self.lag, self._books), default=0)
             if self._most_behind is not None and behind >= self._most_behind:
                 raise StreamError(
                     f"Queue {self.name} takes no more rows until its models are less than "
-                    f"{self._most_behind} records behind. Received: {behind}"
+                    f"{self._most_behind} records behind. Send the rows again later, or start more "
+                    f"trainers. Received: {behind}"
                 )
             return self._writer.append(records)
 
     def lag(self, model: str) -> int:
-        """Returns how many records a model has before it that no trainer has."""
+        """Returns a model's lag, in records.
+
+        The lag counts from the first row that is neither leased nor in the weights.
+        """
         with self._lock:
             end: int = self._writer.queue.end()
             return max(end - self._books[model].head.offset, 0)
@@ -123,14 +160,22 @@ class ServedQueue:
     def grant(
         self, model: str, holder: str, rows: int, now: float
     ) -> tuple[Lease, pa.RecordBatch] | None:
-        """Grants a lease, after it has settled what has expired.
+        """Grants a lease, after it has ended the leases that have expired.
+
+        Args:
+            model: Name of the target model.
+            holder: Name of the trainer.
+            rows: Maximum number of rows.
+            now: Time in seconds, from any clock that only moves forward.
 
         Returns:
-            The lease and its rows, or `None` if there is no work now.
+            The lease and its rows, or `None` if the queue has no more rows now or if another lease
+            would exceed the bound on staleness.
 
         Raises:
             PositionLostError: Retention has removed the rows at the head.
             DataError: There are too many bad rows.
+            StreamError: The queue or the sync unit cannot be reached.
         """
         with self._lock:
             self._settle(model, now)
@@ -144,27 +189,31 @@ class ServedQueue:
                 self._books[model].finish(lease.fence)
 
     def rows_again(self, model: str, fence: int, holder: str) -> tuple[Lease, pa.RecordBatch]:
-        """Returns an open lease and its rows once more: the answer before did not arrive.
+        """Returns an open lease and its rows again, for a trainer that lost the first answer.
 
         Raises:
-            LeaseRefusedError: It is over, or somebody else's.
+            LeaseRefusedError: The lease is over, or another trainer holds it.
         """
         with self._lock:
             lease = self._books[model].held(fence, holder)
             return lease, self._rows(lease)
 
     def renew(self, model: str, fence: int, holder: str, now: float) -> None:
-        """Lets a lease expire later; raises `LeaseRefusedError` if it is over."""
+        """Extends a lease to its full lifetime from `now` on.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
         with self._lock:
             self._books[model].renew(fence, holder, now)
 
     def finish(self, model: str, fence: int) -> None:
-        """Ends a lease whose update is in the weights."""
+        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
         with self._lock:
             self._books[model].finish(fence)
 
     def leave(self, model: str, holder: str) -> None:
-        """Ends the leases of a trainer that goes: their rows go back to the head."""
+        """Ends the leases of a trainer that stops. Rows not in the weights return to the head."""
         with self._lock:
             for lease in self._books[model].open:
                 if lease.holder == holder:
@@ -194,7 +243,7 @@ class ServedQueue:
         taken = self._reader.take(lease.begin, lease.rows, lease.end)
         if taken is None or taken.batch.num_rows != lease.rows:
             raise LeaseRefusedError(
-                f"Lease {lease.fence} of queue {self.name} has {lease.rows} rows. Received: "
-                f"{0 if taken is None else taken.batch.num_rows}"
+                f"Lease {lease.fence} of queue {self.name} has {lease.rows} rows, but the queue "
+                f"returned another number. Received: {0 if taken is None else taken.batch.num_rows}"
             )
         return taken.batch

@@ -31,33 +31,40 @@ from tfhybrid.stream.sync_unit import RemoteModel, SyncUnit
 
 @dataclasses.dataclass(frozen=True)
 class StreamSettings:
-    """What `stream.yaml` says.
+    """The settings in `stream.yaml`. Immutable.
 
     Args:
-        folder: Of what provider and sync unit keep.
-        provider: `host:port` where the provider listens.
-        sync: `host:port` where the sync unit listens.
-        token_file: A file with a secret; who cannot show it is turned away.
-        columns: Type of each column, as Arrow names it. One with `?` behind it may be null.
+        folder: Folder in which the provider and the sync unit store their files.
+        provider: Address of the provider, `host:port`.
+        sync: Address of the sync unit, `host:port`.
+        token_file: Path of a file with a secret. Connections without it are refused.
+        columns: Type of each column, as Arrow names it. A `?` after the type allows nulls.
         routes: Fields of `Routes`.
-        queues: Address of each queue; by default a directory in `folder`.
-        lease: Fields of `LeaseLength`.
-        expires_seconds: After which a lease that nobody renews is another trainer's.
-        staleness: Of `LeaseBook`.
-        most_behind: Of `ServedQueue`.
-        on_lost: Of `QueueReader`.
-        bad_rows: How many are borne.
-        own: The queue of each trainer that asks for its own.
-        memory: Directory of the stores, in shared memory.
-        fsync: Of journals, and of queues that are directories.
-        save_seconds: How often the sync unit writes a base of each model that has changed, and
-            cuts its journal.
-        policies: Which keys get a row and keep it, by model and table: `admission` and `eviction`,
-            with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`.
-        trainers: What `tfhybrid stream run` starts, by a name: fields of
-            `tfhybrid.nodes.cluster_file.Role`.
-        publish: Fields of `PublishRules`, by model.
-        event_time: The column that says when a row happened, in seconds since 1970.
+        queues: Address of each queue, as in `open_queue`. Default a directory in `folder`.
+        lease: Fields of `LeaseLength`. Default its defaults.
+        expires_seconds: Lifetime of a lease that is not renewed. Its rows are then leased again.
+            Default 60.
+        staleness: Maximum number of other updates applied between the read of the weights under a
+            lease and the update of that lease. Default unlimited.
+        most_behind: Maximum lag of the slowest model, in records; beyond it a queue refuses new
+            rows. Default unlimited.
+        on_lost: Behavior if retention has removed rows that were not read: `"raise"`, or `"skip"`
+            to read from the oldest record that is kept. Default `"raise"`.
+        bad_rows: Maximum number of bad rows. One more stops the stream. Default 1000.
+        own: Name of the queue of each trainer that requests its own, by name of the trainer.
+            Default none.
+        memory: Directory in shared memory for the stores. Default `/dev/shm`.
+        fsync: Time at which journals, and queues that are directories, reach the disk: `"always"`
+            or `"never"`, as in `LogQueue`. Default `"always"`.
+        save_seconds: Time between two bases of a model that has changed. A base lets the sync unit
+            shorten the journal. Must be positive. Default 600.
+        policies: Rules for which keys get and keep a row, by model and table: `admission` and
+            `eviction`, with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`. Default
+            none.
+        trainers: Trainers that `tfhybrid stream run` starts, by name: fields of
+            `tfhybrid.nodes.cluster_file.Role`. Default none.
+        publish: Fields of `PublishRules`, by model. Default none: nothing is published.
+        event_time: Name of the column with a row's event time, in seconds since 1970. Default none.
     """
 
     folder: str
@@ -84,31 +91,39 @@ class StreamSettings:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
-        """Reads the file.
+        """Reads and checks a settings file.
+
+        Args:
+            path: Path of `stream.yaml`.
 
         Raises:
-            ConfigError: It cannot be read, is not YAML, lacks a field, or has one that is unknown.
+            ConfigError: The file cannot be read, is not YAML, lacks a field, or has a field that is
+                unknown or has an invalid value.
         """
-        said = read_yaml(path)
+        fields = read_yaml(path)
         try:
-            settings = cls(**said)
+            settings = cls(**fields)
             models = Routes(**settings.routes).models
             LeaseLength(**settings.lease)
             settings._check_publish(models)
             assert settings.schema
             if settings.save_seconds <= 0:
-                raise ValueError(f"save_seconds is positive. Received: {settings.save_seconds}")
+                raise ValueError(
+                    f"save_seconds must be positive. Received: {settings.save_seconds}"
+                )
             assert settings.native_policies is not None
-            for name, said in settings.trainers.items():
-                read_role(Path(path), name, said)
+            for name, role in settings.trainers.items():
+                read_role(Path(path), name, role)
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"{path} does not describe a stream: {error}") from error
+            raise ConfigError(f"{path} is not a valid stream.yaml: {error}") from error
         return settings
 
     def _check_publish(self, models: Collection[str]) -> None:
         unknown = sorted(set(self.publish_rules) - set(models))
         if unknown:
-            raise ValueError(f"publish has models of {sorted(models)}. Received: {unknown}")
+            raise ValueError(
+                f"The models under publish must be among {sorted(models)}. Received: {unknown}"
+            )
         if self.event_time is not None and self.event_time not in self.columns:
             raise ValueError(
                 f"event_time must be one of {sorted(self.columns)}. Received: {self.event_time}"
@@ -116,12 +131,12 @@ class StreamSettings:
 
     @property
     def publish_rules(self) -> dict[str, PublishRules]:
-        """What is published, by model."""
+        """Rules of the published models, by model."""
         return {model: PublishRules(**fields) for model, fields in self.publish.items()}
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows."""
+        """Arrow schema of the rows."""
         return pa.schema(
             [
                 pa.field(name, _type(text.rstrip("?")), nullable=text.endswith("?"))
@@ -131,48 +146,52 @@ class StreamSettings:
 
     @property
     def token(self) -> str:
-        """The secret.
+        """Token that connections of this stream must send.
 
         Raises:
-            ConfigError: There is none.
+            ConfigError: The token file cannot be read.
         """
         return f"stream1.{read_token(Path(self.token_file))}"
 
     @property
     def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Policies as of `SyncUnit`.
+        """Policies in the form that `SyncUnit` takes, by model and table.
 
         Raises:
-            ConfigError: A rule cannot be, or a model is unknown.
+            ConfigError: A rule is not valid, or a model is unknown.
         """
         unknown = sorted(set(self.policies) - set(self.routes["models"]))
         if unknown:
-            raise ConfigError(f"Policies are those of models of `routes`. Received: {unknown}")
+            raise ConfigError(
+                f"The models under policies must be models of `routes`. Received: {unknown}"
+            )
         return {
-            model: {table: self._policy(said) for table, said in tables.items()}
+            model: {table: self._policy(rules) for table, rules in tables.items()}
             for model, tables in self.policies.items()
         }
 
-    def _policy(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        unknown = sorted(set(said) - {"admission", "eviction"})
-        if unknown or not said:
-            raise ConfigError(f"A policy is admission, eviction, or both. Received: {dict(said)}")
-        admission = Admission(**said["admission"]) if "admission" in said else None
-        eviction = Eviction(**said["eviction"]) if "eviction" in said else None
+    def _policy(self, rules: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(rules) - {"admission", "eviction"})
+        if unknown or not rules:
+            raise ConfigError(
+                f"A policy must have admission, eviction, or both. Received: {dict(rules)}"
+            )
+        admission = Admission(**rules["admission"]) if "admission" in rules else None
+        eviction = Eviction(**rules["eviction"]) if "eviction" in rules else None
         by_time = eviction is not None and eviction.unseen_time is not None
         if by_time and self.event_time is None:
             raise ConfigError(
-                "unseen_time wants `event_time: COLUMN`, the column that says when a row happened. "
-                f"Received: {said}, and no event_time"
+                "unseen_time needs `event_time: COLUMN`, the column with the event times of rows. "
+                f"Received: {rules}, and no event_time"
             )
         return native_policy(admission, eviction)
 
     def queue_address(self, name: str) -> str:
-        """Returns where a queue is: a directory, or `kafka://...`."""
+        """Returns the address of a queue, for `open_queue`."""
         return self.queues.get(name, str(Path(self.folder) / "queues" / name))
 
     def sync_unit(self) -> SyncUnit:
-        """Opens the sync unit in this process."""
+        """Opens the sync unit in this process. The caller closes it."""
         names = Routes(**self.routes).models
         return SyncUnit(
             names,
@@ -185,11 +204,21 @@ class StreamSettings:
         )
 
     def remote_model(self, name: str, caller: str) -> RemoteModel:
-        """Returns a target model of the sync unit's process; `caller` is who asks."""
+        """Returns a client for a target model in the sync unit's process.
+
+        Args:
+            name: Name of the target model.
+            caller: Name of this process, for the sync unit's logs and errors.
+        """
         return RemoteModel(Remote(self.sync, self.token, caller, "sync unit"), name)
 
     def open_provider(self) -> Provider:
-        """Opens the provider in this process; the sync unit must be there."""
+        """Opens the provider in this process. The caller closes it.
+
+        Raises:
+            StreamError: A queue cannot be opened, or the sync unit does not answer.
+            ConfigError: A setting is not valid.
+        """
         routes = Routes(**self.routes)
         folder = Path(self.folder)
         letters = DeadLetters(folder / "bad-rows.jsonl", limit=self.bad_rows)
@@ -213,13 +242,16 @@ class StreamSettings:
         )
 
     def offset_committer(self) -> OffsetCommitter:
-        """Opens what commits offsets of a broker's queues after bases; behind `open_provider`."""
+        """Starts a thread that commits offsets to the broker; the caller closes it.
+
+        Call `open_provider` first, which creates the topics.
+        """
         models = Routes(**self.routes).models
         return OffsetCommitter(
             {
                 name: cast("CommitsOffsets", open_queue(address))
                 for name, address in self.queues.items()
-                if address.startswith("kafka://")  # a directory has no monitors
+                if address.startswith("kafka://")  # no monitor watches a directory
             },
             {name: self.remote_model(name, "offsets").saved for name in models},
             self.save_seconds / 10,

@@ -1,4 +1,4 @@
-"""The callback that measures how the model does on rows before it is trained on them."""
+"""The callback that evaluates the model on rows before it trains on them."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from tfhybrid.stream.observed import Observed
 class Validate(keras.callbacks.Callback):
     """Progressive validation: scores the first rows of each lease with the weights just read.
 
-    The scores go to the sync unit with the update. There they decide whether weights are published
-    (`auc_drop`). Put it behind `Online`, which reads the weights. It also notes what the sync unit
-    and the provider tell of the model in the metrics of this process, for
-    `tfhybrid.callbacks.TensorBoard` behind it.
+    The scores are sent to the sync unit with the update, and decide there whether weights are
+    published (`auc_drop`). List this callback after `Online`, which reads the weights. It also
+    copies the model's metrics from the sync unit and the provider to this process, for a
+    `tfhybrid.callbacks.TensorBoard` listed after it.
 
     Args:
-        leases: Of the dataset that `fit` is given.
-        features: As of `tfhybrid.stream.dataset`.
-        label: Likewise; 0 or 1.
-        rows: How many rows of a lease are scored.
+        leases: Leases that the training dataset was made from.
+        features: Names of the columns that are the model's inputs, as in
+            `tfhybrid.stream.dataset`.
+        label: Name of the column of labels, which are 0 or 1.
+        rows: Number of rows of a lease to score, from its beginning; at least 1. Default 256.
 
     Raises:
-        ConfigError: `rows` is not positive.
+        ConfigError: `rows` is not positive; or, in training, the model has more or fewer than one
+            output per row.
 
     Example:
 
@@ -45,7 +47,7 @@ class Validate(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         if rows < 1:
-            raise ConfigError(f"At least one row of a lease is scored. Received: rows={rows}")
+            raise ConfigError(f"rows must be at least 1. Received: rows={rows}")
         self._leases = leases
         self._features = tuple(features)
         self._label = label
@@ -53,7 +55,7 @@ class Validate(keras.callbacks.Callback):
         self._fence: int | None = None  # of the lease that was scored last
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Scores the first rows of a lease, when it begins."""
+        """Scores the first rows of a lease before its first batch is trained."""
         work = self._leases.work
         if work is None or work.lease.fence == self._fence:
             return
@@ -64,8 +66,8 @@ class Validate(keras.callbacks.Callback):
         labels = rows[self._label].to_numpy(zero_copy_only=False)
         if len(scores) != len(labels):
             raise ConfigError(
-                f"A model that is validated has one output per row. Received: {len(scores)} "
-                f"outputs for {len(labels)} rows"
+                f"Validate needs a model with one output per row. Received: {len(scores)} outputs "
+                f"for {len(labels)} rows"
             )
         self._leases.observe(Observed.of_scores(scores, labels))
         for metric, values in self._leases.stats():

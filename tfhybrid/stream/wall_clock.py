@@ -1,6 +1,7 @@
-"""The time of day. Events have it, so what is told of their age needs it; nothing is decided by it.
+"""The time of day, for the age of events only.
 
-Everything else measures with clocks that never jump.
+Event times are times of day, so their age needs this clock. It can jump, so no decision depends on
+it: everything else uses monotonic clocks.
 """
 
 from __future__ import annotations
@@ -9,5 +10,5 @@ import time
 
 
 def now() -> float:
-    """Returns seconds since 1970."""
+    """Returns the time of day in seconds since 1970."""
     return time.time()

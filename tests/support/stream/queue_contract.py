@@ -62,5 +62,5 @@ def check_numbers(queue: Queue, snapshot: Path) -> None:
 
 def check_reading_alone(reader: Queue) -> None:
     """Who opened it to read cannot append."""
-    with pytest.raises(StreamError, match="open for reading alone"):
+    with pytest.raises(StreamError, match="open for reading only"):
         reader.append([Record(b"")])

@@ -102,5 +102,5 @@ def test_freshness_is_from_event_to_reader(site: Site, tmp_path: Path):
 
 def test_what_cannot_be(site: Site):
     leases = tfhybrid.stream.Leases(site.config, model="ads", batch_size=16, wait=False)
-    with pytest.raises(ConfigError, match=r"At least one row .*Received: rows=0"):
+    with pytest.raises(ConfigError, match=r"rows must be at least 1\. Received: rows=0"):
         tfhybrid.stream.Validate(leases, features=["item"], label="label", rows=0)

@@ -107,7 +107,7 @@ def test_bad_rows_are_put_aside(stream: Stream):
 
 
 def test_what_cannot_be(stream: Stream):
-    with pytest.raises(ConfigError, match="wants columns 'id' and 'time'"):
+    with pytest.raises(ConfigError, match="needs columns 'id' and 'time'"):
         stream.join(window=-1)
 
 

@@ -125,7 +125,7 @@ def test_retention_passed_the_position(tmp_path: Path):
     for i in range(50):
         queue.append(_records(i))
     assert 0 < queue.begin() < 50
-    with pytest.raises(PositionLostError, match=r"offset 0.*removed what lay before"):
+    with pytest.raises(PositionLostError, match=r"offset 0.*removed the records before"):
         queue.read(0)
     kept = queue_contract.read_all(queue, queue.begin())
     assert kept == _records(*range(queue.begin(), 50))
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_the_queue_as_it_was(tmp_path: Path, monkeypatch):
         kept = os.dup(file)
         monkeypatch.setattr(os, "ftruncate", lambda *_: None)
         os.dup2(full.fileno(), file)
-        with pytest.raises(OutOfSpaceError, match="none was"):
+        with pytest.raises(OutOfSpaceError, match="None was written"):
             queue.append(_records(1))
         os.dup2(kept, file)
         os.close(kept)

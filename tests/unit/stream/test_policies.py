@@ -78,9 +78,9 @@ def test_policies_are_the_settings_and_fixed(opened: Open, tmp_path: Path, shm_d
     given = dataclasses.replace(settings, policies={"ads": {"item": rules}})
     assert given.native_policies["ads"]["item"] == native_policy(CONFIG.admission, None)
     refused = [
-        ({"news": {}}, r"Policies are those of models.*\['news'\]"),
+        ({"news": {}}, r"models under policies must be models of .*\['news'\]"),
         ({"ads": {"item": {}}}, "admission, eviction, or both"),
-        ({"ads": {"item": {"eviction": {"unseen_time": 5}}}}, "unseen_time wants `event_time"),
+        ({"ads": {"item": {"eviction": {"unseen_time": 5}}}}, "unseen_time needs `event_time"),
     ]
     for policies, message in refused:
         with pytest.raises(ConfigError, match=message):

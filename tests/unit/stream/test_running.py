@@ -84,7 +84,7 @@ def test_it_ends_with_its_trainers(started: list[Running], tmp_path: Path, shm_d
 
 
 def test_what_cannot_be_run(tmp_path: Path, shm_directory: Path):
-    with pytest.raises(ConfigError, match=r"says which trainers to start.*Received: none"):
+    with pytest.raises(ConfigError, match=r"must name the trainers to start.*Received: none"):
         running.processes_of(write_config(tmp_path, shm_directory))
     config = write_config(tmp_path, shm_directory, ads={"count": 0, "command": COUNTING})
     with pytest.raises(ConfigError, match="count is at least 1"):
