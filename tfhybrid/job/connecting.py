@@ -76,7 +76,7 @@ class Connecting(Protocol):
 
 
 class LauncherGoneError(Exception):
-    """The launcher's server, and thus the launcher, has ended."""
+    """Error of a job whose launcher, with its server, has ended."""
 
 
 class Gathering:
