@@ -155,7 +155,7 @@ def test_an_embedding_node_that_is_cut_off_for_good_is_named(place: Place, funct
     assert "embedding-0" in output, output
     log = place.folder / "embedding-0.log"
     # Its own end: the metadata node, which is silent or cannot be reached.
-    until(lambda: "It goes on, and tries again" in log.read_text(), 30)
+    until(lambda: "The node keeps running and retries" in log.read_text(), 30)
 
 
 def test_a_data_node_that_is_cut_off_for_good_is_named(place: Place) -> None:

@@ -86,7 +86,7 @@ def assert_data_nodes_read(cluster: Cluster, folder: Path) -> None:
 def test_ray_places_nodes_and_starts_them_again(cluster: Cluster, tmp_path: Path) -> None:
     with own_memory():
         launching.up(cluster)
-        with pytest.raises(StoreError, match="run already"):
+        with pytest.raises(StoreError, match="already run"):
             launching.up(cluster)
         assert_trains(cluster, tmp_path, "first")
         assert_data_nodes_read(cluster, tmp_path)

@@ -1,4 +1,4 @@
-"""A job's life cycle: its start, its store, the liveness of its ranks, and its end."""
+"""Life cycle of a job: start, stores, liveness of the ranks, and end."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 __all__ = ["current_job", "devices", "init", "shutdown"]
 
-# Imported when first used: they need TensorFlow and Horovod.
+# Imported on first use, because they need TensorFlow and Horovod.
 _SOURCES = {"current_job": "job", "devices": "job", "init": "job", "shutdown": "job"}
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists

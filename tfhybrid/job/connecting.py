@@ -1,7 +1,7 @@
-"""Connects ranks with rank 0, in small steps, so that they can watch for failures meanwhile.
+"""Connections of the ranks with rank 0, made in small steps so that failures are noticed meanwhile.
 
-Rank 0 tells the others its address and a token: its *invitation*. Before Horovod starts, it stores
-the invitation on the launcher's server; afterwards Horovod sends it.
+Rank 0 publishes its address and a token, the *invitation*. Before Horovod starts, it stores the
+invitation on the launcher's server; afterwards Horovod broadcasts it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _INVITATION = "rank-0"
 
 @dataclasses.dataclass(frozen=True)
 class Invitation:
-    """What a rank needs to connect with rank 0.
+    """Data that a rank needs to connect with rank 0.
 
     Args:
-        address: The address at which rank 0 listens.
-        token: The token that rank 0 expects.
-        host: Rank 0 itself.
+        address: Host and port on which rank 0 listens.
+        token: Token that rank 0 expects.
+        host: Rank 0, as it introduces itself.
     """
 
     address: tuple[str, int]
@@ -41,7 +41,7 @@ class Invitation:
     host: Member
 
     def to_json(self) -> str:
-        """Returns it as one line."""
+        """Returns the invitation as one line of JSON."""
         return json.dumps([*self.address, self.token, self.host.to_json()])
 
     @classmethod
@@ -49,43 +49,51 @@ class Invitation:
         """Parses the output of `to_json`.
 
         Raises:
-            ValueError: Something else has.
+            ValueError, TypeError: The text is not an invitation.
         """
         host, port, token, member = json.loads(text)
         return cls((str(host), int(port)), str(token), Member.from_json(member))
 
 
 class Connecting(Protocol):
-    """The connecting side of a rank."""
+    """One rank's side of connecting with the others. One thread calls all methods."""
 
     def step(self, seconds: float) -> Mapping[socket.socket, Member]:
-        """Continues for about this long; returns new connections and their peers.
+        """Works on the connections for about `seconds`; returns new connections and their peers.
+
+        The caller closes the sockets.
 
         Raises:
-            StoreError: Connecting failed, for all ranks.
-            LauncherGoneError: The job has ended.
+            StoreError: This rank cannot connect, so the job cannot start.
+            LauncherGoneError: The launcher has ended, and the job with it.
         """
 
     def missing(self) -> list[str]:
-        """Returns the ranks that are not connected yet."""
+        """Returns descriptions of the ranks that are not connected yet."""
 
     def close(self) -> None:
-        """Stops connecting."""
+        """Stops connecting; connections that `step` returned stay open."""
 
 
 class LauncherGoneError(Exception):
-    """The launcher's server, and thus the launcher, has ended."""
+    """Error of a job whose launcher, with its server, has ended."""
 
 
 class Gathering:
-    """Rank 0's side: accepts all other ranks. Strangers are rejected without delaying the ranks.
+    """Rank 0's side of connecting: accepts all other ranks and rejects strangers.
+
+    A stranger delays no rank.
 
     Args:
-        listener: Closed by `close`.
+        listener: Listening socket; closed by `close`.
         own: Rank 0.
-        ranks: The number of ranks.
-        silence: Seconds without an answer after which a connection breaks.
-        server: Where to store the invitation until all are connected; `None` if Horovod sends it.
+        ranks: Number of ranks of the job.
+        silence: Seconds without any sign of a host after which its connections break.
+        server: Launcher's server, which holds the invitation until all are connected. Default:
+            `None`, Horovod broadcasts it.
+
+    Attributes:
+        invitation: Invitation for the other ranks.
     """
 
     def __init__(
@@ -103,12 +111,16 @@ class Gathering:
         self._absent = set(range(ranks)) - {own.rank}
         self._silence = silence
         self._server = server
-        self._left = False  # the invitation, with the server
+        self._stored = False  # whether the server has the invitation
 
     def step(self, seconds: float) -> dict[socket.socket, Member]:
-        """Accepts ranks that connect within this time."""
-        if self._server is not None and not self._left:
-            self._leave_invitation(self._server)
+        """Accepts ranks for up to `seconds`; returns new connections and their ranks.
+
+        Raises:
+            LauncherGoneError: The launcher has ended.
+        """
+        if self._server is not None and not self._stored:
+            self._store_invitation(self._server)
         links = {}
         for greeting, link in self._door.arrivals(seconds):
             try:
@@ -125,24 +137,24 @@ class Gathering:
         return links
 
     def missing(self) -> list[str]:
-        """Returns the missing ranks, with their host if another rank of it is connected."""
+        """Returns the missing ranks, with the host if another rank on it is connected."""
         return [self._describe(rank) for rank in sorted(self._absent)]
 
     def close(self) -> None:
-        """Stops accepting, and deletes the invitation."""
+        """Stops accepting and deletes the invitation from the server."""
         self._door.close()
-        if self._server is not None and self._left:
-            with contextlib.suppress(OSError):  # it ended with the launcher
+        if self._server is not None and self._stored:
+            with contextlib.suppress(OSError):  # the server ends with the launcher
                 self._server.remove(_INVITATION)
 
-    def _leave_invitation(self, server: Server) -> None:
+    def _store_invitation(self, server: Server) -> None:
         try:
             server.put(_INVITATION, self.invitation.to_json())
         except ConnectionRefusedError as error:
             raise LauncherGoneError from error
         except OSError:
-            return  # busy; try again in the next step
-        self._left = True
+            return  # the server is busy; the next step tries again
+        self._stored = True
 
     def _describe(self, rank: int) -> str:
         for member in self._members.values():
@@ -153,12 +165,12 @@ class Gathering:
 
 
 class Calling:
-    """A rank that connects with rank 0, as soon as it is invited.
+    """Another rank's side of connecting: connects with rank 0 once there is an invitation.
 
     Args:
         own: This rank.
-        silence: After how many seconds without an answer the connection breaks.
-        source: The invitation, or the server where it will be.
+        silence: Seconds without any sign of rank 0's host after which the connection breaks.
+        source: Invitation, or the launcher's server that will hold it.
     """
 
     def __init__(self, own: Member, silence: float, source: Invitation | Server) -> None:
@@ -169,28 +181,34 @@ class Calling:
         self._host: Member | None = source.host if isinstance(source, Invitation) else None
         self._pause = 0.05
         self._next = 0.0
-        self._deadline: float | None = None  # since the first attempt
+        self._deadline: float | None = None  # set by the first attempt
 
     def step(self, seconds: float) -> dict[socket.socket, Member]:
-        """Asks for the invitation, and connects."""
+        """Gets the invitation and tries to connect; returns the connection once it is made.
+
+        Raises:
+            StoreError: Rank 0 could not be reached for 30 s.
+            LauncherGoneError: The launcher has ended.
+        """
         if time.monotonic() < self._next:
             time.sleep(seconds)
             return {}
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)  # many ranks ask one server
+        # The pauses grow, because many ranks ask one server.
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
         self._next = time.monotonic() + self._pause
         invitation = self._invitation()
         link = self._dial(invitation) if invitation is not None else None
         return {link: invitation.host} if link is not None and invitation is not None else {}
 
     def missing(self) -> list[str]:
-        """Returns rank 0, until it is connected."""
+        """Returns a description of rank 0, or an empty list once it is connected."""
         if self._connected:
             return []
         first = self._own.host if self._own.neighbours[0] == 0 else "the first host"
         return [str(self._host or f"rank 0 on {first}")]
 
     def close(self) -> None:
-        """Does nothing: nobody waits for this end."""
+        """Does nothing, because this side holds no resources."""
 
     def _invitation(self) -> Invitation | None:
         if isinstance(self._source, Invitation):
@@ -200,7 +218,7 @@ class Calling:
         except ConnectionRefusedError as error:
             raise LauncherGoneError from error
         except OSError:
-            return None  # busy
+            return None  # the server is busy
         with contextlib.suppress(ValueError, TypeError):
             return Invitation.from_json(text or "")
         return None
@@ -219,19 +237,23 @@ class Calling:
             )
         except OSError as error:
             if now < self._deadline:
-                return None  # perhaps it has died, which the launcher tells
+                return None  # if rank 0 has died, the launcher ends the job
             raise StoreError(
                 f"Cannot connect to rank 0 at {invitation.address[0]} port "
-                f"{invitation.address[1]} ({error}). Does a firewall close the ports between the "
-                "hosts?"
+                f"{invitation.address[1]} ({error}). Check that no firewall closes the ports "
+                "between the hosts"
             ) from error
         self._connected = True
         return link
 
 
 def not_come(ranks: Iterable[str]) -> StoreError:
-    """Returns the error of ranks that have not connected."""
+    """Returns the error about ranks that have not connected in time.
+
+    Args:
+        ranks: Descriptions of the ranks.
+    """
     return StoreError(
-        f"No connection with {', '.join(ranks)} within {CONNECT_SECONDS} s. Does a firewall close "
-        "the ports between the hosts?"
+        f"No connection with {', '.join(ranks)} within {CONNECT_SECONDS} s. Check that no firewall "
+        "closes the ports between the hosts"
     )

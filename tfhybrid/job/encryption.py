@@ -1,4 +1,4 @@
-"""Whether the ranks of a job encrypt what they send to other hosts and to nodes."""
+"""Encryption of a job's connections to other hosts and to nodes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from tfhybrid.settings import tls_files
 
 
 def start() -> Tls | None:
-    """Starts this rank's relay, where certificates are given; every rank must call it.
+    """Starts this rank's TLS relay if the `TFHYBRID_TLS_` variables are set.
+
+    Every rank must call it.
+
+    Returns:
+        The relay, or `None` if the variables are not set.
 
     Raises:
-        ConfigError: Certificates are given to some ranks only, or cannot be used; on all ranks.
+        ConfigError: The variables are set on some ranks only, or a file of this rank cannot be
+            used.
+        StoreError: A file of another rank cannot be used.
     """
     files = distributed.together(tls_files)
     distributed.check_same({"TLS of the row service": files is not None})

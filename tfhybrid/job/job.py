@@ -1,4 +1,4 @@
-"""A job's start and end: Horovod, devices, threads, and the store that this host's ranks share."""
+"""Start and end of a job: Horovod, devices, threads, and the store shared by a host's ranks."""
 
 from __future__ import annotations
 
@@ -46,47 +46,71 @@ _log = logging.getLogger("tfhybrid.job")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Job:
-    """The running job, as one rank sees it."""
+    """Running job, as seen by one rank.
+
+    Args:
+        name: Name of the job.
+        seed: Seed of all initial values.
+        engine: Engine of this rank.
+        is_leader: True on the first rank of each host.
+        resumption: State of a job with `resume="memory"`. Default: `None`, another job.
+        watch: Watch of the other ranks. Default: `None`, a job of one rank.
+        rows: Row service between hosts. Default: `None`, a job on one host.
+        room: Bytes available for tables when the job started, on the host that had the least.
+        planned_bytes: Bytes of each table that was placed by `placement="auto"`.
+        on_nodes: Access to embedding nodes. Default: `None`, the ranks own the tables.
+        whole_tables: Placements of the tables with `Sharded(by="table")`, in order of creation.
+        devices: Names of this rank's devices.
+    """
 
     name: str
     seed: int
     engine: Engine
     is_leader: bool
-    resumption: Resumption | None = None  # of a job that may go on from memory
-    watch: Watch | None = None  # of the other ranks, where there are any
-    rows: RowService | None = None  # of other hosts, where there are any
-    room: int = 0  # bytes for tables on the host that has least, when the job began
-    planned_bytes: list[int] = dataclasses.field(default_factory=list)  # by `placement="auto"`
-    on_nodes: OnNodes | None = None  # where nodes own the tables
-    whole_tables: list[Placement] = dataclasses.field(default_factory=list)  # `Sharded(by="table")`
-    devices: tuple[str, ...] = ()  # of this rank
+    resumption: Resumption | None = None
+    watch: Watch | None = None
+    rows: RowService | None = None
+    room: int = 0
+    planned_bytes: list[int] = dataclasses.field(default_factory=list)
+    on_nodes: OnNodes | None = None
+    whole_tables: list[Placement] = dataclasses.field(default_factory=list)
+    devices: tuple[str, ...] = ()
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """The host of each rank."""
+        """Number of the host of each rank."""
         return self.engine.hosts
 
     @property
     def nodes(self) -> NodeLinks | None:
-        """What this rank connects to the nodes by that own the tables, where there are any."""
+        """Links of this rank to embedding nodes, or `None` if the ranks own the tables."""
         return None if self.on_nodes is None else self.on_nodes.links
 
     def follow_nodes(self) -> int:
-        """Moves rows from and to nodes that drain or have come; see `joining_nodes.follow`."""
+        """Moves rows away from draining nodes and to new ones; see `joining_nodes.follow`.
+
+        Every rank must call it. Returns the number of moved shards; 0 without embedding nodes.
+        """
         return 0 if self.on_nodes is None else joining_nodes.follow(self.on_nodes)
 
     @property
     def several_hosts(self) -> bool:
-        """Whether replicas of tables on other hosts must be kept equal."""
+        """True if other hosts have replicas of tables, which must be kept equal."""
         return len(set(self.hosts)) > 1
 
     @property
     def asks_nodes(self) -> bool:
-        """Whether embedding nodes do this rank's leader tasks."""
+        """True if this rank calls embedding nodes to do its leader tasks."""
         return isinstance(self.engine, NodesEngine) and self.engine.asks
 
     def placement_of(self, placement: Placement | str) -> tuple[PlacementKind, int]:
-        """Returns a new table's placement for the engine; called in one order on all ranks."""
+        """Returns kind and owner of a new table's placement, in the engine's terms.
+
+        All ranks must call it for the same tables in the same order: it counts them.
+
+        Args:
+            placement: Placement that the user chose.
+        """
         owners = self.engine.nodes or len(set(self.hosts))
         if self.nodes is None and (not isinstance(placement, Sharded) or owners == 1):
             return PlacementKind.REPLICATED, 0
@@ -96,7 +120,11 @@ class Job:
         return PlacementKind.WHOLE, (len(self.whole_tables) - 1) % owners
 
     def connect_owners(self) -> None:
-        """Connects this rank to the owners of sharded rows, and to hosts that need updates."""
+        """Connects this rank to the owners of sharded rows and to hosts that need its updates.
+
+        Raises:
+            StoreError: An owner cannot be reached.
+        """
         if self.rows is not None:
             self.rows.connect()
         if self.nodes is not None:
@@ -110,13 +138,25 @@ class Job:
         waiting: TableWriter | None,
         owned_as: str | None,
     ) -> TableWriter:
-        """Returns the writer of a table; see `TableWriter`."""
+        """Returns the writer of a table.
+
+        Args:
+            name: Name of the table.
+            dim: Length of a row's embedding.
+            state_shape: Number of state vectors of a row, and floats in each.
+            waiting: Writer of the keys that wait for admission; `None` without admission.
+            owned_as: Name of the sharded table whose owner rule decides which keys this host keeps;
+                `None` keeps all.
+        """
         if isinstance(self.engine, NodesEngine) and self.engine.asks:
             return NodesTableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
         return TableWriter(self.engine, name, dim, state_shape, waiting, owned_as)
 
     def discard_recovered(self) -> None:
-        """Replaces the stores that a killed run left by new ones; on all ranks."""
+        """Replaces the stores that a killed run left by new ones.
+
+        Every rank must call it, in a job with `resume="memory"`.
+        """
         assert self.resumption is not None
         # A closed store looks like a rank that leaves.
         with self.watch.paused() if self.watch else contextlib.nullcontext():
@@ -143,9 +183,9 @@ def current_job() -> Job:
 def devices() -> tuple[str, ...]:
     """Returns the names of this rank's devices, for `tf.device`.
 
-    Layers of one model may lie on several of them (model parallel), while ranks stay data parallel.
-    A layer's variables lie where it is built, and its work is done where it is called. Tables stay
-    on the host.
+    Layers of one model can use several of them (model parallel), while ranks stay data parallel. A
+    layer's variables are on the device where it is built; it computes where it is called. Tables
+    stay on the host.
 
     Raises:
         NotInitializedError: `tfhybrid.init()` was not called.
@@ -168,27 +208,28 @@ def init(
     resume: str | None = None,
     devices_per_rank: int = 1,
 ) -> None:
-    """Starts the job: Horovod, a GPU and a share of threads per rank, a new store per host.
+    """Starts the job: Horovod, GPUs and threads of this rank, and a new store per host.
 
     Call it once at the top of the script, on every rank. A second call with the same arguments does
     nothing. Without `horovodrun` it starts a job of one rank.
 
     With `resume="memory"` the job keeps its dense state beside the tables at every step. When it is
     started again after a crash, `tfhybrid.checkpoint.restore(model, directory)` resumes from memory
-    at exactly that step, if all hosts still hold the state and nothing was changed; otherwise it
-    restores the checkpoint, and logs why. `restore` must be called before the first step; until
-    then the tables do not exist.
+    at exactly that step if all hosts still hold the state and nothing was changed. Otherwise it
+    restores the checkpoint and logs why. Call `restore` before the first step; until then the
+    tables do not exist.
 
     Args:
         job: Name of the job, 1 to 64 letters, digits, '.', '_' or '-'; equal on all ranks. Two
             running jobs on a host cannot have the same name. Defaults to a random name.
         seed: Seed of all initial values, 0 to 2^64 - 1; equal on all ranks.
-        resume: `None`: every run starts from scratch. `"memory"`: see above; the job needs a name.
-        devices_per_rank: GPUs of each rank, for layers that are placed by `tf.device`; see
-            `devices`. On hosts without GPUs, that many logical devices of the processors.
+        resume: `"memory"` to resume after a crash, see above; the job needs a name. Default:
+            `None`, every run starts from scratch.
+        devices_per_rank: Number of GPUs of each rank, for layers that are placed by `tf.device`;
+            see `devices`. On hosts without GPUs, the number of logical CPU devices. Default: 1.
 
     Raises:
-        NameTakenError: A job of that name runs on this host; the message names its processes.
+        NameTakenError: A job of this name runs on the host; the message names its processes.
         ConfigError: Ranks have different arguments or versions, an argument is invalid, or a host
             has too few GPUs.
         StoreError: The ranks of a host do not share memory, or cannot reach rank 0.
@@ -207,14 +248,14 @@ def init(
         )
     if resume not in (None, "memory") or (resume is not None and job is None):
         raise ConfigError(
-            "resume must be None, or 'memory' for a job with a name, which its next run needs. "
-            f"Received: job={job!r}, resume={resume!r}"
+            "resume must be None or 'memory', and resume='memory' needs a job name, by which the "
+            f"next run finds the store. Received: job={job!r}, resume={resume!r}"
         )
     rank_devices.check_number(devices_per_rank)
     if _current is not None:
         resumes, has = _current.resumption is not None, len(_current.devices)
-        wanted = (seed, bool(resume), devices_per_rank)
-        if wanted != (_current.seed, resumes, has) or job not in (None, _current.name):
+        arguments = (seed, bool(resume), devices_per_rank)
+        if arguments != (_current.seed, resumes, has) or job not in (None, _current.name):
             raise ConfigError(
                 f"This process already runs job '{_current.name}' with seed {_current.seed}, "
                 f"{resumes=}, devices_per_rank={has}. Received: job={job!r}, seed={seed}, "
@@ -264,12 +305,12 @@ def _start(name: str | None, seed: int, resume: str | None, devices_per_rank: in
     watching = watch.start()
     try:
         distributed.start()
-        _set_up_logging()  # perhaps only Horovod knows this rank's number
+        _set_up_logging()  # again, because under some launchers only Horovod knows the rank
         if watching is not None:
             watching.horovod_has_started()
         mine = rank_devices.share(devices_per_rank)
-        told = {"job": name, "seed": seed, "resume": resume, "devices_per_rank": len(mine)}
-        distributed.check_same({"version of tfhybrid": __version__, **told})
+        arguments = {"job": name, "seed": seed, "resume": resume, "devices_per_rank": len(mine)}
+        distributed.check_same({"version of tfhybrid": __version__, **arguments})
         watching = watch.start_with_horovod(watching)
         if watching is not None:
             watching.meet()
@@ -324,25 +365,27 @@ def _open(
 
 
 def _room(job: str) -> int:
-    """Returns the bytes that the job's tables may take on this host, including existing tables."""
-    stores = [found for kind, *found in native.report_stores(shm_directory()) if kind == "store"]
+    """Returns the bytes that the job's tables can use on this host, including existing tables."""
+    stores = [fields for kind, *fields in native.report_stores(shm_directory()) if kind == "store"]
     taken = sum(int(size) for name, _, size, _ in stores if name == job)
     return native.available_bytes(shm_directory()) + taken
 
 
 def shutdown() -> None:
-    """Ends the job in this process and closes its store; the last process removes it.
+    """Ends the job in this process and closes its store; the last process removes the store.
 
-    Layers and models of the job are unusable afterwards. It is called automatically when Python
-    exits. With sharded tables on several hosts, the first rank of each host waits until all others
-    have left too, since they may still read its rows; with embedding nodes, rank 0 does.
-    A job with `resume="memory"` that ends with an exception leaves its store to the next run.
+    Layers and models of the job are unusable afterwards. Python calls it at exit. Without a running
+    job it does nothing.
+
+    With sharded tables on several hosts, the first rank of each host waits until all others have
+    left, because they may still read its rows. With embedding nodes, rank 0 waits. A job with
+    `resume="memory"` that ends with an exception keeps its store for the next run.
     """
     _end(failed=False)
 
 
 def _exit() -> None:
-    # Python sets `last_value` when it prints the exception that ended the script.
+    # Python sets `last_value` when it prints the exception that ends the script.
     _end(failed=hasattr(sys, "last_value"), exits=True)
 
 
@@ -378,7 +421,7 @@ def _set_up_logging() -> None:
 
 
 def _leave_to_parent() -> None:
-    """Forgets the job in a forked child: the job belongs to the parent, which will leave it."""
+    """Forgets the job in a forked child, because the parent owns it and will end it."""
     global _current
     atexit.unregister(_exit)
     if _current is None:

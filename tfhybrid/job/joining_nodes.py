@@ -1,4 +1,4 @@
-"""Gives the ranks of a job access to tables that embedding nodes own."""
+"""Access of a job's ranks to tables that embedding nodes own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tfhybrid.nodes.tls import Tls
 
 @dataclasses.dataclass(frozen=True)
 class OnNodes:
-    """One rank's access to the tables.
+    """One rank's access to tables on embedding nodes.
 
     Args:
-        engine: Of this rank.
-        links: What it connects to the nodes by.
-        mover: What moves rows from node to node; `None` on ranks other than 0.
+        engine: Engine of this rank.
+        links: Connections of this rank to the nodes.
+        mover: Mover of rows between nodes; `None` on ranks other than 0.
     """
 
     engine: NodesEngine
@@ -32,31 +32,39 @@ class OnNodes:
 
 
 def named() -> tuple[str, Path] | None:
-    """Returns the nodes that `TFHYBRID_NODES` names, as of `settings.nodes`; of every rank.
+    """Returns the metadata node's address and its token file, from `TFHYBRID_NODES`.
+
+    Every rank must call it.
+
+    Returns:
+        Address and token file, or `None` if the variable is not set.
 
     Raises:
-        ConfigError: On all ranks: they name different nodes, or no token.
+        ConfigError: The ranks name different nodes, or this rank names no token file.
+        StoreError: Another rank names no token file.
     """
-    found = distributed.together(settings.nodes)
-    distributed.check_same({"TFHYBRID_NODES": None if found is None else found[0]})
-    return found
+    address = distributed.together(settings.nodes)
+    distributed.check_same({"TFHYBRID_NODES": None if address is None else address[0]})
+    return address
 
 
 def join(
     nodes_named: tuple[str, Path], job: str, hosts: Sequence[int], tls: Tls | None, *, resumes: bool
 ) -> OnNodes:
-    """Joins the nodes that `named` returned; every rank must call it.
+    """Starts the job on the embedding nodes and returns this rank's access to them.
+
+    Every rank must call it. Rank 0 talks to the nodes; no rank connects for rows yet.
 
     Args:
-        nodes_named: Address of the metadata node and the file of its token.
-        job: Its name.
-        hosts: The host of each rank.
-        tls: What encrypts the connections; `None` for none.
-        resumes: Whether the next run of the job shall find its tables.
+        nodes_named: Address of the metadata node and its token file, from `named`.
+        job: Name of the job.
+        hosts: Number of the host of each rank.
+        tls: TLS relay of this rank; `None` if connections are not encrypted.
+        resumes: True if the next run of the job must find its tables.
 
     Raises:
-        ConfigError: On all ranks: the address or the token cannot be used.
-        StoreError: On all ranks: the nodes cannot be joined.
+        ConfigError: The address or the token is invalid.
+        StoreError: On all ranks: the nodes cannot be reached, are not ready, or refuse the job.
     """
     address, token = distributed.together(
         lambda: (parsed_address(nodes_named[0]), read_token(nodes_named[1]))
@@ -84,16 +92,17 @@ def join(
 
 
 def follow(joined: OnNodes) -> int:
-    """Moves rows from nodes that drain, and to nodes that have come; every rank must call it.
+    """Moves rows away from draining nodes and to new ones.
 
-    Between two steps. The ranks wait until all updates are applied and the rows are copied. Batches
-    of data nodes that a rank has already stay as they are: the new nodes get their keys.
+    Every rank must call it, between two steps. The ranks wait until all updates are applied and the
+    rows are copied. Batches of data nodes that a rank already holds stay valid: the new nodes get
+    their keys.
 
     Args:
-        joined: Of this rank.
+        joined: Access of this rank to the nodes.
 
     Returns:
-        How many shares have moved.
+        Number of shards that have moved.
 
     Raises:
         TfhybridError: On all ranks: an update has failed, a new node cannot be reached, or a data

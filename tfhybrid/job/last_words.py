@@ -1,6 +1,7 @@
-"""Shortens the error of a process that ends because another rank ended.
+"""Short errors for a process that ends because another rank ended.
 
-The watch has already logged which rank died; this rank's collectives and waits only broke.
+The watch has already logged which rank died. The error of this rank only shows which collective or
+wait broke.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _OF_GRAPH = re.compile(r"^(\s|Detected at node |Graph execution error|Traceback 
 
 
 def shorten() -> None:
-    """Shortens, from now on, errors that only say that another rank has ended."""
+    """Sets an exception hook that shortens errors caused by the end of another rank.
+
+    A second call does nothing. Other errors go to the hook that was set before.
+    """
     before = sys.excepthook
     if getattr(before, "shortens", False):
         return
@@ -31,7 +35,7 @@ def shorten() -> None:
         if text is None:
             before(kind, error, frames)
             return
-        _log.debug("The whole traceback", exc_info=(kind, error, frames))
+        _log.debug("Full traceback", exc_info=(kind, error, frames))
         sys.stderr.write(text)
 
     hook.shortens = True  # type: ignore[attr-defined]
@@ -39,7 +43,12 @@ def shorten() -> None:
 
 
 def last_words(error: BaseException, frames: TracebackType | None) -> str | None:
-    """Returns the short form of an error, or `None` if it is not about another rank."""
+    """Returns the short text of an error, or `None` if it is not about the end of another rank.
+
+    Args:
+        error: Error that ends this process.
+        frames: Traceback of the error; `None` leaves out file and line.
+    """
     broken = isinstance(error, tf.errors.OpError) or type(error).__name__ == "HorovodInternalError"
     if not broken or not _BROKEN.search(f"{type(error).__name__}: {error}"):
         return None
@@ -49,6 +58,6 @@ def last_words(error: BaseException, frames: TracebackType | None) -> str | None
     where = f" at {stack[0].filename}:{stack[0].lineno}, {stack[0].line}" if stack else ""
     return (
         f"{type(error).__name__}{where}\n{message}\n"
-        "This rank ends because another one did: the log above, or that rank's own, says why. "
-        "TFHYBRID_LOG_LEVEL=DEBUG prints the whole traceback.\n"
+        "This rank ends because another one did. The log above, or the log of that rank, says why. "
+        "Set TFHYBRID_LOG_LEVEL=DEBUG to print the full traceback.\n"
     )

@@ -1,7 +1,7 @@
 """Lifelines: a TCP connection of every rank with rank 0, which carries the news that a rank ended.
 
-Lifelines also carry notes: what a waiting rank reports to rank 0 (`tfhybrid/job/waits.py`). News is
-a line of text, a note is a line of JSON. Nothing is sent while all is well.
+Lifelines also carry notes, the reports of waiting ranks to rank 0 (`tfhybrid/job/waits.py`). News
+is a line of text, a note is a line of JSON. Nothing is sent while no rank waits or ends.
 
 A process that dies closes its connection. A silent host breaks it: the kernels probe each
 connection every second (TCP keepalive), so neither a busy interpreter nor a stopped process counts
@@ -18,17 +18,17 @@ from collections.abc import Mapping
 LEFT = "left"  # news: a rank has left the job normally
 
 _FLUSH_SECONDS = 1.0
-_NOTE = "{"  # begins a line of JSON, and no sentence
+_NOTE = "{"  # first character of a note, but never of news
 
 
 class Lifelines:
-    """This process's connections: of rank 0 with every other rank, or of another rank with rank 0.
+    """Lifelines of this process: on rank 0 with every other rank, elsewhere with rank 0.
 
     Not thread-safe.
 
     Args:
-        links: Connected sockets and their peers; closed by `close`.
-        silence: The timeout of the links, for messages.
+        links: Connected sockets and the names of their peers; closed by `close`.
+        silence: Seconds after which the kernel breaks a silent link, for messages.
     """
 
     def __init__(self, links: Mapping[socket.socket, str], silence: float) -> None:
@@ -37,50 +37,63 @@ class Lifelines:
         self._received: dict[socket.socket, bytes] = {}
         self._unsent: dict[socket.socket, bytes] = {}
         self._notes: list[tuple[str, str]] = []
-        self._told = b""
+        self._past_news = b""
         self._selector = selectors.DefaultSelector()
         for link, peer in links.items():
             self.add(link, peer)
 
     def add(self, link: socket.socket, peer: str) -> None:
-        """Adds a connection with `peer`, which is sent the earlier news."""
+        """Adds a connection and sends all earlier news on it.
+
+        Args:
+            link: Connected socket; closed by `close`.
+            peer: Name of the other end, for news.
+        """
         link.setblocking(False)
         self._links[link] = peer
         self._received[link] = b""
-        self._unsent[link] = self._told
+        self._unsent[link] = self._past_news
         self._selector.register(link, selectors.EVENT_READ, link)
         self._send()
 
     def news(self, seconds: float) -> list[str]:
-        """Waits for news and returns it: `LEFT`, or a sentence that names the rank that ended."""
+        """Waits up to `seconds` and returns all news.
+
+        Returns:
+            Per item, `LEFT` or a sentence that names the rank that ended.
+        """
         self._send()
-        found = []
+        items = []
         for key, _ in self._selector.select(seconds):
             if news := self._read(key.data):
-                found.append(news)
-                self._selector.unregister(key.data)  # a rank that left closes it
-        return found
+                items.append(news)
+                self._selector.unregister(key.data)  # the peer closes it next, which is not news
+        return items
 
     def notes(self) -> list[tuple[str, str]]:
-        """Returns the notes that came with the news, each with its sender."""
+        """Returns the notes that `news` has read since the last call, each with its sender."""
         notes, self._notes = self._notes, []
         return notes
 
     def tell(self, line: str) -> None:
-        """Sends news or a note to all connected peers; never waits."""
-        told = f"{line}\n".encode()
+        """Sends news or a note to all connected peers. Never waits and never fails.
+
+        Args:
+            line: News (text) or a note (JSON), without a line break.
+        """
+        message = f"{line}\n".encode()
         if not line.startswith(_NOTE):
-            self._told += told
+            self._past_news += message
         for link in self._links:
-            self._unsent[link] += told
+            self._unsent[link] += message
         self._send()
 
     def close(self) -> None:
-        """Closes this process's ends of the connections."""
+        """Sends the rest, up to 1 s per link, and closes this process's ends of the connections."""
         self._selector.close()
         for link in self._links:
             with contextlib.suppress(OSError):
-                if self._unsent[link]:  # waits behind a long note, and may be LEFT
+                if self._unsent[link]:  # may contain LEFT, behind a long note
                     link.settimeout(_FLUSH_SECONDS)
                     link.sendall(self._unsent[link])
             link.close()
@@ -91,8 +104,8 @@ class Lifelines:
                 try:
                     self._unsent[link] = unsent[link.send(unsent) :]
                 except BlockingIOError:
-                    pass  # at the next call
-                except OSError:  # the peer itself has ended
+                    pass  # the next call sends it
+                except OSError:  # the peer has ended
                     self._unsent[link] = b""
 
     def _read(self, link: socket.socket) -> str | None:

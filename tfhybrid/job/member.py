@@ -1,4 +1,4 @@
-"""A rank, as it introduces itself to another one."""
+"""Identity of a rank, as it introduces itself to another one."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import json
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A rank, as it introduces itself to another one.
+    """Identity of a rank, as it introduces itself to another one.
 
     Args:
-        rank: Its number.
-        pid: Its process.
-        host: Its host.
-        neighbours: The first and the last rank of its host.
-        secret: A random secret. Once Horovod runs, the ranks compare their secrets.
+        rank: Number of the rank.
+        pid: Process id.
+        host: Name of its host.
+        neighbours: First and last rank on its host.
+        secret: Random secret. The ranks compare their secrets once Horovod runs.
     """
 
     rank: int
@@ -28,7 +28,7 @@ class Member:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
 
     def to_json(self) -> str:
-        """Returns it as one line."""
+        """Returns the identity as one line of JSON."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
@@ -36,17 +36,17 @@ class Member:
         """Parses the output of `to_json`.
 
         Raises:
-            ValueError: Something else has.
+            ValueError: The text is not an identity.
         """
         try:
-            told = json.loads(text)
-            first, last = map(int, told["neighbours"])
+            fields = json.loads(text)
+            first, last = map(int, fields["neighbours"])
             return cls(
-                int(told["rank"]),
-                int(told["pid"]),
-                str(told["host"]),
+                int(fields["rank"]),
+                int(fields["pid"]),
+                str(fields["host"]),
                 (first, last),
-                str(told["secret"]),
+                str(fields["secret"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"A rank must introduce itself in JSON. Received: {text!r}") from error

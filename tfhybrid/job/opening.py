@@ -1,4 +1,4 @@
-"""Opens the stores of a job's hosts: new ones, or those of a killed run."""
+"""Opening of the stores of a job's hosts: new stores, or those of a killed run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ _DYING_SECONDS = 10.0  # time for the processes of a killed run to disappear
 
 
 def open_fresh(engine: Engine, job: str) -> None:
-    """Opens a new store on all ranks, leaders first; if one rank fails, all raise.
+    """Opens a new store on all ranks, leaders first. Every rank must call it.
 
     Args:
-        engine: Of this rank.
+        engine: Engine of this rank.
         job: Name of the job.
+
+    Raises:
+        TfhybridError: On all ranks: one of them cannot open its store. No store is open then.
     """
     run = distributed.broadcast_object(secrets.randbits(RUN_BITS))
     token = token_of(run, engine.hosts[distributed.rank()])
@@ -43,17 +46,17 @@ def open_fresh(engine: Engine, job: str) -> None:
 
 
 def recover(engine: Engine, job: str) -> str | None:
-    """Opens, on all ranks, the stores that a killed run of the job left, all at one version.
+    """Recovers the stores that a killed run of the job left, all at the same version.
 
-    Hosts that died one update apart are brought to the later one. If a host has no usable store,
-    all stores are removed.
+    Every rank must call it. Hosts that died one update behind the others apply that update. If a
+    host has no usable store, all stores are removed.
 
     Args:
-        engine: Of this rank.
+        engine: Engine of this rank.
         job: Name of the job.
 
     Returns:
-        `None`, or why the job cannot resume; then no store is open.
+        `None` if the stores are open, otherwise the reason why the job cannot resume.
 
     Raises:
         NameTakenError: The job still runs.
@@ -61,24 +64,24 @@ def recover(engine: Engine, job: str) -> str | None:
     is_leader = distributed.local_rank() == 0
     mine = distributed.together(lambda: _recover(engine, job) if is_leader else None)
     everyone = distributed.allgather_object(mine)
-    found = {rank: store for rank, store in enumerate(everyone) if store is not None}
+    stores = {rank: store for rank, store in enumerate(everyone) if store is not None}
     why_not = (
-        _mismatch(list(found.values()))
-        or _come_together(engine, found)
-        or _difference(engine, sorted(found))
+        _mismatch(list(stores.values()))
+        or _catch_up(engine, stores)
+        or _difference(engine, sorted(stores))
     )
     if why_not is not None:
-        engine.close_store()  # which removes it
+        engine.close_store()  # removes it, too
         return why_not
     distributed.together(lambda: engine.forget_updates() if is_leader else None)
-    token = [store.token for rank, store in found.items() if rank <= distributed.rank()][-1]
+    token = [store.token for rank, store in stores.items() if rank <= distributed.rank()][-1]
     _attach(engine, job, token)
     return None
 
 
 @dataclasses.dataclass(frozen=True)
-class _Found:
-    """What a leader found on its host: a store, or the reason why there is none."""
+class _HostStore:
+    """Store that a leader recovered on its host, or the reason why there is none."""
 
     token: int = 0
     versions: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -99,44 +102,44 @@ def _attach(engine: Engine, job: str, token: int) -> None:
     )
 
 
-def _recover(engine: Engine, job: str) -> _Found:
+def _recover(engine: Engine, job: str) -> _HostStore:
     deadline = time.monotonic() + _DYING_SECONDS
     while True:
         try:
             token = engine.recover_store(shm_directory(), job, distributed.process())
-            return _Found(token, engine.store_versions())
+            return _HostStore(token, engine.store_versions())
         except NameTakenError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-        except TfhybridError as error:  # whatever error a damaged store causes
-            return _Found(failure=f"{socket.gethostname()}: {error}")
+        except TfhybridError as error:  # a damaged store can cause any of our errors
+            return _HostStore(failure=f"{socket.gethostname()}: {error}")
 
 
-def _mismatch(found: list[_Found]) -> str | None:
-    """Returns why the stores do not belong together, or `None`."""
-    for store in found:
+def _mismatch(stores: list[_HostStore]) -> str | None:
+    """Returns why the stores do not belong together, or `None` if they do."""
+    for store in stores:
         if store.failure is not None:
             return store.failure
-    runs = {run_of(store.token) for store in found}
-    hosts = [host_of(store.token) for store in found]
+    runs = {run_of(store.token) for store in stores}
+    hosts = [host_of(store.token) for store in stores]
     if len(runs) > 1:
         return "the hosts hold tables of different runs of the job"
-    if hosts != list(range(len(found))):
+    if hosts != list(range(len(stores))):
         return f"the hosts came in another order, or are different hosts: {hosts}"
-    if len({tuple(store.versions) for store in found}) > 1:
+    if len({tuple(store.versions) for store in stores}) > 1:
         return "the hosts hold different tables"
     return None
 
 
-def _come_together(engine: Engine, found: dict[int, _Found]) -> str | None:
+def _catch_up(engine: Engine, stores: dict[int, _HostStore]) -> str | None:
     """Brings hosts that are behind to the newest version; returns why that failed, or `None`."""
     newest = {
-        table: max(store.versions[table] for store in found.values())
-        for table in next(iter(found.values())).versions
+        table: max(store.versions[table] for store in stores.values())
+        for table in next(iter(stores.values())).versions
     }
-    behind = [rank for rank, store in found.items() if store.versions != newest]
-    ahead = [rank for rank in found if rank not in behind]
+    behind = [rank for rank, store in stores.items() if store.versions != newest]
+    ahead = [rank for rank in stores if rank not in behind]
     if not behind:
         return None
     if not ahead:
@@ -148,21 +151,26 @@ def _come_together(engine: Engine, found: dict[int, _Found]) -> str | None:
         failure, _ = _attempt(lambda: engine.roll_forward(updates))
         if failure is None and engine.store_versions() != newest:
             failure = "updates are missing"
-    for rank, told in enumerate(distributed.allgather_object(failure)):
-        if told is not None:
-            return f"rank {rank} cannot catch up with the other hosts: {told}"
-    _log.info("%d of %d hosts died one update behind; they have caught up", len(behind), len(found))
+    for rank, reason in enumerate(distributed.allgather_object(failure)):
+        if reason is not None:
+            return f"rank {rank} cannot catch up with the other hosts: {reason}"
+    _log.info(
+        "%d of %d hosts died one update behind; they have caught up", len(behind), len(stores)
+    )
     return None
 
 
 def _difference(engine: Engine, leaders: list[int]) -> str | None:
-    """Returns how tables of the same version differ between hosts, because memory was changed."""
+    """Returns which tables differ between hosts at the same version, or `None` if none do.
+
+    They differ if memory was changed after the run was killed.
+    """
     if len(leaders) == 1:
         return None
     leads = distributed.rank() in leaders
     mine = (distributed.here(), engine.store_digests()) if leads else None
-    told = distributed.allgather_object(mine)
-    (first_name, first), *others = [told[rank] for rank in leaders]
+    everyone = distributed.allgather_object(mine)
+    (first_name, first), *others = [everyone[rank] for rank in leaders]
     for name, digests in others:
         different = [file for file in first if digests[file] != first[file]]
         if different:
@@ -171,7 +179,7 @@ def _difference(engine: Engine, leaders: list[int]) -> str | None:
 
 
 def _attempt(work: Callable[[], Result]) -> tuple[str | None, Result | None]:
-    """Returns the error, or the result."""
+    """Runs `work`; returns the error text and `None`, or `None` and the result."""
     try:
         return None, work()
     except TfhybridError as error:

@@ -1,4 +1,4 @@
-"""The devices of a rank, which are GPUs or parts of the processor, and its share of the threads."""
+"""Devices of a rank (GPUs or logical CPU devices) and its number of threads."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _log = logging.getLogger("tfhybrid.job")
 
 
 def check_number(per_rank: object) -> None:
-    """Checks how many devices a rank shall have.
+    """Checks the argument `devices_per_rank` of `init`.
 
     Raises:
-        ConfigError: It is no number of devices.
+        ConfigError: The value is not a whole number of at least 1.
     """
     if not isinstance(per_rank, int) or isinstance(per_rank, bool) or per_rank < 1:
         raise ConfigError(
@@ -27,19 +27,20 @@ def check_number(per_rank: object) -> None:
 
 
 def share(per_rank: int) -> tuple[str, ...]:
-    """Gives this rank its devices and its share of the host's processors, before TensorFlow starts.
+    """Assigns this rank its devices and its part of the host's processors.
 
-    On a host without GPUs several devices are logical ones of the processors.
+    Must be called before TensorFlow is used. On a host without GPUs, several devices are logical
+    CPU devices.
 
     Args:
-        per_rank: Devices of each rank.
+        per_rank: Number of devices of each rank.
 
     Returns:
         Names of the rank's devices, for `tf.device`.
 
     Raises:
-        ConfigError: The host has too few GPUs, or TensorFlow was in use before, and a rank shall
-            have several devices.
+        ConfigError: With several devices per rank: the host has too few GPUs, or TensorFlow was
+            already in use. With one device per rank, the latter only logs a warning.
     """
     gpus = tf.config.list_physical_devices("GPU")
     try:
@@ -51,12 +52,12 @@ def share(per_rank: int) -> tuple[str, ...]:
     except RuntimeError as error:
         if per_rank > 1:
             raise ConfigError(
-                f"tfhybrid.init(devices_per_rank={per_rank}) comes before TensorFlow is used. "
+                f"Call tfhybrid.init(devices_per_rank={per_rank}) before TensorFlow is used. "
                 f"Received: {error}"
             ) from error
         _log.warning(
-            "TensorFlow was in use before tfhybrid.init(), so devices and threads stay as they "
-            "are (%s). Call init() first.",
+            "TensorFlow was in use before tfhybrid.init(), so its devices and threads cannot be "
+            "set (%s). Call init() first.",
             error,
         )
     kind = "GPU" if gpus else "CPU"
@@ -64,7 +65,7 @@ def share(per_rank: int) -> tuple[str, ...]:
 
 
 def _take_gpus(gpus: list[tf.config.PhysicalDevice], per_rank: int) -> None:
-    """Lets TensorFlow see this rank's GPUs only; ranks share one if there are fewer than ranks."""
+    """Shows TensorFlow only this rank's GPUs; ranks share a GPU if there are too few."""
     first = distributed.local_rank() * per_rank
     mine = gpus[first : first + per_rank] if per_rank > 1 else [gpus[first % len(gpus)]]
     if len(mine) < per_rank:
@@ -81,7 +82,7 @@ def _take_gpus(gpus: list[tf.config.PhysicalDevice], per_rank: int) -> None:
 def _divide_processor(into: int) -> None:
     processor = tf.config.list_physical_devices("CPU")[0]
     if len(tf.config.get_logical_device_configuration(processor) or [None]) == into:
-        return  # by an earlier job of this process
+        return  # done by an earlier job of this process
     parts = [tf.config.LogicalDeviceConfiguration() for _ in range(into)]
     tf.config.set_logical_device_configuration(processor, parts)
 

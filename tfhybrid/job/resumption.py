@@ -1,4 +1,4 @@
-"""The start of a job that may resume from memory."""
+"""Start of a job that can resume from memory."""
 
 from __future__ import annotations
 
@@ -12,33 +12,43 @@ from tfhybrid.job import opening
 
 
 class Openable(Protocol):
-    """A table that is opened once its store has been chosen."""
+    """Table that waits to be opened until its store has been chosen.
+
+    Attributes:
+        name: Name of the table.
+        dim: Length of a row's embedding.
+        config: Configuration of the table.
+    """
 
     name: str
     dim: int
     config: TableConfig
 
     def open(self) -> None:
-        """Opens it."""
+        """Opens the table in the chosen store."""
 
 
 class Resumption:
-    """The stores that a killed run left, or new ones, and the tables that wait for the choice.
+    """Choice between the stores that a killed run left and new ones, with the tables that wait.
 
-    No row of either can be read before `tfhybrid.checkpoint.restore` has chosen, so that training
-    never mixes both. Every rank calls the same methods.
+    `tfhybrid.checkpoint.restore` chooses. No table can be read before, so training never mixes rows
+    of both. Every rank must call the same methods in the same order. The constructor recovers the
+    stores of the killed run, or opens new ones if there are none.
 
     Args:
-        engine: Of this rank.
+        engine: Engine of this rank.
         job: Name of the job.
 
     Attributes:
-        absence: Why the job cannot resume; `None` if it can.
-        settled: Whether the choice was made. Later tables are opened when they are created.
-        tables: The tables that were created before the choice.
-        configuration: What must be equal in the run that resumes from this one.
-        kept: The state that this rank keeps beside the tables.
+        absence: Reason why the job cannot resume; `None` if it can.
+        settled: True once the choice was made. Later tables are opened when they are created.
+        tables: Tables that were created before the choice.
+        configuration: Settings that must be equal in the run that resumes from this one.
+        kept: State that this rank keeps beside the tables.
         optimizers: Number of optimizers that train tables.
+
+    Raises:
+        NameTakenError: The job still runs.
     """
 
     def __init__(self, engine: Engine, job: str) -> None:
@@ -54,7 +64,11 @@ class Resumption:
             opening.open_fresh(engine, job)
 
     def open_tables(self) -> None:
-        """Opens the waiting tables in the existing stores."""
+        """Opens the waiting tables in the stores that are open now.
+
+        Raises:
+            TfhybridError: On all ranks: one of them cannot open a table.
+        """
 
         def open_all() -> None:
             for table in self.tables:
@@ -69,7 +83,7 @@ class Resumption:
         opening.open_fresh(self._engine, self._job)
 
     def count_optimizer(self) -> None:
-        """Counts an optimizer; with a second one, no more state is kept."""
+        """Counts an optimizer. From the second one on, no state is kept beside the tables."""
         self.optimizers += 1
         if self.optimizers > 1:
             self.kept.forget()

@@ -1,4 +1,4 @@
-"""Tells the ranks of a job on several hosts where the rows of other hosts are served."""
+"""Start and end of the row service between the hosts of a job."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from tfhybrid.settings import silence_seconds
 _log = logging.getLogger("tfhybrid.job")
 
 _LOOK_SECONDS = 0.02
-_PATIENCE_SECONDS = 60.0  # before it says what it waits for
+_PATIENCE_SECONDS = 60.0  # time until a waiting leader logs that it waits
 
 
 def start(engine: Engine, tls: Tls | None) -> RowService | None:
-    """Lets every leader serve its rows, where there are several hosts; every rank must call it.
+    """Starts the row service of a job on several hosts. Every rank must call it.
 
-    It listens on the network that `horovodrun` uses. Ranks connect when they first open a sharded
-    table.
+    Each leader listens on the network that `horovodrun` uses. Ranks connect when they first open a
+    sharded table.
 
     Args:
-        engine: Of this rank, with its store open.
-        tls: What encrypts the connections; `None` for none.
+        engine: Engine of this rank, with an open store.
+        tls: TLS relay of this rank, which ends with the service; `None` if connections are not
+            encrypted.
+
+    Returns:
+        The row service of this rank, or `None` in a job on one host.
 
     Raises:
-        StoreError: A leader cannot listen; on all ranks.
+        StoreError: On all ranks: a leader cannot listen.
     """
     if len(set(engine.hosts)) == 1:
         return None
@@ -38,26 +42,27 @@ def start(engine: Engine, tls: Tls | None) -> RowService | None:
     listener = distributed.together(lambda: door.listen(distributed.address()) if leads else None)
     token = distributed.broadcast_object(new_token())
     address = None if listener is None else listener.getsockname()[:2]
-    told = distributed.allgather_object((address, distributed.process()))
+    leaders = distributed.allgather_object((address, distributed.process()))
     service = RowService(engine, distributed.rank(), listener, token, silence_seconds(), tls)
-    service.start([Leader(*each) for each in told])
+    service.start([Leader(*each) for each in leaders])
     return service
 
 
 def leave(engine: Engine, *, exits: bool) -> None:
-    """Ends this rank's reads; a leader then serves its host's rows until nobody can need them.
+    """Ends this rank's reads. A leader then waits until no rank can need its host's rows.
 
-    One rank may go on alone after training, to evaluate or to export: its lookups need the leaders
-    of all hosts. So leaders leave a job last, once the ranks of other hosts have left or died, and
-    those of their own host too. Embedding nodes serve until rank 0 leaves, so it is the last then.
+    One rank may work alone after training, to evaluate or to export, and its lookups need the
+    leaders of all hosts. So a leader leaves the job only after the ranks of other hosts, and those
+    of its own host, have left or died. With embedding nodes rank 0 is the last one, because the
+    nodes serve until it leaves.
 
     Args:
-        engine: Of this rank, with its store open.
-        exits: Whether Python exits, so that this rank ends its part in Horovod too: another that
-            still calls a collective gets an error, instead of waiting while this one waits for it.
+        engine: Engine of this rank, with an open store.
+        exits: True if Python exits. This rank then shuts Horovod down, so that a rank that still
+            calls a collective gets an error. Otherwise both would wait for each other.
     """
     engine.end_reads()
-    # Horovod answers these until it ends.
+    # Horovod can answer these only until it is shut down.
     here, leads = distributed.here(), distributed.local_rank() == 0
     neighbours = () if engine.nodes else range(1, distributed.local_size())
     if exits:
@@ -70,7 +75,7 @@ def leave(engine: Engine, *, exits: bool) -> None:
     ):
         if time.monotonic() > warning_at:
             _log.warning(
-                "%s has ended, and waits for %d ranks that may still read rows",
+                "%s has finished and waits for %d ranks that may still read its rows",
                 here,
                 waits,
             )

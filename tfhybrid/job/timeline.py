@@ -1,8 +1,8 @@
-"""When each thread of a rank was in which phase of its steps, as a picture.
+"""Timeline of a rank: the phase of a step in which each thread was at each time.
 
 With `TFHYBRID_TIMELINE=DIRECTORY`, every rank writes `timeline-RANK.json` there when the job ends.
-`chrome://tracing` and https://ui.perfetto.dev draw it, as they draw Horovod's own timeline. The
-spans of all ranks lie on one clock if those of their hosts agree.
+`chrome://tracing` and https://ui.perfetto.dev show it, like Horovod's own timeline. The spans of
+different hosts can be compared if the clocks of the hosts agree.
 """
 
 from __future__ import annotations
@@ -16,33 +16,36 @@ from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 
 DIRECTORY = "TFHYBRID_TIMELINE"
-MOST_SPANS = 1_000_000  # of a rank: 24 bytes each
+MOST_SPANS = 1_000_000  # per rank, 24 bytes each
 
 _log = logging.getLogger(__name__)
 
 
 def start() -> None:
-    """Begins to record, if the environment asks for it.
+    """Starts recording if `TFHYBRID_TIMELINE` is set.
 
     Raises:
-        ConfigError: There is no such directory, or it cannot be written to.
+        ConfigError: The variable does not name an existing, writable directory.
     """
     directory = os.environ.get(DIRECTORY)
     if not directory:
         return
     if not os.access(directory, os.W_OK | os.X_OK) or not Path(directory).is_dir():
         raise ConfigError(
-            f"{DIRECTORY} must name a directory that can be written to. Received: {directory!r}"
+            f"{DIRECTORY} must name an existing directory that can be written to. "
+            f"Received: {directory!r}"
         )
     native.start_timeline(MOST_SPANS)
 
 
 def write(rank: int, here: str) -> None:
-    """Writes what was recorded, if anything was asked for.
+    """Writes the recorded spans to `timeline-RANK.json` if `TFHYBRID_TIMELINE` is set.
+
+    A file that cannot be written is logged and raises no error.
 
     Args:
-        rank: Of this process.
-        here: What the picture calls it.
+        rank: Rank of this process.
+        here: Name of this process in the timeline.
     """
     directory = os.environ.get(DIRECTORY)
     if not directory:
@@ -65,4 +68,4 @@ def write(rank: int, here: str) -> None:
         _log.warning("The timeline of %s cannot be written: %s", here, error)
         return
     if len(spans) == MOST_SPANS:
-        _log.warning("%s holds the first %d spans; later ones were left out.", path, MOST_SPANS)
+        _log.warning("%s has only the first %d spans, the maximum.", path, MOST_SPANS)

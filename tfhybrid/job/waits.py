@@ -1,9 +1,9 @@
-"""Finds which rank waits for which others, and ranks that wait for each other forever.
+"""Detection of ranks that wait for others, and of ranks that wait for each other forever.
 
 All ranks begin the same meetings in the same order (`core/engine/meetings.h`). A rank that has
 waited in one for a second reports the meeting's number and signature to rank 0. If two ranks wait
-in meetings of the same number with different signatures, they would wait for each other forever:
-that is news, and ends the job. A rank that only waits for another one is logged after ten seconds.
+in meetings of the same number with different signatures, they would wait for each other forever.
+That is news and ends the job. A rank that only waits for another one is logged after ten seconds.
 
 Nothing is sent while no rank waits for a second.
 """
@@ -29,12 +29,12 @@ _LONGEST_GAP_SECONDS = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """A wait of a rank.
+    """Wait of one rank, in a meeting or for an update of tables.
 
     Args:
-        number: Number of the meeting; while waiting for tables, of the last meeting before.
+        number: Number of the meeting; during a wait for tables, number of the last meeting.
         signature: Signature of that meeting.
-        ordinal: The meeting's number in its series.
+        ordinal: Number of the meeting in its series.
         for_tables: Number of waits for an update of tables so far; 0 in a meeting.
     """
 
@@ -45,17 +45,15 @@ class Wait:
 
     @property
     def place(self) -> tuple[int, bool]:
-        """Equal for all ranks that wait for the same."""
+        """Key that is equal for all ranks that wait for the same."""
         return self.number, self.for_tables > 0
 
 
 class OwnWait:
-    """Notices that this rank waits, so that rank 0 can be told.
-
-    Not thread-safe.
+    """Detector of this rank's waits, which writes the reports for rank 0. Not thread-safe.
 
     Args:
-        engine: Of this rank.
+        engine: Engine of this rank.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -63,39 +61,40 @@ class OwnWait:
         self._wait: Wait | None = None
         self._seconds = 0.0
         self._looked = time.monotonic()
-        self._told = 0.0  # seconds of this wait that rank 0 knows about
+        self._reported = 0.0  # seconds of this wait that rank 0 knows about
         self._described: set[int] = set()
 
     def look(self) -> list[str]:
-        """Checks where this rank is, and returns the lines to send to rank 0."""
+        """Checks whether this rank waits; returns the notes to send to rank 0, lines of JSON.
+
+        Call it often: a gap of more than 0.25 s between two calls counts as 0.25 s of waiting.
+        """
         now = time.monotonic()
         gap, self._looked = min(now - self._looked, _LONGEST_GAP_SECONDS), now
         wait = _wait_of(self._engine.standing())
         notes = []
         if wait != self._wait:
-            if self._told:
+            if self._reported:
                 notes.append(json.dumps({"wait": None}))
-            self._wait, self._seconds, self._told = wait, 0.0, 0.0
+            self._wait, self._seconds, self._reported = wait, 0.0, 0.0
         elif wait is not None:
             self._seconds += gap
             for limit in (TOLD_SECONDS, LOGGED_SECONDS):
-                if self._told < limit <= self._seconds:
-                    self._told = limit
+                if self._reported < limit <= self._seconds:
+                    self._reported = limit
                     notes.append(self._note(wait))
         return notes
 
     def _note(self, wait: Wait) -> str:
-        note = {"wait": dataclasses.asdict(wait), "seconds": self._told}
+        note = {"wait": dataclasses.asdict(wait), "seconds": self._reported}
         if wait.signature not in self._described and wait.signature in self._engine.meetings:
-            self._described.add(wait.signature)  # rank 0 remembers it
+            self._described.add(wait.signature)  # rank 0 keeps it, so one note is enough
             note["meeting"] = self._engine.meetings[wait.signature].to_json()
         return json.dumps(note)
 
 
 class Board:
-    """Where all ranks are, according to their reports; on rank 0.
-
-    Not thread-safe.
+    """Waits of all ranks according to their reports; exists on rank 0. Not thread-safe.
 
     Args:
         ranks: Names of all ranks, in order.
@@ -108,7 +107,16 @@ class Board:
         self._logged: tuple[int, bool] | None = None
 
     def hear(self, rank: str, line: str) -> str | None:
-        """Adds a rank's report; returns a sentence if the rank differs from another one."""
+        """Adds a rank's report, and logs waits of 10 s.
+
+        Args:
+            rank: Name of the rank.
+            line: Note from `OwnWait.look` on that rank.
+
+        Returns:
+            The difference, as a sentence, if the rank and another one would wait for each other
+            forever; otherwise `None`.
+        """
         note = json.loads(line)
         if note["wait"] is None:
             self._waits.pop(rank, None)
@@ -125,9 +133,9 @@ class Board:
     def _differing(self, wait: Wait) -> str | None:
         groups: dict[int, list[str]] = {}
         for rank in self._ranks:
-            its = self._waits.get(rank)
-            if its is not None and its.place == wait.place and not its.for_tables:
-                groups.setdefault(its.signature, []).append(rank)
+            other = self._waits.get(rank)
+            if other is not None and other.place == wait.place and not other.for_tables:
+                groups.setdefault(other.signature, []).append(rank)
         if len(groups) < 2:
             return None
         (first, firsts), (second, seconds), *_ = groups.items()

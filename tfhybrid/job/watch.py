@@ -1,16 +1,17 @@
-"""The watch: a thread in every process that reports at once which rank died, and ends the process.
+"""Watch: a thread in every process that logs at once which rank died, and then ends the process.
 
 It also reports which ranks wait for which others (`tfhybrid/job/waits.py`).
 
-A rank that waits in Horovod for a dead rank gets an error that does not name it, and a rank that is
-busy elsewhere gets no error. So every rank watches its lifelines and, once the store is open, the
-liveness locks of its host's ranks. The first news is passed on and ends the watch.
+A rank that waits in Horovod for a dead rank gets an error that does not name the dead rank, and a
+rank that is busy elsewhere gets no error. So every rank watches its lifelines and, once the store
+is open, the liveness locks of its host's ranks. The first news is passed on and ends the watch.
 
-If the launcher has a server for it, the watch begins before Horovod starts. A rank that dies then
-would leave the others in a rendezvous that does not name it and, on hosts other than the
-launcher's, waits forever.
+If the launcher has a server for invitations, the watch starts before Horovod. Without it, a rank
+that dies at that time would leave the others in a rendezvous that does not name the rank and, on
+hosts other than the launcher's, waits forever.
 
-`horovodrun` ends survivors with SIGTERM, perhaps before they have read the news: so they linger.
+`horovodrun` ends survivors with SIGTERM, perhaps before they have read the news. So they linger
+for a moment.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ _log = logging.getLogger("tfhybrid.watch")
 
 POLL_SECONDS = 0.025
 GRACE_SECONDS = 2.0
-LINGER_SECONDS = 0.5  # horovodrun sends SIGKILL after 5 s
-TOGETHER_SECONDS = 0.1  # shorter than survivors linger, so that these do not count as dead
+LINGER_SECONDS = 0.5  # shorter than 5 s, after which horovodrun sends SIGKILL
+TOGETHER_SECONDS = 0.1  # shorter than survivors linger, so that they do not count as dead
 
 
 def start() -> Watch | None:
-    """Starts to watch, before Horovod starts; every rank must call it.
+    """Starts the watch before Horovod starts. Every rank must call it.
 
     Returns:
-        `None` in a job of one rank, and if ranks cannot meet without Horovod: under `mpirun`, or if
-        Horovod already runs.
+        The watch. `None` in a job of one rank, and if ranks cannot connect without Horovod: under
+        `mpirun`, or if Horovod already runs.
     """
     place, server = distributed.place(), distributed.launcher_server()
     if place.size == 1 or server is None:
@@ -70,13 +71,16 @@ def start() -> Watch | None:
 
 
 def start_with_horovod(watch: Watch | None) -> Watch | None:
-    """Starts to watch if `start` could not; every rank must call it, with Horovod running.
+    """Starts the watch if `start` could not. Every rank must call it, with Horovod running.
 
     Args:
-        watch: The result of `start`.
+        watch: Result of `start`.
 
     Returns:
-        `None` in a job of one rank.
+        The watch, or `None` in a job of one rank.
+
+    Raises:
+        StoreError: Rank 0 cannot listen.
     """
     if distributed.size() == 1 or all(distributed.allgather_object(watch is not None)):
         return watch
@@ -91,25 +95,26 @@ def start_with_horovod(watch: Watch | None) -> Watch | None:
         )
     )
     invitation = distributed.broadcast_object(gathering and gathering.invitation)
-    made = Watch(own, Lifelines({}, silence), gathering or Calling(own, silence, invitation))
-    made.horovod_has_started()
-    return made
+    watch = Watch(own, Lifelines({}, silence), gathering or Calling(own, silence, invitation))
+    watch.horovod_has_started()
+    return watch
 
 
 class Watch:
-    """Watches the other ranks of the job until one of them ends, or this one leaves.
+    """Watch of the other ranks, until one of them ends or this one leaves.
 
-    After a death this process has 2 s to end by itself, usually by the error of a collective. A
-    rank that leaves normally ends the watch silently: Horovod ends with it on all ranks, no rank
-    waits
-        for
-    another any more, and `horovodrun` may kill the rest. But the others would wait for a rank that
-    leaves before Horovod has started, so that counts as a death.
+    It runs on a thread of its own. The other methods must be called by one thread.
+
+    After a death this process has 2 s to end by itself, usually by the error of a collective; then
+    the watch ends it. A rank that leaves normally ends the watch silently: Horovod ends with it on
+    all ranks, no rank waits for another any more, and `horovodrun` may kill the rest. A rank that
+    leaves before Horovod has started counts as dead, because the others would wait for it.
 
     Args:
         own: This rank.
-        lifelines: Closed by `leave` and `abandon`.
-        connecting: Connects the missing ranks; closed once all are connected.
+        lifelines: Lifelines of this process; closed by `leave` and `abandon`.
+        connecting: This rank's side of connecting; closed once all ranks are connected. Default:
+            `None`, all lifelines are already there.
     """
 
     def __init__(
@@ -118,12 +123,12 @@ class Watch:
         self._own = own
         self._lifelines = lifelines
         self._connecting = connecting
-        self._members: dict[int, Member] = {}  # the ranks at the other ends
+        self._members: dict[int, Member] = {}  # ranks at the other ends of the lifelines
         self._failure: StoreError | None = None
         self._connected = threading.Event()
         self._starting = connecting is not None
         self._began = time.monotonic()
-        self._logged = False  # ranks that are late
+        self._logged = False  # whether late ranks were logged
         self._inside: _Inside | None = None
         self._news: str | None = None
         self._stopping = threading.Event()
@@ -131,38 +136,39 @@ class Watch:
         self._start()
 
     def horovod_has_started(self) -> None:
-        """Marks the end of the start: from now on Horovod ends with the first rank that leaves."""
+        """Marks the end of the start: from now on a rank that leaves does not count as dead."""
         self._starting = False
 
     def meet(self) -> None:
-        """Waits until all ranks are connected; every rank must call it, with Horovod running.
+        """Waits until all ranks are connected. Every rank must call it, with Horovod running.
 
         Raises:
-            StoreError: On all ranks: a lifeline cannot be opened, or a stranger has opened it.
+            StoreError: On all ranks: a lifeline could not be opened within 30 s, or its other end
+                is not a rank of this job.
         """
         distributed.together(self._wait_until_connected)
-        told = distributed.allgather_object(self._own.secret)
-        distributed.together(lambda: self._compare(told))
+        all_secrets = distributed.allgather_object(self._own.secret)
+        distributed.together(lambda: self._compare(all_secrets))
 
     def attach(self, engine: Engine, neighbours: Sequence[int], board: Board | None) -> None:
-        """Also watches the store of this host, and which ranks wait.
+        """Makes the watch also check the ranks of this host's store, and which ranks wait.
 
         Args:
-            engine: This rank's engine, with an open store.
-            neighbours: The local ranks of this host's other ranks.
-            board: Where all ranks are; only on rank 0.
+            engine: Engine of this rank, with an open store.
+            neighbours: Local ranks of the other ranks on this host.
+            board: Board of all ranks' waits; `None` except on rank 0.
         """
         self._inside = _Inside(engine, neighbours, OwnWait(engine), board)
 
     def leave(self, *, failed: bool = False) -> None:
-        """Leaves the job normally, before the store is closed.
+        """Ends the watch and tells the others that this rank leaves. Call it before closing stores.
 
-        Checks the other ranks once more: if a collective failed because another rank died, this
-        rank may come here before the watch has seen the death.
+        It checks the other ranks once more: if a collective failed because another rank died, this
+        rank can come here before the watch has seen the death.
 
         Args:
-            failed: Whether this rank leaves because of an exception. When a rank dies, Gloo's
-                connections break first, and its lifeline and the news follow: so wait for them.
+            failed: True if this rank leaves because of an exception. Then it waits up to 0.5 s for
+                news, because the lifeline of a dead rank breaks after its Gloo connections.
         """
         if failed:
             self._thread.join(LINGER_SECONDS)  # the watch ends with the first news
@@ -176,7 +182,7 @@ class Watch:
         native.linger_after_sigterm(0)
 
     def abandon(self) -> None:
-        """Closes the lifelines in a forked child, which would keep them open."""
+        """Closes the lifelines in a forked child, which would keep them open after the parent."""
         self._lifelines.close()
 
     @contextlib.contextmanager
@@ -203,12 +209,12 @@ class Watch:
         self._lifelines.close()
 
     def _run(self) -> None:
-        # After news this process ends soon. Ranks that connect meanwhile get the news too.
+        # After news this process ends soon. It connects late ranks until then, to tell them too.
         while not self._stopping.is_set() and (self._news is None or self._connecting is not None):
             terminated = native.is_lingering()
             self._look(POLL_SECONDS)
             if terminated:
-                # Ranks that get SIGTERM together have all checked before the first one ends.
+                # If all ranks get SIGTERM together, each has checked before the first one ends.
                 if self._starting and self._news is None:
                     self._judge([f"{self._own} was told to end (SIGTERM)"])
                 return
@@ -256,9 +262,9 @@ class Watch:
         if self._failure is not None:
             raise self._failure
 
-    def _compare(self, told: Sequence[str]) -> None:
+    def _compare(self, all_secrets: Sequence[str]) -> None:
         for rank, member in sorted(self._members.items()):
-            if not hmac.compare_digest(member.secret, told[rank]):
+            if not hmac.compare_digest(member.secret, all_secrets[rank]):
                 raise StoreError(
                     f"The process that connected as rank {rank} must be a rank of this job. "
                     f"Received: {member}, which Horovod does not know"
@@ -267,13 +273,13 @@ class Watch:
     def _judge(self, news: list[str]) -> None:
         if not news:
             return
-        # After a death collectives fail and ranks leave. The death itself is seen a little later,
-        # and so are others at the same time: they are the news.
+        # After a death, collectives fail and ranks leave. The death itself, and others at the same
+        # time, can be seen a little later. The deaths are the news, so wait for them.
         deadline = time.monotonic() + TOGETHER_SECONDS
         while time.monotonic() < deadline:
             news = news + self._seen(POLL_SECONDS)
         sentences = ". ".join(each for each in news if each != LEFT).split(". ")
-        deaths = [*dict.fromkeys(each for each in sentences if each)]  # each once
+        deaths = [*dict.fromkeys(each for each in sentences if each)]
         if deaths and self._connecting is not None and (late := self._connecting.missing()):
             deaths.append(f"Not there yet: {', '.join(late)}")
         self._news = ". ".join(deaths) or LEFT
@@ -303,7 +309,7 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class _Inside:
-    """What the watch checks once the store of this host is open."""
+    """Checks that the watch makes once the store of this host is open."""
 
     engine: Engine
     neighbours: Sequence[int]

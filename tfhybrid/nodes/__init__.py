@@ -1,1 +1,1 @@
-"""Processes that serve rows, and how others reach them."""
+"""Nodes: the processes of a cluster that own rows or prepare batches, and the links to them."""

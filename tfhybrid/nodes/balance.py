@@ -1,4 +1,4 @@
-"""Which shares of the tables should lie on another node than they do."""
+"""Plan of the shards that should move to another embedding node."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tfhybrid.nodes.membership import OWNING_ROLE, NodeState, View
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """A share that should change its node.
+    """Planned move of one shard of the slots to another node.
 
     Args:
-        share: Its place in `View.owners`.
-        origin: The node that has it.
-        to: The node that should have it.
+        share: Index of the shard in `View.owners`.
+        origin: Name of the node that owns the shard now.
+        to: Name of the node that should own it.
     """
 
     share: int
@@ -23,11 +23,12 @@ class Move:
 
 
 def moves(view: View) -> list[Move]:
-    """Returns the moves that empty draining nodes and even out the ready ones, in order.
+    """Returns the moves that empty draining nodes and balance the ready ones, in order.
 
-    A node that is lost keeps its shares: they are in its memory.
+    A lost node keeps its shards, because only its memory has their rows. Without a ready node
+    nothing moves.
     """
-    states = {name: its.state for name, its in view.nodes.items() if its.role == OWNING_ROLE}
+    states = {name: node.state for name, node in view.nodes.items() if node.role == OWNING_ROLE}
     shares = {name: 0 for name in sorted(states) if states[name] == NodeState.READY}
     if not shares:
         return []

@@ -1,10 +1,12 @@
-"""Becomes another command, bound to processors and to its parent's life.
+"""Script that runs a command on given processors and ends it when its parent ends.
 
     python -I bound_process.py PARENT PROCESSORS COMMAND...
 
-PROCESSORS are numbers with commas between, or nothing for all. The kernel ends the process with the
-thread of PARENT that started it. A script of the standard library alone, so that it starts at once;
-and no code between fork and exec of the parent, which may have threads.
+PARENT is a process id. PROCESSORS are numbers separated by commas; an empty string means all. The
+kernel sends SIGTERM to the process when the thread of PARENT that started it ends.
+
+The script sets this up itself, because its parent may have threads and must not run code between
+fork and exec. It imports only the standard library, so it starts fast.
 """
 
 from __future__ import annotations
@@ -18,11 +20,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Does what the command line says."""
+    """Replaces this process by the command of the command line."""
     parent, processors, *command = sys.argv[1:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
-        sys.exit("The parent is gone already")
+        sys.exit(f"The parent process {parent} has already ended")
     if processors:
         os.sched_setaffinity(0, map(int, processors.split(",")))
     os.execvp(command[0], command)

@@ -1,4 +1,4 @@
-"""Calls from one process to another: a message asks, one answers, in order."""
+"""Remote calls between two processes: one message per request and one per response, in order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Called = Callable[[dict[str, Any], dict[str, np.ndarray]], Answer]
 
 
 class Caller:
-    """The end that asks. Thread-safe: one call at a time.
+    """Client end of a connection for calls. Thread-safe: one call at a time.
 
     Args:
-        link: A connected socket, the caller's from now on.
-        peer: What the other end is called, for errors.
+        link: Connected socket; closed by `close`.
+        peer: Name of the other end, for errors.
     """
 
     def __init__(self, link: socket.socket, peer: str) -> None:
@@ -32,59 +32,64 @@ class Caller:
 
     @property
     def peer(self) -> str:
-        """What the other end is called."""
+        """Name of the other end."""
         return self._link.peer
 
     def ask(
         self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Asks and waits for the answer.
+        """Calls the other end and waits for the response.
 
         Args:
-            call: Which one.
-            arguments: What JSON can say.
-            arrays: That go with them.
+            call: Name of the call.
+            arguments: JSON-serializable arguments. Default: none.
+            arrays: Arrays of the request, by name. Default: none.
 
         Returns:
-            The result, and the arrays that came with it.
+            The result, and the arrays of the response by name.
 
         Raises:
-            TfhybridError: What the other end raised; its message names that end.
-            StoreError: It is gone.
+            TfhybridError: The other end raised this error; the message names that end.
+            StoreError: The connection is lost.
         """
         with self.alone():
             self.start(call, arguments, arrays)
             return self.finish()
 
     def alone(self) -> contextlib.AbstractContextManager[object]:
-        """Has other threads wait with their calls meanwhile."""
+        """Returns a context manager in which the calls of other threads wait."""
         return self._lock
 
     def start(
         self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
     ) -> None:
-        """Asks and does not wait; several may be asked, on one thread.
+        """Sends a request without waiting for the response; the caller must hold `alone`.
+
+        One thread can start calls on several connections and then finish them.
 
         Args:
-            call: Which one.
-            arguments: What JSON can say.
-            arrays: That go with them.
+            call: Name of the call.
+            arguments: JSON-serializable arguments. Default: none.
+            arrays: Arrays of the request, by name. Default: none.
 
         Raises:
-            StoreError: The other end is gone.
+            StoreError: The connection is lost.
         """
         self._link.send({"call": call, "arguments": dict(arguments or {})}, arrays)
 
     def finish(self) -> tuple[Any, dict[str, np.ndarray]]:
-        """Waits for the first answer that was not waited for; returns and raises as `ask`."""
-        answer, found = self._link.receive()
-        if "error" in answer:
-            kind = getattr(errors, str(answer["error"]), StoreError)
-            raise kind(f"{self.peer}: {answer.get('text')}")
-        return answer.get("result"), found
+        """Waits for the response to the oldest unfinished `start`; returns and raises like `ask`.
+
+        The caller must hold `alone`.
+        """
+        response, arrays = self._link.receive()
+        if "error" in response:
+            kind = getattr(errors, str(response["error"]), StoreError)
+            raise kind(f"{self.peer}: {response.get('text')}")
+        return response.get("result"), arrays
 
     def close(self) -> None:
-        """Ends the connection; a call that waits fails."""
+        """Closes the connection. A call that waits on another thread fails."""
         self._link.close()
 
 
@@ -94,32 +99,34 @@ def ask_together(
     arguments: Mapping[str, Any],
     arrays: Arrays | None = None,
 ) -> list[tuple[Any, dict[str, np.ndarray]]]:
-    """Asks several, and waits until all have answered; without threads, so when Python exits, too.
+    """Makes the same call on several connections and waits for all responses.
+
+    It starts no threads, so it also works while Python exits.
 
     Args:
-        callers: Whom to ask.
-        call: As of `Caller.ask`, and so are the rest.
-        arguments: What JSON can say.
-        arrays: That go with them.
+        callers: Connections to call on.
+        call: Name of the call.
+        arguments: JSON-serializable arguments.
+        arrays: Arrays of the request, by name. Default: none.
 
     Returns:
-        The answers, in that order.
+        The result and the arrays of each response, in the order of `callers`.
 
     Raises:
-        TfhybridError: What the first of them raised, once all have answered.
+        TfhybridError: The first error of any call, raised after every call has ended.
     """
     answers: list[tuple[Any, dict[str, np.ndarray]]] = []
     failures: list[TfhybridError] = []
     with contextlib.ExitStack() as held:
-        asked = []
+        started = []
         for caller in callers:
             held.enter_context(caller.alone())
             try:
                 caller.start(call, arguments, arrays)
-                asked.append(caller)
+                started.append(caller)
             except TfhybridError as error:
                 failures.append(error)
-        for caller in asked:
+        for caller in started:
             try:
                 answers.append(caller.finish())
             except TfhybridError as error:
@@ -130,14 +137,17 @@ def ask_together(
 
 
 def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
-    """Answers calls until the other end is gone.
+    """Serves the calls of one connection until it ends.
+
+    An error of a call goes to the caller and does not end the connection.
 
     Args:
-        link: To whoever asks.
-        calls: What may be asked: takes arguments and arrays, returns a result and arrays.
+        link: Connection to the caller.
+        calls: Function of each call, by name. It takes arguments and arrays, and returns a result
+            and arrays.
 
     Raises:
-        StoreError: The other end is gone, or sent what is no call.
+        StoreError: The connection has ended, or the message is not a known call.
     """
     while True:
         message, arrays = link.receive()
@@ -145,16 +155,17 @@ def answer_calls(link: MessageLink, calls: Mapping[str, Called]) -> None:
         called = calls.get(str(message.get("call")))
         if called is None or not isinstance(arguments, dict):
             raise StoreError(
-                f"{link.peer} may ask for {sorted(calls)}. Received: {message.get('call')!r}"
+                f"{link.peer} must call one of {sorted(calls)}, with a JSON object of arguments. "
+                f"Received: {message.get('call')!r}"
             )
         try:
-            result, found = called(arguments, arrays)
+            result, results = called(arguments, arrays)
         except (TfhybridError, OSError) as error:
-            known = isinstance(error, TfhybridError)
-            name = type(error).__name__ if known else StoreError.__name__
+            is_ours = isinstance(error, TfhybridError)
+            name = type(error).__name__ if is_ours else StoreError.__name__
             link.send({"error": name, "text": str(error)})
-        except (KeyError, TypeError, ValueError, IndexError) as error:  # arguments that cannot be
-            text = f"{message.get('call')} got what it cannot use: {error!r}"
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            text = f"The arguments of the call {message.get('call')} are invalid: {error!r}"
             link.send({"error": StoreError.__name__, "text": text})
         else:
-            link.send({"result": result}, found)
+            link.send({"result": result}, results)

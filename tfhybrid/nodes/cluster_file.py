@@ -1,16 +1,16 @@
-"""The file that says which nodes a cluster has: `tfhybrid nodes up cluster.yaml`.
+"""The cluster file, which lists the nodes of a cluster: `tfhybrid nodes up cluster.yaml`.
 
-    engine: local              # processes of this machine; ray: of a Ray cluster
-    directory: nodes           # state, logs and token; beside this file
-    listen: 127.0.0.1          # the network on which all of them listen
-    port: 7100                 # of the metadata node
-    status_port: 7101          # of its page
+    engine: local              # launcher: local (this machine) or ray (a Ray cluster)
+    directory: nodes           # state, logs and token; relative to this file
+    listen: 127.0.0.1          # address on which all nodes listen
+    port: 7100                 # port of the metadata node
+    status_port: 7101          # port of the status page
     roles:
       embedding: {count: 3, cpus: 2}
       data: {count: 2, script: train.py}
       gateway: {count: 1, command: [python, gateway.py]}
 
-A role with a `command` is the user's own; it is watched and started again like the others.
+A role with a `command` runs a program of the user. The launcher restarts it like the other roles.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ _ROLE_FIELDS = ("count", "command", "cpus", "numa", "shares", "script")
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """Processes that do the same.
+    """Processes of a cluster that run the same program.
 
     Args:
-        count: How many.
-        command: What they run; empty for the role's own.
-        cpus: How many processors each may use; 0 for all.
-        numa: The NUMA node on whose processors and memory they run; `None` for any.
-        shares: Into how many shares the slots are split, the most nodes that can own some; of the
-            role that owns tables.
-        script: Of data nodes: the file or the module that has the functions which make data sets.
+        count: Number of processes.
+        command: Command line of a process. Default: empty, the built-in command of the role.
+        cpus: Number of processors for each process. Default: 0, all of them.
+        numa: Number of the NUMA node whose processors and memory they use. Default: `None`, any.
+        shares: Number of shards of the slots, which is also the maximum number of embedding nodes;
+            0 in other roles.
+        script: Python file or module with the functions that create data sets; set only for data
+            nodes.
     """
 
     count: int
@@ -54,15 +55,15 @@ class Role:
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """What a cluster file says.
+    """Contents of a cluster file.
 
     Args:
-        engine: What places, watches and restarts its processes.
-        directory: Of state, logs and token.
-        listen: The address on which all listen.
-        port: Of the metadata node.
-        status_port: Of its page.
-        roles: By name.
+        engine: Name of the launcher, which places, watches and restarts the processes.
+        directory: Directory of state, logs and token.
+        listen: Address on which all nodes listen.
+        port: Port of the metadata node.
+        status_port: Port of the status page.
+        roles: Roles by name.
     """
 
     engine: str
@@ -74,22 +75,27 @@ class Cluster:
 
     @classmethod
     def read(cls, path: Path) -> Cluster:
-        """Reads a cluster file.
+        """Reads and checks a cluster file.
 
         Raises:
-            ConfigError: It is not there, or a field cannot be.
+            ConfigError: The file cannot be read, or a field is missing, unknown or invalid.
         """
         fields = _checked(read_yaml(path), _FIELDS, path)
         engine = fields.get("engine", "local")
         if engine not in ENGINES:
             raise ConfigError(f"{path}: engine must be one of {ENGINES}. Received: {engine!r}")
         if not isinstance(fields.get("roles"), dict):
-            raise ConfigError(f"{path}: roles say what to start. Received: {fields.get('roles')!r}")
+            raise ConfigError(
+                f"{path}: roles must map role names to fields. Received: {fields.get('roles')!r}"
+            )
         roles = {
-            str(name): read_role(path, str(name), its) for name, its in fields["roles"].items()
+            str(name): read_role(path, str(name), role) for name, role in fields["roles"].items()
         }
         if OWNERS not in roles:
-            raise ConfigError(f"{path}: the role '{OWNERS}' owns the tables. Received: {[*roles]}")
+            raise ConfigError(
+                f"{path}: the role '{OWNERS}', which owns the tables, is missing. "
+                f"Received: {[*roles]}"
+            )
         return cls(
             engine,
             (path.parent / str(fields.get("directory", "nodes"))).resolve(),
@@ -100,75 +106,75 @@ class Cluster:
         )
 
     def owners(self) -> list[str]:
-        """Returns of each share of the slots the node that owns it at first."""
+        """Returns the name of the first owner of each shard of the slots."""
         names, shares = self.names(OWNERS), self.roles[OWNERS].shares
         return [names[share * len(names) // shares] for share in range(shares)]
 
     def names(self, role: str) -> list[str]:
-        """Returns the names of the processes of a role; none where the file does not name it."""
+        """Returns the names of a role's processes; empty if the file does not list the role."""
         count = self.roles[role].count if role in self.roles else 0
         return [f"{role}-{number}" for number in range(count)]
 
     @property
     def token_file(self) -> Path:
-        """Where the token lies."""
+        """Path of the file with the cluster's token."""
         return self.directory / "token"
 
 
-def read_role(path: Path, name: str, said: object) -> Role:
-    """Returns a role as a file describes it.
+def read_role(path: Path, name: str, content: object) -> Role:
+    """Checks the description of a role in a YAML file and returns the role.
 
     Args:
-        path: Of the file, for errors.
-        name: Of the role.
-        said: Its fields.
+        path: Path of the file, for errors.
+        name: Name of the role.
+        content: Parsed YAML value of the role.
 
     Raises:
-        ConfigError: A field is unknown or cannot be.
+        ConfigError: A field is unknown or invalid.
     """
-    its = _checked(said, _ROLE_FIELDS, path)
-    count, cpus, numa = its.get("count", 1), its.get("cpus", 0), its.get("numa")
-    command = its.get("command", [])
+    fields = _checked(content, _ROLE_FIELDS, path)
+    count, cpus, numa = fields.get("count", 1), fields.get("cpus", 0), fields.get("numa")
+    command = fields.get("command", [])
     if not _is_whole(count, 1) or not _is_whole(cpus, 0):
         raise ConfigError(
-            f"{path}: count is at least 1 and cpus at least 0 in role '{name}'. "
+            f"{path}: count must be at least 1 and cpus at least 0 in role '{name}'. "
             f"Received: count={count!r}, cpus={cpus!r}"
         )
     if numa is not None and not _is_whole(numa, 0):
-        raise ConfigError(f"{path}: numa is the number of a node. Received: {numa!r}")
+        raise ConfigError(f"{path}: numa must be the number of a NUMA node. Received: {numa!r}")
     if not isinstance(command, list) or (name not in (OWNERS, READERS)) != bool(command):
         raise ConfigError(
-            f"{path}: roles '{OWNERS}' and '{READERS}' have commands of their own, every other one "
-            f"names its command, a list. Received: role '{name}' with {command!r}"
+            f"{path}: the roles '{OWNERS}' and '{READERS}' have built-in commands; every other "
+            f"role must set its command, a list. Received: role '{name}' with {command!r}"
         )
-    shares = its.get("shares", count if name == OWNERS else 0)
+    shares = fields.get("shares", count if name == OWNERS else 0)
     if not _is_whole(shares, count if name == OWNERS else 0) or (name != OWNERS and shares):
         raise ConfigError(
-            f"{path}: shares, at least as many as nodes, belong to role '{OWNERS}'. "
+            f"{path}: only role '{OWNERS}' has shares, and shares must be at least count. "
             f"Received: shares={shares!r} of role '{name}' with count={count!r}"
         )
-    return Role(count, tuple(map(str, command)), cpus, numa, shares, _script(path, name, its))
+    return Role(count, tuple(map(str, command)), cpus, numa, shares, _script(path, name, fields))
 
 
-def _script(path: Path, name: str, its: Mapping[str, Any]) -> str:
-    script = its.get("script", "")
+def _script(path: Path, name: str, fields: Mapping[str, Any]) -> str:
+    script = fields.get("script", "")
     if not isinstance(script, str) or (name == READERS) != bool(script):
         raise ConfigError(
-            f"{path}: role '{READERS}' names its script, a file or a module, and no other role "
-            f"does. Received: role '{name}' with {script!r}"
+            f"{path}: role '{READERS}' must set its script, a file or a module, and no other role "
+            f"can. Received: role '{name}' with {script!r}"
         )
     return str((path.parent / script).resolve()) if script.endswith(".py") else script
 
 
-def _checked(said: object, known: tuple[str, ...], path: Path) -> dict[str, Any]:
-    if not isinstance(said, dict) or set(said) - set(known):
-        raise ConfigError(f"{path}: the fields are {known}. Received: {said!r}")
-    return said
+def _checked(content: object, names: tuple[str, ...], path: Path) -> dict[str, Any]:
+    if not isinstance(content, dict) or set(content) - set(names):
+        raise ConfigError(f"{path}: the fields must be from {names}. Received: {content!r}")
+    return content
 
 
 def _port(path: Path, name: str, value: object) -> int:
     if not _is_whole(value, 1) or int(str(value)) > 65535:
-        raise ConfigError(f"{path}: {name} is a port, 1 to 65535. Received: {value!r}")
+        raise ConfigError(f"{path}: {name} must be a port, 1 to 65535. Received: {value!r}")
     return int(str(value))
 
 

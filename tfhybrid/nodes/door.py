@@ -1,4 +1,4 @@
-"""The door of a process: others of its job who show a token come in, strangers are turned away."""
+"""Listener of a process: admits clients that send the job's token and rejects all others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ _log = logging.getLogger("tfhybrid.nodes")
 
 Wrap = Callable[[socket.socket], socket.socket]
 
-_GREETING_BYTES = 1024  # enough for a host's name in any encoding
-_MOST_STRANGERS = 500  # whose silence is borne at a time
+_GREETING_BYTES = 1024  # a handshake with a host name in any encoding fits
+_MOST_STRANGERS = 500  # maximum number of clients that have not sent token and handshake
 _PROBE_SECONDS = 1
 
 
 def listen(address: str, port: int = 0) -> socket.socket:
-    """Returns a listening socket, on that port of the address or on a free one."""
+    """Opens a listening socket; the caller closes it.
+
+    Args:
+        address: IPv4 or IPv6 address, or host name, of this machine.
+        port: Port number. Default: 0, a free port.
+
+    Raises:
+        OSError: The address or the port is not available.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     return socket.create_server((address, port), family=family)
 
@@ -32,18 +40,22 @@ def dial(
     silence: float,
     wrap: Wrap = lambda link: link,
 ) -> socket.socket:
-    """Connects this process to the door of another one.
+    """Connects to the listener of another process and sends token and handshake.
+
+    The caller closes the returned socket. The listener sends no reply: it closes the connection if
+    the token is wrong.
 
     Args:
-        address: Where it listens.
-        token: What it wants to be shown.
-        greeting: What it is told behind that; 1,024 bytes at most.
-        seconds: How long it may take.
-        silence: After how many seconds without an answer the connection breaks.
-        wrap: What puts a socket in the connection's place before anything is said.
+        address: Host and port of the listener.
+        token: Token that the listener expects.
+        greeting: Handshake, sent behind the token; maximum 1,024 bytes.
+        seconds: Timeout of the connection attempt, in seconds.
+        silence: Seconds without any sign of the other host after which the connection breaks.
+        wrap: Function that returns the socket to use for the connected one, e.g. through TLS.
+            Default: the same.
 
     Raises:
-        OSError: It cannot be reached.
+        OSError: The listener cannot be reached, or `wrap` failed.
     """
     link = wrap(probed(socket.create_connection(address, timeout=seconds), silence))
     try:
@@ -55,12 +67,15 @@ def dial(
 
 
 class Door:
-    """Where others show their token. All at once: who says nothing keeps nobody waiting.
+    """Accepts connections and admits clients that send the job's token.
+
+    A slow client delays no other; above 500 waiting clients the oldest is closed. Not thread-safe.
 
     Args:
-        listener: Of this process; closed by `close`.
-        token: Of the job.
-        wrap: What puts a socket in the place of a connection that was accepted.
+        listener: Listening socket; closed by `close`.
+        token: Token of the job.
+        wrap: Function that returns the socket to use for an accepted one, e.g. through TLS.
+            Default: the same.
     """
 
     def __init__(
@@ -71,15 +86,23 @@ class Door:
     ) -> None:
         self._token = token.encode()
         self._wrap = wrap
-        self._said: dict[socket.socket, bytes] = {}  # by those who have not said it all
-        self._peers: dict[socket.socket, str] = {}  # where those come from
+        # Clients whose token and handshake are incomplete, oldest first.
+        self._received: dict[socket.socket, bytes] = {}
+        self._peers: dict[socket.socket, str] = {}  # addresses of those clients, for logs
         self._selector = selectors.DefaultSelector()
         listener.setblocking(False)
         self._selector.register(listener, selectors.EVENT_READ)
         self._listener = listener
 
     def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
-        """Waits for something to happen, and yields who has shown the token: greeting, socket."""
+        """Waits for clients and yields the admitted ones: handshake and socket.
+
+        The caller owns the yielded sockets, which do not block. Clients without the token are
+        closed and logged.
+
+        Args:
+            seconds: Maximum time to wait, in seconds.
+        """
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._listener:
                 self._open()
@@ -89,67 +112,74 @@ class Door:
                     yield greeting, key.fileobj
 
     def close(self) -> None:
-        """Turns away who has not shown it, and lets nobody in any more."""
-        for link in list(self._said):
+        """Stops listening and closes all clients that are not admitted yet."""
+        for link in list(self._received):
             self._dismiss(link)
             link.close()
         self._selector.close()
         self._listener.close()
 
     def abandon(self) -> None:
-        """Leaves the door to the parent, in a forked child, which would keep it open."""
-        for link in (*self._said, self._listener):
+        """Closes the sockets in a forked child, which would keep them open after the parent."""
+        for link in (*self._received, self._listener):
             link.close()
 
     def _open(self) -> None:
-        with contextlib.suppress(OSError):  # it has gone again
+        with contextlib.suppress(OSError):  # the client has already gone
             link, address = self._listener.accept()
             link = self._wrap(link)
             link.setblocking(False)
-            self._said[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
+            self._received[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
             self._selector.register(link, selectors.EVENT_READ)
-        if (
-            len(self._said) > _MOST_STRANGERS
-        ):  # who belongs here says all at once, so not the last to come
-            first = next(iter(self._said))
+        if len(self._received) > _MOST_STRANGERS:
+            # Clients of the job send everything at once, so the oldest is a stranger.
+            first = next(iter(self._received))
             self._dismiss(first)
             first.close()
 
     def _hear(self, link: socket.socket) -> str | None:
-        """Returns the greeting, once a link has said it all."""
-        if link not in self._said:
-            return None  # dismissed meanwhile
-        wanted = len(self._token) + _GREETING_BYTES
+        """Reads from a client; returns its handshake once that is complete and the token right."""
+        if link not in self._received:
+            return None  # closed since the selector reported it
+        size = len(self._token) + _GREETING_BYTES
         try:
-            data = link.recv(wanted - len(self._said[link]))
+            data = link.recv(size - len(self._received[link]))
         except BlockingIOError:
             return None
         except OSError:
             data = b""
-        self._said[link] += data
-        said, peer = self._said[link], self._peers[link]
-        if data and len(said) < wanted:
+        self._received[link] += data
+        received, peer = self._received[link], self._peers[link]
+        if data and len(received) < size:
             return None
         self._dismiss(link)
-        shown, greeting = said[: len(self._token)], said[len(self._token) :]
+        token, greeting = received[: len(self._token)], received[len(self._token) :]
         why = "it does not show the token"
-        if hmac.compare_digest(shown, self._token):
+        if hmac.compare_digest(token, self._token):
             try:
                 return greeting.decode().rstrip()
             except UnicodeDecodeError:
-                why = "its greeting is no text"
-        if said:  # else somebody looked whether anything listens here
+                why = "its handshake is not UTF-8 text"
+        if received:  # a client that sends nothing may only check whether the port is open
             _log.warning("A connection from %s is closed: %s", peer, why)
         link.close()
         return None
 
     def _dismiss(self, link: socket.socket) -> None:
-        del self._said[link], self._peers[link]
+        del self._received[link], self._peers[link]
         self._selector.unregister(link)
 
 
 def probed(link: socket.socket, silence: float) -> socket.socket:
-    """Has the kernel probe an idle connection, and break one whose other end is silent so long."""
+    """Enables keepalive probes, so that the kernel breaks a connection to a silent host.
+
+    Args:
+        link: Connected TCP socket.
+        silence: Seconds without any sign of the other host after which the connection breaks.
+
+    Returns:
+        The same socket.
+    """
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)

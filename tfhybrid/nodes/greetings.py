@@ -1,4 +1,4 @@
-"""What a process says of itself at the door of a node, behind the token."""
+"""Handshake of a connection to a node."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from tfhybrid.errors import StoreError
 
 
 class Link(enum.StrEnum):
-    """What a connection to a node is for."""
+    """Purpose of a connection to a node."""
 
     CALLS = "calls"
-    BATCHES = "batches"  # calls by which data nodes give embedding nodes their keys
+    BATCHES = "batches"  # calls of data nodes, which send the keys of batches
     READS = "reads"
     UPDATES = "updates"
-    ROWS = "rows"  # on which an embedding node sends a trainer rows unasked
-    STAGED = "staged"  # on which an embedding node tells host 0 what it has staged
-    STORE = "store"  # on which a node sends its store of a share to the node that takes it over
+    ROWS = "rows"  # rows that an embedding node pushes to a trainer
+    STAGED = "staged"  # notices of an embedding node to host 0 about staged updates
+    STORE = "store"  # copy of a shard's store, sent to the next owner of the shard
 
 
 @dataclasses.dataclass(frozen=True)
 class Greeting:
-    """A connection that a process wants.
+    """First message on a connection to a node, sent behind the token.
 
     Args:
-        to: What it is for.
-        name: What the process calls itself.
-        session: Of the job, for rows and updates.
-        host: Of the process, likewise.
-        share: Of the slots, whose rows these are, likewise.
-        rank: Of the process, for rows that are sent unasked.
+        to: Use of the connection.
+        name: Name of the caller, for logs and errors.
+        session: Session of the job; an embedding node refuses another one. Empty before the job has
+            one.
+        host: Host number of the caller; used on READS, UPDATES and STAGED.
+        share: Number of the shard of the slots; used on every link to the store of a shard.
+        rank: Rank of the caller; set on ROWS.
     """
 
     to: Link
@@ -42,26 +43,29 @@ class Greeting:
     rank: int = 0
 
     def text(self) -> str:
-        """Returns it as it is said."""
+        """Returns the handshake as JSON text."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def heard(cls, text: str) -> Greeting:
-        """Returns what `text` was made from.
+        """Parses the output of `text`.
 
         Raises:
-            StoreError: It is nothing of the kind.
+            StoreError: The text is not a valid handshake.
         """
         try:
-            said = json.loads(text)
-            link = Link(said["to"])
+            fields = json.loads(text)
+            link = Link(fields["to"])
             return cls(
                 link,
-                str(said["name"]),
-                str(said.get("session", "")),
-                int(said.get("host", 0)),
-                int(said.get("share", 0)),
-                int(said.get("rank", 0)),
+                str(fields["name"]),
+                str(fields.get("session", "")),
+                int(fields.get("host", 0)),
+                int(fields.get("share", 0)),
+                int(fields.get("rank", 0)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"A process greeted with {text[:200]!r}: {error!r}") from error
+            raise StoreError(
+                f"A handshake must be JSON with `to` and `name`. Received: {text[:200]!r}: "
+                f"{error!r}"
+            ) from error

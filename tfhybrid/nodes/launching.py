@@ -1,4 +1,4 @@
-"""Starting, asking and ending a cluster of nodes, whatever engine runs it."""
+"""Start, status, changes and end of a cluster of nodes, with any launcher."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _ENGINES = {"local": local_engine, "ray": ray_engine}
 
 
 def up(cluster: Cluster) -> None:
-    """Starts the nodes of a cluster, and returns when owners of slots and data nodes are ready.
+    """Starts the nodes of a cluster and waits until owners of slots and data nodes are ready.
 
     Args:
-        cluster: What to start.
+        cluster: Cluster to start.
 
     Raises:
-        StoreError: They run already, or do not get ready; what was started is ended then.
+        StoreError: The nodes already run, or were not ready within 60 s. In the second case they
+            have been stopped.
     """
     cluster.directory.mkdir(parents=True, exist_ok=True)
     make_token(cluster.token_file)
@@ -41,87 +42,91 @@ def up(cluster: Cluster) -> None:
                 view = look_up(_metadata(cluster), token, "tfhybrid nodes up", left, tls)
                 missing = sorted(set(cluster.names(READERS)) - set(view.living(READERS)))
                 if missing:
-                    raise StoreError(f"The data nodes {missing} are not there")
+                    raise StoreError(f"The data nodes {missing} have not registered")
                 return
             except TfhybridError as error:
                 if time.monotonic() > deadline:
                     down(cluster)
                     raise StoreError(
-                        f"The nodes did not get ready in {_START_SECONDS:.0f} s; their logs are in "
-                        f"{cluster.directory}. {error}"
+                        f"The nodes were not ready within {_START_SECONDS:.0f} s. Read their logs "
+                        f"in {cluster.directory}. {error}"
                     ) from error
                 time.sleep(0.1)
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
-    """Returns what the metadata node knows.
+    """Returns the status of a cluster from its metadata node; see `status_of` for the fields.
 
     Raises:
-        StoreError: It cannot be reached.
+        StoreError: The metadata node cannot be reached.
     """
-    with _asking(cluster) as caller:
-        found: dict[str, Any] = caller.ask("status")[0]
-        return found
+    with _metadata_caller(cluster) as caller:
+        fields: dict[str, Any] = caller.ask("status")[0]
+        return fields
 
 
 def drain(cluster: Cluster, name: str) -> int:
-    """Has a node begin no other job, and give its shares of the tables to the others.
+    """Drains a node: it starts no other job, and its shards move to the other nodes.
 
     Args:
-        cluster: Of the node.
-        name: Of the node.
+        cluster: Cluster of the node.
+        name: Name of the node.
 
     Returns:
-        How many shares a running job is still to move. Without a job all have moved at once.
+        Number of shards that the running job has yet to move; 0 without a job, because then all
+        have already moved.
 
     Raises:
-        StoreError: There is no such node, or the metadata node cannot be reached.
+        StoreError: The node does not exist or is lost, or the metadata node cannot be reached.
     """
-    with _asking(cluster) as caller:
+    with _metadata_caller(cluster) as caller:
         caller.ask("drain", {"name": name})
         return len(caller.ask("balance")[0])
 
 
 def add(cluster: Cluster) -> int:
-    """Starts the nodes of a cluster file that do not run, and evens out the shares.
+    """Starts the new nodes of an edited cluster file and balances the shards.
 
     Args:
-        cluster: With more nodes than run. The number of shares must be the same.
+        cluster: Cluster file with more nodes than run now. The number of shards must not change.
 
     Returns:
-        As of `drain`.
+        Number of shards that the running job has yet to move; 0 without a job.
 
     Raises:
-        ConfigError: The engine starts no nodes later.
-        StoreError: The nodes do not run, or the new ones do not get ready.
+        ConfigError: The launcher is not `local`.
+        StoreError: The cluster does not run, or the new nodes were not ready within 60 s.
     """
     if cluster.engine != "local":
-        raise ConfigError(f"engine: local adds nodes. Received: {cluster.engine!r}")
+        raise ConfigError(
+            "Only the launcher `engine: local` can add nodes to a running cluster. "
+            f"Received: {cluster.engine!r}"
+        )
     local_engine.add(cluster)
     deadline = time.monotonic() + _START_SECONDS
-    with _asking(cluster) as caller:
+    with _metadata_caller(cluster) as caller:
         while True:
             nodes = View.from_json(caller.ask("view")[0]).nodes
-            waited = [
+            missing = [
                 name
                 for name in (*cluster.names(OWNERS), *cluster.names(READERS))
                 if name not in nodes or nodes[name].state in (NodeState.JOINING, NodeState.LOST)
             ]
-            if not waited:
+            if not missing:
                 return len(caller.ask("balance")[0])
             if time.monotonic() > deadline:
                 raise StoreError(
-                    f"{waited} did not get ready in {_START_SECONDS:.0f} s; their logs are in "
-                    f"{cluster.directory}"
+                    f"The nodes {missing} were not ready within {_START_SECONDS:.0f} s. Read their "
+                    f"logs in {cluster.directory}"
                 )
             time.sleep(0.1)
 
 
 def down(cluster: Cluster) -> None:
-    """Ends the nodes of a cluster, and waits until they are gone.
+    """Stops the nodes of a cluster and waits until they have ended.
 
     Raises:
-        StoreError: None run.
+        StoreError: The cluster does not run.
     """
     _ENGINES[cluster.engine].stop(cluster)
 
@@ -137,7 +142,7 @@ def _own_tls() -> Iterator[Tls | None]:
 
 
 @contextlib.contextmanager
-def _asking(cluster: Cluster) -> Iterator[Caller]:
+def _metadata_caller(cluster: Cluster) -> Iterator[Caller]:
     token = read_token(cluster.token_file)
     with (
         _own_tls() as tls,

@@ -1,9 +1,9 @@
-"""The engine `local`: processes of this machine, started, watched and started again.
+"""Launcher `local`: starts, watches and restarts processes on this machine.
 
     python -m tfhybrid.nodes.local_engine DIRECTORY
 
-A supervisor holds a lock on `DIRECTORY/lock` as long as it lives. Its processes die with it: the
-kernel sees to that. `DIRECTORY/processes.json` says what runs.
+A supervisor holds a lock on `DIRECTORY/lock` while it lives. The kernel ends its processes when it
+dies. `DIRECTORY/processes.json` lists the running processes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ _END_SECONDS = 10.0
 
 
 class Supervisor:
-    """Keeps processes running until it is stopped, or all that may end are done.
+    """Runner of processes, which restarts each one that ends.
+
+    It runs until `stop`, or until all processes with `may_end` are done. Not thread-safe, but
+    `stop` and `add` may be signal handlers.
 
     Args:
-        directory: Of logs and `processes.json`.
-        processes: What to run.
-        tell: Called with what `processes.json` says, when that has changed.
+        directory: Directory of the logs and of `processes.json`.
+        processes: Processes to run.
+        tell: Function that gets the contents of `processes.json` after each change. Default: none.
     """
 
     def __init__(
@@ -48,7 +51,7 @@ class Supervisor:
         processes: Sequence[PlacedProcess],
         tell: Callable[[dict[str, Any]], object] = lambda _: None,
     ) -> None:
-        self._told_to = tell
+        self._callback = tell
         self._directory = directory
         self._file = directory / "processes.json"
         self._watched: list[WatchedProcess] = []
@@ -57,22 +60,22 @@ class Supervisor:
         self._adding = False
 
     def stop(self, *_: object) -> None:
-        """Makes `run` end; may be a handler of signals."""
+        """Makes `run` return; can be a signal handler."""
         self._stopping = True
 
     def add(self, *_: object) -> None:
-        """Makes `run` start what `plan.json` has and it does not; may be a handler of signals."""
+        """Makes `run` start the new processes of `plan.json`; can be a signal handler."""
         self._adding = True
 
     def run(self) -> None:
-        """Runs them until `stop`, or all that may end are done, and ends them."""
+        """Runs the processes until `stop`, or until all that may end are done, then ends them."""
         while not self._stopping and not self._done():
             if self._adding:
                 self._adding = False
                 self._add(placed_processes.read(self._directory / "plan.json"))
             changes = [each.look() for each in self._watched]
             if any(changes):
-                self._tell()
+                self._report()
             time.sleep(_LOOK_SECONDS)
         deadline = time.monotonic() + _END_SECONDS
         for each in self._watched:
@@ -83,18 +86,18 @@ class Supervisor:
 
     def _add(self, processes: Sequence[PlacedProcess]) -> None:
         shares = processors_of(processes)
-        known = {each.process.name for each in self._watched}
+        names = {each.process.name for each in self._watched}
         for process in processes:
-            if process.name not in known:
+            if process.name not in names:
                 log = self._directory / f"{process.name}.log"
                 self._watched.append(WatchedProcess(process, log, shares[process.name]))
 
-    def _tell(self) -> None:
-        told = {
+    def _report(self) -> None:
+        states = {
             each.process.name: {"pid": each.pid, "starts": each.starts} for each in self._watched
         }
-        write_whole(self._file, json.dumps(told).encode())
-        self._told_to(told)
+        write_whole(self._file, json.dumps(states).encode())
+        self._callback(states)
 
     def _done(self) -> bool:
         may_end = [each.done for each in self._watched if each.process.may_end]
@@ -102,17 +105,17 @@ class Supervisor:
 
 
 def start(cluster: Cluster) -> None:
-    """Starts a supervisor that goes on when this process ends.
+    """Starts a supervisor that outlives this process.
 
     Args:
-        cluster: What it shall run.
+        cluster: Cluster to run.
 
     Raises:
-        StoreError: One runs in its directory.
+        StoreError: A supervisor already runs in the directory of the cluster.
     """
     directory = cluster.directory
     if supervisor_of(directory) is not None:
-        raise StoreError(f"Nodes run in {directory} already: `tfhybrid nodes down` ends them")
+        raise StoreError(f"Nodes already run in {directory}: `tfhybrid nodes down` stops them")
     placed_processes.write(directory / "plan.json", processes_of(cluster, cluster.listen))
     with (directory / "supervisor.log").open("ab") as log:
         subprocess.Popen(
@@ -125,13 +128,13 @@ def start(cluster: Cluster) -> None:
 
 
 def add(cluster: Cluster) -> None:
-    """Starts the processes that the cluster file has and the supervisor does not.
+    """Makes the running supervisor start the new processes of a cluster file; does not wait.
 
     Args:
-        cluster: Of a supervisor that runs.
+        cluster: Cluster file with the new processes.
 
     Raises:
-        StoreError: None runs.
+        StoreError: No supervisor runs in the directory of the cluster.
     """
     pid = supervisor_of(cluster.directory)
     if pid is None:
@@ -141,12 +144,11 @@ def add(cluster: Cluster) -> None:
 
 
 def supervisor_of(directory: Path) -> int | None:
-    """Returns the process that watches over nodes in a directory, if one lives."""
+    """Returns the process id of the supervisor of a directory, or `None` if none runs."""
     try:
         with (directory / "lock").open("r+") as lock:
-            asked = fcntl.lockf  # the lock is one of fcntl: it is gone with the process
             try:
-                asked(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with its process
             except OSError:
                 return int(lock.read() or 0) or None
             return None
@@ -155,10 +157,10 @@ def supervisor_of(directory: Path) -> int | None:
 
 
 def stop(cluster: Cluster) -> None:
-    """Ends the nodes of a cluster, and waits until they are gone.
+    """Stops the nodes of a cluster and waits until they have ended.
 
     Raises:
-        StoreError: None run, or they do not end.
+        StoreError: No supervisor runs, or it did not end within 20 s.
     """
     directory = cluster.directory
     pid = supervisor_of(directory)
@@ -168,7 +170,10 @@ def stop(cluster: Cluster) -> None:
     deadline = time.monotonic() + 2 * _END_SECONDS
     while supervisor_of(directory) is not None:
         if time.monotonic() > deadline:
-            raise StoreError(f"The supervisor, pid {pid}, does not end; see {directory}")
+            raise StoreError(
+                f"The supervisor, pid {pid}, has not ended within {2 * _END_SECONDS:.0f} s. Read "
+                f"the logs in {directory}"
+            )
         time.sleep(_LOOK_SECONDS)
 
 
@@ -177,15 +182,17 @@ def run(
     processes: Sequence[PlacedProcess],
     tell: Callable[[dict[str, Any]], object] = lambda _: None,
 ) -> None:
-    """Runs processes until SIGTERM or SIGINT comes, or all that may end are done.
+    """Supervises processes until SIGTERM or SIGINT, or until all that may end are done.
+
+    Sets signal handlers, so only the main thread may call it.
 
     Args:
-        directory: Of logs and `processes.json`; no other supervisor runs there.
-        processes: What to run.
-        tell: As of `Supervisor`.
+        directory: Directory of the lock, the logs and `processes.json`.
+        processes: Processes to run.
+        tell: Function that gets the contents of `processes.json` after each change. Default: none.
 
     Raises:
-        StoreError: Another one runs there.
+        StoreError: Another supervisor runs in the directory.
     """
     with (directory / "lock").open("a+") as lock:
         try:
@@ -204,7 +211,7 @@ def run(
 
 
 def main() -> None:
-    """Supervises what `plan.json` says until SIGTERM."""
+    """Supervises the processes of `plan.json` until SIGTERM."""
     directory = Path(sys.argv[1])
     set_up_logging()
     run(directory, placed_processes.read(directory / "plan.json"))

@@ -1,7 +1,8 @@
-"""Which nodes a job's cluster has, their states, and the allocation: what the metadata node keeps.
+"""State of the metadata node: the nodes of a cluster, their states, and the allocation of slots.
 
-A file of JSON holds it, replaced whole at each change. The epoch counts what trainers must know
-of: each time that an owner of slots comes as another process or at another address.
+A JSON file holds it and is replaced as a whole at each change. The allocation epoch counts the
+changes that trainers must know: an owner of slots is another process or has another address, or a
+shard has another owner.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ FORMAT = 1
 
 
 class NodeState(enum.StrEnum):
-    """What a node is doing."""
+    """State of a node, as the metadata node sees it."""
 
-    JOINING = "joining"  # known, and not heard of since
+    JOINING = "joining"  # has registered, but sent no heartbeat yet
     READY = "ready"
-    LOST = "lost"
-    DRAINING = "draining"  # finishes the job that it has, and begins no other
+    LOST = "lost"  # its connection has ended
+    DRAINING = "draining"  # finishes its job, but starts no other
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A process of the cluster.
+    """Registered process of a cluster.
 
     Args:
-        name: Unique within the cluster.
-        role: What it does: `"embedding"`, `"data"`, or another.
-        address: Where it listens.
-        state: What it is doing.
-        incarnation: Of the process, random.
-        draining: Whether it begins no other job, also after it was lost for a while.
+        name: Name, unique within the cluster.
+        role: Role: `"embedding"`, `"data"`, or one of the user.
+        address: Host and port of its listener.
+        state: State of the node.
+        incarnation: Random id of the process. A restarted node has another one.
+        draining: True if this incarnation was drained. It stays true while the node is lost.
+            Default: False.
     """
 
     name: str
@@ -53,18 +55,18 @@ class Node:
     draining: bool = False
 
     def lives_as(self, role: str) -> bool:
-        """Returns whether it has that role, and is not lost."""
+        """Returns whether the node has this role and is not lost."""
         return self.role == role and self.state != NodeState.LOST
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What the metadata node says at one time.
+    """Immutable snapshot of a cluster.
 
     Args:
-        epoch: Of the allocation.
-        owners: Of each share of the slots, the name of the node that owns it.
-        nodes: All that have ever joined, by name.
+        epoch: Allocation epoch.
+        owners: Name of the owner of each shard of the slots.
+        nodes: Nodes that have ever registered, by name.
     """
 
     epoch: int
@@ -72,7 +74,7 @@ class View:
     nodes: dict[str, Node]
 
     def missing(self) -> list[str]:
-        """Returns the owners that are not ready."""
+        """Returns the names of the owners that are not ready, each once."""
         ready = {name for name, node in self.nodes.items() if node.state == NodeState.READY}
         return [name for name in dict.fromkeys(self.owners) if name not in ready]
 
@@ -86,9 +88,9 @@ class View:
         )
 
     def slots(self) -> list[tuple[str, int, int]]:
-        """Returns the owner of each share of the slots: its name, the first one, and how many."""
+        """Returns owner, first slot and number of slots of each shard."""
         count = len(self.owners)
-        # As of `Allocation::Even`: slot s belongs to owner s * count / SLOTS.
+        # Same as `Allocation::Even`: slot s belongs to owner s * count / SLOTS.
         firsts = [-(-number * SLOTS // count) for number in range(count)] + [SLOTS]
         return [
             (name, firsts[number], firsts[number + 1] - firsts[number])
@@ -96,7 +98,7 @@ class View:
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as a message or the file has it."""
+        """Returns the snapshot in the form of the file and of messages."""
         return {
             "format": FORMAT,
             "epoch": self.epoch,
@@ -106,37 +108,40 @@ class View:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> View:
-        """Returns what `as_json` was made from.
+        """Parses the output of `as_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: It is nothing of the kind.
+            KeyError, TypeError, ValueError: The fields are not a snapshot of this format.
         """
         if fields["format"] != FORMAT:
-            raise ValueError(f"format {FORMAT} is known. Received: {fields['format']!r}")
+            raise ValueError(f"The format must be {FORMAT}. Received: {fields['format']!r}")
         nodes = {}
-        for its in fields["nodes"]:
-            host, port = its["address"]
-            nodes[str(its["name"])] = Node(
-                str(its["name"]),
-                str(its["role"]),
+        for node in fields["nodes"]:
+            host, port = node["address"]
+            nodes[str(node["name"])] = Node(
+                str(node["name"]),
+                str(node["role"]),
                 (str(host), int(port)),
-                NodeState(its["state"]),
-                str(its["incarnation"]),
-                bool(its["draining"]),
+                NodeState(node["state"]),
+                str(node["incarnation"]),
+                bool(node["draining"]),
             )
         return cls(int(fields["epoch"]), tuple(map(str, fields["owners"])), nodes)
 
 
 class Membership:
-    """The state of the metadata node. Thread-safe.
+    """Mutable state of the metadata node, kept in a file. Thread-safe.
+
+    Each change is in the file before any caller can see it.
 
     Args:
-        path: Of the file; taken over where there is one.
-        owners: Of each share of the slots, the node that owns it at first; later the file says.
+        path: Path of the file. If it exists, its state is loaded and all nodes start as lost.
+        owners: Name of the first owner of each shard of the slots. An existing file overrides the
+            names, but not their number.
 
     Raises:
         CorruptFileError: The file is damaged.
-        StoreError: It is of a cluster with another number of shares.
+        StoreError: The file belongs to a cluster with another number of shards.
     """
 
     def __init__(self, path: Path, owners: Sequence[str]) -> None:
@@ -145,85 +150,108 @@ class Membership:
         self._since: dict[str, float] = {}
         self._view = View(1, tuple(owners), {})
         if path.exists():
-            self._view = self._taken_over(tuple(owners))
+            self._view = self._loaded(tuple(owners))
         self._write(self._view)
 
     @property
     def view(self) -> View:
-        """What is so now."""
+        """Current snapshot of the cluster."""
         with self._lock:
             return self._view
 
     def join(self, name: str, role: str, address: tuple[str, int], incarnation: str) -> int:
-        """Notes that a node is there; returns the epoch.
+        """Registers a node, or the same process again after its connection broke.
+
+        Args:
+            name: Name of the node.
+            role: Role of the node.
+            address: Host and port of its listener.
+            incarnation: Random id of its process.
+
+        Returns:
+            The allocation epoch. It has grown if an owner of slots is another process or has
+            another address.
 
         Raises:
-            NameTakenError: Another process of that name is.
+            NameTakenError: Another living process has registered this name.
         """
         with self._lock:
-            known = self._view.nodes.get(name)
-            living = known is not None and known.state != NodeState.LOST
-            if known is not None and living and known.incarnation != incarnation:
+            old = self._view.nodes.get(name)
+            living = old is not None and old.state != NodeState.LOST
+            if old is not None and living and old.incarnation != incarnation:
                 raise NameTakenError(
-                    f"Node '{name}' is {known.state} at {known.address[0]} port "
-                    f"{known.address[1]}. Received: another one at {address[0]} port {address[1]}"
+                    f"Node '{name}' is {old.state} at {old.address[0]} port {old.address[1]}. "
+                    f"Received: another process at {address[0]} port {address[1]}"
                 )
-            same = known is not None and known.incarnation == incarnation
-            draining = known is not None and same and known.draining
+            same = old is not None and old.incarnation == incarnation
+            draining = old is not None and same and old.draining
             state = NodeState.DRAINING if draining else NodeState.JOINING
             node = Node(name, role, address, state, incarnation, draining)
-            another = known is None or (known.incarnation, known.address) != (incarnation, address)
+            another = old is None or (old.incarnation, old.address) != (incarnation, address)
             epoch = self._view.epoch + (another and name in self._view.owners)
             self._set(node, epoch)
             return epoch
 
     def heard_of(self, name: str, incarnation: str) -> None:
-        """Notes that a node works."""
-        with self._lock:
-            known = self._view.nodes[name]
-            if known.incarnation == incarnation and known.state == NodeState.JOINING:
-                self._set(dataclasses.replace(known, state=NodeState.READY), self._view.epoch)
+        """Marks a registered node as ready after its first heartbeat.
 
-    def drain(self, name: str) -> None:
-        """Has a node begin no other job; it is ready again when it is started again.
+        Does nothing if another incarnation has registered the name since.
 
         Raises:
-            StoreError: There is no such node, or it is lost.
+            KeyError: The node has never registered.
         """
         with self._lock:
-            known = self._view.nodes.get(name)
-            if known is None or known.state == NodeState.LOST:
+            node = self._view.nodes[name]
+            if node.incarnation == incarnation and node.state == NodeState.JOINING:
+                self._set(dataclasses.replace(node, state=NodeState.READY), self._view.epoch)
+
+    def drain(self, name: str) -> None:
+        """Marks a node as draining: it starts no other job until its process is restarted.
+
+        Raises:
+            StoreError: The node does not exist or is lost.
+        """
+        with self._lock:
+            node = self._view.nodes.get(name)
+            if node is None or node.state == NodeState.LOST:
                 living = sorted(
-                    node.name for node in self._view.nodes.values() if node.state != NodeState.LOST
+                    each.name for each in self._view.nodes.values() if each.state != NodeState.LOST
                 )
-                raise StoreError(f"The nodes are {living}. Received: {name!r}")
-            draining = dataclasses.replace(known, state=NodeState.DRAINING, draining=True)
+                raise StoreError(f"The node must be one of {living}. Received: {name!r}")
+            draining = dataclasses.replace(node, state=NodeState.DRAINING, draining=True)
             self._set(draining, self._view.epoch)
 
     def move(self, share: int, origin: str, to: str, epoch: int) -> int:
-        """Gives a share to another node; returns the new epoch.
+        """Gives a shard to another node.
 
         Args:
-            share: Its place in `View.owners`.
-            origin: The node that has it.
-            to: A node that is ready; `origin` itself to have moves of this epoch refused.
-            epoch: Under which this was planned.
+            share: Index of the shard in `View.owners`.
+            origin: Name of the node that owns it.
+            to: Name of the next owner, a ready embedding node. With `origin` itself only the epoch
+                grows, so that moves planned under the old epoch are refused.
+            epoch: Allocation epoch at which the move was planned.
+
+        Returns:
+            The new allocation epoch.
 
         Raises:
-            StaleEpochError: The allocation has changed since.
-            StoreError: The nodes are not as was thought.
+            StaleEpochError: The allocation has changed since the move was planned.
+            StoreError: `origin` does not own the shard, or `to` is not a ready embedding node.
         """
         with self._lock:
             view = self._view
             if epoch != view.epoch:
-                raise StaleEpochError(f"The allocation is of epoch {view.epoch}. Received: {epoch}")
+                raise StaleEpochError(f"The allocation is at epoch {view.epoch}. Received: {epoch}")
             node = view.nodes.get(to)
             if not 0 <= share < len(view.owners) or view.owners[share] != origin:
-                raise StoreError(f"The shares belong to {view.owners}. Received: {share}, {origin}")
+                raise StoreError(
+                    f"The owners of the shards are {view.owners}. Received: shard {share} of "
+                    f"{origin}"
+                )
             ready = node is not None and (node.role, node.state) == (OWNING_ROLE, NodeState.READY)
             if not ready and to != origin:
                 raise StoreError(
-                    f"A share moves to an embedding node that is ready. Received: {node}"
+                    f"A shard can only move to an embedding node that is ready. Received: {node}"
                 )
             owners = (*view.owners[:share], to, *view.owners[share + 1 :])
             moved = View(epoch + 1, owners, view.nodes)
@@ -232,39 +260,42 @@ class Membership:
             return moved.epoch
 
     def set_state(self, name: str, incarnation: str, state: NodeState) -> None:
-        """Notes what a node does now, if that process is still the one of its name."""
+        """Sets the state of a node, unless another incarnation has registered its name."""
         with self._lock:
-            known = self._view.nodes.get(name)
-            if known is not None and known.incarnation == incarnation and known.state != state:
-                self._set(dataclasses.replace(known, state=state), self._view.epoch)
+            node = self._view.nodes.get(name)
+            if node is not None and node.incarnation == incarnation and node.state != state:
+                self._set(dataclasses.replace(node, state=state), self._view.epoch)
 
     def seconds_in_state(self, name: str) -> float:
-        """Returns for how long a node has been what it is; since the start, after one."""
+        """Returns the seconds since a node's last change; 0 if it has not changed yet.
+
+        Changes before this process started do not count.
+        """
         with self._lock:
             return time.monotonic() - self._since.get(name, time.monotonic())
 
     def _set(self, node: Node, epoch: int) -> None:
         view = View(epoch, self._view.owners, {**self._view.nodes, node.name: node})
-        self._write(view)  # before anybody learns of it
+        self._write(view)  # before any caller can see the change
         self._view = view
         self._since[node.name] = time.monotonic()
 
     def _write(self, view: View) -> None:
         write_whole(self._path, json.dumps(view.as_json(), indent=1).encode())
 
-    def _taken_over(self, owners: tuple[str, ...]) -> View:
+    def _loaded(self, owners: tuple[str, ...]) -> View:
         try:
             view = View.from_json(json.loads(self._path.read_text()))
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFileError(
-                f"{self._path} is no state of a metadata node: {error!r}"
+                f"{self._path} is not a valid state file of a metadata node: {error!r}"
             ) from error
         if len(view.owners) != len(owners):
             raise StoreError(
-                f"{self._path} is of a cluster whose slots are {len(view.owners)} shares, of "
+                f"{self._path} belongs to a cluster with {len(view.owners)} shards, owned by "
                 f"{list(view.owners)}. Received: {list(owners)}"
             )
-        # Who is still there comes back by itself.
+        # Nodes that still live register again by themselves.
         lost = {
             name: dataclasses.replace(node, state=NodeState.LOST)
             for name, node in view.nodes.items()

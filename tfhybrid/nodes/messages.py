@@ -1,10 +1,10 @@
-"""What Python sides of nodes tell each other: a message of JSON, with arrays beside it.
+"""Messages between the Python sides of nodes: a JSON object with arrays.
 
-    8 bytes, little-endian: how many follow
-    a file in the format of safetensors: the JSON as bytes under the name "message", the arrays
+    8 bytes, little-endian: number of bytes that follow
+    safetensors data: the JSON text as bytes under the name "message", and the arrays
 
-For what is rare: joining, opening tables, loading, saving. Rows and gradients of steps travel as
-frames of the core (`custom_ops/core/exchange/connection.h`).
+They carry rare requests: registering, opening tables, loading, saving. Rows and gradients of steps
+travel as frames of the core (`custom_ops/core/exchange/connection.h`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from safetensors import SafetensorError
 from tfhybrid.errors import StoreError
 
 _LENGTH = struct.Struct("<Q")
-_MOST_BYTES = 1 << 33  # what a broken peer may make us allocate; more than a block of rows has
+_MOST_BYTES = 1 << 33  # limits what a broken peer makes us allocate; a block of rows is smaller
 _MESSAGE = "message"
 
 Arrays = Mapping[str, np.ndarray]
 
 
 class MessageLink:
-    """A connection that carries messages, both ways.
+    """Connection that carries messages in both directions.
+
+    One thread may send while another receives.
 
     Args:
-        link: A connected socket; closed by `close`.
-        peer: What the other end is called, for errors.
+        link: Connected socket; closed by `close`.
+        peer: Name of the other end, for errors.
     """
 
     def __init__(self, link: socket.socket, peer: str) -> None:
@@ -46,11 +48,11 @@ class MessageLink:
         """Sends a message.
 
         Args:
-            message: What JSON can say.
-            arrays: By name; any but "message".
+            message: JSON-serializable object.
+            arrays: Arrays by name; the name "message" is reserved. Default: none.
 
         Raises:
-            StoreError: The other end is gone.
+            StoreError: The connection is lost.
         """
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         whole = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
@@ -59,32 +61,35 @@ class MessageLink:
             self._link.sendall(_LENGTH.pack(len(content)))
             self._link.sendall(content)
         except OSError as error:
-            raise StoreError(f"{self.peer} cannot be told anything: {error}") from error
+            raise StoreError(f"Cannot send a message to {self.peer}: {error}") from error
 
     def receive(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Waits for a message; returns it, and its arrays.
+        """Waits for a message; returns its JSON object and its arrays.
 
         Raises:
-            StoreError: The other end is gone, or sent something else.
+            StoreError: The connection is lost, or the data is not a message.
         """
         (size,) = _LENGTH.unpack(self._bytes(_LENGTH.size))
         if size > _MOST_BYTES:
             raise StoreError(
-                f"A message of {self.peer} has {_MOST_BYTES} bytes at most. Received: {size}"
+                f"A message from {self.peer} must have at most {_MOST_BYTES} bytes. "
+                f"Received: {size}"
             )
         content = self._bytes(size)
         try:
             arrays = safetensors.numpy.load(bytes(content))
             message = json.loads(arrays.pop(_MESSAGE).tobytes())
         except (SafetensorError, KeyError, ValueError) as error:
-            raise StoreError(f"{self.peer} sent what is no message: {error!r}") from error
+            raise StoreError(f"{self.peer} sent data that is not a message: {error!r}") from error
         if not isinstance(message, dict):
-            raise StoreError(f"A message of {self.peer} is a JSON object. Received: {message!r}")
+            raise StoreError(
+                f"A message from {self.peer} must be a JSON object. Received: {message!r}"
+            )
         return message, arrays
 
     def close(self) -> None:
-        """Ends the connection, for whoever waits in `receive` too."""
-        with contextlib.suppress(OSError):  # the other end has
+        """Closes the connection. A thread that waits in `receive` gets an error."""
+        with contextlib.suppress(OSError):  # the other end has already closed it
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
 
@@ -98,7 +103,7 @@ class MessageLink:
                 raise StoreError(f"The connection to {self.peer} is lost: {error}") from error
             if got == 0:
                 raise StoreError(
-                    f"{self.peer} has closed its connection; if it lives, its log says why"
+                    f"{self.peer} has closed its connection. If it still runs, read its log"
                 )
             have += got
         return content

@@ -1,9 +1,10 @@
-"""The metadata node: states of nodes and the allocation, for all who ask.
+"""Metadata node: serves the states of nodes and the allocation of slots.
 
     python -m tfhybrid.nodes.metadata --state FILE --token-file FILE --owners NAME,NAME ...
 
-A node stays connected: when its connection ends, it is lost. If this process dies, jobs go on; no
-node can join until it is back. It takes its state from the file then.
+A registered node keeps its connection open; when the connection ends, the node is lost. If this
+process dies, running jobs are not affected, but no node can register until it is back. A restarted
+process loads its state from the file.
 """
 
 from __future__ import annotations
@@ -35,13 +36,19 @@ _log = logging.getLogger("tfhybrid.nodes")
 
 
 class MetadataNode:
-    """Answers nodes and trainers.
+    """Server of the metadata node, which answers nodes and trainers.
+
+    The caller runs `server`, which also closes the listener.
 
     Args:
-        membership: Its state.
-        server_address: Where it listens.
-        token: Of the cluster.
-        tls: What encrypts its connections; `None` for none.
+        membership: State of the cluster.
+        server_address: Host and port to listen on; port 0 means a free one.
+        token: Token of the cluster.
+        tls: TLS relay of this process. Default: `None`, connections are not encrypted.
+
+    Attributes:
+        address: Host and port of the listener.
+        server: Server that accepts and answers connections.
     """
 
     def __init__(
@@ -59,14 +66,14 @@ class MetadataNode:
         self.server = NodeServer(listener, token, self._visit, tls=tls)
 
     def status(self) -> dict[str, object]:
-        """Returns all that is known, as JSON has it."""
+        """Returns the status of the cluster; see `status_of` for the fields. Thread-safe."""
         with self._lock:
             return status_of(self._membership, dict(self._numbers))
 
     def _balance(self) -> list[list[object]]:
-        """Moves shares while no job has rows in them; else returns what the job is to move.
+        """Moves shards if no job has rows in them; returns the moves left to the running job.
 
-        A node that has told nothing since this process began may have a job.
+        A node that has sent no heartbeat since this process started may have a job.
         """
         planned = moves(self._membership.view)
         if self._may_have_job():
@@ -85,41 +92,42 @@ class MetadataNode:
             return any(self._numbers.get(name, {}).get("jobs", 1.0) > 0 for name in living)
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
-        joined: dict[str, str] = {}
+        node: dict[str, str] = {}  # name and incarnation, once it has registered
         rates = Rates()
 
-        def told() -> dict[str, object]:
+        def response() -> dict[str, object]:
             now = self._membership.view
-            return {"epoch": now.epoch, "draining": now.nodes[joined["name"]].draining}
+            return {"epoch": now.epoch, "draining": now.nodes[node["name"]].draining}
 
-        def join(its: Arguments, _: Found) -> Answer:
-            host, port = its["address"]
+        def join(arguments: Arguments, _: Found) -> Answer:
+            host, port = arguments["address"]
             epoch = self._membership.join(
-                str(its["name"]),
-                str(its["role"]),
+                str(arguments["name"]),
+                str(arguments["role"]),
                 (str(host), int(port)),
-                str(its["incarnation"]),
+                str(arguments["incarnation"]),
             )
-            joined.update(name=str(its["name"]), incarnation=str(its["incarnation"]))
-            _log.info("%s has joined, epoch %d", its["name"], epoch)
-            return told(), {}
+            node.update(name=str(arguments["name"]), incarnation=str(arguments["incarnation"]))
+            _log.info("%s has registered, allocation epoch %d", node["name"], epoch)
+            return response(), {}
 
-        def beat(its: Arguments, _: Found) -> Answer:
-            if not joined:
-                raise StoreError("A node joins first")
-            numbers = {str(name): float(number) for name, number in its["numbers"].items()}
+        def beat(arguments: Arguments, _: Found) -> Answer:
+            if not node:
+                raise StoreError("A node must register (`join`) before it sends heartbeats")
+            numbers = {str(name): float(number) for name, number in arguments["numbers"].items()}
             with self._lock:
-                self._numbers[joined["name"]] = numbers | rates.of(numbers)
-            self._membership.heard_of(joined["name"], joined["incarnation"])
-            return told(), {}
+                self._numbers[node["name"]] = numbers | rates.of(numbers)
+            self._membership.heard_of(node["name"], node["incarnation"])
+            return response(), {}
 
-        def drain(its: Arguments, _: Found) -> Answer:
-            self._membership.drain(str(its["name"]))
+        def drain(arguments: Arguments, _: Found) -> Answer:
+            self._membership.drain(str(arguments["name"]))
             return None, {}
 
-        def move(its: Arguments, _: Found) -> Answer:
-            share, epoch = int(its["share"]), int(its["epoch"])
-            return self._membership.move(share, str(its["origin"]), str(its["to"]), epoch), {}
+        def move(arguments: Arguments, _: Found) -> Answer:
+            share, epoch = int(arguments["share"]), int(arguments["epoch"])
+            origin, to = str(arguments["origin"]), str(arguments["to"])
+            return self._membership.move(share, origin, to, epoch), {}
 
         def plan(_: Arguments, __: Found) -> Answer:
             return _as_json(moves(self._membership.view)), {}
@@ -148,9 +156,9 @@ class MetadataNode:
                 },
             )
         finally:
-            if joined:
-                _log.warning("%s is lost", joined["name"])
-                self._membership.set_state(joined["name"], joined["incarnation"], NodeState.LOST)
+            if node:
+                _log.warning("%s is lost: its connection has ended", node["name"])
+                self._membership.set_state(node["name"], node["incarnation"], NodeState.LOST)
 
 
 def _as_json(planned: Sequence[Move]) -> list[list[object]]:
@@ -165,19 +173,21 @@ def main() -> None:
     parser.add_argument(
         "--owners",
         required=True,
-        help="of each share of the slots, the embedding node that owns it at first",
+        help="name of the first owner of each shard of the slots, separated by commas",
     )
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
     parser.add_argument("--port", default=0, type=int)
     parser.add_argument("--status-port", default=0, type=int)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     set_up_logging()
-    token = read_token(told.token_file)
-    membership = Membership(told.state, told.owners.split(","))
-    node = MetadataNode(membership, (told.listen, told.port), token, Tls.from_environment())
+    token = read_token(arguments.token_file)
+    membership = Membership(arguments.state, arguments.owners.split(","))
+    address = arguments.listen, arguments.port
+    node = MetadataNode(membership, address, token, Tls.from_environment())
     node.server.stop_at_signals()
-    page = StatusServer((told.listen, told.status_port), token, node.status, tls_files())
-    _log.info("Listens on %s port %d; status on port %d", *node.address, page.port)
+    status_address = arguments.listen, arguments.status_port
+    page = StatusServer(status_address, token, node.status, tls_files())
+    _log.info("Listening on %s port %d; status page on port %d", *node.address, page.port)
     with contextlib.closing(page):
         node.server.run()
 

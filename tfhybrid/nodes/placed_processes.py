@@ -1,4 +1,4 @@
-"""What an engine is to start: processes with names, and where they may run."""
+"""Descriptions of the processes that a launcher starts, with their names and processors."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from pathlib import Path
 from tfhybrid.core.whole_file import write_whole
 from tfhybrid.nodes.cluster_file import OWNERS, READERS, Cluster
 
-METADATA = "metadata"  # the name of that process
+METADATA = "metadata"  # name of the metadata node's process
 _MODULES = {OWNERS: "tfhybrid.nodes.embedding", READERS: "tfhybrid.data.node"}
 
 
 @dataclasses.dataclass(frozen=True)
 class PlacedProcess:
-    """A process that is started, watched and started again.
+    """Process that a launcher starts, watches and restarts.
 
     Args:
-        name: Unique; its log is called so.
-        command: What it runs.
-        environment: Beside what the engine has.
-        cpus: How many processors it may use; 0 for all.
-        numa: The NUMA node on which it runs; `None` for any.
-        may_end: Whether it is done when it ends with status 0; otherwise it is started again.
+        name: Unique name, also the name of its log file.
+        command: Command line.
+        environment: Environment variables in addition to the launcher's. Default: none.
+        cpus: Number of processors it may use. Default: 0, all of them.
+        numa: Number of the NUMA node on which it runs. Default: `None`, any.
+        may_end: True if the process is done once it ends with status 0. Default: False, it is
+            restarted whenever it ends.
     """
 
     name: str
@@ -37,15 +38,15 @@ class PlacedProcess:
 
 
 def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
-    """Returns what a cluster file asks for; the metadata node first.
+    """Returns the processes of a cluster file; the metadata node is the first.
 
     Args:
-        cluster: What it says.
-        listen: The address on which all but the metadata node listen.
+        cluster: Contents of the cluster file.
+        listen: Address on which all nodes but the metadata node listen.
     """
     token = str(cluster.token_file)
     metadata = f"{cluster.listen}:{cluster.port}"
-    found = [
+    processes = [
         PlacedProcess(
             METADATA,
             (
@@ -56,29 +57,33 @@ def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
             ),
         )
     ]
-    for role, its in cluster.roles.items():
-        script = ("--script", its.script) if its.script else ()
-        own = ("-m", _MODULES.get(role, ""), "--listen", listen, *script)
-        for name in cluster.names(role):
-            told = ("--name", name, "--metadata", metadata, "--token-file", token)
-            command = its.command or (sys.executable, *own, *told)
+    for name_of_role, role in cluster.roles.items():
+        script = ("--script", role.script) if role.script else ()
+        program = ("-m", _MODULES.get(name_of_role, ""), "--listen", listen, *script)
+        for name in cluster.names(name_of_role):
+            options = ("--name", name, "--metadata", metadata, "--token-file", token)
+            command = role.command or (sys.executable, *program, *options)
             environment = {"TFHYBRID_NODES": metadata, "TFHYBRID_NODES_TOKEN": token}
             environment["TFHYBRID_NODE_NAME"] = name
-            if role == READERS:  # TensorFlow, which its script may import, wants no GPU there
+            if name_of_role == READERS:  # its script may import TensorFlow, which would take GPUs
                 environment["CUDA_VISIBLE_DEVICES"] = ""
-            found.append(PlacedProcess(name, command, environment, its.cpus, its.numa))
-    return found
+            processes.append(PlacedProcess(name, command, environment, role.cpus, role.numa))
+    return processes
 
 
 def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
-    """Writes what `read` returns."""
+    """Writes processes to a file, for `read`. The file is replaced as a whole."""
     content = json.dumps([dataclasses.asdict(each) for each in processes], indent=1)
     write_whole(path, content.encode())
 
 
 def read(path: Path) -> list[PlacedProcess]:
-    """Returns the processes that `write` was given."""
+    """Reads the processes that `write` has written.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     return [
-        PlacedProcess(**{**its, "command": tuple(its["command"])})
-        for its in json.loads(path.read_text())
+        PlacedProcess(**{**fields, "command": tuple(fields["command"])})
+        for fields in json.loads(path.read_text())
     ]

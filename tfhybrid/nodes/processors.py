@@ -1,4 +1,4 @@
-"""The processors of the processes on one machine."""
+"""Assignment of the processors of a machine to its processes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from tfhybrid.nodes.placed_processes import PlacedProcess
 
 
 def processors_of(processes: Sequence[PlacedProcess]) -> dict[str, set[int]]:
-    """Returns the processors of each process: runs of them where it wants some, in turn.
+    """Returns the processors of each process, by its name.
+
+    A process that limits its processors gets the next ones in turn; an empty set means all.
 
     Args:
-        processes: All of this machine, in order.
+        processes: All processes of this machine, in order.
 
     Raises:
-        ConfigError: One wants more than there are, or a NUMA node that is not there.
+        ConfigError: A process needs more processors than there are, or a NUMA node that does not
+            exist.
     """
-    shares: dict[str, set[int]] = {}
+    processors: dict[str, set[int]] = {}
     taken = 0
     for each in processes:
-        shares[each.name] = share_of(each, taken)
+        processors[each.name] = share_of(each, taken)
         taken += each.cpus
-    return shares
+    return processors
 
 
 def share_of(process: PlacedProcess, taken: int) -> set[int]:
-    """Returns the processors of one process, behind those before it; none for all.
+    """Returns the processors of one process; an empty set means all.
 
     Args:
-        process: Of this machine.
-        taken: How many processors those before it want.
+        process: Process on this machine.
+        taken: Number of processors of the processes before it. They start again at the first
+            processor if there are too few.
 
     Raises:
-        ConfigError: As of `processors_of`.
+        ConfigError: The process needs more processors than there are, or a NUMA node that does not
+            exist.
     """
     mine = sorted(os.sched_getaffinity(0))
     if process.numa is not None:
@@ -43,7 +48,10 @@ def share_of(process: PlacedProcess, taken: int) -> set[int]:
     if process.cpus == 0:
         return set(mine) if process.numa is not None else set()
     if process.cpus > len(mine):
-        raise ConfigError(f"{process.name} wants {process.cpus} processors. Received: {len(mine)}")
+        raise ConfigError(
+            f"{process.name} needs {process.cpus} processors, more than there are: lower `cpus`. "
+            f"Received: {len(mine)}"
+        )
     return {mine[(taken + i) % len(mine)] for i in range(process.cpus)}
 
 
@@ -53,8 +61,8 @@ def _of_numa_node(number: int, allowed: Sequence[int]) -> list[int]:
         text = path.read_text().strip()
     except OSError as error:
         raise ConfigError(f"There is no NUMA node {number}: {error}") from error
-    found: set[int] = set()
+    numbers: set[int] = set()
     for run in filter(None, text.split(",")):
         first, _, last = run.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return [each for each in allowed if each in found]
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return [each for each in allowed if each in numbers]

@@ -1,19 +1,19 @@
-"""What nodes do in a second, from the numbers that they tell."""
+"""Rates per second, from the counters that nodes report."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 
-# What nodes count from their start, or a job's, on.
+# Counters that only grow, until a node or its job starts anew.
 COUNTED = ("updates", "served_rows", "served_bytes", "received_bytes", "sent_bytes")
 
 
 class Rates:
-    """The rates of one node.
+    """Rates of one node's counters. Not thread-safe.
 
     Args:
-        clock: Tells seconds.
+        clock: Function that returns a time in seconds. Default: `time.monotonic`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -22,13 +22,14 @@ class Rates:
         self._at = 0.0
 
     def of(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Returns by how much each count of a node grew in a second since it was told last.
+        """Returns the growth of each counter per second since the last call.
 
         Args:
-            numbers: What the node tells now.
+            numbers: Numbers that the node reports now, by name.
 
         Returns:
-            `NAME_per_second`, for each of `COUNTED` that was told twice and has not begun anew.
+            `NAME_per_second` of each counter in `COUNTED`. Left out are counters that are missing
+            in one of the two reports, or that have started anew since the last call.
         """
         before, self._before = self._before, dict(numbers)
         at, self._at = self._at, self._clock()

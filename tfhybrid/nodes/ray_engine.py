@@ -1,9 +1,9 @@
-"""The engine `ray`: processes on the machines of a Ray cluster that is up.
+"""Launcher `ray`: runs processes on the machines of a running Ray cluster.
 
-An actor on the machine that Ray chooses starts a process, watches it and starts it again. Ray
-starts the actor again, elsewhere if its machine is gone. The actors outlive `tfhybrid nodes up`.
-The metadata node runs on the machine where that was called, as others know its address. No tensor
-goes through Ray.
+An actor on a machine that Ray chooses starts a process, watches it and restarts it. Ray restarts
+the actor, on another machine if its own is gone. The actors outlive `tfhybrid nodes up`. The
+metadata node runs on the machine where that was called, because its address is in the cluster
+file. No tensor goes through Ray.
 """
 
 from __future__ import annotations
@@ -27,21 +27,24 @@ from tfhybrid.nodes.placed_processes import METADATA, PlacedProcess, processes_o
 from tfhybrid.nodes.processors import share_of
 from tfhybrid.nodes.watched_process import WatchedProcess
 
-_MACHINE = "{machine}"  # in commands, the address by which Ray knows the machine
-_LITTLE = 0.1  # processors that Ray reserves for a process that names none
+_MACHINE = "{machine}"  # stands in commands for Ray's address of the machine
+_LITTLE = 0.1  # processors that Ray reserves for a process with `cpus: 0`
 _PLACE_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 10.0
 
 
 class Keeper:
-    """An actor: keeps one process running on its machine.
+    """Ray actor that keeps one process running on its machine.
 
     Args:
-        directory: Of logs and token, on each machine.
-        process: What to run.
-        token: Of the cluster.
-        taken: How many processors other processes on the machine want before this one.
+        directory: Directory of logs and token on each machine; created if it does not exist.
+        process: Process to run.
+        token: Token of the cluster.
+        taken: Number of processors that earlier processes on the machine use.
+
+    Raises:
+        ConfigError: The machine has too few processors, or lacks the NUMA node.
     """
 
     def __init__(self, directory: str, process: PlacedProcess, token: str, taken: int) -> None:
@@ -49,9 +52,10 @@ class Keeper:
         here.mkdir(parents=True, exist_ok=True)
         previous = os.umask(0o077)
         try:
-            its = here / f"{process.name}.token"  # others of this machine write theirs just now
-            write_whole(its, token.encode())
-            its.replace(here / "token")
+            # Other actors of this machine may write the token at the same time.
+            temporary = here / f"{process.name}.token"
+            write_whole(temporary, token.encode())
+            temporary.replace(here / "token")
         finally:
             os.umask(previous)
         address = importlib.import_module("ray").util.get_node_ip_address()
@@ -62,16 +66,19 @@ class Keeper:
             share_of(process, taken),
         )
         self._ending = threading.Event()
-        # One thread: the kernel ends the process with the thread that started it.
+        # One thread does all, because the kernel ends the process with the thread that started it.
         self._thread = threading.Thread(target=self._run, name="tfhybrid-keeper", daemon=True)
         self._thread.start()
 
     def told(self) -> dict[str, int | None]:
-        """Returns the process's number, how often it was started, and the actor's own number."""
+        """Returns process id, number of starts, and process id of the actor.
+
+        The process id is `None` while the process does not run.
+        """
         return {"pid": self._watched.pid, "starts": self._watched.starts, "keeper": os.getpid()}
 
     def end(self) -> None:
-        """Ends the process, and waits until it is gone."""
+        """Stops the process and waits until it has ended. It is not restarted."""
         self._ending.set()
         self._thread.join()
 
@@ -83,14 +90,17 @@ class Keeper:
 
 
 def start(cluster: Cluster) -> None:
-    """Places the processes of a cluster; they stay when this process ends.
+    """Places the processes of a cluster on a Ray cluster, where they outlive this process.
+
+    If one of them cannot be placed, all are removed.
 
     Args:
-        cluster: What to start.
+        cluster: Cluster to start.
 
     Raises:
-        ConfigError: Ray is not installed, or its cluster asks for no token.
-        StoreError: No Ray cluster is up, it has no room, or the processes run already.
+        ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
+        StoreError: No Ray cluster can be reached, it has too few free processors, or the processes
+            already run.
     """
     settings = {name: text for name, text in os.environ.items() if name.startswith("TFHYBRID_")}
     processes = [
@@ -100,7 +110,7 @@ def start(cluster: Cluster) -> None:
     placed_processes.write(cluster.directory / "plan.json", processes)
     with _connected(cluster) as ray:
         if _keeper(ray, METADATA) is not None:
-            raise StoreError("The nodes run already: `tfhybrid nodes down` ends them")
+            raise StoreError("The nodes already run: `tfhybrid nodes down` stops them")
         try:
             _place(ray, cluster, processes)
         except BaseException:
@@ -109,10 +119,11 @@ def start(cluster: Cluster) -> None:
 
 
 def stop(cluster: Cluster) -> None:
-    """Ends the processes of a cluster, and waits until they are gone.
+    """Stops the processes of a cluster and waits until they have ended.
 
     Raises:
-        StoreError: None run.
+        ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
+        StoreError: No Ray cluster can be reached, or the processes do not run.
     """
     with _connected(cluster) as ray:
         if _keeper(ray, METADATA) is None:
@@ -121,15 +132,22 @@ def stop(cluster: Cluster) -> None:
 
 
 def told(cluster: Cluster) -> dict[str, dict[str, int | None]]:
-    """Returns what each actor says of its process, by name; without those being started again."""
-    found = {}
+    """Returns `Keeper.told` of each process, by its name.
+
+    Left out are processes whose actor does not run at the moment.
+
+    Raises:
+        ConfigError: Ray is not installed, or the Ray cluster does not use token authentication.
+        StoreError: No Ray cluster can be reached.
+    """
+    states = {}
     with _connected(cluster) as ray:
         for process in placed_processes.read(cluster.directory / "plan.json"):
             keeper = _keeper(ray, process.name)
             if keeper is not None:
                 with contextlib.suppress(ray.exceptions.RayError):
-                    found[process.name] = ray.get(keeper.told.remote(), timeout=_PLACE_SECONDS)
-    return found
+                    states[process.name] = ray.get(keeper.told.remote(), timeout=_PLACE_SECONDS)
+    return states
 
 
 @contextlib.contextmanager
@@ -142,7 +160,7 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
         ) from error
     if os.environ.get("RAY_AUTH_MODE") != "token":
         raise ConfigError(
-            "Who reaches a Ray cluster can run commands on it: engine: ray wants one with "
+            "Anyone who can reach a Ray cluster can run commands on it. So `engine: ray` needs "
             "RAY_AUTH_MODE=token, here and where `ray start` is called. Received: "
             f"RAY_AUTH_MODE={os.environ.get('RAY_AUTH_MODE')!r}"
         )
@@ -154,7 +172,9 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
             logging_level=logging.ERROR,
         )
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
-        raise StoreError(f"No Ray cluster can be joined (RAY_ADDRESS names it): {error}") from error
+        raise StoreError(
+            f"Cannot connect to a Ray cluster. Set RAY_ADDRESS to its address: {error}"
+        ) from error
     try:
         yield ray
     finally:
@@ -172,8 +192,9 @@ def _place(ray: Any, cluster: Cluster, processes: Sequence[PlacedProcess]) -> No
     )
     if not group.wait(_PLACE_SECONDS):
         raise StoreError(
-            f"The Ray cluster has no room for {[f'{each.name}: {each.cpus}' for each in placed]} "
-            f"processors. Received: {ray.available_resources()}"
+            "The Ray cluster has too few free processors for "
+            f"{[f'{each.name}: {each.cpus}' for each in placed]}. "
+            f"Received: {ray.available_resources()}"
         )
     strategies = importlib.import_module("ray.util.scheduling_strategies")
     here = strategies.NodeAffinitySchedulingStrategy(
@@ -190,14 +211,14 @@ def _place(ray: Any, cluster: Cluster, processes: Sequence[PlacedProcess]) -> No
             taken[machines[bundle]] = before + process.cpus
             strategy = strategies.PlacementGroupSchedulingStrategy(group, bundle)
             processors = process.cpus or _LITTLE
-        made = ray.remote(Keeper).options(
+        keeper = ray.remote(Keeper).options(
             name=process.name,
             lifetime="detached",
             max_restarts=-1,
             num_cpus=processors,
             scheduling_strategy=strategy,
         )
-        started.append(made.remote(str(cluster.directory), process, token, before))
+        started.append(keeper.remote(str(cluster.directory), process, token, before))
     try:
         ray.get([each.told.remote() for each in started], timeout=_PLACE_SECONDS)
     except ray.exceptions.RayError as error:
@@ -205,10 +226,11 @@ def _place(ray: Any, cluster: Cluster, processes: Sequence[PlacedProcess]) -> No
 
 
 def _remove(ray: Any, processes: Sequence[PlacedProcess]) -> None:
-    keepers = [each for each in (_keeper(ray, its.name) for its in processes) if each is not None]
+    actors = [_keeper(ray, process.name) for process in processes]
+    keepers = [each for each in actors if each is not None]
     ending = [each.end.remote() for each in keepers]
     for each in ending:
-        with contextlib.suppress(ray.exceptions.RayError):  # it has died: so has its process
+        with contextlib.suppress(ray.exceptions.RayError):  # if it has died, so has its process
             ray.get(each, timeout=2 * _END_SECONDS)
     for each in keepers:
         ray.kill(each)

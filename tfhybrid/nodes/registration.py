@@ -1,4 +1,4 @@
-"""How a node stays known to the metadata node, and how others look it up."""
+"""Registration of nodes with the metadata node, and lookup of nodes there."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _TOLD_SECONDS = 5.0
 def call_metadata(
     address: tuple[str, int], token: str, name: str, tls: Tls | None = None
 ) -> Caller:
-    """Connects to the metadata node.
+    """Connects to the metadata node; the caller closes the connection.
 
     Args:
-        address: Of it.
-        token: Of the cluster.
-        name: What this process calls itself.
-        tls: What encrypts the connection; `None` for none.
+        address: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
 
     Raises:
-        PeerDiedError: It cannot be reached.
+        PeerDiedError: The metadata node cannot be reached.
     """
     greeting = Greeting(Link.CALLS, name).text()
     wrap = dialled(tls, "the metadata node")
@@ -53,17 +53,17 @@ def call_metadata(
 def look_up(
     address: tuple[str, int], token: str, name: str, seconds: float, tls: Tls | None = None
 ) -> View:
-    """Asks the metadata node for the cluster, once all owners of slots are ready.
+    """Waits until all owners of slots are ready and returns the cluster's snapshot.
 
     Args:
-        address: Of it.
-        token: Of the cluster.
-        name: What this process calls itself.
-        seconds: How long to wait for nodes that are not ready.
-        tls: What encrypts the connection; `None` for none.
+        address: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        seconds: Maximum time to wait for nodes that are not ready, in seconds.
+        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
 
     Raises:
-        StoreError: The metadata node cannot be reached or refuses this process, or a node is not
+        StoreError: The metadata node cannot be reached or refuses this process, or a node was not
             ready in time.
     """
     deadline = time.monotonic() + seconds
@@ -75,12 +75,12 @@ def look_up(
             if not missing:
                 return view
             if any(view.nodes[name].draining for name in missing if name in view.nodes):
-                caller.ask("balance")  # the job during which it began to drain is over
+                caller.ask("balance")  # moves its shards, if the job that used them has ended
             if time.monotonic() > deadline:
-                states = {name: its.state.value for name, its in view.nodes.items()}
+                states = {name: node.state.value for name, node in view.nodes.items()}
                 raise StoreError(
-                    f"The nodes {list(view.owners)} own slots and shall be ready. "
-                    f"Received: {states}"
+                    f"The nodes {list(view.owners)} own slots and must all be ready. Read the logs "
+                    f"of the others. Received: {states}"
                 )
             time.sleep(0.1)
     finally:
@@ -90,38 +90,40 @@ def look_up(
 def address_of(
     address: tuple[str, int], token: str, name: str, node: str, tls: Tls | None = None
 ) -> tuple[str, int]:
-    """Asks the metadata node where a node listens.
+    """Returns host and port of a node, from the metadata node.
 
     Args:
-        address: Of the metadata node.
-        token: Of the cluster.
-        name: What this process calls itself.
-        node: Name of the node.
-        tls: What encrypts the connection; `None` for none.
+        address: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        node: Name of the node to look up.
+        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
 
     Raises:
-        StoreError: The metadata node cannot be reached, or the node is lost.
+        StoreError: The metadata node cannot be reached, or the node is lost or has never
+            registered.
     """
     caller = call_metadata(address, token, name, tls)
     try:
-        known = View.from_json(caller.ask("view")[0]).nodes.get(node)
+        entry = View.from_json(caller.ask("view")[0]).nodes.get(node)
     finally:
         caller.close()
-    if known is None or known.state == NodeState.LOST:
-        raise StoreError(f"{node} is wanted, which is lost or was never there")
-    return known.address
+    if entry is None or entry.state == NodeState.LOST:
+        raise StoreError(f"Node {node} is lost or has never registered. Read its log")
+    return entry.address
 
 
 class Registration:
-    """Keeps a node known to the metadata node, and knows the epoch.
+    """Registration of this node with the metadata node, kept up by a thread. Thread-safe.
 
-    The metadata node may die and return: the node works on meanwhile.
+    If the metadata node dies, the node keeps working and registers again once it is back.
 
     Args:
-        options: With which this node was started.
-        role: Of this node.
-        address: Where this node listens.
-        numbers: What the status page shall show of it.
+        options: Options with which this node was started.
+        role: Role of this node.
+        address: Host and port of this node's listener.
+        numbers: Function that returns the numbers for the status page. The registration's thread
+            calls it at each heartbeat.
     """
 
     def __init__(
@@ -142,39 +144,40 @@ class Registration:
         self._stopping = threading.Event()
         self._epoch = 0
         self._draining = False
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._wake = threading.Event()
-        self._begun = self._acknowledged = 0  # beats; guarded by _told
+        self._begun = self._acknowledged = 0  # heartbeats; guarded by _changed
         self._thread = threading.Thread(target=self._run, name="tfhybrid-registration", daemon=True)
         self._thread.start()
 
     def epoch(self, at_least: int) -> int:
-        """Returns the epoch that the metadata node told last; 0 before it has told any.
+        """Returns the allocation epoch that this node knows; 0 before the first registration.
 
         Args:
-            at_least: What another process was told; waited for, for a moment.
+            at_least: Allocation epoch to wait for, because another process knows it. The wait ends
+                after 5 s, so the result may be lower.
         """
-        with self._told:
-            self._told.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
+        with self._changed:
+            self._changed.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
             return self._epoch
 
     def tell(self) -> None:
-        """Has the metadata node know what this node does now; waits for a moment.
+        """Reports the current numbers to the metadata node; waits up to 5 s for its response.
 
-        Where it cannot be reached it knows nothing, and moves no rows.
+        Does not raise if the metadata node cannot be reached: it moves no shards then.
         """
-        with self._told:
-            wanted = self._begun + 1
+        with self._changed:
+            number = self._begun + 1
             self._wake.set()
-            self._told.wait_for(lambda: self._acknowledged >= wanted, _TOLD_SECONDS)
+            self._changed.wait_for(lambda: self._acknowledged >= number, _TOLD_SECONDS)
 
     @property
     def draining(self) -> bool:
-        """Whether the node shall begin no other job."""
+        """True if the node must not start another job."""
         return self._draining
 
     def stop(self) -> None:
-        """Ends it: the node is lost to the metadata node."""
+        """Closes the connection and ends the thread; the metadata node marks the node as lost."""
         self._stopping.set()
         self._wake.set()
         self._thread.join()
@@ -187,24 +190,24 @@ class Registration:
                 failed = False
             except TfhybridError as error:
                 if not failed and not self._stopping.is_set():
-                    _log.warning("%s: %s. It goes on, and tries again", self._name, error)
+                    _log.warning("%s: %s. The node keeps running and retries", self._name, error)
                 failed = True
                 self._stopping.wait(_BEAT_SECONDS)
 
-    def _hear(self, said: Mapping[str, Any]) -> None:
-        with self._told:
-            self._epoch = int(said["epoch"])
-            self._draining = bool(said["draining"])
-            self._told.notify_all()
+    def _hear(self, response: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._epoch = int(response["epoch"])
+            self._draining = bool(response["draining"])
+            self._changed.notify_all()
 
     def _beat(self, caller: Caller) -> None:
-        with self._told:
+        with self._changed:
             self._begun += 1
             number = self._begun
         self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
-        with self._told:
+        with self._changed:
             self._acknowledged = number
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def _stay_known(self) -> None:
         caller = call_metadata(self._metadata, self._token, self._name, self._tls)

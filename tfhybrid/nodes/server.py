@@ -1,4 +1,4 @@
-"""The part that all nodes have in common: a door, and a thread for each process that asks."""
+"""Server of a node: a listener, and a thread for each connection with calls."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ Take = Callable[[Greeting, socket.socket], None]
 
 
 class NodeServer:
-    """Lets processes of the job in.
+    """Server that admits processes with the cluster's token and hands over their connections.
 
     Args:
-        listener: Of this process.
-        token: Of the cluster.
-        visit: What is done with a connection for calls, on a thread of its own, until it ends.
-        take: What is done with another one; takes it over, and must not wait.
-        tls: What encrypts the connections; `None` for none.
+        listener: Listening socket; closed when `run` returns.
+        token: Token of the cluster.
+        visit: Function that serves a connection for calls (`CALLS`, `BATCHES`) until it ends. It
+            runs on a thread of its own; the server closes the connection afterwards.
+        take: Function that becomes the owner of any other connection. It runs on the thread of
+            `run` and must not wait. Default: `None`, such connections are refused.
+        tls: TLS relay of this process. Default: `None`, connections are not encrypted.
     """
 
     def __init__(
@@ -53,20 +55,22 @@ class NodeServer:
         self._lock = threading.Lock()
 
     def stop(self, *_: object) -> None:
-        """Makes `run` return; may be a handler of signals."""
+        """Makes `run` return; can be called by any thread and as a signal handler."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Serves until `stop`. What a request frees stays in the process, for the next one.
+        """Serves until `stop`, then closes the listener and all connections for calls.
+
+        Freed memory stays in the process, ready for the next request.
 
         Raises:
-            StoreError: Nobody can come in any more: what encrypts the connections has ended.
+            StoreError: The TLS relay has ended, so no connection can be accepted any more.
         """
         keep_freed_memory()
         with contextlib.closing(self._door) as front:
             while not self._stopping.is_set():
                 if self._tls is not None and self._tls.ended:
-                    raise StoreError("The TLS relay of this node has ended, and so does the node")
+                    raise StoreError("The TLS relay of this node has ended, so the node stops")
                 for text, link in front.arrivals(_LOOK_SECONDS):
                     self._let_in(text, link)
         with self._lock:
@@ -75,7 +79,7 @@ class NodeServer:
             each.close()
 
     def stop_at_signals(self) -> None:
-        """Stops at SIGTERM and SIGINT; of the main thread."""
+        """Makes SIGTERM and SIGINT call `stop`. Only the main thread may call this."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.stop)
 
@@ -88,7 +92,10 @@ class NodeServer:
             elif self._take is not None:
                 self._take(greeting, link)
             else:
-                raise StoreError(f"{greeting.name} wants '{greeting.to}', which is not here")
+                raise StoreError(
+                    f"This node accepts no connections for '{greeting.to}'. "
+                    f"Received: one from {greeting.name}"
+                )
         except (StoreError, OSError) as error:
             _log.warning("Refused: %s", error)
             link.close()

@@ -1,6 +1,6 @@
-"""What the metadata node shows: a page, the same as JSON, and as numbers for Prometheus.
+"""Status of a cluster as a web page, as JSON, and as metrics for Prometheus.
 
-Who asks shows the token of the cluster: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.
+Every request needs the token of the cluster: `Authorization: Bearer TOKEN`, or `?token=TOKEN`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,17 @@ _PAGE = (
 def status_of(
     membership: Membership, numbers: Mapping[str, Mapping[str, float]]
 ) -> dict[str, object]:
-    """Returns what is known of a cluster, as JSON has it."""
+    """Returns the status of a cluster as a JSON-serializable object.
+
+    Args:
+        membership: State of the metadata node.
+        numbers: Numbers that each node has reported, by node and name.
+
+    Returns:
+        `epoch` of the allocation; `nodes`, each with name, role, state, seconds in it, address and
+        numbers; `allocation`, the node, first slot and number of slots of each shard; `missing`,
+        the names of the owners that are not ready.
+    """
     view = membership.view
     nodes = [
         {
@@ -61,7 +71,7 @@ def status_of(
 
 
 def page_of(status: Mapping[str, Any]) -> str:
-    """Returns a status as a page."""
+    """Returns a status (see `status_of`) as an HTML page that reloads itself every 2 s."""
     columns = sorted({name for node in status["nodes"] for name in node["numbers"]})
     rows = [
         [
@@ -93,12 +103,12 @@ def page_of(status: Mapping[str, Any]) -> str:
 
 
 def metrics_of(status: Mapping[str, Any]) -> str:
-    """Returns a status as Prometheus reads it."""
+    """Returns a status (see `status_of`) in the text format of Prometheus."""
     lines = [
-        "# HELP tfhybrid_epoch Of the allocation.",
+        "# HELP tfhybrid_epoch Allocation epoch.",
         "# TYPE tfhybrid_epoch counter",
         f"tfhybrid_epoch {status['epoch']}",
-        "# HELP tfhybrid_node_ready Whether a node is ready.",
+        "# HELP tfhybrid_node_ready 1 if the node is ready, otherwise 0.",
         "# TYPE tfhybrid_node_ready gauge",
     ]
     labels = {
@@ -127,14 +137,22 @@ class _Server(ThreadingHTTPServer):
 
 
 class StatusServer:
-    """Serves the page on a port of its own.
+    """HTTP server of the status page, on threads of its own.
+
+    It serves `/`, `/status.json` and `/metrics`, and listens once it is constructed.
 
     Args:
-        address: Where it listens; port 0 for a free one.
-        token: Of the cluster.
-        status: Returns what to show.
-        tls: With these it answers HTTPS. Browsers have no certificate of their own, and need none:
-            the token says who they are.
+        address: Host and port to listen on; port 0 means a free one.
+        token: Token of the cluster.
+        status: Function that returns the status; see `status_of`. Any thread may call it.
+        tls: Certificate files for HTTPS; clients need no certificate, because the token identifies
+            them. Default: `None`, plain HTTP.
+
+    Attributes:
+        port: Port on which it listens.
+
+    Raises:
+        OSError: The address is not available, or a certificate file cannot be used.
     """
 
     def __init__(
@@ -155,13 +173,13 @@ class StatusServer:
 
             def do_GET(self) -> None:
                 url = urlsplit(self.path)
-                shown = parse_qs(url.query).get("token", [""])[0]
+                query = parse_qs(url.query).get("token", [""])[0]
                 header = self.headers.get("Authorization", "").removeprefix("Bearer ")
-                if not hmac.compare_digest((shown or header).encode(), token.encode()):
+                if not hmac.compare_digest((query or header).encode(), token.encode()):
                     _refuse(self.client_address, "it does not show the token")
-                    self.send_error(403, "The token of the cluster is wanted")
+                    self.send_error(403, "The token of the cluster is missing or wrong")
                 elif url.path not in pages:
-                    self.send_error(404, f"There are {', '.join(pages)}")
+                    self.send_error(404, f"The pages are {', '.join(pages)}")
                 else:
                     kind, form = pages[url.path]
                     content = form(status()).encode()
@@ -172,10 +190,10 @@ class StatusServer:
                     self.wfile.write(content)
 
             def log_message(self, *_: object) -> None:
-                pass  # the token may be in the address
+                pass  # the URL may contain the token
 
             def send_error(self, code: int, *more: str | None) -> None:
-                if code == 400:  # what came is no request
+                if code == 400:  # the client sent no HTTP request
                     _refuse(self.client_address, "it does not speak HTTP")
                 super().send_error(code, *more)
 
@@ -183,7 +201,7 @@ class StatusServer:
         if tls is not None:
             secure = relay.context(relay.ACCEPT, *dataclasses.astuple(tls))
             secure.verify_mode = ssl.CERT_NONE
-            # The handshake is made where the first byte is read, on the connection's own thread.
+            # The connection's own thread makes the handshake when it reads the first byte.
             self._server.socket = secure.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -193,7 +211,7 @@ class StatusServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops serving and closes the port; waits for the server's thread."""
         self._server.shutdown()
         self._server.server_close()
 

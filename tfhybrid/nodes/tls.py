@@ -1,4 +1,4 @@
-"""TLS for ranks and nodes: a process beside each carries its connections through it."""
+"""TLS for ranks and nodes, through a relay process beside each."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tfhybrid.settings import TlsFiles, tls_files
 
 _log = logging.getLogger("tfhybrid.nodes")
 
-_MOST_WORDS = 4096  # of a reason
+_REASON_BYTES = 4096
 
 
 class Tls:
-    """Carries connections of this process through TLS. Thread-safe.
+    """TLS relay of this process: encrypts its connections in a child process. Thread-safe.
 
     Args:
-        files: What it needs.
+        files: Paths of certificate, private key and CA, all PEM files.
 
     Raises:
         ConfigError: A file cannot be used.
@@ -37,16 +37,16 @@ class Tls:
             relay.context(relay.ACCEPT, *arguments)
         except OSError as error:
             raise ConfigError(
-                "TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY and TFHYBRID_TLS_CA are PEM files: a "
+                "TFHYBRID_TLS_CERT, TFHYBRID_TLS_KEY and TFHYBRID_TLS_CA must name PEM files: a "
                 "certificate, its private key without a password, and the CA of all hosts. "
                 f"Received: {files}, of which one cannot be used ({error})"
             ) from error
-        self._control, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with its:
-            # In a session of its own: a signal to the rank's group must not end it first.
+        self._control, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with end:
+            # A session of its own, so that a signal to the rank's group does not end it first.
             self._process = subprocess.Popen(
-                [sys.executable, "-I", relay.__file__, str(its.fileno()), *arguments],
-                pass_fds=[its.fileno()],
+                [sys.executable, "-I", relay.__file__, str(end.fileno()), *arguments],
+                pass_fds=[end.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -55,82 +55,106 @@ class Tls:
 
     @classmethod
     def from_environment(cls) -> Tls | None:
-        """Returns what the `TFHYBRID_TLS_` variables ask for; `None` where they are not set.
+        """Starts a relay with the files of the `TFHYBRID_TLS_` variables; the caller closes it.
+
+        Returns:
+            The relay, or `None` if none of the variables is set.
 
         Raises:
-            ConfigError: Some are missing, or a file cannot be used.
+            ConfigError: Only some of the variables are set, or a file cannot be used.
         """
         files = tls_files()
         return None if files is None else cls(files)
 
     @property
     def ended(self) -> bool:
-        """Whether the process that carries the connections has ended."""
+        """True if the relay process has ended; no connection can be made then."""
         return self._process.poll() is not None
 
     def dial(self, link: socket.socket, peer: str) -> socket.socket:
-        """Returns a socket in place of a connected one; what it sends goes through TLS.
+        """Makes the handshake of the connecting side and returns the socket to use instead.
+
+        Waits for the handshake, up to 30 s.
 
         Args:
-            link: The connected one; closed here.
-            peer: Who is at its other end, for messages.
+            link: Connected socket; closed here, also on failure.
+            peer: Name of the other end, for logs.
 
         Raises:
-            OSError: One side refuses the other's certificate, or does not speak TLS.
+            OSError: One side refuses the other's certificate, the peer does not speak TLS, or the
+                relay has ended.
         """
         plain = self._give(relay.DIAL, link, peer)
-        said = plain.recv(1)
-        if said == relay.WELL:
+        response = plain.recv(1)
+        if response == relay.WELL:
             return plain
         with plain:
-            said += b"".join(iter(lambda: plain.recv(_MOST_WORDS), b""))
-        raise OSError(said.decode() or "the TLS relay of this process has ended")
+            response += b"".join(iter(lambda: plain.recv(_REASON_BYTES), b""))
+        raise OSError(response.decode() or "the TLS relay of this process has ended")
 
     def accept(self, link: socket.socket) -> socket.socket:
-        """The same for a connection that was accepted. Its handshake goes on in the background.
+        """Starts the handshake of the accepting side and returns the socket to use instead.
 
-        One that fails is logged, and its socket reads as closed.
+        Does not wait for the handshake. If it fails, the relay logs why and the returned socket
+        reads as closed.
+
+        Args:
+            link: Accepted socket; closed here, also on failure.
+
+        Raises:
+            OSError: The peer is already gone, or the relay has ended.
         """
         address = link.getpeername()
         return self._give(relay.ACCEPT, link, f"{address[0]} port {address[1]}")
 
     def close(self) -> None:
-        """Takes no more connections. What is connected goes on until one end closes it."""
+        """Stops accepting new connections. Existing ones last until one end closes them."""
         self._closed.set()
         self._control.close()
 
     def abandon(self) -> None:
-        """Leaves the relay to the parent, in a forked child, which would keep it from ending."""
+        """Closes this process's end in a forked child, which would keep the relay from ending."""
         self._control.close()
 
     def _give(self, role: str, link: socket.socket, peer: str) -> socket.socket:
-        ours, its = socket.socketpair()
+        ours, theirs = socket.socketpair()
         try:
-            with link, its:
+            with link, theirs:
                 message = json.dumps([role, peer]).encode()
-                socket.send_fds(self._control, [message], [link.fileno(), its.fileno()])
+                socket.send_fds(self._control, [message], [link.fileno(), theirs.fileno()])
         except OSError:
             ours.close()
             raise
         return ours
 
     def _watch(self) -> None:
-        with contextlib.suppress(ChildProcessError):  # somebody else waited for all children
+        with contextlib.suppress(ChildProcessError):  # other code has waited for all children
             status = self._process.wait()
             if not self._closed.is_set():
                 _log.error(
-                    "The process that carries this process's TLS connections has ended (status %d)",
+                    "The TLS relay of this process has ended with status %d; its connections are "
+                    "lost",
                     status,
                 )
 
 
 def dialled(tls: Tls | None, peer: str) -> Wrap:
-    """Returns what a connection to `peer` goes through before anything is said."""
+    """Returns the function that prepares a connection to `peer`, before anything is sent.
+
+    Args:
+        tls: TLS relay of this process; with `None` the function returns the socket as it is.
+        peer: Name of the other end, for logs.
+    """
     return lambda link: link if tls is None else tls.dial(link, peer)
 
 
 def accepted(tls: Tls | None, silence: float) -> Wrap:
-    """Returns what a connection that was accepted goes through; it breaks after that silence."""
+    """Returns the function that prepares an accepted connection, before anything is read.
+
+    Args:
+        tls: TLS relay of this process; with `None` connections are not encrypted.
+        silence: Seconds without any sign of the other host after which the connection breaks.
+    """
 
     def wrap(link: socket.socket) -> socket.socket:
         probed(link, silence)

@@ -1,4 +1,4 @@
-"""A process that is started again when it ends, and dies with whoever watches it."""
+"""Process that is restarted when it ends, and ends with the process that watches it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,20 @@ _AGAIN_SECONDS = 0.5
 
 
 class WatchedProcess:
-    """A process that an engine keeps running. One thread alone uses it.
+    """Process that a launcher keeps running. The first `look` starts it.
+
+    All calls must come from one thread: the kernel ends the process with the thread that started
+    it.
 
     Args:
-        process: What to run.
-        log: The file to which it writes.
-        processors: On which it runs; none for all.
+        process: Process to run.
+        log: Path of the file that gets its output; appended to.
+        processors: Processors on which it runs; empty means all.
 
     Attributes:
-        process: What to run.
-        starts: How often it was started.
-        done: Whether it has ended as it may; it is not started again then.
+        process: Process to run.
+        starts: Number of times it was started.
+        done: True once a process with `may_end` has ended with status 0; it is not restarted then.
     """
 
     def __init__(self, process: PlacedProcess, log: Path, processors: Iterable[int]) -> None:
@@ -43,11 +46,18 @@ class WatchedProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its number; `None` while it does not run."""
+        """Process id, or `None` while the process does not run."""
         return None if self._running is None else self._running.pid
 
     def look(self) -> bool:
-        """Starts it, or again once it has died; returns whether anything changed."""
+        """Starts the process if it does not run, 0.5 s after its last end; never waits.
+
+        Returns:
+            True if the process was started, or was seen to have ended.
+
+        Raises:
+            OSError: The process cannot be started.
+        """
         if self.done:
             return False
         if self._running is not None:
@@ -56,7 +66,7 @@ class WatchedProcess:
                 return False
             self.done = self.process.may_end and status == 0
             level = logging.INFO if self.done else logging.WARNING
-            _log.log(level, "%s has ended with %d", self.process.name, status)
+            _log.log(level, "%s has ended with status %d", self.process.name, status)
             self._running, self._died_at = None, time.monotonic()
             return True
         if self._died_at and time.monotonic() < self._died_at + _AGAIN_SECONDS:
@@ -75,12 +85,12 @@ class WatchedProcess:
         return True
 
     def end(self) -> None:
-        """Asks it to end."""
+        """Sends SIGTERM to the process, if it runs. Does not wait."""
         if self._running is not None:
             self._running.terminate()
 
     def wait(self, seconds: float) -> None:
-        """Waits until it has ended; kills it if that takes longer."""
+        """Waits until the process has ended; kills it after `seconds`, at least 0.1 s."""
         if self._running is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""TLS of a stream's connections: one relay carries all those of this process."""
+"""TLS relay shared by all stream connections of this process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _relays: dict[TlsFiles, Tls] = {}
 
 
 def relay() -> Tls | None:
-    """Returns what encrypts this process's connections, by the `TFHYBRID_TLS_` variables.
+    """Returns the TLS relay of this process's stream connections. Thread-safe.
 
-    The first call starts it. It ends with the process; one that has died is replaced.
+    The first call starts it. It ends with the process; a later call replaces one that has died.
 
     Returns:
-        The relay, or `None` where the variables are not set.
+        The relay, or `None` if none of the `TFHYBRID_TLS_` variables is set.
 
     Raises:
-        ConfigError: Some of them are missing, or a file cannot be used.
+        ConfigError: Only some of the variables are set, or a file cannot be used.
     """
     files = tls_files()
     if files is None:

@@ -1,4 +1,4 @@
-"""Calls to a process of the stream that may die and come back at the same address."""
+"""Calls to a stream process that may die and be restarted at the same address."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _PAUSE_SECONDS = 0.1
 
 
 class Remote:
-    """Asks, and asks again where the other end has died meanwhile. Thread-safe.
+    """Client of a stream process, which reconnects and repeats a call after a lost connection.
 
-    So calls must be such that doing them twice is doing them once. The connection goes through TLS
-    where `encryption.relay` says so.
+    A call can be executed twice, so all calls must be idempotent. The connection goes through TLS
+    if the `TFHYBRID_TLS_` variables are set. Thread-safe: one call at a time.
 
     Args:
-        address: `host:port`.
-        token: That the other end wants to be shown.
-        name: What this process calls itself.
-        peer: What the other end is, for errors.
-        patience: Seconds for which it may be away.
+        address: Address of the other end, `host:port`.
+        token: Token that the other end expects.
+        name: Name of this process, for the logs of the other end.
+        peer: Description of the other end, for errors.
+        patience: Maximum time without a response, in seconds. Default: 120.
     """
 
     def __init__(
@@ -51,11 +51,19 @@ class Remote:
     def ask(
         self, call: str, arguments: Mapping[str, Any] | None = None, arrays: Arrays | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Asks and waits for the answer; as `Caller.ask`.
+        """Calls the other end and waits for the response.
+
+        Args:
+            call: Name of the call.
+            arguments: JSON-serializable arguments. Default: none.
+            arrays: Arrays of the request, by name. Default: none.
+
+        Returns:
+            The result, and the arrays of the response by name.
 
         Raises:
-            TfhybridError: What the other end raised.
-            StreamError: It has been away for longer than our patience.
+            TfhybridError: The other end raised this error; the message names that end.
+            StreamError: The other end has not answered for `patience` seconds.
         """
         until = time.monotonic() + self._patience
         while True:
@@ -65,7 +73,7 @@ class Remote:
                     return self._caller.ask(call, arguments, arrays)
             except (StoreError, OSError) as error:
                 if type(error) is not StoreError and not isinstance(error, OSError):
-                    raise  # the other end's, not the connection's
+                    raise  # an error of the call, not of the connection
                 self.close()
                 if time.monotonic() >= until:
                     raise StreamError(
@@ -74,7 +82,7 @@ class Remote:
                 time.sleep(_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Ends the connection; the next call makes another."""
+        """Closes the connection; the next call opens a new one."""
         with self._lock:
             if self._caller is not None:
                 self._caller.close()

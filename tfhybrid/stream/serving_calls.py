@@ -1,4 +1,4 @@
-"""A process of the stream that answers calls until it is told to stop."""
+"""Main loop of a stream process that serves calls."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from tfhybrid.stream import encryption
 
 
 def serve_calls(address: str, token: str, calls: Mapping[str, Called]) -> None:
-    """Answers calls until SIGTERM or SIGINT comes; through TLS where `encryption.relay` says so.
+    """Serves calls until SIGTERM or SIGINT, through TLS if the `TFHYBRID_TLS_` variables are set.
+
+    Sets signal handlers, so only the main thread may call it.
 
     Args:
-        address: `host:port` to listen at.
-        token: That callers must show.
-        calls: What they may ask for.
+        address: Address to listen on, `host:port`.
+        token: Token that callers must send.
+        calls: Function of each call, by name; see `answer_calls`. Calls run on one thread per
+            connection, so the functions must be thread-safe.
 
     Raises:
-        ConfigError: As of `encryption.relay`.
+        ConfigError: Only some of the `TFHYBRID_TLS_` variables are set, or a file cannot be used.
+        OSError: The address is not available.
         StoreError: The TLS relay has ended.
     """
     host, _, port = address.rpartition(":")

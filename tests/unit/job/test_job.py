@@ -58,7 +58,9 @@ def test_a_number_of_devices_that_cannot_be_is_refused(number) -> None:
 def test_several_devices_come_before_tensorflow_is_used() -> None:
     tfhybrid.shutdown()
     tf.constant(1) + 1
-    with pytest.raises(ConfigError, match=r"comes before TensorFlow is used\. Received: "):
+    with pytest.raises(
+        ConfigError, match=r"devices_per_rank=2\) before TensorFlow is used\. Received: "
+    ):
         tfhybrid.init(devices_per_rank=2)
 
 

@@ -47,7 +47,7 @@ def test_the_directory_must_exist(
     shm_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(timeline.DIRECTORY, str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"must name a directory.*Received: .*none"):
+    with pytest.raises(ConfigError, match=r"must name an existing directory.*Received: .*none"):
         tfhybrid.init()
 
 

@@ -221,7 +221,7 @@ def test_a_node_that_drains_finishes_its_job_and_begins_no_other(
         assert_rows(rows_of(engines[0]), 1)
     with pytest.raises(StoreError, match="embedding-2: This node is draining"):
         begin(nodes, token, "late", SILENCE, "late", [0])
-    with pytest.raises(StoreError, match=r"The nodes are.*Received: 'nobody'"):
+    with pytest.raises(StoreError, match=r"The node must be one of.*Received: 'nobody'"):
         launching.drain(cluster, "nobody")
     killed(cluster, "embedding-2")
     until(lambda: node(cluster, "embedding-2")["state"] == "ready")
@@ -276,11 +276,14 @@ def test_garbage_is_refused_on_every_port(cluster: Cluster, tmp_path: Path) -> N
     said = {
         secrets.token_bytes(2000): "does not show the token",
         b"x" * len(token) + greeting: "does not show the token",
-        token + b"\xff" * 1024: "its greeting is no text",
-        token + b"[]".ljust(1024): "Refused: A process greeted with",
+        token + b"\xff" * 1024: "its handshake is not UTF-8 text",
+        token + b"[]".ljust(1024): "Refused: A handshake must be JSON",
         token + b'{"to": "updates", "name": "intruder", "session": "none"}'.ljust(1024): "intruder",
         token + greeting + (2**63).to_bytes(8, "little"): f"Received: {2**63}",
-        token + greeting + (9).to_bytes(8, "little") + b"not safe!": "sent what is no message",
+        token
+        + greeting
+        + (9).to_bytes(8, "little")
+        + b"not safe!": "sent data that is not a message",
     }
     for name, address in addresses.items():
         for content, why in said.items():

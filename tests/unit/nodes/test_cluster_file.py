@@ -53,19 +53,19 @@ def test_data_nodes_get_their_script(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("roles: [", "cannot be read"),
-        ("- 1", r"the fields are.*Received: \[1\]"),
-        ("roles: {embedding: {}}\nprot: 1", r"the fields are.*prot"),
-        ("roles: 3", "roles say what to start. Received: 3"),
-        ("roles: {}", "the role 'embedding' owns the tables"),
+        ("- 1", r"the fields must be from.*Received: \[1\]"),
+        ("roles: {embedding: {}}\nprot: 1", r"the fields must be from.*prot"),
+        ("roles: 3", "roles must map role names to fields. Received: 3"),
+        ("roles: {}", "the role 'embedding', which owns the tables, is missing"),
         ("engine: slurm\nroles: {embedding: {}}", "engine must be one of.*Received: 'slurm'"),
-        ("port: 0\nroles: {embedding: {}}", "port is a port.*Received: 0"),
-        ("roles: {embedding: {count: 0}}", "count is at least 1.*Received: count=0"),
+        ("port: 0\nroles: {embedding: {}}", "port must be a port.*Received: 0"),
+        ("roles: {embedding: {count: 0}}", "count must be at least 1.*Received: count=0"),
         ("roles: {embedding: {count: true}}", "Received: count=True"),
-        ("roles: {embedding: {numa: -1}}", "numa is the number of a node. Received: -1"),
-        ("roles: {embedding: {}, other: {}}", r"names its command.*'other' with \[\]"),
-        ("roles: {embedding: {command: [x]}}", "have commands of their own"),
-        ("roles: {embedding: {}, data: {}}", "names its script.*'data' with ''"),
-        ("roles: {embedding: {script: a.py}}", "names its script.*'embedding' with 'a.py'"),
+        ("roles: {embedding: {numa: -1}}", "numa must be the number of a NUMA node. Received: -1"),
+        ("roles: {embedding: {}, other: {}}", r"must set its command.*'other' with \[\]"),
+        ("roles: {embedding: {command: [x]}}", "have built-in commands"),
+        ("roles: {embedding: {}, data: {}}", "must set its script.*'data' with ''"),
+        ("roles: {embedding: {script: a.py}}", "must set its script.*'embedding' with 'a.py'"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, why: str) -> None:
@@ -95,7 +95,7 @@ def test_processors_are_dealt_out() -> None:
     assert len(dealt["a"]) == 1
     assert dealt["a"] != dealt["b"] or len(mine) == 1
     assert dealt["c"] == set()
-    with pytest.raises(ConfigError, match="wants"):
+    with pytest.raises(ConfigError, match="needs"):
         processors_of([PlacedProcess("a", ("true",), cpus=len(mine) + 1)])
     with pytest.raises(ConfigError, match="There is no NUMA node 999"):
         processors_of([PlacedProcess("a", ("true",), numa=999)])

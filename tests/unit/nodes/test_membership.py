@@ -65,7 +65,9 @@ def test_draining_stays_until_another_process_comes(path: Path) -> None:
     again.join("embedding-1", "embedding", ADDRESS, "second")
     again.heard_of("embedding-1", "second")
     assert again.view.nodes["embedding-1"].state == NodeState.READY
-    with pytest.raises(StoreError, match=r"The nodes are \['embedding-1'\]. Received: 'nobody'"):
+    with pytest.raises(
+        StoreError, match=r"The node must be one of \['embedding-1'\]. Received: 'nobody'"
+    ):
         again.drain("nobody")
 
 
@@ -81,7 +83,7 @@ def test_slots_are_those_of_the_core(path: Path, owners: int) -> None:
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "epoch": 1}'])
 def test_a_damaged_file_is_refused(path: Path, content: str) -> None:
     path.write_text(content)
-    with pytest.raises(CorruptFileError, match="is no state of a metadata node"):
+    with pytest.raises(CorruptFileError, match="is not a valid state file of a metadata node"):
         Membership(path, OWNERS)
 
 
@@ -98,7 +100,7 @@ def test_shares_move_under_the_epoch_at_which_it_was_planned(path: Path) -> None
     assert Membership(path, OWNERS).view.owners == ("embedding-1", "embedding-1")
     with pytest.raises(StaleEpochError, match=f"epoch {epoch + 1}. Received: {epoch}"):
         members.move(1, "embedding-1", "embedding-0", epoch)
-    with pytest.raises(StoreError, match="The shares belong to"):
+    with pytest.raises(StoreError, match="The owners of the shards are"):
         members.move(0, "embedding-0", "embedding-1", epoch + 1)
     with pytest.raises(StoreError, match="an embedding node that is ready"):
         members.move(0, "embedding-1", "nobody", epoch + 1)

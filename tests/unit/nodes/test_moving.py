@@ -124,7 +124,7 @@ def test_a_move_of_another_epoch_is_refused(cluster: Cluster, tmp_path: Path) ->
             asked = {"share": 0, "origin": nodes.names[0], "to": nodes.names[0]}
             with pytest.raises(StaleEpochError, match=f"epoch {nodes.epoch}"):
                 caller.ask("move", asked | {"epoch": nodes.epoch - 1})
-            with pytest.raises(StoreError, match="The shares belong to"):
+            with pytest.raises(StoreError, match="The owners of the shards are"):
                 caller.ask("move", asked | {"epoch": nodes.epoch, "origin": "nobody"})
         train(run.engines, first=2, steps=STEPS - 2)
         assert digests(run.engines[0]) == wanted

@@ -87,7 +87,7 @@ def test_what_cannot_be_run(tmp_path: Path, shm_directory: Path):
     with pytest.raises(ConfigError, match=r"must name the trainers to start.*Received: none"):
         running.processes_of(write_config(tmp_path, shm_directory))
     config = write_config(tmp_path, shm_directory, ads={"count": 0, "command": COUNTING})
-    with pytest.raises(ConfigError, match="count is at least 1"):
+    with pytest.raises(ConfigError, match="count must be at least 1"):
         running.processes_of(config)
     config = write_config(tmp_path, shm_directory, ads={"count": 2, "command": COUNTING, "cpus": 1})
     processes = running.processes_of(config)
