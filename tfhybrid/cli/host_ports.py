@@ -1,8 +1,9 @@
 """Tests whether hosts reach each other's free ports, on which Horovod and the row service listen.
 
-    python -m tfhybrid.cli.host_ports listen            prints its port; ends at the end of input
-    python -m tfhybrid.cli.host_ports dial HOST:PORT... prints which it cannot reach, and why
+    python -m tfhybrid.cli.host_ports listen             prints its port
+    python -m tfhybrid.cli.host_ports dial HOST:PORT...  prints errors
 
+The first ends at the end of its input. The second prints which ports it cannot reach, and why.
 `tfhybrid doctor --hosts` runs both on all hosts, over ssh.
 """
 

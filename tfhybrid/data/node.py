@@ -1,6 +1,6 @@
 """The data node: reads the data sets of a job's script, splits batches, and sends their halves.
 
-    python -m tfhybrid.data.node --metadata HOST:PORT --token-file FILE --name NAME --script FILE
+    python -m tfhybrid.data.node --metadata HOST:PORT --token-file FILE ...
 
 It imports the script, whose functions make the data sets: a script that trains does so behind
 `if __name__ == "__main__":`. Each data set of each trainer has a connection and a thread of its

@@ -1,6 +1,6 @@
 """The embedding node: owns rows of one job at a time, in a process without TensorFlow.
 
-    python -m tfhybrid.nodes.embedding --metadata HOST:PORT --token-file FILE --name NAME
+    python -m tfhybrid.nodes.embedding --metadata HOST:PORT --token-file FILE ...
 
 It tells the metadata node where it listens. A job's rank 0 connects and says `begin`; its store
 lives as long as that connection. Ranks of the job connect for rows, leaders for updates.
