@@ -11,9 +11,9 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.node_options import read_token
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.cluster.node_options import read_token
 
 
 def page() -> bytes:

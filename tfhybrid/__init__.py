@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     )
     from tfhybrid.announcing import announce, pass_stats
     from tfhybrid.config import TableConfig
+    from tfhybrid.config.file_tier import FileTier
+    from tfhybrid.config.placement import Replicated, Sharded
+    from tfhybrid.config.row_policy import Admission, Eviction
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
-    from tfhybrid.file_tier import FileTier
     from tfhybrid.job import devices, init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
-    from tfhybrid.placement import Replicated, Sharded
-    from tfhybrid.row_policy import Admission, Eviction
     from tfhybrid.store import RecordFile
 
 __all__ = [
@@ -74,13 +74,13 @@ __all__ = [
 
 # The module of each public name; the other names are modules themselves.
 _SOURCES = {
-    "Admission": "row_policy",
+    "Admission": "config.row_policy",
     "DistributedOptimizer": "optimizers",
-    "Eviction": "row_policy",
-    "FileTier": "file_tier",
+    "Eviction": "config.row_policy",
+    "FileTier": "config.file_tier",
     "RecordFile": "store",
-    "Replicated": "placement",
-    "Sharded": "placement",
+    "Replicated": "config.placement",
+    "Sharded": "config.placement",
     "TableConfig": "config",
     "announce": "announcing",
     "cross_rank": "distributed",

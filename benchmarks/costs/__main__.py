@@ -21,8 +21,13 @@ from scipy.optimize import nnls
 
 from benchmarks import launch
 from benchmarks.hosts.run import run_on_hosts
-from tfhybrid.cli.step_costs import Costs, PlannedStep, amounts, seconds_of
-from tfhybrid.cli.step_seconds import Work, measure
+from tfhybrid.planner.step_costs import (
+    Costs,
+    PlannedStep,
+    amounts,
+    seconds_of,
+)
+from tfhybrid.planner.step_seconds import Work, measure
 
 LOGGER = logging.getLogger("benchmarks.costs")
 SHIPPED = launch.ROOT / "tfhybrid" / "cli" / "step_costs.json"
@@ -87,7 +92,7 @@ def measured(cell: Cell) -> float:
     if cell.hosts == 1:
         return measure(cell.work(), cell.ranks)
     work = json.dumps(dataclasses.asdict(cell.work()))
-    command = ["-m", "tfhybrid.cli.step_seconds", work]
+    command = ["-m", "tfhybrid.planner.step_seconds", work]
     output = run_on_hosts(command, cell.hosts, cell.ranks, f"{GBIT:g}gbit")
     told = next(line for line in output.splitlines() if '"step_seconds"' in line)
     return float(json.loads(told[told.index("{") :])["step_seconds"])

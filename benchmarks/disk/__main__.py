@@ -18,7 +18,7 @@ from rich.table import Table
 
 from benchmarks import launch
 from benchmarks.disk.batches import add_options, record_bytes
-from tfhybrid.cli import disk_speed
+from tfhybrid.cli.doctor import disk_speed
 
 LOGGER = logging.getLogger("benchmarks.disk")
 PEER = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tfhybrid/peers/rocksdict"

@@ -23,10 +23,10 @@ from benchmarks.launch import write_result
 from benchmarks.stream.numbered_update import numbered_update
 from tfhybrid.serving import Reader
 from tfhybrid.settings import shm_directory
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.publisher import PublishRules
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.sync_unit import SyncUnit
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.sync_unit.publisher import PublishRules
+from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 LOGGER = logging.getLogger("benchmarks.publications")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfhybrid.cli import conversion
+from tfhybrid.cli.data import conversion
 from tfhybrid.data import Criteo, FileBatches, Shard, unpacked
 
 FORMAT = Criteo(bucketize=True)

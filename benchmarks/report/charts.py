@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-from tfhybrid.cli.step_costs import Costs, PlannedStep, seconds_of
+from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
 
 NAMES = {
     "bound": "bound: no table",

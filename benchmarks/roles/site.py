@@ -19,9 +19,9 @@ from benchmarks.launch import ROOT
 from benchmarks.roles.workload import Workload
 from benchmarks.stream.site import free_ports
 from tests.support import hosts as several
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster, Role
 from tfhybrid.errors import StoreError
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster, Role
 
 TRAINERS = 2
 EMBEDDING = 2
@@ -148,12 +148,25 @@ def nodes(place: Site, script: str = "benchmarks.roles.workload") -> Iterator[No
         state = str(place.folder / "state.json")
         ports = ("--port", str(port), "--status-port", str(status_port))
         log = start(
-            "h3", "tfhybrid.nodes.metadata", "--state", state, "--owners", ",".join(owners), *ports
+            "h3",
+            "tfhybrid.cluster.metadata_node",
+            "--state",
+            state,
+            "--owners",
+            ",".join(owners),
+            *ports,
         )
         for name, host in zip(owners, ("h5", "h6"), strict=True):
-            start(host, "tfhybrid.nodes.embedding", "--name", name, "--metadata", metadata)
+            start(
+                host,
+                "tfhybrid.embedding_nodes.embedding_node",
+                "--name",
+                name,
+                "--metadata",
+                metadata,
+            )
         reads = ("--script", script, "--metadata", metadata)
-        start("h4", "tfhybrid.data.node", "--name", "data-0", *reads)
+        start("h4", "tfhybrid.data.data_node", "--name", "data-0", *reads)
         roles = {"embedding": Role(EMBEDDING), "data": Role(1)}
         cluster = Cluster("local", place.folder, place.address("h3"), port, status_port, roles)
         _wait(lambda: _ready(cluster) == {*owners, "data-0"}, log)

@@ -19,7 +19,7 @@ import numpy as np
 
 from tfhybrid.data import Ragged
 from tfhybrid.errors import StoreError
-from tfhybrid.nodes.messages import MessageLink
+from tfhybrid.rpc.messages import MessageLink
 
 LABEL, SPLITS = "label", ".splits"
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rows.owner import NAME, SILENCE, batches, encryption, opened, own, seconds_of
-from tfhybrid.nodes.row_service import Leader, RowService
+from tfhybrid.job.row_service import Leader, RowService
 from tfhybrid.settings import TlsFiles
 
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 from tfhybrid.stream import Leases
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 
 def main() -> None:

@@ -22,9 +22,9 @@ from tfhybrid.core.native import OptimizerKind
 from tfhybrid.data import ClickLog, IdSpace
 from tfhybrid.initializers import Uniform
 from tfhybrid.metrics import auc
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.target_model import TargetModel
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.sync_unit.target_model import TargetModel
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 INTERVALS = {"5 h": 300, "1 h": 60, "10 min": 10, "1 min": 1}  # minutes
 _ADAGRAD = {"kind": OptimizerKind.ADAGRAD, "initial_accumulator_value": 0.1, "epsilon": 1e-7}

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from benchmarks.stream import site
 from tfhybrid.stream import LogQueue, StreamSettings
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 LOGGER = logging.getLogger(__name__)
 

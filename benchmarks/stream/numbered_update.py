@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 
 def numbered_update(

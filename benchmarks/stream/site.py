@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from benchmarks.launch import ROOT
 from tfhybrid.settings import shm_directory
-from tfhybrid.stream import LogQueue, StreamSettings, rows
+from tfhybrid.stream import LogQueue, StreamSettings
+from tfhybrid.stream.queues import rows
 
 RECORD_ROWS = 4096
 

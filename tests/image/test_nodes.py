@@ -21,9 +21,9 @@ from examples import roles
 from tests.image.containers import CONFINED, ENTRYPOINT, IMAGE, NO_CAPABILITIES, UID
 from tests.support import hosts as several
 from tests.support.hosts import ROOT, Hosts
-from tests.support.nodes.clusters import node, until
-from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.node_options import parsed_address
+from tests.support.roles.clusters import node, until
+from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.cluster.node_options import parsed_address
 
 SERVICES = yaml.safe_load((ROOT / "docker" / "nodes.yaml").read_text())["services"]
 TRAINER = "trainer"

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.image.containers import IMAGE, UID
-from tests.support.nodes.clusters import until
+from tests.support.roles.clusters import until
 from tests.support.stream.broker import ROOT, Broker, broker, two_free_ports
 from tfhybrid.data import ClickLog, IdSpace
 

@@ -16,12 +16,12 @@ import pytest
 from tests.integration.conftest import needs_hosts
 from tests.support import hosts as several
 from tests.support.hosts import Hosts
-from tests.support.nodes.clusters import until
-from tests.support.nodes.colocated_run import colocated
-from tests.support.nodes.data_script import SCRIPT
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster, Role
-from tfhybrid.nodes.key_links import REQUEST, UNASKED
+from tests.support.roles.clusters import until
+from tests.support.roles.colocated_run import colocated
+from tests.support.roles.data_script import SCRIPT
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster, Role
+from tfhybrid.data_nodes.key_links import REQUEST, UNASKED
 
 PORT = 7100  # free: the host is of this test alone
 CUT_SECONDS = 5.0
@@ -59,13 +59,25 @@ class Place:
         (folder / "script.py").write_text(SCRIPT + SLOW)
         metadata = f"{hosts.address(TRAINER)}:{PORT}"
         self._start(
-            *(TRAINER, "metadata", "tfhybrid.nodes.metadata", "--state", str(folder / "state")),
+            *(
+                TRAINER,
+                "metadata",
+                "tfhybrid.cluster.metadata_node",
+                "--state",
+                str(folder / "state"),
+            ),
             *("--owners", "embedding-0", "--port", str(PORT), "--status-port", str(PORT + 1)),
         )
         joins = ("--metadata", metadata, "--name")
-        self._start(EMBEDDING, "embedding-0", "tfhybrid.nodes.embedding", *joins, "embedding-0")
+        self._start(
+            EMBEDDING,
+            "embedding-0",
+            "tfhybrid.embedding_nodes.embedding_node",
+            *joins,
+            "embedding-0",
+        )
         script = ("--script", str(folder / "script.py"))
-        self._start(DATA, "data-0", "tfhybrid.data.node", *script, *joins, "data-0")
+        self._start(DATA, "data-0", "tfhybrid.data.data_node", *script, *joins, "data-0")
         roles = {"embedding": Role(1), "data": Role(1)}
         address = hosts.address(TRAINER)
         self.cluster = Cluster("local", folder, address, PORT, PORT + 1, roles)

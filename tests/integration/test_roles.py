@@ -15,7 +15,7 @@ import pytest
 from tests.support.certificates.authority import Authority
 from tests.support.jobs.forked_job import forked_jobs
 from tests.support.jobs.restarts import Restarts, begun_at
-from tests.support.nodes.clusters import (
+from tests.support.roles.clusters import (
     certified,
     killed,
     node,
@@ -24,8 +24,8 @@ from tests.support.nodes.clusters import (
     until,
     write_cluster,
 )
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
 
 CLI = (sys.executable, "-m", "tfhybrid.cli", "nodes")
 pytestmark = pytest.mark.timeout(600)

@@ -14,17 +14,22 @@ import numpy as np
 import pytest
 
 from tests.support.core.sharded_tables import KEYS, reference, rows_of, train
-from tests.support.nodes.clusters import node, own_memory, until, write_cluster
-from tests.support.nodes.colocated_run import EPOCHS, colocated
-from tests.support.nodes.colocated_run import rows_of as rows_of_places
-from tests.support.nodes.data_script import SCRIPT, wanted
-from tests.support.nodes.numpy_trainers import joined
-from tests.support.nodes.split_roles import train_fed
+from tests.support.roles.clusters import (
+    node,
+    own_memory,
+    until,
+    write_cluster,
+)
+from tests.support.roles.colocated_run import EPOCHS, colocated
+from tests.support.roles.colocated_run import rows_of as rows_of_places
+from tests.support.roles.data_script import SCRIPT, wanted
+from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.split_roles import train_fed
+from tfhybrid.cluster import launching, ray_launcher
+from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.embedding_nodes.node_links import NodeLinks
 from tfhybrid.errors import ConfigError, StoreError
-from tfhybrid.nodes import launching, ray_engine
-from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.key_links import REQUEST
-from tfhybrid.nodes.node_links import NodeLinks
 
 PROCESSORS = 4
 HEAD = (
@@ -64,7 +69,7 @@ def cluster(ray: None, tmp_path: Path) -> Cluster:
 
 
 def told(cluster: Cluster, name: str) -> dict[str, int | None]:
-    return ray_engine.told(cluster).get(name, {"pid": None, "keeper": None})
+    return ray_launcher.told(cluster).get(name, {"pid": None, "keeper": None})
 
 
 def assert_trains(cluster: Cluster, folder: Path, job: str) -> None:
@@ -109,7 +114,7 @@ def test_ray_places_nodes_and_starts_them_again(cluster: Cluster, tmp_path: Path
         assert after["pid"] != before["pid"]
         assert_trains(cluster, tmp_path, "second")
 
-        pids = [each["pid"] for each in ray_engine.told(cluster).values()]
+        pids = [each["pid"] for each in ray_launcher.told(cluster).values()]
         assert len(pids) == 4
         launching.down(cluster)
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -121,7 +126,7 @@ def test_more_processors_than_the_cluster_has_are_refused(cluster: Cluster, tmp_
     path = tmp_path / "cluster.yaml"
     path.write_text(path.read_text().replace("count: 2", f"count: 2, cpus: {PROCESSORS}"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ray_engine, "_PLACE_SECONDS", 2.0)
+        patched.setattr(ray_launcher, "_PLACE_SECONDS", 2.0)
         with pytest.raises(StoreError, match="no room"):
             launching.up(Cluster.read(path))
 

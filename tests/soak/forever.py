@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.support.core.sharded_tables import TABLES
-from tests.support.nodes.split_roles import flat
+from tests.support.roles.split_roles import flat
 from tfhybrid.data import Shard
 
 SAMPLES, KEYS = 8, 500

@@ -13,11 +13,21 @@ import numpy as np
 import pytest
 
 from tests.support.core.sharded_tables import train
-from tests.support.nodes.clusters import own_memory, pid_of, until, write_cluster
-from tests.support.nodes.moving_trainers import NAMES, Trainers, digests, trainers
+from tests.support.roles.clusters import (
+    own_memory,
+    pid_of,
+    until,
+    write_cluster,
+)
+from tests.support.roles.moving_trainers import (
+    NAMES,
+    Trainers,
+    digests,
+    trainers,
+)
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.errors import TfhybridError
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster
 
 KILLS = int(os.environ.get("TFHYBRID_SOAK_KILLS", "100"))
 SHARES = 4

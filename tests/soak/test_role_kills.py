@@ -25,11 +25,16 @@ import numpy as np
 import pytest
 
 from tests.soak.forever import all_keys, batch
-from tests.support.nodes.clusters import own_memory, pid_of, until, write_cluster
-from tests.support.nodes.owner_engines import BY_KEY, opened
-from tests.support.nodes.split_roles import TABLES, step
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster
+from tests.support.roles.clusters import (
+    own_memory,
+    pid_of,
+    until,
+    write_cluster,
+)
+from tests.support.roles.owner_engines import BY_KEY, opened
+from tests.support.roles.split_roles import TABLES, step
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
 
 KILLS = int(os.environ.get("TFHYBRID_SOAK_KILLS", "100"))
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ from confluent_kafka.admin import AdminClient
 from tests.support.stream import queue_contract
 from tests.support.stream.broker import Broker
 from tfhybrid.errors import ConfigError, PositionLostError, StreamError
-from tfhybrid.stream.kafka_queue import KafkaQueue, settings_of
-from tfhybrid.stream.offset_committer import OffsetCommitter, group_of
-from tfhybrid.stream.opening import open_queue
-from tfhybrid.stream.queue import Record
+from tfhybrid.stream.queues.kafka_queue import KafkaQueue, settings_of
+from tfhybrid.stream.queues.offset_committer import OffsetCommitter, group_of
+from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.queues.queue_address import open_queue
 
 
 def test_contract(broker: Broker, tmp_path: Path):

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.nodes.clusters import until
 from tests.support.reference.asynchronous import replayed
+from tests.support.roles.clusters import until
 from tests.support.stream.broker import ROOT
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.data import ClickLog, IdSpace
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.stream_settings import StreamSettings
 
 CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
 ROWS, IDS = 1500, {"user": 60, "item": 40}

@@ -11,7 +11,7 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from tfhybrid.store import metrics
+from tfhybrid.monitoring import metrics
 
 _OWN_SHM = pytest.StashKey[tempfile.TemporaryDirectory]()
 

@@ -183,7 +183,7 @@ def test_no_clock_that_may_jump_is_read():
     files = [*package_files(), *native_files(ROOT / "custom_ops")]
     texts = {file.relative_to(ROOT): file.read_text() for file in files}
     # Events bear the time of day: how old they are, which is told and decides nothing, needs it.
-    del texts[Path("tfhybrid/stream/wall_clock.py")]
+    del texts[Path("tfhybrid/stream/weights/wall_clock.py")]
     # A picture of several hosts has one clock; it is read once.
     del texts[Path("custom_ops/core/util/phase_times.cc")]
     assert [

@@ -13,7 +13,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from tfhybrid.store.metrics import OF_HOST, OF_JOB, PREFIX
+from tfhybrid.monitoring.metrics import OF_HOST, OF_JOB, PREFIX
 
 DASHBOARD = Path(__file__).parents[2] / "docker" / "grafana" / "tfhybrid.json"
 METRICS = {

@@ -19,8 +19,8 @@ import yaml
 from typer.testing import CliRunner
 
 from tfhybrid.cli.main import app
-from tfhybrid.stream.kafka_queue import settings_of
-from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.queues.kafka_queue import settings_of
+from tfhybrid.stream.stream_settings import StreamSettings
 
 DOCKER = Path(__file__).parents[2] / "docker"
 KUBERNETES = DOCKER / "kubernetes"

@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorflow import keras
 
-from tfhybrid.checkpoint import broken_epoch, hot_restart
+from tfhybrid.checkpoint import broken_epoch, kept_model
 
 
 class HotRestart(keras.callbacks.Callback):
@@ -38,12 +38,12 @@ class HotRestart(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Records the start of an epoch."""
         position = broken_epoch.begin_epoch(self.model, epoch)
-        keeper = hot_restart.keeper_of(self.model)
+        keeper = kept_model.keeper_of(self.model)
         if keeper is not None:
             keeper.note(position)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Records the states of random generators."""
-        keeper = hot_restart.keeper_of(self.model)
+        keeper = kept_model.keeper_of(self.model)
         if keeper is not None:
             keeper.note()

@@ -17,9 +17,10 @@ from tfhybrid.core import native
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 from tfhybrid.metrics import phase_times
+from tfhybrid.monitoring import metrics
+from tfhybrid.monitoring.report import PassReport, report_stores
 from tfhybrid.settings import shm_directory
-from tfhybrid.store import OwnerShare, TableStats, metrics
-from tfhybrid.store.report import PassReport, report_stores
+from tfhybrid.store import OwnerShare, TableStats
 
 # The mark that tf.summary.scalar writes; that function needs the package tensorboard, which
 # TensorFlow 2.21 does not install.

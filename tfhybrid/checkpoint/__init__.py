@@ -6,7 +6,7 @@ from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.checkpoint.broken_epoch import finish_epoch
-    from tfhybrid.checkpoint.hot_restart import keep_position
+    from tfhybrid.checkpoint.kept_model import keep_position
     from tfhybrid.checkpoint.manager import CheckpointManager
     from tfhybrid.checkpoint.restoring import restore, restore_best
     from tfhybrid.checkpoint.saving import save
@@ -43,7 +43,7 @@ _SOURCES = {
     "TfraRows": "sources",
     "VariableRows": "sources",
     "finish_epoch": "broken_epoch",
-    "keep_position": "hot_restart",
+    "keep_position": "kept_model",
     "restore": "restoring",
     "restore_best": "restoring",
     "save": "saving",

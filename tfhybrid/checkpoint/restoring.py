@@ -14,7 +14,14 @@ from safetensors import SafetensorError
 from tensorflow import keras
 
 from tfhybrid import distributed
-from tfhybrid.checkpoint import best, broken_epoch, dense, hot_restart, lineage, storage
+from tfhybrid.checkpoint import (
+    best,
+    broken_epoch,
+    dense,
+    kept_model,
+    lineage,
+    storage,
+)
 from tfhybrid.checkpoint.manifest import DENSE, Base, Manifest, TableEntry
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.stored import StoredCheckpoint, TableUpdate, newest, steps
@@ -24,7 +31,8 @@ from tfhybrid.core.native import OptimizerFlag, optimizer_settings
 from tfhybrid.data.position import Position, position_of, told
 from tfhybrid.errors import CheckpointError, ConfigError, StoreError
 from tfhybrid.job import current_job
-from tfhybrid.store import RowBlock, Table, WaitingTable, metrics
+from tfhybrid.monitoring import metrics
+from tfhybrid.store import RowBlock, Table, WaitingTable
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
@@ -145,14 +153,14 @@ def restore_checkpoint(
     path = storage.location(directory)
     known = distributed.broadcast_object(steps(path))
     whole = step is None and tables is None and weights
-    position = hot_restart.resume(model, whole=whole)
+    position = kept_model.resume(model, whole=whole)
     if distributed.rank() == 0:
         lineage.note_restored(path, step if position is None else None, known)
     if position is not None:
         broken_epoch.note(model, position)
         return Restored(position, None)
     restored = _restore_files(model, path, known, step, tables, weights, track)
-    hot_restart.start(model, restored.position)
+    kept_model.start(model, restored.position)
     broken_epoch.note(model, restored.position)
     return restored
 

@@ -36,7 +36,8 @@ from tfhybrid.core import native
 from tfhybrid.data.position import AnyPosition, cursor_of
 from tfhybrid.errors import CheckpointError, StoreError, TfhybridError
 from tfhybrid.job import current_job
-from tfhybrid.store import FrozenTable, Table, TableFile, metrics
+from tfhybrid.monitoring import metrics
+from tfhybrid.store import FrozenTable, Table, TableFile
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 

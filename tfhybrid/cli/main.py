@@ -9,12 +9,15 @@ import typer
 from typer.core import TyperGroup
 
 from tfhybrid._version import __version__
-from tfhybrid.cli import checkpoint, data, nodes, store, stream
-from tfhybrid.cli.console import show_error
-from tfhybrid.cli.doctor import doctor
-from tfhybrid.cli.plan import plan
-from tfhybrid.cli.top import top
-from tfhybrid.cli.train import train
+from tfhybrid.cli import nodes_command, store_command
+from tfhybrid.cli.checkpoint import checkpoint_command
+from tfhybrid.cli.data import data_command
+from tfhybrid.cli.doctor.doctor_command import doctor
+from tfhybrid.cli.plan_command import plan
+from tfhybrid.cli.stream import stream_command
+from tfhybrid.cli.terminal.console import show_error
+from tfhybrid.cli.top_command import top
+from tfhybrid.cli.train.train_command import train
 from tfhybrid.errors import TfhybridError
 
 
@@ -52,11 +55,11 @@ def _all_commands(group: Any) -> Iterator[Any]:
 app = typer.Typer(
     cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
-app.add_typer(checkpoint.app, name="checkpoint")
-app.add_typer(data.app, name="data")
-app.add_typer(nodes.app, name="nodes")
-app.add_typer(store.app, name="store")
-app.add_typer(stream.app, name="stream")
+app.add_typer(checkpoint_command.app, name="checkpoint")
+app.add_typer(data_command.app, name="data")
+app.add_typer(nodes_command.app, name="nodes")
+app.add_typer(store_command.app, name="store")
+app.add_typer(stream_command.app, name="stream")
 app.command()(doctor)
 app.command()(plan)
 app.command()(top)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         unpacked,
     )
     from tfhybrid.data.batches import Batches
-    from tfhybrid.data.clicks import Clicks
+    from tfhybrid.data.directory_stream import END_MARKER, DirectoryStream
     from tfhybrid.data.file_batches import FileBatches
     from tfhybrid.data.formats.criteo import Criteo
     from tfhybrid.data.formats.csv import Csv
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from tfhybrid.data.generator import BestAuc, ClickLog, IdSpace
     from tfhybrid.data.node_batches import NodeBatches
     from tfhybrid.data.position import Position, StreamPosition
-    from tfhybrid.data.ragged import Ragged
-    from tfhybrid.data.sharding import Shard
-    from tfhybrid.data.stream import END_MARKER, DirectoryStream
-    from tfhybrid.data.strings import string_keys
+    from tfhybrid.data.samples.clicks import Clicks
+    from tfhybrid.data.samples.ragged import Ragged
+    from tfhybrid.data.samples.sharding import Shard
+    from tfhybrid.data.samples.strings import string_keys
 
 __all__ = [
     "END_MARKER",
@@ -69,15 +69,15 @@ __all__ = [
 ]
 
 _SOURCES = {
-    "END_MARKER": "stream",
+    "END_MARKER": "directory_stream",
     "MISSING_KEY": "formats.format",
     "Batches": "batches",
     "BestAuc": "generator",
     "ClickLog": "generator",
-    "Clicks": "clicks",
+    "Clicks": "samples.clicks",
     "Criteo": "formats.criteo",
     "Csv": "formats.csv",
-    "DirectoryStream": "stream",
+    "DirectoryStream": "directory_stream",
     "FileBatches": "file_batches",
     "Format": "formats.format",
     "IdSpace": "generator",
@@ -86,8 +86,8 @@ _SOURCES = {
     "NodeBatches": "node_batches",
     "Parquet": "formats.parquet",
     "Position": "position",
-    "Ragged": "ragged",
-    "Shard": "sharding",
+    "Ragged": "samples.ragged",
+    "Shard": "samples.sharding",
     "StreamPosition": "position",
     "TFRecord": "formats.tfrecord",
     "Unit": "formats.format",
@@ -97,7 +97,7 @@ _SOURCES = {
     "open_criteo_head": "archives",
     "open_frappe": "archives",
     "open_movielens_stream": "archives",
-    "string_keys": "strings",
+    "string_keys": "samples.strings",
     "unpacked": "archives",
 }
 

@@ -17,8 +17,8 @@ from tfhybrid.core.passes import BatchKeys
 from tfhybrid.data.lookahead import Boundary, Lookahead
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
+from tfhybrid.monitoring.report import report_stores
 from tfhybrid.settings import shm_directory
-from tfhybrid.store.report import report_stores
 
 _log = logging.getLogger("tfhybrid.data")
 _GB = 1e9

@@ -9,9 +9,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats.criteo import Criteo
 from tfhybrid.data.formats.csv import Csv
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 FRAPPE_FEATURES = (

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.resumable import ResumableBatches
-from tfhybrid.data.sharding import Shard
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.sharding import Shard
 
 
 class Batches(ResumableBatches):

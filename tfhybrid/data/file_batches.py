@@ -10,11 +10,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.file_names import files_of
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.resumable import ResumableBatches
-from tfhybrid.data.sharding import Shard, Steps
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError, DataError
 
 WINDOW = 1 << 20

@@ -10,24 +10,35 @@ import numpy as np
 import tensorflow as tf
 
 from tfhybrid import distributed
-from tfhybrid.core import batches
+from tfhybrid.core import split_batches
 from tfhybrid.data.announced import Layer
 from tfhybrid.data.position import Position
-from tfhybrid.data.sharding import Shard
+from tfhybrid.data.samples.sharding import Shard
+from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.data_streams import (
+    BY_BATCH,
+    BY_FILE,
+    of_any_size,
+    told_by,
+)
+from tfhybrid.data_nodes.elements import (
+    DENSE,
+    RAGGED,
+    Leaf,
+    flatten,
+    unflatten,
+)
+from tfhybrid.data_nodes.elements import features_of as features_in
+from tfhybrid.data_nodes.feed import Feed
+from tfhybrid.data_nodes.grouping import GROUPS, by_label
+from tfhybrid.data_nodes.key_links import JOINS
+from tfhybrid.data_nodes.read_log import middle
+from tfhybrid.data_nodes.splitting import Declared
+from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
 from tfhybrid.job.job import Job
-from tfhybrid.nodes.data_streams import BY_BATCH, BY_FILE, of_any_size, told_by
-from tfhybrid.nodes.elements import DENSE, RAGGED, Leaf, flatten, unflatten
-from tfhybrid.nodes.elements import features_of as features_in
-from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.feed import Feed
-from tfhybrid.nodes.grouping import GROUPS, by_label
-from tfhybrid.nodes.key_links import JOINS
-from tfhybrid.nodes.read_log import middle
-from tfhybrid.nodes.splitting import Declared
-from tfhybrid.nodes.wanted import Wanted
-from tfhybrid.store import metrics
+from tfhybrid.monitoring import metrics
 
 _SHARES = (BY_BATCH, BY_FILE)
 # A lookup of a step waits for the step before; evaluation may have several steps under way.
@@ -174,7 +185,7 @@ class _Fed:
         assert isinstance(job.engine, NodesEngine)
         self._engine = job.engine
         self._layers = layers
-        batches.use_places(self._engine)
+        split_batches.use_places(self._engine)
         self._feed: Feed = job.nodes.feed(wanted, distributed.rank(), distributed.size())
         self._log = job.nodes.read_log
         self._step = wanted.step

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.hashing import factors, stream_seed, uniforms
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import ConfigError
 from tfhybrid.metrics.binary import auc
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from tfhybrid.data.clicks import Clicks
-from tfhybrid.data.elements import dataset_of, element
 from tfhybrid.data.position import Position
-from tfhybrid.data.sharding import Shard, Steps
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.sample_elements import dataset_of, element
+from tfhybrid.data.samples.sharding import Shard, Steps
 from tfhybrid.errors import ConfigError
 
 

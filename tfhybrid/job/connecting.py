@@ -18,7 +18,7 @@ from typing import Protocol
 from tfhybrid.distributed import Server
 from tfhybrid.errors import StoreError
 from tfhybrid.job.member import Member
-from tfhybrid.nodes.door import Door, dial, probed
+from tfhybrid.rpc.listener import Door, dial, probed
 
 CONNECT_SECONDS = 30
 _ATTEMPT_SECONDS = 3.0

@@ -15,30 +15,30 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid._keras import VERSION as KERAS_VERSION
 from tfhybrid._version import __version__
+from tfhybrid.config.placement import Placement, Sharded
 from tfhybrid.core import allocator, native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.table_writer import TableWriter
+from tfhybrid.embedding_nodes.node_links import NodeLinks
+from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
+from tfhybrid.embedding_nodes.nodes_table_writer import NodesTableWriter
 from tfhybrid.errors import ConfigError, NotInitializedError, TfhybridError
 from tfhybrid.job import (
-    encryption,
     joining_nodes,
     last_words,
-    opening,
     rank_devices,
+    rank_encryption,
     row_links,
+    store_opening,
     timeline,
     watch,
 )
 from tfhybrid.job.joining_nodes import OnNodes
 from tfhybrid.job.resumption import Resumption
+from tfhybrid.job.row_service import RowService
 from tfhybrid.job.waits import Board
 from tfhybrid.job.watch import Watch
-from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.node_links import NodeLinks
-from tfhybrid.nodes.row_service import RowService
-from tfhybrid.nodes.table_writer import NodesTableWriter
-from tfhybrid.placement import Placement, Sharded
 from tfhybrid.settings import log_level, shm_directory
 
 _log = logging.getLogger("tfhybrid.job")
@@ -332,14 +332,14 @@ def _open(
     hosts = distributed.find_hosts()
     name = distributed.broadcast_object(secrets.token_hex(4) if name is None else name)
     nodes = joining_nodes.named()
-    tls = encryption.start() if nodes is not None or len(set(hosts)) > 1 else None
+    tls = rank_encryption.start() if nodes is not None or len(set(hosts)) > 1 else None
     joined = None
     if nodes is not None:
         joined = joining_nodes.join(nodes, name, hosts, tls, resumes=resume is not None)
     engine = Engine(hosts, hosts[distributed.rank()]) if joined is None else joined.engine
     resumption = Resumption(engine, name) if resume else None
     if resumption is None:
-        opening.open_fresh(engine, name)
+        store_opening.open_fresh(engine, name)
     if watching is not None:
         names = distributed.allgather_object(distributed.process())
         neighbours = [r for r in range(distributed.local_size()) if r != distributed.local_rank()]

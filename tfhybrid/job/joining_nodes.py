@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfhybrid import distributed, settings
-from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.joining import Joined, find_and_begin
-from tfhybrid.nodes.moving import Mover
-from tfhybrid.nodes.node_calls import NodeCalls
-from tfhybrid.nodes.node_links import NodeLinks
-from tfhybrid.nodes.node_options import parsed_address, read_token
-from tfhybrid.nodes.tls import Tls
+from tfhybrid.cluster.node_options import parsed_address, read_token
+from tfhybrid.embedding_nodes.moving import Mover
+from tfhybrid.embedding_nodes.node_calls import NodeCalls
+from tfhybrid.embedding_nodes.node_links import NodeLinks
+from tfhybrid.embedding_nodes.node_session import Joined, find_and_begin
+from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
+from tfhybrid.rpc.tls import Tls
 
 
 @dataclasses.dataclass(frozen=True)

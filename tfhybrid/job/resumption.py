@@ -8,7 +8,7 @@ from tfhybrid import distributed
 from tfhybrid.config import TableConfig
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.kept_state import KeptState
-from tfhybrid.job import opening
+from tfhybrid.job import store_opening
 
 
 class Openable(Protocol):
@@ -59,9 +59,9 @@ class Resumption:
         self.configuration: dict[str, Any] = {}
         self.settled = False
         self.optimizers = 0
-        self.absence = opening.recover(engine, job)
+        self.absence = store_opening.recover(engine, job)
         if self.absence is not None:
-            opening.open_fresh(engine, job)
+            store_opening.open_fresh(engine, job)
 
     def open_tables(self) -> None:
         """Opens the waiting tables in the stores that are open now.
@@ -80,7 +80,7 @@ class Resumption:
         """Replaces the stores that a killed run left by new ones."""
         self._engine.close_store()
         distributed.barrier()
-        opening.open_fresh(self._engine, self._job)
+        store_opening.open_fresh(self._engine, self._job)
 
     def count_optimizer(self) -> None:
         """Counts an optimizer. From the second one on, no state is kept beside the tables."""

@@ -8,9 +8,9 @@ import time
 from tfhybrid import distributed
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.nodes import door
-from tfhybrid.nodes.row_service import Leader, RowService, new_token
-from tfhybrid.nodes.tls import Tls
+from tfhybrid.job.row_service import Leader, RowService, new_token
+from tfhybrid.rpc import listener
+from tfhybrid.rpc.tls import Tls
 from tfhybrid.settings import silence_seconds
 
 _log = logging.getLogger("tfhybrid.job")
@@ -39,11 +39,13 @@ def start(engine: Engine, tls: Tls | None) -> RowService | None:
     if len(set(engine.hosts)) == 1:
         return None
     leads = distributed.local_rank() == 0
-    listener = distributed.together(lambda: door.listen(distributed.address()) if leads else None)
+    listener_socket = distributed.together(
+        lambda: listener.listen(distributed.address()) if leads else None
+    )
     token = distributed.broadcast_object(new_token())
-    address = None if listener is None else listener.getsockname()[:2]
+    address = None if listener_socket is None else listener_socket.getsockname()[:2]
     leaders = distributed.allgather_object((address, distributed.process()))
-    service = RowService(engine, distributed.rank(), listener, token, silence_seconds(), tls)
+    service = RowService(engine, distributed.rank(), listener_socket, token, silence_seconds(), tls)
     service.start([Leader(*each) for each in leaders])
     return service
 

@@ -42,7 +42,7 @@ from tfhybrid.job.connecting import (
 from tfhybrid.job.lifelines import LEFT, Lifelines
 from tfhybrid.job.member import Member
 from tfhybrid.job.waits import LOGGED_SECONDS, Board, OwnWait
-from tfhybrid.nodes.door import listen
+from tfhybrid.rpc.listener import listen
 from tfhybrid.settings import silence_seconds
 
 _log = logging.getLogger("tfhybrid.watch")

@@ -6,7 +6,7 @@ from typing import Any
 
 from tensorflow import keras
 
-from tfhybrid.data.strings import string_keys
+from tfhybrid.data.samples.strings import string_keys
 
 
 @keras.utils.register_keras_serializable(package="tfhybrid")

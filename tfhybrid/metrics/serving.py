@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from tfhybrid import distributed
 from tfhybrid.job import current_job
+from tfhybrid.monitoring import metrics
+from tfhybrid.monitoring.metrics import Metric
+from tfhybrid.monitoring.prometheus import Endpoint
+from tfhybrid.monitoring.report import report_stores
 from tfhybrid.settings import metrics_port, shm_directory
-from tfhybrid.store import metrics
-from tfhybrid.store.metrics import Metric
-from tfhybrid.store.prometheus import Endpoint
-from tfhybrid.store.report import report_stores
 
 _log = logging.getLogger("tfhybrid.metrics")
 

@@ -1,8 +1,6 @@
 """Optimizers for tables, and the wrapper that makes a Keras optimizer update them."""
 
-from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
-from tfhybrid.optimizers.twin import twin
-from tfhybrid.table_optimizers import (
+from tfhybrid.config.table_optimizers import (
     SGD,
     Adagrad,
     Adam,
@@ -14,6 +12,8 @@ from tfhybrid.table_optimizers import (
     SparseOptimizer,
     get,
 )
+from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
+from tfhybrid.optimizers.twin import twin
 
 __all__ = [
     "SGD",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import tensorflow as tf
 from tensorflow import keras
 
-from tfhybrid import distributed, table_optimizers
+from tfhybrid import distributed
 from tfhybrid._keras import IS_KERAS_3, schedule_of
+from tfhybrid.config import table_optimizers
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job

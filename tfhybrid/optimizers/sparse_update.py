@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfhybrid import distributed
+from tfhybrid.config.table_optimizers import RateFactor, SparseOptimizer
 from tfhybrid.core import native
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, UnsupportedError
@@ -17,7 +18,6 @@ from tfhybrid.ops import update_ops
 from tfhybrid.ops.update_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping
 from tfhybrid.optimizers.exchange import exchange_between_hosts
-from tfhybrid.table_optimizers import RateFactor, SparseOptimizer
 
 REDUCTIONS = ("frequency", "sum", "mean")
 EXCHANGES = ("leaders", "owner", "all_ranks")

@@ -6,8 +6,15 @@ import dataclasses
 
 from tensorflow import keras
 
+from tfhybrid.config.table_optimizers import (
+    SGD,
+    Adagrad,
+    Adam,
+    Ftrl,
+    RMSprop,
+    SparseOptimizer,
+)
 from tfhybrid.errors import UnsupportedError
-from tfhybrid.table_optimizers import SGD, Adagrad, Adam, Ftrl, RMSprop, SparseOptimizer
 
 
 def twin(optimizer: keras.optimizers.Optimizer) -> SparseOptimizer:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
-    from tfhybrid.serving.node import RemoteReader
+    from tfhybrid.serving.read_only_node import RemoteReader
     from tfhybrid.serving.reader import Reader
     from tfhybrid.serving.served_model import ServedModel
     from tfhybrid.serving.stock_export import StockExport
@@ -15,7 +15,7 @@ __all__ = ["Reader", "RemoteReader", "ServedModel", "StockExport"]
 # Imported when first used: readers need no TensorFlow.
 _SOURCES = {
     "Reader": "reader",
-    "RemoteReader": "node",
+    "RemoteReader": "read_only_node",
     "ServedModel": "served_model",
     "StockExport": "stock_export",
 }

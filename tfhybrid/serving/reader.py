@@ -13,15 +13,15 @@ import numpy as np
 
 from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ConfigError, PublicationError, TfhybridError
+from tfhybrid.monitoring import metrics
 from tfhybrid.serving.served_rows import ServedRows
 from tfhybrid.serving.shared_lock import SharedLock
 from tfhybrid.settings import shm_directory
-from tfhybrid.store import metrics
-from tfhybrid.stream import publication as files
-from tfhybrid.stream import wall_clock
-from tfhybrid.stream.model_spec import ModelSpec
-from tfhybrid.stream.observed import quantile
-from tfhybrid.stream.publication import Member, Pointer, Publication
+from tfhybrid.stream.weights import publication as files
+from tfhybrid.stream.weights import wall_clock
+from tfhybrid.stream.weights.model_spec import ModelSpec
+from tfhybrid.stream.weights.observed import quantile
+from tfhybrid.stream.weights.publication import Member, Pointer, Publication
 
 _log = logging.getLogger("tfhybrid.serving")
 

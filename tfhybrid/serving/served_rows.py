@@ -15,7 +15,7 @@ from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
-from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.weights.model_spec import ModelSpec
 
 _BLOCK_ROWS = 65536
 

@@ -24,7 +24,7 @@ from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.export.stock_table import StockTable
 from tfhybrid.serving.reader import Reader
 from tfhybrid.serving.served_rows import ServedRows
-from tfhybrid.stream.model_spec import ModelSpec
+from tfhybrid.stream.weights.model_spec import ModelSpec
 
 _log = logging.getLogger("tfhybrid.serving")
 

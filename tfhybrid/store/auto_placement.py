@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tfhybrid.config import TableConfig
-from tfhybrid.placement import REPLICATED, Placement, Sharded
+from tfhybrid.config.placement import REPLICATED, Placement, Sharded
 from tfhybrid.store.table_memory import TableShape, bytes_of
 
 if TYPE_CHECKING:
@@ -88,6 +88,6 @@ def settled(name: str, config: TableConfig, job: Job) -> TableConfig:
 def _state_floats(config: TableConfig) -> int:
     if config.optimizer is None:
         return _VECTORS * config.dim
-    from tfhybrid import table_optimizers  # imports Keras
+    from tfhybrid.config import table_optimizers  # imports Keras
 
     return math.prod(table_optimizers.get(config.optimizer).state_shape(config.dim))

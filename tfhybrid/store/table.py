@@ -11,6 +11,7 @@ import numpy as np
 
 from tfhybrid import distributed
 from tfhybrid.config import TableConfig
+from tfhybrid.config.placement import Sharded
 from tfhybrid.core import native, passes
 from tfhybrid.core.native import PlacementKind
 from tfhybrid.core.record_file import RecordFile
@@ -18,7 +19,6 @@ from tfhybrid.core.row_block import RowBlock, RowSource
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, NameTakenError, StoreError
 from tfhybrid.job.job import current_job
-from tfhybrid.placement import Sharded
 from tfhybrid.store.auto_placement import settled
 from tfhybrid.store.filling import fill
 from tfhybrid.store.table_stats import OwnerShare, TableSize, TableStats, quantiles_of_norms

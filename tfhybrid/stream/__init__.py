@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
-    from tfhybrid.stream.dead_letters import DeadLetters
-    from tfhybrid.stream.fetching import fetch
-    from tfhybrid.stream.joining import Join, JoinColumns
-    from tfhybrid.stream.leased_dataset import dataset
-    from tfhybrid.stream.leases import Leases
-    from tfhybrid.stream.log_queue import LogQueue
-    from tfhybrid.stream.online import Online
-    from tfhybrid.stream.opening import open_queue
-    from tfhybrid.stream.queue import Position, Queue, Record
-    from tfhybrid.stream.settings import StreamSettings
-    from tfhybrid.stream.validate import Validate
+    from tfhybrid.stream.queues.dead_letters import DeadLetters
+    from tfhybrid.stream.queues.label_join import Join, JoinColumns
+    from tfhybrid.stream.queues.log_queue import LogQueue
+    from tfhybrid.stream.queues.queue import Position, Queue, Record
+    from tfhybrid.stream.queues.queue_address import open_queue
+    from tfhybrid.stream.stream_settings import StreamSettings
+    from tfhybrid.stream.trainer.fetching import fetch
+    from tfhybrid.stream.trainer.leased_dataset import dataset
+    from tfhybrid.stream.trainer.leases import Leases
+    from tfhybrid.stream.trainer.online import Online
+    from tfhybrid.stream.trainer.validate import Validate
 
 __all__ = [
     "DeadLetters",
@@ -36,20 +36,20 @@ __all__ = [
 
 # Imported on first use, so that a process that trains no model does not import TensorFlow.
 _SOURCES = {
-    "DeadLetters": "dead_letters",
-    "Join": "joining",
-    "JoinColumns": "joining",
-    "Leases": "leases",
-    "LogQueue": "log_queue",
-    "Online": "online",
-    "Position": "queue",
-    "Queue": "queue",
-    "Record": "queue",
-    "StreamSettings": "settings",
-    "Validate": "validate",
-    "dataset": "leased_dataset",
-    "fetch": "fetching",
-    "open_queue": "opening",
+    "DeadLetters": "queues.dead_letters",
+    "Join": "queues.label_join",
+    "JoinColumns": "queues.label_join",
+    "Leases": "trainer.leases",
+    "LogQueue": "queues.log_queue",
+    "Online": "trainer.online",
+    "Position": "queues.queue",
+    "Queue": "queues.queue",
+    "Record": "queues.queue",
+    "StreamSettings": "stream_settings",
+    "Validate": "trainer.validate",
+    "dataset": "trainer.leased_dataset",
+    "fetch": "trainer.fetching",
+    "open_queue": "queues.queue_address",
 }
 
 if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any name

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfhybrid.cluster import local_launcher
+from tfhybrid.cluster.cluster_file import read_role
+from tfhybrid.cluster.node_options import make_token
+from tfhybrid.cluster.placed_processes import PlacedProcess
 from tfhybrid.errors import ConfigError
-from tfhybrid.nodes import local_engine
-from tfhybrid.nodes.cluster_file import read_role
-from tfhybrid.nodes.node_options import make_token
-from tfhybrid.nodes.placed_processes import PlacedProcess
-from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.stream_settings import StreamSettings
 
 
 def processes_of(config: Path) -> list[PlacedProcess]:
@@ -73,4 +73,4 @@ def run(config: Path, tell: Callable[[dict[str, Any]], object]) -> None:
     directory = Path(settings.folder) / "processes"
     directory.mkdir(parents=True, exist_ok=True)
     make_token(Path(settings.token_file))
-    local_engine.run(directory, processes, tell)
+    local_launcher.run(directory, processes, tell)

@@ -2,7 +2,7 @@
 //
 //     FrameHeader, then `words` words of 64 bits
 //
-// Access is checked before (tfhybrid/nodes/row_service.py): a peer is trusted to belong to the job,
+// Access is checked before (tfhybrid/job/row_service.py): a peer is trusted to belong to the job,
 // but not to work correctly. Every length is checked, and a frame of another protocol ends the
 // connection.
 //

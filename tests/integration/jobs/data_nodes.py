@@ -23,12 +23,12 @@ import tfhybrid
 from tests.integration.jobs.exchange import model_and_reference
 from tests.integration.jobs.sharded import assert_equal
 from tests.support.reference import click_model
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
 from tfhybrid.data import Shard
+from tfhybrid.data_nodes.key_links import UNASKED
 from tfhybrid.job import current_job
-from tfhybrid.nodes import launching
-from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.key_links import UNASKED
-from tfhybrid.store import metrics
+from tfhybrid.monitoring import metrics
 
 NODES = os.environ.get("TFHYBRID_NODES", "")
 STEPS = 6

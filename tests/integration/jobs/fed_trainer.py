@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.nodes.colocated_run import EPOCHS, rows_of
-from tests.support.nodes.numpy_trainers import joined
-from tests.support.nodes.split_roles import STEPS, train_fed
-from tfhybrid.nodes.cluster_file import Cluster, Role
-from tfhybrid.nodes.node_links import NodeLinks
-from tfhybrid.nodes.wanted import Wanted
+from tests.support.roles.colocated_run import EPOCHS, rows_of
+from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.split_roles import STEPS, train_fed
+from tfhybrid.cluster.cluster_file import Cluster, Role
+from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.embedding_nodes.node_links import NodeLinks
 
 PAUSE_SECONDS = 0.3
 

@@ -10,7 +10,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
-from tfhybrid.nodes.row_service import RowService
+from tfhybrid.job.row_service import RowService
 
 SECONDS = 2.0
 

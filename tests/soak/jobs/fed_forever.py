@@ -15,16 +15,16 @@ from pathlib import Path
 import numpy as np
 
 from tests.soak.forever import all_keys
-from tests.support.nodes.numpy_trainers import joined
-from tests.support.nodes.split_roles import FEATURES, TABLES, step
-from tfhybrid.core import batches
-from tfhybrid.nodes.cluster_file import Cluster
-from tfhybrid.nodes.elements import unflatten
-from tfhybrid.nodes.engine import NodesEngine
-from tfhybrid.nodes.key_links import REQUEST
-from tfhybrid.nodes.node_links import NodeLinks
-from tfhybrid.nodes.splitting import Declared
-from tfhybrid.nodes.wanted import Wanted
+from tests.support.roles.numpy_trainers import joined
+from tests.support.roles.split_roles import FEATURES, TABLES, step
+from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.core import split_batches
+from tfhybrid.data_nodes.data_request import Wanted
+from tfhybrid.data_nodes.elements import unflatten
+from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.data_nodes.splitting import Declared
+from tfhybrid.embedding_nodes.node_links import NodeLinks
+from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
 
 PAUSE_SECONDS = 0.02
 
@@ -36,7 +36,7 @@ def say(text: str) -> None:
 
 def train(engine: NodesEngine, links: NodeLinks, first: int) -> None:
     """Trains from a step on."""
-    batches.use_places(engine)
+    split_batches.use_places(engine)
     update = engine.open_update("sgd", TABLES)
     feed = links.feed(
         Wanted("dataset", {"first": first}, "batch", True, REQUEST, 2, 3, 1 << 20), 0, 1

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.support.serving.publishing import Site
 from tfhybrid.settings import shm_directory
-from tfhybrid.stream import publication as files
-from tfhybrid.stream.rollback import release, roll_back
+from tfhybrid.stream.weights import publication as files
+from tfhybrid.stream.weights.rollback import release, roll_back
 
 
 def main(place: str) -> None:

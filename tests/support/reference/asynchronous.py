@@ -9,9 +9,9 @@ import numpy as np
 import safetensors.numpy
 
 from tfhybrid.core import native
-from tfhybrid.stream.log_queue import LogQueue
-from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_rows
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.stream.queues.log_queue import LogQueue
+from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec, dense_rows
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 
 class Replay:

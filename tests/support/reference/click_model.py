@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.reference import training
-from tfhybrid.placement import Placement
+from tfhybrid.config.placement import Placement
 
 INT64 = np.iinfo(np.int64)
 

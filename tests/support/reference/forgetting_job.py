@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.reference import click_model, forgetting, training
-from tfhybrid.placement import REPLICATED, Placement
+from tfhybrid.config.placement import REPLICATED, Placement
 
 LENGTH, DIM, SAMPLES = 3, 4, 8
 RATE = 0.2

@@ -14,10 +14,15 @@ from tests.support.stream.model_updates import DELTAS, DENSE, begun_model, lease
 from tfhybrid.checkpoint import storage
 from tfhybrid.checkpoint.storage import Location
 from tfhybrid.serving import Reader
-from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, dense_keys, dense_weights
-from tfhybrid.stream.publisher import Publisher, PublishRules
-from tfhybrid.stream.sync_unit import SyncUnit
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.stream.sync_unit.publisher import Publisher, PublishRules
+from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
+from tfhybrid.stream.weights.model_spec import (
+    DENSE_TABLE,
+    ModelSpec,
+    dense_keys,
+    dense_weights,
+)
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 KEYS = np.arange(-60, 60)
 

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.lease_length import Load
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.provider import Request, Work
-from tfhybrid.stream.provider_calls import RemoteProvider
-from tfhybrid.stream.remote import Remote
-from tfhybrid.stream.settings import StreamSettings
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.rpc.remote import Remote
+from tfhybrid.stream.provider.lease_length import Load
+from tfhybrid.stream.provider.provider import Request, Work
+from tfhybrid.stream.provider.provider_calls import RemoteProvider
+from tfhybrid.stream.stream_settings import StreamSettings
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 SPEC = ModelSpec({"item": TableSpec(1)})
 

@@ -19,9 +19,9 @@ from tests.support.stream.counting_trainer import SPEC, trains_line
 from tests.support.stream.recovery_times import RecoveryTimes
 from tests.support.stream.stream_file import write_stream
 from tfhybrid.errors import StreamError
+from tfhybrid.rpc.remote import Remote
 from tfhybrid.serving import Reader
-from tfhybrid.stream.remote import Remote
-from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.stream_settings import StreamSettings
 
 LOGGER = logging.getLogger(__name__)
 

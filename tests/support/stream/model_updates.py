@@ -8,11 +8,16 @@ import numpy as np
 
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.model_spec import DENSE_TABLE, ModelSpec, TableSpec, dense_rows
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
-from tfhybrid.stream.target_model import TargetModel
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.sync_unit.target_model import TargetModel
+from tfhybrid.stream.weights.model_spec import (
+    DENSE_TABLE,
+    ModelSpec,
+    TableSpec,
+    dense_rows,
+)
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 ADAGRAD = {
     "kind": OptimizerKind.ADAGRAD,

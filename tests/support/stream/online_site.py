@@ -11,13 +11,13 @@ from tensorflow import keras
 
 import tfhybrid
 from tests.support.stream.stream_file import write_stream
-from tfhybrid.nodes import door
-from tfhybrid.nodes.calls import answer_calls
-from tfhybrid.nodes.server import NodeServer
-from tfhybrid.stream.log_queue import LogQueue
-from tfhybrid.stream.provider_calls import provider_calls
-from tfhybrid.stream.queue import Record
-from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.rpc import listener
+from tfhybrid.rpc.calls import answer_calls
+from tfhybrid.rpc.server import NodeServer
+from tfhybrid.stream.provider.provider_calls import provider_calls
+from tfhybrid.stream.queues.log_queue import LogQueue
+from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.stream_settings import StreamSettings
 
 
 class Site:
@@ -41,7 +41,7 @@ class Site:
     def _serve(self, address: str, calls) -> tuple[NodeServer, threading.Thread]:
         host, port = address.split(":")
         server = NodeServer(
-            door.listen(host, int(port)),
+            listener.listen(host, int(port)),
             self.settings.token,
             lambda _, link: answer_calls(link, calls),
         )

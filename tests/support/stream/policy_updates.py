@@ -8,11 +8,11 @@ import numpy as np
 
 import tfhybrid
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.lease_book import Lease
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import FENCES_OF_AN_EPOCH
-from tfhybrid.stream.weight_update import WeightUpdate
+from tfhybrid.stream.provider.lease_book import Lease
+from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 CONFIG = tfhybrid.TableConfig(
     dim=3,

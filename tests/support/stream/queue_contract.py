@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tfhybrid.errors import PositionLostError, StreamError
-from tfhybrid.stream.numbered_writer import Numbered, NumberedWriter
-from tfhybrid.stream.queue import Queue, Record
+from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
+from tfhybrid.stream.queues.queue import Queue, Record
 
 
 def read_all(queue: Queue, offset: int = 0, most: int = 1000) -> list[Record]:

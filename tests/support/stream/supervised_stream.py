@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.nodes.clusters import until
+from tests.support.roles.clusters import until
 from tests.support.stream.broker import ROOT
 from tests.support.stream.counting_trainer import SPEC
 from tests.support.stream.stream_file import write_stream
-from tfhybrid.stream.settings import StreamSettings
+from tfhybrid.stream.stream_settings import StreamSettings
 
 CLI = (sys.executable, "-m", "tfhybrid.cli", "stream")
 COUNTING = [sys.executable, "-m", "tests.support.stream.counting_trainer"]

@@ -15,7 +15,7 @@ from tests.support.keras_versions import needs_keras_3
 from tests.unit.checkpoint.older import job as saved_job
 from tfhybrid import checkpoint
 from tfhybrid.checkpoint.stored import folder_of
-from tfhybrid.cli.verification import verify
+from tfhybrid.cli.checkpoint.verification import verify
 from tfhybrid.data import Position
 
 OLDER = Path(saved_job.__file__).parent

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tfhybrid
 from tfhybrid.cli import app
-from tfhybrid.cli.console import plain
+from tfhybrid.cli.terminal.console import plain
 
 ROOT = Path(__file__).resolve().parents[3]
 

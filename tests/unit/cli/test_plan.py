@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 import tfhybrid
 from tfhybrid import checkpoint
 from tfhybrid.cli.main import app
-from tfhybrid.cli.step_seconds import draw
-from tfhybrid.cli.step_traffic import distinct_keys, traffic_of
 from tfhybrid.core import native
 from tfhybrid.data import Position
+from tfhybrid.planner.step_seconds import draw
+from tfhybrid.planner.step_traffic import distinct_keys, traffic_of
 from tfhybrid.store.table_memory import TableShape, bytes_of
 
 # An index is made ahead for four steps like the last, so a step is small beside the table.

@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 
 from tests.unit.cli import stepping_job
 from tests.unit.conftest import Start
-from tfhybrid.cli import console
 from tfhybrid.cli.main import app
-from tfhybrid.cli.store import show_tables
-from tfhybrid.store.report import StoreReport, TableReport
+from tfhybrid.cli.store_command import show_tables
+from tfhybrid.cli.terminal import console
+from tfhybrid.monitoring.report import StoreReport, TableReport
 from tfhybrid.store.table_stats import TableSize
 
 

@@ -19,13 +19,13 @@ from tests.unit.core.announced_passes import (
     keys_of,
     trained,
 )
-from tfhybrid.cli import top
+from tfhybrid.cli import top_command
 from tfhybrid.cli.main import app
 from tfhybrid.core import passes
 from tfhybrid.data.lookahead import Lookahead
 from tfhybrid.errors import ConfigError, PeerDiedError
-from tfhybrid.store import metrics
-from tfhybrid.store.report import PassReport, report_stores
+from tfhybrid.monitoring import metrics
+from tfhybrid.monitoring.report import PassReport, report_stores
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -172,7 +172,9 @@ def test_what_passes_do_is_seen_from_outside(tmp_path: Path) -> None:
         assert values["pass_keys"] == {"hit": told.hits, "miss": told.misses}
         assert values["pass_rows"]["written_back"] == told.written
         assert values["fast_tier_bytes"] == {"": told.bytes}
-        assert f"passes: 2 stand, {told.rows} rows" in str(top.drawn(before, now, 2.0).caption)
+        assert f"passes: 2 stand, {told.rows} rows" in str(
+            top_command.drawn(before, now, 2.0).caption
+        )
         job = ["store", "show", now.job, "--shm-dir", str(tmp_path / "0")]
         shown = CliRunner().invoke(app, job).output
         assert "written back" in shown

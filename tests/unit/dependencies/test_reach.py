@@ -55,25 +55,29 @@ def graph() -> Graph:
             "tests/native/golden/golden_store_test.cc",
             "tests/native/golden/golden_values_test.cc",
         ),
-        ("tfhybrid/cli/plan.py", "tests/unit/cli/test_plan.py", "tests/unit/layers/test_bags.py"),
+        (
+            "tfhybrid/cli/plan_command.py",
+            "tests/unit/cli/test_plan.py",
+            "tests/unit/layers/test_bags.py",
+        ),
         (
             "tfhybrid/data/generator.py",
             "tests/unit/data/test_generator.py",
-            "tests/unit/data/test_ragged.py",
+            "tests/unit/data/samples/test_ragged.py",
         ),
         (
             "tfhybrid/data/formats/libfm.py",
-            "tests/unit/cli/test_convert.py",
+            "tests/unit/cli/data/test_convert.py",
             "tests/unit/store/test_table.py",
         ),
         (
             "tfhybrid/job/job.py",
             "tests/parallel/test_exchange.py",
-            "tests/unit/data/test_ragged.py",
+            "tests/unit/data/samples/test_ragged.py",
         ),
         (
             "tests/unit/cli/conftest.py",
-            "tests/unit/cli/test_diff.py",
+            "tests/unit/cli/checkpoint/test_diff.py",
             "tests/unit/data/test_batches.py",
         ),
         (

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from tfhybrid.cli.settings import Section, Settings
+from tfhybrid.cli.train.train_settings import Section, Settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "train.md"
 BEGIN, END = "<!-- settings -->\n", "<!-- end of settings -->\n"

@@ -91,9 +91,9 @@ import numpy
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.settings import shm_directory
 from tfhybrid.layers import TableProxy
-from tfhybrid.stream.model_spec import ModelSpec, TableSpec
-from tfhybrid.stream.publisher import PublishRules
-from tfhybrid.stream.sync_unit import SyncUnit
+from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
+from tfhybrid.stream.sync_unit.publisher import PublishRules
+from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
 variables = [*model.trainable_variables, *model.non_trainable_variables]
 dense = [numpy.asarray(each) for each in variables if not isinstance(each, TableProxy)]

@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tfhybrid.core.batches import RowRead
-from tfhybrid.nodes import greetings, key_links, membership, messages, placed_processes, read_log
-from tfhybrid.nodes.data_streams import BY_BATCH, BY_FILE, Reading
-from tfhybrid.nodes.splitting import Declared
-from tfhybrid.stream import sync_unit
-from tfhybrid.stream.lease_book import Lease
-from tfhybrid.stream.lease_length import Load
-from tfhybrid.stream.provider import Request
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.served_queue import Standing
+from tfhybrid.cluster import membership, placed_processes
+from tfhybrid.core.split_batches import RowRead
+from tfhybrid.data_nodes import key_links, read_log
+from tfhybrid.data_nodes.data_streams import BY_BATCH, BY_FILE, Reading
+from tfhybrid.data_nodes.splitting import Declared
+from tfhybrid.rpc import handshake, messages
+from tfhybrid.stream.provider.lease_book import Lease
+from tfhybrid.stream.provider.lease_length import Load
+from tfhybrid.stream.provider.provider import Request
+from tfhybrid.stream.provider.served_queue import Standing
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.sync_unit import sync_unit
 
 # State of the metadata node.
 
@@ -114,8 +116,8 @@ def read_processes(folder: Path, _: Path) -> Any:
 
 # Messages: one, as it travels; and the JSON in the others.
 
-GREETING = greetings.Greeting(
-    to=greetings.Link.UPDATES, name="trainer-1", session="job", host=151, share=152, rank=153
+GREETING = handshake.Greeting(
+    to=handshake.Link.UPDATES, name="trainer-1", session="job", host=151, share=152, rank=153
 )
 LEASE = Lease(
     fence=161, holder="trainer-1", begin=Position(162, 163), end=Position(164, 165), rows=6
@@ -156,7 +158,7 @@ def received(content: bytes) -> Any:
 
 def write_messages(folder: Path, _: Path) -> None:
     words = {
-        "links": [str(link) for link in greetings.Link],
+        "links": [str(link) for link in handshake.Link],
         "who reads what": [BY_BATCH, BY_FILE],
         "who speaks first": [key_links.REQUEST, key_links.NOTICE, key_links.UNASKED],
     }
@@ -170,7 +172,7 @@ def write_messages(folder: Path, _: Path) -> None:
 def read_messages(folder: Path, _: Path) -> Any:
     content = json.loads((folder / "messages.json").read_text())
     return (
-        greetings.Greeting.heard((folder / "greeting.json").read_text()),
+        handshake.Greeting.heard((folder / "greeting.json").read_text()),
         sync_unit.lease_from(content["lease"]),
         Declared.from_json(content["declared"]),
         Reading(**content["reading"]),

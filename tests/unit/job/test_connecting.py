@@ -15,7 +15,7 @@ from tfhybrid.errors import StoreError
 from tfhybrid.job import connecting
 from tfhybrid.job.connecting import Calling, Gathering, Invitation, LauncherGoneError
 from tfhybrid.job.member import Member
-from tfhybrid.nodes import door
+from tfhybrid.rpc import listener
 
 SECONDS = 10
 
@@ -31,7 +31,7 @@ def gather() -> Iterator:
     with contextlib.ExitStack() as stack:
 
         def gather(ranks: int, server: Server | None = None) -> Gathering:
-            made = Gathering(door.listen("127.0.0.1"), member(0), ranks, SECONDS, server)
+            made = Gathering(listener.listen("127.0.0.1"), member(0), ranks, SECONDS, server)
             stack.callback(made.close)
             return made
 
@@ -90,8 +90,8 @@ def test_what_another_program_left_with_the_server_is_no_invitation(server):
 
 
 def test_a_launcher_that_has_ended_is_noticed(gather):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        gone = Server(listener.getsockname())
+    with socket.create_server(("127.0.0.1", 0)) as listener_socket:
+        gone = Server(listener_socket.getsockname())
     with pytest.raises(LauncherGoneError):
         Calling(member(1), SECONDS, gone).step(0)
     with pytest.raises(LauncherGoneError):
@@ -129,7 +129,7 @@ def test_strangers_are_turned_away(gather, hello):
 
 
 def test_strangers_who_say_nothing_keep_nobody_waiting(gather, monkeypatch):
-    monkeypatch.setattr(door, "_MOST_STRANGERS", 6)
+    monkeypatch.setattr(listener, "_MOST_STRANGERS", 6)
     gathering = gather(3)
     with contextlib.ExitStack() as stack:
         for number in range(9):  # some of them drip

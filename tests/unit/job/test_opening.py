@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tfhybrid.job.opening import _HostStore, _mismatch
+from tfhybrid.job.store_opening import _HostStore, _mismatch
 
 RUN = 77 << 16
 

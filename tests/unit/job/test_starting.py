@@ -22,7 +22,7 @@ from tfhybrid.job.connecting import Gathering
 from tfhybrid.job.lifelines import Lifelines
 from tfhybrid.job.member import Member
 from tfhybrid.job.watch import Watch
-from tfhybrid.nodes.door import listen
+from tfhybrid.rpc.listener import listen
 
 SECONDS = 30
 HOST = socket.gethostname()

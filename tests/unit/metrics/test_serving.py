@@ -18,8 +18,13 @@ from tfhybrid import checkpoint
 from tfhybrid.core.native import PHASES
 from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError, ConfigError
-from tfhybrid.store.metrics import MISSING_UPDATES, OF_HOST, OF_JOB, PREFIX
-from tfhybrid.store.prometheus import Endpoint
+from tfhybrid.monitoring.metrics import (
+    MISSING_UPDATES,
+    OF_HOST,
+    OF_JOB,
+    PREFIX,
+)
+from tfhybrid.monitoring.prometheus import Endpoint
 
 pytestmark = pytest.mark.usefixtures("job")
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 import tfhybrid
 from tests.support.stream.online_site import TABLES, Site, small_model
 from tests.unit.callbacks.event_files import read
-from tfhybrid.cli.stream import app
-from tfhybrid.cli.stream_top import Processes
+from tfhybrid.cli.stream.stream_command import app
+from tfhybrid.cli.stream.stream_top import Processes
 from tfhybrid.errors import ConfigError
+from tfhybrid.monitoring import metrics
+from tfhybrid.monitoring.prometheus import Endpoint
 from tfhybrid.serving import Reader
-from tfhybrid.store import metrics
-from tfhybrid.store.prometheus import Endpoint
-from tfhybrid.stream.queue import Record
+from tfhybrid.stream.queues.queue import Record
 
 AGES = (5.0, 50.0)
 

@@ -17,10 +17,10 @@ from tests.support.stream.model_updates import ADAGRAD, DELTAS, DENSE, GRADIENTS
 from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ConfigError, CorruptFileError, PublicationError
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream import publication as files
-from tfhybrid.stream.model_spec import TableSpec
-from tfhybrid.stream.observed import Observed
-from tfhybrid.stream.publisher import PublishRules, WithheldError
+from tfhybrid.stream.sync_unit.publisher import PublishRules, WithheldError
+from tfhybrid.stream.weights import publication as files
+from tfhybrid.stream.weights.model_spec import TableSpec
+from tfhybrid.stream.weights.observed import Observed
 
 
 @pytest.fixture

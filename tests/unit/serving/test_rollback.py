@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.support.serving.publishing import KEYS, Site, settings_of
-from tfhybrid.cli.stream import app
+from tfhybrid.cli.stream.stream_command import app
 from tfhybrid.errors import PublicationError
-from tfhybrid.stream import publication as files
-from tfhybrid.stream.rollback import release, roll_back
+from tfhybrid.stream.weights import publication as files
+from tfhybrid.stream.weights.rollback import release, roll_back
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 from tests.support.reference import forgetting, training
 from tests.support.stream.policy_updates import BY_TIME, KEYS, SPEC, lease_update
 from tfhybrid.checkpoint import storage
-from tfhybrid.row_policy import native_policy
+from tfhybrid.config.row_policy import native_policy
 from tfhybrid.serving import Reader
-from tfhybrid.stream.publisher import PublishRules
-from tfhybrid.stream.queue import Position
-from tfhybrid.stream.sync_unit import SyncUnit
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.sync_unit.publisher import PublishRules
+from tfhybrid.stream.sync_unit.sync_unit import SyncUnit
 
 
 @pytest.mark.parametrize("killed_after", [None, 13])

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 import tfhybrid
+from tfhybrid.config.placement import REPLICATED, Sharded
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
-from tfhybrid.placement import REPLICATED, Sharded
 from tfhybrid.store.auto_placement import choose
 from tfhybrid.store.table_memory import TableShape, bytes_of
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from tests.support.certificates.authority import Authority
-from tests.support.nodes.clusters import certified, until
+from tests.support.roles.clusters import certified, until
 from tests.support.stream.broker import ROOT, two_free_ports
 from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import StreamError
-from tfhybrid.nodes.greetings import Greeting, Link
+from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.remote import Remote
 from tfhybrid.serving import RemoteReader
 from tfhybrid.settings import TlsFiles
-from tfhybrid.stream.remote import Remote
 
 
 class Stream(NamedTuple):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.nodes.clusters import until
+from tests.support.roles.clusters import until
 from tests.support.stream.broker import ROOT
 from tests.support.stream.supervised_stream import CLI, COUNTING, Running, write_config
 from tfhybrid.errors import ConfigError

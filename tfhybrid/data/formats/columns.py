@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tfhybrid.data.formats.format import malformed
 from tfhybrid.data.formats.label import Label
-from tfhybrid.data.ragged import Ragged
+from tfhybrid.data.samples.ragged import Ragged
 
 Place = Callable[[int], str]
 """Describes the location of a column's row, for an error."""
@@ -188,7 +188,7 @@ def _flat_keys(array: pa.Array, place: Place, missing_key: int | None) -> np.nda
 
 def _hashed(array: pa.Array, missing_key: int | None) -> np.ndarray:
     """Returns the keys of strings; each distinct one is hashed once."""
-    from tfhybrid.data.strings import string_keys  # imports TensorFlow
+    from tfhybrid.data.samples.strings import string_keys  # imports TensorFlow
 
     encoded = array.dictionary_encode()
     texts = encoded.dictionary.to_numpy(zero_copy_only=False)

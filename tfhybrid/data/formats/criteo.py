@@ -8,12 +8,12 @@ import functools
 import numpy as np
 import pyarrow as pa
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import MISSING_KEY, Unit
 from tfhybrid.data.formats.label import Label, labels_of
 from tfhybrid.data.formats.spelled_keys import HEXADECIMAL, spelled_keys
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.data.samples.clicks import Clicks
 
 NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CATEGORIES = tuple(f"C{i}" for i in range(1, 27))

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
 from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from tfhybrid.data.clicks import Clicks
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 MISSING_KEY = -1

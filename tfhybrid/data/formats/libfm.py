@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
 from tfhybrid.data.formats.label import Label, labels_of
 from tfhybrid.data.formats.spelled_keys import ENTRY, spelled_keys
 from tfhybrid.data.formats.text import Layout, Text
+from tfhybrid.data.samples.clicks import Clicks
 
 
 @dataclasses.dataclass(frozen=True)

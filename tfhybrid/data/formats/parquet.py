@@ -9,10 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.formats.label import LabelSpec, gathered, labels_of
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 

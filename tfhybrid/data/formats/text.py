@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats.format import Format, Unit
+from tfhybrid.data.samples.clicks import Clicks
 from tfhybrid.errors import DataError
 
 UNIT_BYTES = 1 << 24

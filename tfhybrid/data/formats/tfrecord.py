@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfhybrid.data.clicks import Clicks
 from tfhybrid.data.formats.format import Format, Unit, malformed
 from tfhybrid.data.formats.label import Label, LabelSpec, gathered, labels_of
-from tfhybrid.data.ragged import Ragged
-from tfhybrid.data.strings import string_keys
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.ragged import Ragged
+from tfhybrid.data.samples.strings import string_keys
 from tfhybrid.errors import DataError
 
 UNIT_RECORDS = 1 << 15

@@ -1,0 +1,97 @@
+"""Clusters of real nodes: their files, what runs of them, and kill -9."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.cluster.node_options import read_token
+from tfhybrid.embedding_nodes.node_session import Joined, find_nodes
+from tfhybrid.errors import PeerDiedError
+from tfhybrid.rpc.tls import Tls
+from tfhybrid.settings import TlsFiles
+
+
+@contextlib.contextmanager
+def own_memory() -> Iterator[None]:
+    """Has nodes that are started meanwhile keep stores where no other job looks for dead ones."""
+    with (
+        tempfile.TemporaryDirectory(dir="/dev/shm", prefix="tfhybrid-test-") as directory,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setenv("TFHYBRID_SHM_DIR", directory)
+        yield
+
+
+@contextlib.contextmanager
+def certified(files: TlsFiles) -> Iterator[None]:
+    """Has nodes and jobs that are started meanwhile speak TLS."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TFHYBRID_TLS_CERT", files.cert)
+        patched.setenv("TFHYBRID_TLS_KEY", files.key)
+        patched.setenv("TFHYBRID_TLS_CA", files.ca)
+        yield
+
+
+def write_cluster(folder: Path, embedding: int, more: str = "", shares: int = 0) -> Cluster:
+    """Writes a cluster file with ports that are free, and reads it; a share a node by default."""
+    ports = []
+    with contextlib.ExitStack() as held:
+        for _ in range(2):
+            probe = held.enter_context(socket.create_server(("127.0.0.1", 0)))
+            ports.append(probe.getsockname()[1])
+    path = folder / "cluster.yaml"
+    path.write_text(
+        f"port: {ports[0]}\nstatus_port: {ports[1]}\n"
+        f"roles:\n  embedding: {{count: {embedding}, shares: {shares or embedding}}}\n{more}"
+    )
+    return Cluster.read(path)
+
+
+def pid_of(cluster: Cluster, name: str) -> int | None:
+    return json.loads((cluster.directory / "processes.json").read_text())[name]["pid"]
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Waits for a condition; a metadata node that is not back yet is waited for, too."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(PeerDiedError):
+            if condition():
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def node(cluster: Cluster, name: str) -> dict:
+    return next(each for each in launching.status(cluster)["nodes"] if each["name"] == name)
+
+
+def killed(cluster: Cluster, name: str) -> None:
+    """Kills a node, and waits until the supervisor has started it again."""
+    pid = pid_of(cluster, name)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: pid_of(cluster, name) not in (pid, None))
+
+
+def found(cluster: Cluster, tls: Tls | None = None) -> Joined:
+    """The nodes of a cluster, as a trainer finds them."""
+    address = cluster.listen, cluster.port
+    return find_nodes(address, read_token(cluster.token_file), "a test", tls)
+
+
+def logged(cluster: Cluster, name: str, text: str) -> None:
+    """Waits until a node has logged a text."""
+    until(lambda: text in (cluster.directory / f"{name}.log").read_text())

@@ -1,0 +1,20 @@
+"""The script of data nodes that read small batches, and what a trainer asks such a node for."""
+
+from __future__ import annotations
+
+from tests.support.roles.split_roles import STEPS
+from tfhybrid.data_nodes.data_request import Wanted
+
+SCRIPT = """
+from tests.support.nodes import split_roles
+
+def dataset(shard, steps):
+    return split_roles.dataset((shard.rank, shard.size), steps)
+
+def broken(shard):
+    raise OSError("no such disk")
+"""
+
+
+def wanted(join: str) -> Wanted:
+    return Wanted("dataset", {"steps": STEPS}, "batch", True, join, 2, 3, 1 << 20)

@@ -1,0 +1,106 @@
+"""Rows out of records, and what becomes of bad ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfhybrid.errors import CorruptFileError, DataError
+from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.queue import Position, Record
+
+SCHEMA = pa.schema(
+    [
+        pa.field("item", pa.int64(), nullable=False),
+        pa.field("price", pa.float32()),
+        pa.field("tags", pa.list_(pa.int64())),
+    ]
+)
+GOOD = {"item": -(2**63), "price": 0.5, "tags": [1, 2]}
+
+
+def _json(value: object) -> Record:
+    return Record(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize("value", [GOOD, [GOOD], [GOOD, GOOD]], ids=["row", "one", "two"])
+def test_json_and_arrow_say_the_same(value: object):
+    decoded = rows.decode(_json(value), SCHEMA)
+    again = rows.decode(rows.encode(decoded.batch), SCHEMA)
+    assert decoded.batch.equals(again.batch)
+    assert decoded.batch.to_pylist() == (value if isinstance(value, list) else [value])
+    assert decoded.count == again.count == decoded.batch.num_rows
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{}, {"item": None}, {"item": "seven"}, {"item": 1.5}, {"item": 2**63}, 7, None, "text", [1]],
+    ids=str,
+)
+def test_a_bad_row_is_named_and_the_others_are_kept(bad: object):
+    decoded = rows.decode(_json([GOOD, bad, GOOD]), SCHEMA)
+    assert decoded.batch.to_pylist() == [GOOD, GOOD]
+    assert decoded.numbers.tolist() == [0, 2]
+    assert decoded.count == 3
+    assert [number for number, _ in decoded.bad] == [1]
+
+
+def test_arrow_with_a_null_a_missing_column_and_another_type():
+    batch = pa.RecordBatch.from_pylist([{"item": 1}, {"item": None}, {"item": 3}])
+    assert rows.decode(rows.encode(batch), SCHEMA).bad[0][1].startswith("ValueError: Columns")
+    whole = pa.RecordBatch.from_pylist([{**GOOD, "item": item, "more": 1} for item in (1, None, 3)])
+    decoded = rows.decode(rows.encode(whole), SCHEMA)
+    assert decoded.batch["item"].to_pylist() == [1, 3]
+    assert decoded.numbers.tolist() == [0, 2]
+    text = pa.RecordBatch.from_pylist([{**GOOD, "item": "seven"}])
+    assert rows.decode(rows.encode(text), SCHEMA).count == 1
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_good_or_bad(payload: bytes):
+    decoded = rows.decode(Record(payload), SCHEMA)
+    assert decoded.batch.num_rows + len(decoded.bad) == decoded.count
+
+
+@settings(deadline=None)
+@given(place=st.integers(0, 10**6), value=st.integers(0, 255))
+def test_a_damaged_arrow_record_harms_nobody(place: int, value: int):
+    batch = pa.RecordBatch.from_pylist([GOOD] * 3, schema=SCHEMA)
+    payload = bytearray(rows.encode(batch).payload)
+    payload[place % len(payload)] = value
+    decoded = rows.decode(Record(bytes(payload)), SCHEMA)
+    assert decoded.batch.num_rows + len(decoded.bad) == decoded.count
+
+
+def test_numbers_are_int64():
+    assert rows.decode(_json([]), SCHEMA).numbers.dtype == np.int64
+    assert rows.decode(_json([]), SCHEMA).count == 0
+
+
+def test_dead_letters_are_written_once_and_counted(tmp_path: Path):
+    path = tmp_path / "folder" / "bad.jsonl"
+    letters = DeadLetters(path, limit=2)
+    for _ in range(3):
+        letters.add("clicks", Position(4, 1), "no id", b"\xff{}")
+    letters.close()
+    with path.open("ab") as file:
+        file.write(b'{"queue": "cl')  # its writer was killed
+    letters = DeadLetters(path, limit=2)
+    letters.add("clicks", Position(4, 1), "no id", b"\xff{}")
+    letters.add("clicks", Position(4, 2), "no id", b"")
+    assert letters.count == 2
+    with pytest.raises(DataError, match=r"At most 2.*clicks at Position\(offset=5, row=0\): late"):
+        letters.add("clicks", Position(5, 0), "late", b"")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["offset"], line["row"]) for line in lines] == [(4, 1), (4, 2), (5, 0)]
+    path.write_text("no letter\n")
+    with pytest.raises(CorruptFileError, match="line 1"):
+        DeadLetters(path, limit=2)

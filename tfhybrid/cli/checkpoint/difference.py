@@ -1,0 +1,159 @@
+"""Differences between two checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.checkpoint.stored import StoredCheckpoint
+from tfhybrid.checkpoint.table_file import Rows, sorted_keys
+from tfhybrid.cli.checkpoint.variables import Variables, matched
+from tfhybrid.cli.terminal.console import plain, show, show_table
+
+_PART_ROWS = 16384
+# The columns for a dense array and for a table's rows.
+_ARRAY = ("largest_difference", "shape_changed")
+_TABLE = ("added", "removed", "changed", "largest_difference", "changed_states", "shape_changed")
+
+
+def between(a: StoredCheckpoint, b: StoredCheckpoint) -> dict[str, Any]:
+    """Compares two checkpoints.
+
+    Each table is compared in memory.
+
+    Args:
+        a: One.
+        b: The other.
+
+    Returns:
+        `a`, `b`, `dense` and `tables`, ready for JSON.
+
+    Raises:
+        CheckpointError: One of them is damaged.
+    """
+    first, second = a.manifest.tables, b.manifest.tables
+    return {
+        "a": {"folder": str(a.folder), "step": a.manifest.step},
+        "b": {"folder": str(b.folder), "step": b.manifest.step},
+        "dense": _dense(Variables.of(a), Variables.of(b)),
+        "tables": {
+            "added": [name for name in second if name not in first],
+            "removed": [name for name in first if name not in second],
+            "compared": {name: _table(a, b, name) for name in first if name in second},
+        },
+    }
+
+
+def show_difference(found: dict[str, Any]) -> None:
+    """Writes the result of `between`."""
+    for side in ("a", "b"):
+        show(plain(f"{side.upper()}: step {found[side]['step']}, {found[side]['folder']}"))
+    dense, tables = found["dense"], found["tables"]
+    show(
+        f"dense arrays: {dense['equal']} equal, {len(dense['changed'])} changed, "
+        f"{len(dense['added'])} added, {len(dense['removed'])} removed"
+    )
+    _show("dense array", _ARRAY, dense["changed"])
+    for change in ("added", "removed"):
+        for name in dense[change]:
+            show(plain(f"dense array {name}: {change}"))
+    for change in ("added", "removed"):
+        for name in tables[change]:
+            show(plain(f"table {name}: {change}"))
+    _show("table", _TABLE, tables["compared"])
+
+
+def _show(what: str, columns: Sequence[str], found: dict[str, dict[str, Any]]) -> None:
+    """Writes a row for each, without columns that are empty everywhere."""
+    filled = [name for name in columns if any(each[name] is not None for each in found.values())]
+    rows = [[name, *(_cell(each[column]) for column in filled)] for name, each in found.items()]
+    if rows:
+        show_table([what, *(column.replace("_", " ") for column in filled)], rows, text=[what])
+
+
+def _cell(value: float | str | None) -> str:
+    form = ",d" if isinstance(value, int) else ".4g" if isinstance(value, float) else ""
+    return "" if value is None else format(value, form)
+
+
+def _dense(a: Variables, b: Variables) -> dict[str, Any]:
+    changed: dict[str, dict[str, Any]] = {}
+    pairs = matched(a, b)
+    for first, second in pairs.items():
+        x, y = a.arrays[first], b.arrays[second]
+        name = b.called(second)
+        if (x.shape, x.dtype) != (y.shape, y.dtype):
+            shapes = f"{x.dtype}{list(x.shape)} -> {y.dtype}{list(y.shape)}"
+            changed[name] = {"shape_changed": shapes, "largest_difference": None}
+        elif x.tobytes() != y.tobytes():
+            changed[name] = {"shape_changed": None, "largest_difference": _largest(x, y)}
+    return {
+        "equal": len(pairs) - len(changed),
+        "changed": changed,
+        "added": sorted(map(b.called, b.arrays.keys() - pairs.values())),
+        "removed": sorted(map(a.called, a.arrays.keys() - pairs.keys())),
+    }
+
+
+def _table(a: StoredCheckpoint, b: StoredCheckpoint, name: str) -> dict[str, Any]:
+    blocks_a, blocks_b = a.rows(name), b.rows(name)
+    keys_a, places_a = sorted_keys(blocks_a, f"Table '{name}' in {a.folder}")
+    keys_b, places_b = sorted_keys(blocks_b, f"Table '{name}' in {b.folder}")
+    at = np.searchsorted(keys_b, keys_a)
+    common = at < len(keys_b)
+    common[common] = keys_b[at[common]] == keys_a[common]
+    found = dict.fromkeys(_TABLE) | {
+        "added": len(keys_b) - int(common.sum()),
+        "removed": len(keys_a) - int(common.sum()),
+    }
+    x, y = a.manifest.tables[name], b.manifest.tables[name]
+    pairs = places_a[common], places_b[at[common]]
+    if x.dim != y.dim:
+        found["shape_changed"] = f"dim {x.dim} -> {y.dim}"
+        return found
+    embeddings = _joined(blocks_a, 1), _joined(blocks_b, 1)
+    found["changed"], found["largest_difference"] = _values(*embeddings, pairs)
+    if x.state_shape != y.state_shape:
+        found["shape_changed"] = f"states {list(x.state_shape)} -> {list(y.state_shape)}"
+    else:
+        found["changed_states"], _ = _values(_joined(blocks_a, 2), _joined(blocks_b, 2), pairs)
+    return found
+
+
+def _joined(blocks: Sequence[Rows], field: int) -> np.ndarray:
+    """Returns embeddings or states of all blocks as one array `[n, ...]`."""
+    if len(blocks) == 1:  # stays a view of the file
+        return blocks[0][field]
+    return np.concatenate([block[field] for block in blocks]) if blocks else np.empty((0, 1), "f4")
+
+
+def _values(
+    a: np.ndarray, b: np.ndarray, pairs: tuple[np.ndarray, np.ndarray]
+) -> tuple[int, float]:
+    """Returns how many rows differ in any bit, and the largest difference of a value.
+
+    Args:
+        a: float32 `[n, ...]`.
+        b: float32 `[m, ...]`.
+        pairs: Row numbers in `a` and in `b` with the same key, int64 `[k]` each.
+    """
+    changed, largest = 0, 0.0
+    for first in range(0, len(pairs[0]), _PART_ROWS):
+        x, y = (
+            array[rows[first : first + _PART_ROWS]]
+            for array, rows in zip((a, b), pairs, strict=True)
+        )
+        axes = tuple(range(1, x.ndim))
+        changed += int((x.view(np.uint32) != y.view(np.uint32)).any(axis=axes).sum())
+        largest = max(largest, _largest(x, y))
+    return changed, largest
+
+
+def _largest(x: np.ndarray, y: np.ndarray) -> float:
+    """Returns the largest finite |difference|; NaN and infinities are ignored."""
+    wide = np.complex128 if np.iscomplexobj(x) else np.float64
+    with np.errstate(invalid="ignore", over="ignore"):
+        difference = np.abs(x.astype(wide) - y.astype(wide))
+    return float(difference[np.isfinite(difference)].max(initial=0.0))

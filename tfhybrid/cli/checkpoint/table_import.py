@@ -1,0 +1,191 @@
+"""Imports rows from a file into a copy of a checkpoint, for `tfhybrid.checkpoint.restore`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from tfhybrid._version import __version__
+from tfhybrid.checkpoint import storage
+from tfhybrid.checkpoint.manifest import FileEntry, TableEntry
+from tfhybrid.checkpoint.sources import NumpyRows, ParquetRows, array_names, parquet_columns
+from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
+from tfhybrid.checkpoint.table_file import (
+    Rows,
+    arrays_of,
+    digest,
+    file_name,
+    no_history,
+    parts,
+    sorted_keys,
+)
+from tfhybrid.cli.terminal.console import progress
+from tfhybrid.core.native import OptimizerKind
+from tfhybrid.errors import CheckpointError, ConfigError
+
+# As in saving: a block is held in memory while it is written.
+_BLOCK_BYTES = 64 << 20
+
+
+def import_table(
+    stored: StoredCheckpoint, name: str, file: Path, output: Path, *, replace: bool
+) -> tuple[Path, int]:
+    """Copies a checkpoint, with a table's rows taken from a file.
+
+    The copy of a delta has all rows, and no base.
+
+    Args:
+        stored: The checkpoint; it is not changed.
+        name: The table; its version is not changed either.
+        file: A file as written by `export_table`; without states the optimizer state starts fresh.
+        output: Directory in which the copy appears under the same step, once it is complete.
+        replace: Whether the table gets only these rows; otherwise they replace rows with the same
+            key, and the other rows stay.
+
+    Returns:
+        The copy's folder, and the table's number of rows.
+
+    Raises:
+        CheckpointError: The checkpoint is damaged, or `output` has one of the same step.
+        DataError: The file is malformed or does not fit the table.
+        ConfigError: The file has another suffix, or has rows with NaN or infinities.
+    """
+    manifest = stored.manifest
+    destination = Path(folder_of(output, manifest.step))
+    if destination.exists():
+        raise CheckpointError(f"{destination} exists; give another directory. Nothing was changed.")
+    old = stored.rows(name)
+    # A delta's rows of the other tables are merged with those of its bases.
+    merged = [each for each, its in manifest.tables.items() if not its.whole and each != name]
+    for each in (name, *merged):  # otherwise the copy's checksums would hide damage
+        stored.check_table(each)
+    rows = _read(file, manifest.tables[name])
+    written: dict[str, Iterable[Rows]] = {each: stored.rows(each) for each in merged}
+    written[name] = _merged([] if replace else old, rows)
+    with storage.appearing(destination) as unfinished:
+        left_out = {file for each in written for file in manifest.tables[each].all_files}
+        files = _copy(stored, set(manifest.files) - left_out, unfinished)
+        tables = dict(manifest.tables)
+        for each, blocks in written.items():
+            tables[each] = _write(unfinished, each, manifest.tables[each], blocks, files)
+        dataclasses.replace(
+            manifest,
+            base=None,
+            versions={**manifest.versions, "tfhybrid": __version__},
+            tables=tables,
+            files=files,
+        ).write(unfinished)
+    return destination, tables[name].rows
+
+
+def _read(file: Path, entry: TableEntry) -> Rows:
+    """Reads a file of rows into memory, in the order of their keys."""
+    fresh = _fresh_state(entry)
+    blocks = [
+        Rows(
+            np.empty(0, np.int64),
+            np.empty((0, entry.dim), np.float32),
+            fresh[np.newaxis][:0],
+            _fresh_history(entry, 0),
+        )
+    ]
+    for block in _source(file).blocks(entry.dim, entry.state_shape):
+        shape = (len(block.keys), *fresh.shape)
+        states = np.broadcast_to(fresh, shape) if block.states is None else block.states
+        history = _fresh_history(entry, len(block.keys))
+        blocks.append(Rows(block.keys, block.embeddings, states, history))
+    _, places = sorted_keys(blocks, f"{file}")
+    rows = Rows(*(np.concatenate(arrays)[places] for arrays in zip(*blocks, strict=True)))
+    bad = ~np.isfinite(rows.embeddings).all(axis=1)
+    if bad.any():
+        raise ConfigError(
+            f"{file} must have finite embeddings. Received: NaN or infinities in {bad.sum()} rows, "
+            f"of the keys {rows.keys[bad][:5]}"
+        )
+    return rows
+
+
+def _source(file: Path) -> NumpyRows | ParquetRows:
+    if file.suffix == ".parquet":
+        return ParquetRows(file, state="state" if "state" in parquet_columns(file) else None)
+    if file.suffix != ".npz":
+        raise ConfigError(
+            f"A table can be imported from FILE.npz or FILE.parquet. Received: {file}"
+        )
+    return NumpyRows(file, states="states" if "states" in array_names(file) else None)
+
+
+def _fresh_state(entry: TableEntry) -> np.ndarray:
+    """Returns the optimizer state of a new row, float32 `[slots, dim]`.
+
+    Equal to `InitializeState` in `custom_ops/core/compute/optimizer.cc`.
+    """
+    state = np.zeros(entry.state_shape, np.float32)
+    if not entry.state_slots:
+        return state
+    kind = entry.optimizer[0] if entry.optimizer else None
+    if kind not in list(OptimizerKind):
+        raise CheckpointError(f"The initial state of rows is unknown for optimizer {kind}")
+    if kind in (OptimizerKind.ADAGRAD, OptimizerKind.ROW_ADAGRAD, OptimizerKind.FTRL):
+        state[0] = entry.optimizer[1]
+    return state
+
+
+def _fresh_history(entry: TableEntry, rows: int) -> np.ndarray:
+    """Returns histories of rows that were just updated, uint8 `[rows, ...]`."""
+    if not entry.history:
+        return no_history(rows)
+    return entry.just_updated(rows)[:, np.newaxis].view(np.uint8)
+
+
+def _copy(stored: StoredCheckpoint, names: set[str], to: Path) -> dict[str, FileEntry]:
+    kept = {name: entry for name, entry in stored.manifest.files.items() if name in names}
+    with progress("Copying", sum(entry.size for entry in kept.values())) as advance:
+        for name in kept:
+            with (to / name).open("wb") as file:
+                for piece in storage.pieces(stored.folder / name):
+                    file.write(piece.data)
+            stored.manifest.check_file(to, name, advance)
+    return kept
+
+
+def _merged(old: list[Rows], rows: Rows) -> Iterator[Rows]:
+    """Yields the old rows, replaced by new ones with the same key, and then the other new rows."""
+    is_new = np.ones(len(rows.keys), bool)
+    for block in old:
+        at = np.searchsorted(rows.keys, block.keys)
+        found = at < len(rows.keys)
+        found[found] = rows.keys[at[found]] == block.keys[found]
+        embeddings, states = block.embeddings.copy(), block.states.copy()
+        embeddings[found], states[found] = rows.embeddings[at[found]], rows.states[at[found]]
+        is_new[at[found]] = False
+        yield Rows(block.keys, embeddings, states, block.history)
+    new = Rows(*(array[is_new] for array in rows))
+    row_bytes = sum(array[:1].nbytes for array in new)
+    yield from parts(new, max(1, _BLOCK_BYTES // max(1, row_bytes)))
+
+
+def _write(
+    folder: Path,
+    name: str,
+    entry: TableEntry,
+    blocks: Iterable[Rows],
+    files: dict[str, FileEntry],
+) -> TableEntry:
+    """Writes a table's blocks, adds them to `files`, and describes the table."""
+    names: list[str] = []
+    rows = total = 0
+    for block in blocks:
+        names.append(file_name(name, len(names)))
+        path = folder / names[-1]
+        save_file(arrays_of(block), path)
+        files[names[-1]] = FileEntry.of(path)
+        rows += len(block.keys)
+        total += digest(block)
+    return dataclasses.replace(
+        entry, rows=rows, whole=True, digest=total % 2**64, files=names, evicted=None
+    )

@@ -1,0 +1,1 @@
+"""`tfhybrid data`, and the formats that options describe."""

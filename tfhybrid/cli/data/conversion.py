@@ -1,0 +1,73 @@
+"""Converts files of samples to Parquet, unit by unit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+from tfhybrid.data.formats.format import Format
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.ragged import Ragged
+
+ROW_GROUP = 1 << 16
+
+
+def convert(file_format: Format, source: Path, target: Path, advance: Callable[[int], None]) -> int:
+    """Writes a file's samples as Parquet; the target appears once it is complete.
+
+    `tfhybrid.data.Parquet` with the same names reads the same samples.
+
+    Args:
+        file_format: The source's format.
+        source: The file.
+        target: The file to write; an existing one is replaced.
+        advance: Called with the number of source bytes done since the last call.
+
+    Returns:
+        The number of samples written.
+
+    Raises:
+        DataError: A value of the source is malformed.
+    """
+    units = file_format.units(source)
+    rows = sum(unit.rows for unit in units)
+    size = source.stat().st_size
+    unfinished = target.with_name(f".{target.name}-{os.getpid()}")
+    writer, done = None, 0
+    try:
+        for unit in units:
+            table = arrow_table(file_format.read_unit(unit))
+            writer = writer or pa.parquet.ParquetWriter(unfinished, table.schema)
+            writer.write_table(table, ROW_GROUP)
+            through = size * (unit.first_row + unit.rows) // max(rows, 1)
+            advance(through - done)
+            done = through
+        if writer:
+            writer.close()
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return rows
+
+
+def arrow_table(clicks: Clicks) -> pa.Table:
+    """Returns samples as a table: int64 keys, float32 numbers, labels, and lists of those.
+
+    A single label is called `label`; several keep their columns' names.
+    """
+    columns = {**clicks.features, **clicks.dense, **clicks.labels}
+    return pa.table({name: _arrow(column) for name, column in columns.items()})
+
+
+def _arrow(column: np.ndarray | Ragged) -> Any:
+    if isinstance(column, Ragged):
+        return pa.LargeListArray.from_arrays(column.splits, column.values)
+    if column.ndim == 1:
+        return pa.array(column)
+    return pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), column.shape[1])

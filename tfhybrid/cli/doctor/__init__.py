@@ -1,0 +1,1 @@
+"""`tfhybrid doctor`."""

@@ -1,0 +1,173 @@
+"""`tfhybrid doctor`: finds problems of this machine or a job's hosts, and says how to fix them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from tfhybrid.cli.doctor.findings import (
+    Finding,
+    Level,
+    disk,
+    find_all,
+)
+from tfhybrid.cli.doctor.host_ports import unreached
+from tfhybrid.cli.terminal.console import plain, show, show_json
+from tfhybrid.errors import ConfigError
+
+_SECONDS = 300
+_WANTS_SSH = "ssh {} must work without a password"
+_STYLES = {
+    Level.GOOD: "green",
+    Level.NOTE: "blue",
+    Level.WARNING: "yellow",
+    Level.ERROR: "bold red",
+}
+# Findings that must be equal on all hosts of a job.
+_SAME = ("tfhybrid", "TensorFlow", "Horovod")
+
+
+def doctor(
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="Also check these hosts, over ssh; as for horovodrun -H: host1:4,host2:4."
+        ),
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option("--ssh-identity-file", help="Key for ssh, as for horovodrun.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--ssh-port", help="Port of the hosts' sshd, as for horovodrun.")
+    ] = None,
+    files: Annotated[
+        str | None,
+        typer.Option(help="Measure the disk of this directory, as for storage=FileTier(PATH)."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+    ] = False,
+) -> None:
+    """Find what would make a job fail or slow, and say how to fix it.
+
+    The exit status is 1 if there is a problem. On other hosts it runs the Python with the same
+    path.
+    """
+    by_host: dict[str, list[Finding]] = {}
+    if hosts is None:
+        by_host["this host"] = _look(files, shown=not as_json)
+    else:
+        names = _names(hosts)
+        options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+        options += ["-o", "StrictHostKeyChecking=no"]  # as horovodrun does
+        options += [*(["-i", identity] if identity else []), *(["-p", str(port)] if port else [])]
+        with ThreadPoolExecutor(len(names)) as threads:
+            found = threads.map(partial(_look_at, options, files), names)
+            by_host = dict(zip(names, found, strict=True))
+        by_host["all hosts"] = [*_compare(by_host), *_ports(options, by_host)]
+        for host, findings in by_host.items():
+            if not as_json and findings:
+                show(plain(host, "bold"))
+                for finding in findings:
+                    _show(finding)
+    if as_json:
+        show_json({host: [*map(dataclasses.asdict, all_)] for host, all_ in by_host.items()})
+    if any(finding.level is Level.ERROR for all_ in by_host.values() for finding in all_):
+        raise typer.Exit(1)
+
+
+def _look(files: str | None, *, shown: bool) -> list[Finding]:
+    findings = []
+    for finding in itertools.chain(find_all(), [] if files is None else [disk(files)]):
+        findings.append(finding)
+        if shown:
+            _show(finding)
+    return findings
+
+
+def _show(finding: Finding) -> None:
+    line = Text.assemble(
+        (f"{finding.level.value:8}", _STYLES[finding.level]),
+        plain(f"{finding.what}: {finding.found}"),
+    )
+    show(line)
+    if finding.mend:
+        show(plain(f"{'':8}{finding.mend}", "dim"))
+
+
+def _names(hosts: str) -> list[str]:
+    names = [part.split(":")[0].strip() for part in hosts.split(",")]
+    if not all(names) or any(name.startswith("-") for name in names):
+        raise ConfigError(f"--hosts must be like host1:4,host2:4. Received: {hosts!r}")
+    return names
+
+
+def _look_at(options: list[str], files: str | None, host: str) -> list[Finding]:
+    """Runs the doctor on another host, with the Python of the same path."""
+    of_files = [] if files is None else ["--files", files]
+    command = shlex.join([sys.executable, "-m", "tfhybrid.cli", "doctor", "--json", *of_files])
+    ssh = ["ssh", *options, host, command]
+    try:
+        run = subprocess.run(ssh, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        (found,) = json.loads(run.stdout).values()
+        return [_finding(each) for each in found]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [Finding("ssh", str(error), Level.ERROR, _WANTS_SSH.format(host))]
+    except (ValueError, TypeError, KeyError):
+        said = (run.stderr.strip() or run.stdout.strip() or "nothing").splitlines()[-1]
+        if run.returncode == 255:  # ssh's own
+            return [Finding("ssh", said, Level.ERROR, _WANTS_SSH.format(host))]
+        mend = f"install tfhybrid there like here: {sys.executable} -m pip install tfhybrid"
+        return [Finding("tfhybrid", said, Level.ERROR, mend)]
+
+
+def _finding(fields: dict[str, Any]) -> Finding:
+    return Finding(fields["what"], fields["found"], Level(fields["level"]), fields["mend"])
+
+
+def _compare(by_host: dict[str, list[Finding]]) -> list[Finding]:
+    """Returns findings that differ between hosts but must be equal."""
+    differing = []
+    for what in _SAME:
+        found = {
+            host: finding.found
+            for host, findings in by_host.items()
+            for finding in findings
+            if finding.what == what and finding.level is not Level.ERROR
+        }
+        if len(set(found.values())) > 1:
+            text = "; ".join(f"{host}: {value}" for host, value in found.items())
+            mend = "install the same on all hosts"
+            differing.append(Finding(what, f"differs: {text}", Level.ERROR, mend))
+    return differing
+
+
+def _ports(options: list[str], by_host: dict[str, list[Finding]]) -> list[Finding]:
+    """Returns which hosts cannot reach each other; tested from the hosts where tfhybrid runs."""
+    running = [
+        host
+        for host, findings in by_host.items()
+        if any(each.what == "tfhybrid" and each.level is Level.GOOD for each in findings)
+    ]
+    if len(running) < 2:
+        return []
+    found = unreached(["ssh", *options], running)
+    if not found:
+        hosts = ", ".join(running)
+        return [Finding("ports", f"the hosts {hosts} reach each other's free ports")]
+    text = "; ".join(f"{host} cannot reach {other} ({why})" for (host, other), why in found.items())
+    mend = (
+        "open all ports between the hosts in firewalls and network policies: Horovod and the row "
+        "service of sharded tables listen on arbitrary free ports"
+    )
+    return [Finding("ports", text, Level.ERROR, mend)]

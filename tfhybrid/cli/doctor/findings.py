@@ -1,0 +1,341 @@
+"""Checks of a machine, made before a job fails on it; each finding says how to fix a problem.
+
+Each function checks one thing and returns its finding. TensorFlow and Horovod are not imported into
+this process: a broken one would crash the doctor.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from rich.filesize import decimal
+
+from tfhybrid._version import __version__
+from tfhybrid.cli.doctor import disk_speed
+from tfhybrid.core import native
+from tfhybrid.settings import shm_directory
+
+_SECONDS = 120  # limit for importing TensorFlow
+# Docker's default is 64 MB, too little for any table.
+_LEAST_SHM = 1 << 30
+_LEAST_FILES = 4096
+_LEAST_READS = 10_000  # reads per second, of a disk for tables in files
+_NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "ceph", "lustre", "fuse.")
+_LEAST_MAPS = 65530  # Linux's default
+_BUILD = Path(native.__file__).parents[1] / "ops" / "_build_info.json"
+_HOROVOD = """
+import json, horovod.tensorflow as hvd
+built = [n for n in ("gloo", "mpi", "nccl") if getattr(hvd, f"{n}_built")()]
+print(json.dumps(built))
+"""
+_GPUS = """
+import json, tensorflow as tf, horovod.tensorflow as hvd
+seen = len(tf.config.list_physical_devices("GPU"))
+print(json.dumps([seen, bool(hvd.cuda_built() or hvd.rocm_built()), tf.__version__]))
+"""
+# The last release of TensorFlow that Horovod can be built for GPUs with: docs/versions.md.
+_LAST_WITH_GPUS = (2, 18)
+_ABI = "from tfhybrid.ops._abi import check_build; check_build()"
+
+
+class Level(enum.StrEnum):
+    """Severity of a finding."""
+
+    GOOD = "good"
+    NOTE = "note"  # information
+    WARNING = "warning"  # some jobs will fail or be slow
+    ERROR = "error"  # no job can run
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What was checked, what was found, and how to fix it; `mend` is empty if nothing is wrong."""
+
+    what: str
+    found: str
+    level: Level = Level.GOOD
+    mend: str = ""
+
+
+def find_all() -> Iterator[Finding]:
+    """Makes all checks, and yields each finding at once."""
+    for check in CHECKS:
+        yield check()
+
+
+def versions() -> Finding:
+    """Python and tfhybrid."""
+    return Finding("tfhybrid", f"{__version__}, Python {platform.python_version()}")
+
+
+def tensorflow() -> Finding:
+    """Whether the ops match the installed TensorFlow."""
+    installed = _installed("tensorflow") or _installed("tensorflow-cpu")
+    built = json.loads(_BUILD.read_text())["tensorflow"] if _BUILD.exists() else None
+    found = f"{installed}, ops built for {built}"
+    if installed is None:
+        return Finding(
+            "TensorFlow", "not installed", Level.ERROR, f"pip install tensorflow=={built}"
+        )
+    problem = _problem_of(_ABI)
+    if problem is None:
+        return Finding("TensorFlow", found)
+    mend = "pip install --force-reinstall --no-deps tfhybrid, which rebuilds the ops"
+    return Finding("TensorFlow", f"{found}: {problem}", Level.ERROR, mend)
+
+
+def keras() -> Finding:
+    """Which Keras `tf.keras` is."""
+    version = _installed("keras")
+    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() not in ("1", "true"):
+        mend = "" if version else "pip install keras"
+        level = Level.GOOD if version else Level.ERROR
+        return Finding("Keras", version or "not installed", level, mend)
+    legacy = _installed("tf_keras")
+    if legacy is None:
+        mend = "pip install tf_keras in TensorFlow's release"
+        return Finding("Keras", "TF_USE_LEGACY_KERAS=1 without tf_keras", Level.ERROR, mend)
+    mend = "build models and optimizers with tf.keras, not with `import keras`"
+    return Finding("Keras", f"{legacy} as tf.keras, beside {version}", Level.NOTE, mend)
+
+
+def horovod() -> Finding:
+    """Whether Horovod can be imported, and with which features it was built."""
+    version = _installed("horovod")
+    if version is None:
+        mend = "scripts/horovod in tfhybrid's source tree compiles it for this TensorFlow"
+        return Finding("Horovod", "not installed", Level.ERROR, mend)
+    run = _python(_HOROVOD)
+    if run.returncode != 0:
+        mend = "scripts/horovod in tfhybrid's source tree recompiles it"
+        return Finding("Horovod", f"{version}: {_last_line(run.stderr)}", Level.ERROR, mend)
+    built = json.loads(run.stdout.splitlines()[-1])
+    found = f"{version}, built with {', '.join(built) or 'nothing'}"
+    if "gloo" in built:
+        return Finding("Horovod", found)
+    mend = "scripts/horovod in tfhybrid's source tree builds it with Gloo"
+    return Finding("Horovod", found, Level.WARNING, f"horovodrun --gloo needs it: {mend}")
+
+
+def shared_memory(directory: str | None = None) -> Finding:
+    """Whether there is space for tables, in memory."""
+    path = directory or shm_directory()
+    what = f"store {path}"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return Finding(
+            what,
+            "cannot be written",
+            Level.ERROR,
+            "set TFHYBRID_SHM_DIR to a tmpfs that can be written",
+        )
+    kind, size = _file_system(path), shutil.disk_usage(path)
+    free = native.available_bytes(path)
+    found = f"{kind}, {decimal(size.total)}, {decimal(free)} of it free for tables"
+    if kind not in ("tmpfs", "hugetlbfs"):
+        mend = "set TFHYBRID_SHM_DIR to a tmpfs: elsewhere tables are written to a disk"
+        return Finding(what, found, Level.WARNING, mend)
+    if size.total < _LEAST_SHM:
+        mend = "docker run --shm-size=16g, or mount -o remount,size=16g /dev/shm; in Kubernetes an "
+        return Finding(what, found, Level.ERROR, f"{mend}emptyDir with medium: Memory there")
+    return Finding(what, found)
+
+
+def disk(directory: str) -> Finding:
+    """The random read speed of a disk for tables in files; writes a temporary file there."""
+    what = f"files {directory}"
+    if not os.access(directory, os.W_OK | os.X_OK):
+        mend = "FileTier(path) needs an existing directory that can be written, on every host"
+        return Finding(what, "cannot be written", Level.ERROR, mend)
+    kind, free = _file_system(directory), shutil.disk_usage(directory).free
+    try:
+        speed = disk_speed.measure(directory)
+    except OSError as error:
+        return Finding(what, f"{kind}: {error}", Level.ERROR, "tables in files need this disk")
+    found = f"{kind}, {decimal(free)} free, {speed.reads:,.0f} reads of 4 KiB a second"
+    if kind in ("tmpfs", "ramfs"):
+        return Finding(what, found, Level.WARNING, "this is memory: use a directory on a disk")
+    if kind.startswith(_NETWORK_FILE_SYSTEMS):
+        return Finding(what, found, Level.WARNING, "use a directory on a disk of this host")
+    if not speed.direct:
+        found += ", some from the page cache"
+    if speed.reads < _LEAST_READS:
+        mend = "steps wait for their rows: an NVMe disk reads 100,000 times a second or more"
+        return Finding(what, found, Level.WARNING, mend)
+    return Finding(what, found)
+
+
+def huge_pages() -> Finding:
+    """Whether large tables use huge pages."""
+    path = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
+    setting = _chosen(path.read_text()) if path.exists() else "unknown"
+    kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+    found = f"{setting} for shared memory, Linux {platform.release()}"
+    if kernel >= (6, 1) or setting in ("always", "within_size", "advise", "force"):
+        return Finding("huge pages", found)
+    mend = f"echo advise > {path}: lookups in tables of several GB then have fewer TLB misses"
+    return Finding("huge pages", found, Level.NOTE, mend)
+
+
+def memory_limit() -> Finding:
+    """The container's memory limit, which includes shared memory."""
+    for path in (
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ):
+        text = Path(path).read_text().strip() if Path(path).exists() else "max"
+        if text.isdigit() and int(text) < 1 << 60:
+            return Finding("memory limit", f"{decimal(int(text))}, from {path}; includes tables")
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Finding("memory limit", f"none; the machine has {decimal(total)}")
+
+
+def remove_ipc(directory: str = "/etc/systemd") -> Finding:
+    """Whether logind removes a user's shared memory at logout."""
+    if os.geteuid() < 1000 or not Path("/run/systemd/seats").exists():
+        return Finding("logind", "does not remove this user's shared memory")
+    files = [Path(directory) / "logind.conf", *Path(directory).glob("logind.conf.d/*.conf")]
+    text = "\n".join(file.read_text() for file in files if file.exists())
+    if re.findall(r"^\s*RemoveIPC\s*=\s*(\S+)", text, re.MULTILINE)[-1:] == ["no"]:
+        return Finding("logind", "RemoveIPC=no")
+    mend = "RemoveIPC=no in /etc/systemd/logind.conf, or loginctl enable-linger"
+    found = "RemoveIPC=yes: tables vanish when the user's last session ends"
+    return Finding("logind", found, Level.WARNING, mend)
+
+
+def limits() -> Finding:
+    """Limits that large tables and many ranks can reach."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    path = Path("/proc/sys/vm/max_map_count")
+    maps = int(path.read_text()) if path.exists() else _LEAST_MAPS
+    found = f"{files} open files, {maps} mappings"
+    if files < _LEAST_FILES:
+        mend = f"ulimit -n {_LEAST_FILES}: each chunk of a table is an open file"
+        return Finding("limits", found, Level.WARNING, mend)
+    if maps < _LEAST_MAPS:
+        return Finding("limits", found, Level.WARNING, f"sysctl vm.max_map_count={_LEAST_MAPS}")
+    return Finding("limits", found)
+
+
+def processors() -> Finding:
+    """Cores and NUMA nodes."""
+    nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*"))) or 1
+    cores = len(os.sched_getaffinity(0))
+    return Finding("processors", f"{cores} cores for this process, {nodes} NUMA node(s)")
+
+
+def interfaces() -> Finding:
+    """Network interfaces through which hosts can reach each other, and this host's name."""
+    links = []
+    for _, name in socket.if_nameindex():
+        folder = Path("/sys/class/net") / name
+        state = (folder / "operstate").read_text().strip() if folder.exists() else "unknown"
+        if name != "lo" and state in ("up", "unknown"):
+            links.append(f"{name}{_speed(folder / 'speed')}")
+    host = socket.gethostname()
+    found = f"{', '.join(links) or 'none but lo'}; this host is {host}"
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        mend = f"add a line `127.0.0.1 {host}` to /etc/hosts: Horovod looks it up"
+        return Finding("network", f"{found}, which does not resolve", Level.ERROR, mend)
+    return Finding("network", found)
+
+
+def gpus() -> Finding:
+    """GPUs that nvidia-smi lists, and whether both TensorFlow and Horovod can use them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return Finding("GPUs", "none (no nvidia-smi)", Level.NOTE, "tables are for CPUs anyway")
+    run = _run([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    found = "; ".join(run.stdout.strip().splitlines()) or _last_line(run.stderr)
+    if run.returncode != 0:
+        return Finding("GPUs", found, Level.WARNING, "nvidia-smi must list them")
+    run = _python(_GPUS, with_gpus=True)  # if this fails, the findings about each of them say why
+    answer = run.stdout.splitlines()[-1] if run.returncode == 0 else "[0, false, null]"
+    used, built, tensorflow = json.loads(answer)
+    if used == 0 or built:
+        return Finding("GPUs", found, Level.NOTE, "tfhybrid was never run on several GPUs")
+    found += f"; TensorFlow uses {used}, but Horovod was not built for GPUs"
+    mend = "HOROVOD_GPU_OPERATIONS=NCCL scripts/horovod builds it for GPUs"
+    if tuple(map(int, tensorflow.split(".")[:2])) > _LAST_WITH_GPUS:
+        last = ".".join(map(str, _LAST_WITH_GPUS))
+        mend = f"Horovod can be built for GPUs only up to TensorFlow {last}"
+    return Finding(
+        "GPUs", found, Level.WARNING, f"{mend}; or train on CPUs: export CUDA_VISIBLE_DEVICES="
+    )
+
+
+CHECKS: tuple[Callable[[], Finding], ...] = (
+    *(versions, tensorflow, keras, horovod, shared_memory, huge_pages, memory_limit, remove_ipc),
+    *(limits, processors, interfaces, gpus),
+)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _python(code: str, *, with_gpus: bool = False) -> subprocess.CompletedProcess[str]:
+    return _run([sys.executable, "-c", code], with_gpus=with_gpus)
+
+
+def _run(command: list[str], *, with_gpus: bool = False) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    if not with_gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    try:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", f"no answer within {_SECONDS} s")
+
+
+def _problem_of(code: str) -> str | None:
+    run = _python(code)
+    return None if run.returncode == 0 else _last_line(run.stderr)
+
+
+def _last_line(text: str) -> str:
+    return next((line for line in reversed(text.splitlines()) if line.strip()), "no message")
+
+
+def _file_system(path: str) -> str:
+    """Returns the type of a path's file system."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    real = os.path.realpath(path)
+    points = [(point, kind) for _, point, kind, *_ in mounts]
+    around = [
+        each for each in points if real == each[0] or real.startswith(each[0].rstrip("/") + "/")
+    ]
+    return max(around, key=lambda each: len(each[0]), default=("", "unknown"))[1]
+
+
+def _chosen(text: str) -> str:
+    """Returns the word in brackets of `always [advise] never`."""
+    found = re.search(r"\[(\w+)\]", text)
+    return found[1] if found else text.strip()
+
+
+def _speed(path: Path) -> str:
+    try:
+        speed = int(path.read_text())
+    except (OSError, ValueError):  # virtual links have none
+        return ""
+    return f" ({speed} Mbit/s)" if speed > 0 else ""

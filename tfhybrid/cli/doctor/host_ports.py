@@ -1,0 +1,119 @@
+"""Tests whether hosts reach each other's free ports, on which Horovod and the row service listen.
+
+    python -m tfhybrid.cli.doctor.host_ports listen             prints its port
+    python -m tfhybrid.cli.doctor.host_ports dial HOST:PORT...  prints errors
+
+The first ends at the end of its input. The second prints which ports it cannot reach, and why.
+`tfhybrid doctor --hosts` runs both on all hosts, over ssh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+_DIAL_SECONDS = 5.0
+_SSH_SECONDS = 60.0
+
+
+def unreached(ssh: Sequence[str], hosts: Sequence[str]) -> dict[tuple[str, str], str]:
+    """Returns why hosts cannot reach ports of other hosts, by dialing and listening host.
+
+    Args:
+        ssh: The ssh command up to the host's name.
+        hosts: The hosts to test. Hosts that do not answer are left out.
+    """
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(hosts)) as threads:
+        ports = {}
+        for host in hosts:
+            port = stack.enter_context(_listening(ssh, host))
+            if port is not None:
+                ports[host] = port
+        told = threads.map(lambda host: _dialed(ssh, host, ports), ports)
+        return {
+            (host, other): why
+            for host, found in zip(ports, told, strict=True)
+            for other, why in found.items()
+        }
+
+
+@contextlib.contextmanager
+def _listening(ssh: Sequence[str], host: str) -> Iterator[int | None]:
+    """Lets a host listen during the block; yields the port, or `None` if it does not answer."""
+    with subprocess.Popen(
+        [*ssh, host, _command("listen")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as remote:
+        assert remote.stdout is not None
+        assert remote.stdin is not None
+        ending = threading.Timer(_SSH_SECONDS, remote.kill)
+        ending.start()
+        try:
+            line = remote.stdout.readline().strip()
+            yield int(line) if line.isdigit() else None
+        finally:
+            ending.cancel()
+            with contextlib.suppress(BrokenPipeError):
+                remote.stdin.close()
+
+
+def _dialed(ssh: Sequence[str], host: str, ports: dict[str, int]) -> dict[str, str]:
+    """Lets a host dial the others; returns why it cannot reach them."""
+    others = [f"{other}:{port}" for other, port in ports.items() if other != host]
+    run = subprocess.run(
+        [*ssh, host, _command("dial", *others)],
+        capture_output=True,
+        text=True,
+        timeout=_SSH_SECONDS,
+        check=False,
+    )
+    try:
+        return dict(json.loads(run.stdout))
+    except ValueError:
+        return {}
+
+
+def _command(*arguments: str) -> str:
+    return shlex.join([sys.executable, "-m", "tfhybrid.cli.doctor.host_ports", *arguments])
+
+
+def listen() -> None:
+    """Accepts connections until standard input ends."""
+    with socket.create_server(("", 0)) as listener:
+        sys.stdout.write(f"{listener.getsockname()[1]}\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+def dial(places: Sequence[str]) -> None:
+    """Connects to all in parallel, and writes which could not be reached."""
+    with ThreadPoolExecutor(max(1, len(places))) as threads:
+        found = dict(zip(places, threads.map(_problem, places), strict=True))
+    problems = {place.rpartition(":")[0]: why for place, why in found.items() if why}
+    sys.stdout.write(json.dumps(problems) + "\n")
+
+
+def _problem(place: str) -> str:
+    host, _, port = place.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _DIAL_SECONDS).close()
+    except OSError as error:
+        return f"port {port}: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "listen":
+        listen()
+    else:
+        dial(sys.argv[2:])

@@ -1,0 +1,62 @@
+"""`tfhybrid nodes`: processes that own the tables of jobs, started, asked and ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfhybrid.cli.terminal.console import live, show, show_json
+from tfhybrid.cli.terminal.node_table import nodes_table
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
+
+app = typer.Typer(help="Start, show and end nodes that own the tables of jobs.")
+
+_File = Annotated[Path, typer.Argument(help="The cluster file.")]
+
+
+@app.command()
+def up(file: _File) -> None:
+    """Start the nodes of a cluster file, and return when they are ready."""
+    cluster = Cluster.read(file)
+    launching.up(cluster)
+    show(f"export TFHYBRID_NODES={cluster.listen}:{cluster.port}")
+    show(f"export TFHYBRID_NODES_TOKEN={cluster.token_file}")
+
+
+@app.command()
+def status(
+    file: _File, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False
+) -> None:
+    """Show the nodes, their states and the allocation."""
+    found = launching.status(Cluster.read(file))
+    if as_json:
+        show_json(found)
+        return
+    with live() as screen:
+        screen(nodes_table(found))
+
+
+@app.command()
+def drain(file: _File, name: Annotated[str, typer.Argument(help="Of the node.")]) -> None:
+    """Have a node give its rows to the others and begin no job until it is started again."""
+    _tell_rest(launching.drain(Cluster.read(file), name))
+
+
+@app.command()
+def add(file: _File) -> None:
+    """Start the nodes that the cluster file has more than run, and move rows to them."""
+    _tell_rest(launching.add(Cluster.read(file)))
+
+
+def _tell_rest(shares: int) -> None:
+    if shares:
+        show(f"The running job moves {shares} share(s), if it has callbacks.FollowNodes()")
+
+
+@app.command()
+def down(file: _File) -> None:
+    """End the nodes of a cluster file."""
+    launching.down(Cluster.read(file))

@@ -1,0 +1,356 @@
+"""`tfhybrid plan`: predicts whether a job's tables fit, and what a step exchanges."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.filesize import decimal
+
+from tfhybrid.cli.data import data_plan
+from tfhybrid.cli.data.sample_format import (
+    FORMATS,
+    Columns,
+    Delimiter,
+    Features,
+    LabelColumns,
+    LabelKind,
+    Lists,
+    MissingKey,
+    Positive,
+    Separator,
+    Strings,
+    format_of,
+)
+from tfhybrid.cli.terminal.console import (
+    plain,
+    show,
+    show_json,
+    show_table,
+)
+from tfhybrid.config.placement import Sharded
+from tfhybrid.core import native
+from tfhybrid.data.file_names import files_of
+from tfhybrid.errors import ConfigError
+from tfhybrid.planner.step_costs import Costs, PlannedStep, seconds_of
+from tfhybrid.planner.step_seconds import Work
+from tfhybrid.planner.step_seconds import measure as step_seconds
+from tfhybrid.planner.step_traffic import fast_tier_of
+from tfhybrid.settings import shm_directory
+from tfhybrid.store.auto_placement import USABLE, choose
+from tfhybrid.store.table_memory import TableBytes, TableShape, bytes_of
+
+# Optimizer state per row, in vectors of `dim` floats; RowAdagrad has a single float.
+_STATES = {
+    **{"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2, "adamw": 2, "amsgrad": 3},
+    **{"rmsprop": 1, "ftrl": 2, "row_adagrad": 0},
+}
+_PARTS = ("model", "tables", "link")  # of a step, which do not overlap
+_MEASURED_ROWS = 5_000_000  # of a table: more take long to make, and change a step little
+# Options that say nothing about tables whose rows are counted, or about tables of given rows.
+_OF_ROWS = {
+    *("tables", "ranks", "batch", "keys", "zipf", "bfloat16", "link", "measure", "pass_batches"),
+    *("cores", "model_ms"),
+}
+_OF_DATA = {
+    *("more", "format_", "features", "strings", "lists", "label", "label_kind", "positive"),
+    *("missing_key", "columns", "delimiter", "separator", "shared"),
+}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9}
+
+
+def plan(
+    context: typer.Context,
+    more: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILES]", help="More files of --data.")
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Final number of rows of a table, such as 50M.")
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Files or patterns in which to count the ids of each feature instead."),
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help=f"Format of --data: {' | '.join(FORMATS)}.")
+    ] = "parquet",
+    features: Features = None,
+    strings: Strings = None,
+    lists: Lists = None,
+    label: LabelColumns = None,
+    label_kind: LabelKind = None,
+    positive: Positive = None,
+    missing_key: MissingKey = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    separator: Separator = None,
+    shared: Annotated[
+        list[str] | None,
+        typer.Option(help="A table that several features of --data share: items=item,liked."),
+    ] = None,
+    dim: Annotated[int, typer.Option(min=1, max=65536, help="Of an embedding.")] = 16,
+    optimizer: Annotated[
+        str, typer.Option(help=f"The tables' optimizer: {', '.join(_STATES)}.")
+    ] = "adam",
+    tables: Annotated[int, typer.Option(min=1, help="Number of such tables.")] = 1,
+    hosts: Annotated[int, typer.Option(min=1, help="Number of hosts.")] = 1,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks on each host.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Samples in a rank's batch.")] = 4096,
+    keys: Annotated[int, typer.Option(min=1, help="Keys of a sample, in each table.")] = 1,
+    zipf: Annotated[
+        float, typer.Option(min=0, help="The k-th key is as frequent as k**-zipf; 0: all equal.")
+    ] = 1.0,
+    bfloat16: Annotated[
+        bool, typer.Option("--bfloat16", help='With wire_dtype="bfloat16".')
+    ] = False,
+    history: Annotated[bool, typer.Option("--history", help="With admission or eviction.")] = False,
+    sharded: Annotated[
+        bool, typer.Option("--sharded", help="With placement=Sharded(): each row on one host.")
+    ] = False,
+    cache: Annotated[
+        str | None,
+        typer.Option(help="Rows in files: bytes of FileTier(cache_bytes=), such as 2G."),
+    ] = None,
+    pass_batches: Annotated[
+        int, typer.Option(min=0, help="Batches of a pass, with --sharded: data.announce(batches=).")
+    ] = 0,
+    link: Annotated[float, typer.Option(min=0.001, help="Gbit/s of a host's link.")] = 10.0,
+    cores: Annotated[
+        float | None, typer.Option(min=0.1, help="Of each host. [default: as many as here]")
+    ] = None,
+    model_ms: Annotated[
+        float,
+        typer.Option("--model-ms", min=0, help="Milliseconds of a step of the model alone."),
+    ] = 0.0,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Run the ranks of one host here and time a step.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+    ] = False,
+) -> None:
+    """Predict the shared memory and disk space of tables, and what a step exchanges.
+
+    The exit status is 1 if the tables do not fit in this host's shared memory.
+
+    Sizes are computed from the store's layout, the time of a step from a few measured constants;
+    --measure runs a job without a model on this host.
+
+    Example: tfhybrid plan --rows 50M --dim 16 --optimizer adagrad --tables 2 --hosts 2 --ranks 8
+
+    --data counts what is in files, and tells the expected_rows of each table's TableConfig.
+
+    Example: tfhybrid plan --data day_*.parquet --features user,item --dim 16
+    """
+    if optimizer not in _STATES:
+        raise ConfigError(f"--optimizer must be one of {[*_STATES]}. Received: {optimizer!r}")
+    _check_source(context, rows, data)
+    floats = 1 if optimizer == "row_adagrad" else _STATES[optimizer] * dim
+    free = native.available_bytes(shm_directory())
+    cache_bytes = parse_count(cache, "--cache") if cache is not None else 0
+    if pass_batches and not (sharded and hosts > 1):
+        raise ConfigError(
+            "Passes bring rows of other hosts: --pass-batches goes with --sharded and several "
+            f"--hosts. Received: --pass-batches {pass_batches}, --hosts {hosts}, {sharded=}"
+        )
+
+    def of_host(rows: int) -> TableBytes:
+        """The memory of a table on a host, and the size of its checkpoint."""
+        share = math.ceil(rows / hosts) if sharded else rows
+        size = bytes_of(TableShape(share, dim, floats, history, cache_bytes))
+        return dataclasses.replace(size, checkpoint=size.checkpoint * (hosts if sharded else 1))
+
+    if data is not None:
+        file_format = format_of(
+            format_,
+            features=features,
+            strings=strings,
+            lists=lists,
+            label=label,
+            label_kind=label_kind,
+            positive=positive,
+            missing_key=missing_key,
+            columns=columns,
+            delimiter=delimiter,
+            separator=separator,
+        )
+        paths = files_of([*data, *(more or [])])
+        counted = data_plan.of_files(paths, file_format, data_plan.shared_of(shared or []), of_host)
+        _tell(counted | _memory(counted["tables"], free), _show_data, as_json)
+        return
+    count = parse_count(rows or "", "--rows")
+    of_table = of_host(count)
+    step = PlannedStep(
+        *(tables, count, dim, floats, batch * keys, zipf, hosts, ranks),
+        cores=cores or len(os.sched_getaffinity(0)),
+        link=link,
+        gradient_bytes=2 if bfloat16 else 4,
+        sharded=sharded,
+    )
+    traffic = step.traffic()
+    takes = seconds_of(step, Costs.shipped())
+    parts = {"model": model_ms / 1e3, "tables": takes.tables, "link": takes.link}
+    tier = fast_tier_of(
+        *(count, dim, batch * keys, hosts, ranks),
+        batches=pass_batches,
+        exponent=zipf,
+        in_files=bool(cache_bytes),
+    )
+    found: dict[str, Any] = {
+        "tables": tables,
+        "of_a_table": dataclasses.asdict(of_table) | {"total": of_table.total},
+        "shared_memory": tables * of_table.total,
+        "fast_tier": {
+            "batches": pass_batches,
+            "rows": tables * tier.rows,
+            "bytes": tables * tier.bytes,
+        },
+        "peak": (tables - 1) * of_table.total + of_table.peak + tables * tier.bytes,
+        "files": tables * of_table.file,
+        "plain_horovod": ranks * tables * (of_table.embeddings + of_table.state),
+        "checkpoint": tables * of_table.checkpoint,
+        "of_a_step": {
+            **dataclasses.asdict(traffic),
+            "host_bytes": tables * traffic.host_bytes,
+            **{f"{part}_seconds": seconds for part, seconds in parts.items()},
+            "step_seconds": sum(parts.values()),
+            "limit": max(parts, key=parts.__getitem__),
+        },
+        "free_here": free,
+    }
+    found["fits_here"] = found["peak"] <= free
+    shape = TableShape(count, dim, floats, history, cache_bytes)
+    found["sharded_by_auto"] = _sharded_by_auto(shape, tables, hosts, free)
+    if measure:
+        share = math.ceil(count / hosts) if sharded else count
+        fitting = int(share * free / (2 * found["peak"]))
+        measured = max(1, min(share, _MEASURED_ROWS, fitting))
+        work = Work(tables, measured, dim, optimizer, batch * keys, zipf, bfloat16, history)
+        found["of_a_step"]["measured_rows"] = measured
+        found["of_a_step"]["measured_seconds"] = step_seconds(work, ranks)
+    _tell(found, _show, as_json)
+
+
+def parse_count(text: str, option: str) -> int:
+    """Returns a number of rows or bytes.
+
+    Args:
+        text: As it was given.
+        option: Whose value it is.
+
+    Example:
+
+    >>> parse_count("1.5M", "--rows")
+    1500000
+    """
+    lower = text.strip().lower().replace("_", "").replace(",", "")
+    unit = lower[-1:] if lower[-1:] in ("k", "m", "g", "b") else ""
+    try:
+        count = float(lower.removesuffix(unit)) * _UNITS[unit]
+        if not 0 <= count < 2**40:
+            raise ValueError
+    except ValueError:
+        raise ConfigError(
+            f"{option} must be a number such as 50M, below 2^40. Received: {text!r}"
+        ) from None
+    return round(count)
+
+
+def _sharded_by_auto(shape: TableShape, tables: int, hosts: int, free: int) -> int:
+    """Returns how many of equal tables `placement="auto"` would shard on hosts like this one."""
+    room, sharded = int(USABLE * free), 0
+    for _ in range(tables):
+        choice = choose(shape, hosts, room)
+        room -= choice.bytes
+        sharded += isinstance(choice.placement, Sharded)
+    return sharded
+
+
+def _check_source(context: typer.Context, rows: str | None, data: list[str] | None) -> None:
+    """Refuses options that say nothing about what is planned."""
+    if (rows is None) == (data is None):
+        received = "none of them" if data is None else "both"
+        raise ConfigError(f"plan wants --rows or --data. Received: {received}")
+    source, foreign = ("--rows", _OF_DATA) if data is None else ("--data", _OF_ROWS)
+    given = [
+        name
+        for name in context.params
+        if name in foreign and str(context.get_parameter_source(name)).endswith("COMMANDLINE")
+    ]
+    if given:
+        flags = ["FILES" if each == "more" else f"--{each.strip('_')}" for each in sorted(given)]
+        raise ConfigError(
+            f"These options do not go with {source}. Received: {', '.join(flags)}".replace("_", "-")
+        )
+
+
+def _memory(tables: dict[str, Any], free: int) -> dict[str, Any]:
+    """Returns the bytes of all tables, assuming that only one grows at a time."""
+    total = sum(table["bytes"] for table in tables.values())
+    growing = max((table["peak_bytes"] - table["bytes"] for table in tables.values()), default=0)
+    checkpoint = sum(table["checkpoint_bytes"] for table in tables.values())
+    return {
+        **{"shared_memory": total, "peak": total + growing, "checkpoint": checkpoint},
+        **{"free_here": free, "fits_here": total + growing <= free},
+    }
+
+
+def _tell(found: dict[str, Any], shown: Callable[[dict[str, Any]], None], as_json: bool) -> None:
+    """Writes the plan, and ends with status 1 if the tables do not fit here."""
+    (show_json if as_json else shown)(found)
+    if not found["fits_here"]:
+        raise typer.Exit(1)
+
+
+def _show_memory(found: dict[str, Any]) -> None:
+    fits = "fits here" if found["fits_here"] else "DOES NOT FIT HERE"
+    show(f"shared memory of each host  {decimal(found['shared_memory'])}")
+    tier = found.get("fast_tier", {})
+    if tier.get("batches"):
+        show(
+            plain(
+                f"fast tier of each host      {decimal(tier['bytes'])}: two passes of "
+                f"{tier['batches']} batches of each rank, {tier['rows']:,} rows"
+            )
+        )
+    if found.get("files"):
+        show(f"files of each host          {decimal(found['files'])}")
+    peak, free = decimal(found["peak"]), decimal(found["free_here"])
+    show(plain(f"at most, while they grow    {peak}; {free} are free: {fits}"))
+    if "plain_horovod" in found:
+        show(f"a copy per rank would take  {decimal(found['plain_horovod'])}")
+    if found.get("sharded_by_auto"):
+        show(plain(f"placement='auto' shards     {found['sharded_by_auto']} of the tables"))
+    show(f"a checkpoint                {decimal(found['checkpoint'])}")
+
+
+def _show_data(found: dict[str, Any]) -> None:
+    data_plan.show_counts(found)
+    _show_memory(found)
+
+
+def _show(found: dict[str, Any]) -> None:
+    of_table, step = found["of_a_table"], found["of_a_step"]
+    parts = ["embeddings", "state", "history", "index"]
+    show_table(
+        ["", *parts, "in all"],
+        [["a table", *(decimal(of_table[part]) for part in parts), decimal(of_table["total"])]],
+        text=[""],
+    )
+    _show_memory(found)
+    keys = f"{step['rank_keys']:,.0f} of a rank, {step['host_keys']:,.0f} of a host, "
+    show(f"different keys of a step    {keys}{step['all_keys']:,.0f} of all, in each table")
+    received = f"{decimal(round(step['host_bytes']))}, {1e3 * step['link_seconds']:.2f} ms"
+    show(f"come to a host in a step    {received} on its link")
+    times = ", ".join(f"{part} {1e3 * step[f'{part}_seconds']:.2f}" for part in _PARTS)
+    limit = f"{1e3 * step['step_seconds']:.2f} ms ({times}); the limit is the {step['limit']}"
+    show(f"a step, by the cost model   {limit}")
+    if "measured_seconds" in step:
+        seconds = (
+            f"{1e3 * step['measured_seconds']:.2f} ms with {step['measured_rows']:,} rows of each"
+        )
+        show(f"tables in a step, measured  {seconds}, beside which a model computes")

@@ -1,0 +1,172 @@
+"""`tfhybrid store`: the tables in this host's memory, of running and of dead jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+import typer
+from rich.filesize import decimal
+
+from tfhybrid.cli.terminal.console import (
+    plain,
+    show,
+    show_json,
+    show_table,
+)
+from tfhybrid.core import native
+from tfhybrid.errors import StoreError
+from tfhybrid.monitoring.report import StoreReport, report_stores
+from tfhybrid.settings import shm_directory
+
+app = typer.Typer(no_args_is_help=True)
+
+ShmDirectory = Annotated[
+    str | None,
+    typer.Option(
+        "--shm-dir", help="Directory of stores; defaults to $TFHYBRID_SHM_DIR or /dev/shm."
+    ),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="JSON on standard output, and nothing else there.")
+]
+Job = Annotated[str, typer.Argument(help="Name of the job, as `tfhybrid store list` shows it.")]
+
+
+@app.callback()
+def store() -> None:
+    """Show the tables in this host's memory, and remove those of dead jobs."""
+
+
+@app.command("list")
+def list_(shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
+    """Show this user's stores: their jobs, processes, rows and bytes."""
+    stores = report_stores(shm_dir or shm_directory())
+    if as_json:
+        show_json([as_dict(each) for each in stores])
+        return
+    if not stores:
+        show(f"No stores of this user in {shm_dir or shm_directory()}")
+        return
+    rows = [
+        [
+            each.job,
+            state_text(each),
+            f"{len(each.tables)}",
+            f"{sum(table.rows for table in each.tables):,}",
+            decimal(each.bytes),
+            "; ".join(rank.description for rank in each.ranks) or each.problem,
+        ]
+        for each in stores
+    ]
+    columns = ["job", "state", "tables", "rows", "bytes", "processes"]
+    show_table(columns, rows, text=["job", "state", "processes"])
+
+
+@app.command("show")
+def show_(job: Job, shm_dir: ShmDirectory = None, as_json: Json = False) -> None:
+    """Show a job's tables and ranks on this host."""
+    found = find(job, shm_dir)
+    if as_json:
+        show_json(as_dict(found))
+        return
+    show(plain(f"{found.job} in {found.directory}: {state_text(found)}", "bold"))
+    for rank in found.ranks:
+        show(plain(f"local rank {rank.local_rank}: {rank.state.name.lower()}, {rank.description}"))
+    if found.problem:
+        show(plain(found.problem))
+    show_tables(found)
+    show_passes(found)
+
+
+@app.command()
+def remove(job: Job, shm_dir: ShmDirectory = None) -> None:
+    """Remove the store of a job whose processes are all dead, and free its memory."""
+    size = native.remove_store(shm_dir or shm_directory(), job)
+    show(plain(f"Removed the store of {job}: {decimal(size)}"))
+
+
+def find(job: str, shm_dir: str | None) -> StoreReport:
+    """Returns the store of a job.
+
+    Raises:
+        StoreError: There is none.
+    """
+    directory = shm_dir or shm_directory()
+    stores = report_stores(directory)
+    for each in stores:
+        if each.job == job:
+            return each
+    raise StoreError(
+        f"{directory} has stores of the jobs {[each.job for each in stores]}. Received: {job!r}"
+    )
+
+
+def show_tables(found: StoreReport) -> None:
+    """Writes two tables, with contents and with sizes: each fits in 80 columns."""
+    known = [table for table in found.tables if not table.problem]
+    for table in found.tables:
+        if table.problem:
+            show(plain(f"table {table.name}: {table.problem}"))
+    if not known:
+        return
+    rows = [
+        [
+            table.name,
+            f"{table.rows:,}",
+            f"{table.version:,}",
+            f"{table.dim}",
+            table.optimizer,
+            f"{table.evicted:,}",
+        ]
+        for table in known
+    ]
+    columns = ["table", "rows", "version", "dim", "optimizer", "evicted"]
+    show_table(columns, rows, text=["table", "optimizer"])
+    sizes = [
+        [
+            table.name,
+            *map(decimal, (table.embedding_bytes, table.state_bytes, table.index_bytes)),
+            decimal(table.bytes),
+        ]
+        for table in known
+    ]
+    show_table(["table", "embeddings", "state", "index", "in all"], sizes, text=["table"])
+    in_files = [table for table in known if table.file_bytes]
+    if not in_files:
+        return
+    files = [
+        [
+            *(table.name, decimal(table.file_bytes), decimal(table.cache_bytes)),
+            *(f"{count:,}" for count in (table.cache_hits, table.cache_misses)),
+        ]
+        for table in in_files
+    ]
+    columns = ["table", "on disk", "cache", "hits", "misses"]
+    show_table(columns, files, text=["table"])
+
+
+def show_passes(found: StoreReport) -> None:
+    """Writes what passes of sharded tables have done, if there were any."""
+    passes = found.passes
+    if not passes.announced:
+        return
+    counts = (passes.announced, passes.hits, passes.misses, passes.fetched, passes.refreshed)
+    columns = ["passes", "hits", "misses", "fetched", "refreshed", "written back", "received"]
+    cells = [*map("{:,}".format, (*counts, passes.written)), decimal(passes.received_bytes)]
+    show_table(columns, [cells], text=[])
+    show(plain(f"{passes.standing} stand: {passes.rows:,} rows, {decimal(passes.bytes)}"))
+
+
+def state_text(found: StoreReport) -> str:
+    """Returns a job's state in one word."""
+    return "running" if found.living else "dead"
+
+
+def as_dict(found: StoreReport) -> dict[str, Any]:
+    """Returns a report as JSON."""
+    report = dataclasses.asdict(found) | {"living": found.living}
+    report["ranks"] = [
+        dataclasses.asdict(rank) | {"state": rank.state.name.lower()} for rank in found.ranks
+    ]
+    return report

@@ -1,0 +1,123 @@
+"""`tfhybrid stream`: the processes of online training, and what feeds them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tfhybrid.cli.stream import publications
+from tfhybrid.cli.stream.stream_top import top
+from tfhybrid.cli.terminal.console import show
+from tfhybrid.cluster.node_options import set_up_logging
+from tfhybrid.errors import StreamError
+from tfhybrid.rpc.remote import Remote
+from tfhybrid.rpc.serving_calls import serve_calls
+from tfhybrid.stream import running
+from tfhybrid.stream.provider.provider_calls import RemoteProvider, provider_calls
+from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.stream_settings import StreamSettings
+
+_log = logging.getLogger("tfhybrid.stream")
+
+_PAUSE_SECONDS = 1.0
+
+app = typer.Typer(
+    no_args_is_help=True, help="Online training: all its processes, or one, and feeding."
+)
+
+app.command()(publications.publish)
+app.command()(publications.rollback)
+app.command()(publications.serve)
+app.command()(publications.export)
+app.command()(top)
+
+Config = Annotated[Path, typer.Argument(help="stream.yaml: queues, columns, routes, models.")]
+
+
+@app.command()
+def sync(config: Config) -> None:
+    """Run the sync unit, which has the weights, until SIGTERM."""
+    settings = StreamSettings.read(config)
+    with closing(settings.sync_unit()) as unit:
+        serve_calls(settings.sync, settings.token, unit.calls)
+
+
+@app.command()
+def provide(config: Config) -> None:
+    """Run the data provider, which hands out rows, until SIGTERM."""
+    settings = StreamSettings.read(config)
+    with closing(settings.open_provider()) as provider, closing(settings.offset_committer()):
+        serve_calls(settings.provider, settings.token, provider_calls(provider))
+
+
+@app.command()
+def run(
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a change.")] = False,
+) -> None:
+    """Run sync unit, provider and the trainers of `trainers:` on this machine until SIGTERM.
+
+    It ends by itself when all trainers have ended with status 0.
+    """
+    set_up_logging()
+
+    def tell(told: dict[str, Any]) -> None:
+        if as_json:
+            typer.echo(json.dumps(told))
+            return
+        alive = (f"{name} {its['pid']}" for name, its in told.items() if its["pid"] is not None)
+        show(f"running: {', '.join(alive)}")
+
+    running.run(config, tell)
+
+
+@app.command()
+def feed(
+    config: Config,
+    files: Annotated[list[Path], typer.Argument(help="Lines of JSON, or Arrow IPC streams.")],
+    rows: Annotated[int, typer.Option(min=1, help="Lines of JSON in a record.")] = 1000,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Lines of JSON a second at most.")
+    ] = None,
+) -> None:
+    """Put the rows of files into their queues; a file that is fed again changes nothing."""
+    settings = StreamSettings.read(config)
+    provider = RemoteProvider(Remote(settings.provider, settings.token, "feed", "provider"))
+    begun, sent = time.monotonic(), 0
+    for file in files:
+        new = 0
+        for number, (count, record) in enumerate(_records(file, rows)):
+            if rate is not None:
+                time.sleep(max(begun + sent / rate - time.monotonic(), 0.0))
+            new += _put(provider, str(file.absolute()), number, record)
+            sent += count
+        typer.echo(f"{file}: {new} new rows")
+
+
+def _put(provider: RemoteProvider, producer: str, number: int, record: Record) -> int:
+    """Puts a record, as often as it takes: models may be too far behind, or a broker away."""
+    while True:
+        try:
+            return provider.put(producer, number, record)
+        except StreamError as error:
+            _log.warning("%s. Trying again", error)
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _records(file: Path, rows: int) -> Iterator[tuple[int, Record]]:
+    """Yields the records of a file, and how many lines each has."""
+    content = file.read_bytes()
+    if content.lstrip()[:1] != b"{":
+        yield 1, Record(content)
+        return
+    lines = [line for line in content.splitlines() if line.strip()]
+    for first in range(0, len(lines), rows):
+        piece = lines[first : first + rows]
+        yield len(piece), Record(b"[" + b",".join(piece) + b"]")

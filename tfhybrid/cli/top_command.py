@@ -1,0 +1,151 @@
+"""`tfhybrid top`: watches a running job's tables from another process."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.filesize import decimal
+from rich.table import Table
+
+from tfhybrid.cli.store_command import (
+    Job,
+    Json,
+    ShmDirectory,
+    as_dict,
+    find,
+    state_text,
+)
+from tfhybrid.cli.terminal.console import (
+    live,
+    plain,
+    show,
+    show_json,
+)
+from tfhybrid.cli.terminal.node_table import nodes_table
+from tfhybrid.cluster import launching
+from tfhybrid.cluster.cluster_file import Cluster
+from tfhybrid.monitoring import metrics
+from tfhybrid.monitoring.report import PassReport, StoreReport
+
+_RATES = {"updates": "updates/s", "new_rows": "new rows/s", "evicted_rows": "evicted/s"}
+_OF_PASSES = {
+    "pass_keys hit": "hits",
+    "pass_keys miss": "misses",
+    "pass_rows fetched": "rows fetched",
+    "pass_rows refreshed": "refreshed",
+    "pass_rows written_back": "written back",
+}
+_OF_FILES = {"cache_hits": "hits/s", "cache_misses": "misses/s"}
+
+
+def top(
+    job: Job,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")] = 2.0,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Number of readings; by default until the job ends.")
+    ] = None,
+    shm_dir: ShmDirectory = None,
+    as_json: Json = False,
+    prometheus: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Serve Prometheus on this port instead of showing a table."
+        ),
+    ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(help="The cluster file of the nodes that own the tables: shows them too."),
+    ] = None,
+) -> None:
+    """Watch a job's tables: rows, updates per second, new and evicted keys.
+
+    Reads counters in shared memory and disturbs nobody. Ends when the job does, or at Ctrl-C.
+    Tables on embedding nodes have no rows on this host: name the cluster file with --nodes.
+
+    With --prometheus the tables and ranks of this host are served at http://HOST:PORT/metrics.
+    Metrics
+    that only the job itself knows (samples, phases, checkpoints) need tfhybrid.metrics.serve().
+    """
+    if prometheus is not None:
+        _answer(job, shm_dir, prometheus, interval, count)
+        return
+    before, at = find(job, shm_dir), time.monotonic()
+    cluster = None if nodes is None else Cluster.read(nodes)
+    looks = itertools.count() if count is None else range(count)
+    with live() as screen:
+        for _ in looks:
+            time.sleep(interval)
+            now, then = find(job, shm_dir), at
+            at = time.monotonic()
+            status = None if cluster is None else launching.status(cluster)
+            if as_json:
+                told = as_dict(now) | _rates_of(before, now, at - then)
+                show_json(told if status is None else told | {"cluster": status})
+            else:
+                tables = drawn(before, now, at - then)
+                screen(tables if status is None else Group(tables, nodes_table(status)))
+            if not now.living:
+                return
+            before = now
+
+
+def _rates_of(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, Any]:
+    return {
+        "rates": metrics.rates(before, now, seconds),
+        "pass_rates": metrics.pass_rates(before.passes, now.passes, seconds),
+    }
+
+
+def _answer(job: str, shm_dir: str | None, port: int, interval: float, count: int | None) -> None:
+    """Serves Prometheus while the job runs."""
+    from tfhybrid.monitoring.prometheus import Endpoint
+
+    find(job, shm_dir)  # or raise an error that lists the jobs
+    endpoint = Endpoint(job, lambda: metrics.of_store(find(job, shm_dir)), port, "0.0.0.0")
+    show(plain(f"Metrics of {job}: port {endpoint.port}, /metrics"))
+    try:
+        for _ in itertools.count() if count is None else range(count):
+            time.sleep(interval)
+            if not find(job, shm_dir).living:
+                return
+    finally:
+        endpoint.close()
+
+
+def drawn(before: StoreReport, now: StoreReport, seconds: float) -> Table:
+    """Returns a job's tables, with rates per second."""
+    by_table = metrics.rates(before, now, seconds)
+    title = f"{now.job}: {state_text(now)}, {len(now.ranks)} rank(s) here, {decimal(now.bytes)}"
+    in_files = any(table.file_bytes for table in now.tables)
+    wanted = _RATES | _OF_FILES if in_files else _RATES
+    columns = ["table", "rows", "version", *wanted.values(), "bytes"]
+    if in_files:
+        columns.append("on disk")
+    shown = Table(title=plain(title), title_justify="left")
+    for column in columns:
+        shown.add_column(column, justify="left" if column == "table" else "right", overflow="fold")
+    for table in now.tables:
+        per_second = [f"{by_table[table.name][rate]:,.1f}" for rate in wanted]
+        cells = [table.name, f"{table.rows:,}", f"{table.version:,}", *per_second]
+        sizes = [table.bytes, table.file_bytes][: 2 if in_files else 1]
+        shown.add_row(*map(plain, [*cells, *map(decimal, sizes)]))
+    if now.passes.announced:
+        shown.caption = plain(_about_passes(before.passes, now.passes, seconds))
+        shown.caption_justify = "left"
+    return shown
+
+
+def _about_passes(before: PassReport, now: PassReport, seconds: float) -> str:
+    """Returns the fast tier and what passes did in a second, in two lines."""
+    rates = metrics.pass_rates(before, now, seconds)
+    counted = [f"{rates[name]:,.0f} {what}" for name, what in _OF_PASSES.items()]
+    received = decimal(round(rates["pass_received_bytes"]))
+    return (
+        f"passes: {now.standing} stand, {now.rows:,} rows, {decimal(now.bytes)} of shared memory\n"
+        f"a second: {', '.join(counted)}, {received} received"
+    )

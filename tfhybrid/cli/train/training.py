@@ -1,0 +1,230 @@
+"""Trains a built-in model on files, as a file of settings describes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow import keras
+
+from tfhybrid import callbacks, checkpoint, distributed, export, metrics, models, optimizers
+from tfhybrid.cli.data.sample_format import format_of
+from tfhybrid.cli.train.settings_file import SettingsFile
+from tfhybrid.cli.train.train_settings import OwnTable, Settings, TableOptimizer
+from tfhybrid.config import TableConfig
+from tfhybrid.config.file_tier import FileTier
+from tfhybrid.config.placement import Replicated, Sharded
+from tfhybrid.config.row_policy import Admission, Eviction
+from tfhybrid.data import FileBatches, Position
+from tfhybrid.errors import ConfigError
+from tfhybrid.job import init
+
+_NOT_OF_FORMATS = {"train", "format", "batch_size", "window"}
+_OPTIMIZERS = {
+    **{"sgd": optimizers.SGD, "adagrad": optimizers.Adagrad, "adam": optimizers.Adam},
+    **{"row_adagrad": optimizers.RowAdagrad, "adamw": optimizers.AdamW},
+    **{"rmsprop": optimizers.RMSprop, "ftrl": optimizers.Ftrl},
+}
+
+
+class Training:
+    """A job, built from its file of settings.
+
+    Every rank creates one and calls `run`.
+
+    Args:
+        file: Its settings.
+
+    Raises:
+        ConfigError: A setting does not fit the data, the model or the ranks; names its line.
+        DataError: Files are missing or damaged.
+    """
+
+    def __init__(self, file: SettingsFile) -> None:
+        self._file = file
+        self._settings: Settings = file.settings
+        job = self._settings.job
+        with self._named("job"):
+            init(job.name, seed=job.seed, resume=job.resume)
+            if job.metrics_port is not None:
+                metrics.serve(job.metrics_port)
+        keras.utils.set_random_seed(job.seed)
+        self.batches = self._batches()
+        self.evaluated = self._evaluated()
+        self.model = self._model()
+
+    def run(self) -> dict[str, Any]:
+        """Trains, evaluates and exports.
+
+        Returns:
+            `step`, the final number of steps; `scores` of the evaluation, if there is one;
+            `exported`, the folder, if there is an export.
+        """
+        settings = self._settings
+        saved = settings.checkpoints
+        options: dict[str, Any] = {
+            "verbose": 2 if distributed.rank() == 0 else 0,
+            "callbacks": self._callbacks(),
+        }
+        position: Any = Position(0, 0)
+        if saved is not None:
+            position = checkpoint.restore(self.model, saved.directory)
+            position = checkpoint.finish_epoch(self.model, self.batches, position, **options)
+        if position.epoch < settings.epochs:
+            self.model.fit(
+                self.batches.dataset(position.epoch, epochs=None),
+                initial_epoch=position.epoch,
+                epochs=settings.epochs,
+                steps_per_epoch=self.batches.steps_per_epoch,
+                shuffle=False,
+                **options,
+            )
+        if self._keeps_best and settings.export is not None and settings.export.best:
+            checkpoint.restore_best(self.model, saved.directory)  # type: ignore[union-attr]
+        found: dict[str, Any] = {"step": int(self.model.optimizer.iterations)}
+        if settings.evaluation is not None and self.evaluated is not None:
+            group = settings.evaluation.group
+            found["scores"] = metrics.evaluate(self.model, self.evaluated, group=group)
+        if settings.export is not None:
+            options = settings.export.model_dump(include={"unseen", "min_norm"})
+            folder = export.saved_model(self.model, settings.export.directory, **options)
+            found["exported"] = str(folder)
+        return found
+
+    @property
+    def _keeps_best(self) -> bool:
+        saved = self._settings.checkpoints
+        return saved is not None and saved.best and self._settings.evaluation is not None
+
+    def _batches(self) -> FileBatches:
+        data = self._settings.data
+        ranks = distributed.size()
+        if data.batch_size % ranks:
+            raise ConfigError(
+                f"{self._file.at('data', 'batch_size')}: a multiple of the number of ranks, "
+                f"{ranks}. Received: {data.batch_size}"
+            )
+        with self._named("data"):
+            return FileBatches(
+                self._format(),
+                data.train,
+                data.batch_size // ranks,
+                seed=self._settings.job.seed,
+                window=data.window,
+            )
+
+    def _evaluated(self) -> tf.data.Dataset | None:
+        evaluation = self._settings.evaluation
+        if evaluation is None:
+            return None
+        with self._named("evaluation"):
+            files, size = evaluation.files, evaluation.batch_size
+            batches = FileBatches(self._format(), files, size, seed=0, shuffle=False)
+            return batches.dataset()
+
+    def _format(self) -> Any:
+        data = self._settings.data
+        return format_of(data.format, **data.model_dump(exclude=_NOT_OF_FORMATS))
+
+    def _model(self) -> keras.Model:
+        settings = self._settings
+        features, lists, dense = self._columns()
+        options = settings.model.given()
+        name = settings.model.name
+        reads_lists = {*options.get("behaviours", {})}
+        for columns, read, what in (
+            (lists, reads_lists, "lists, which din reads as behaviours"),
+            (dense, dense.keys() if name == "dlrm" else set(), "dense columns, which dlrm reads"),
+        ):
+            if columns.keys() != read:
+                raise ConfigError(
+                    f"{self._file.at('model', 'name')}: a model that reads the data's columns, or "
+                    f"data without {what}. Received: {name}, {sorted(columns)}"
+                )
+        if dense:
+            options["dense"] = dense
+        if unknown := sorted(settings.tables.keys() - set(features)):
+            raise ConfigError(
+                f"{self._file.at('tables', unknown[0])}: one of the features {features}. "
+                f"Received: {unknown[0]!r}"
+            )
+        tables = {feature: self._table(feature) for feature in features}
+        with self._named("model"):
+            model: keras.Model = getattr(models, name)(features, table=tables, **options)
+        model.compile(
+            optimizer=self._optimizer(), loss=keras.losses.BinaryCrossentropy(from_logits=True)
+        )
+        return model
+
+    def _columns(self) -> tuple[list[str], dict[str, int], dict[str, int]]:
+        """Returns the features of the data, and the widths of its lists and dense columns."""
+        columns = self.batches.dataset().element_spec[0]
+        lists = {n: 0 for n, spec in columns.items() if isinstance(spec, tf.RaggedTensorSpec)}
+        others = {name: spec for name, spec in columns.items() if name not in lists}
+        dense = {n: int(spec.shape[1]) for n, spec in others.items() if spec.dtype.is_floating}
+        return [name for name in others if name not in dense], lists, dense
+
+    def _table(self, feature: str) -> TableConfig:
+        """Returns the settings of all tables, with the differences for a feature's table."""
+        common, own = self._settings.table, self._settings.tables.get(feature, OwnTable())
+        place = ("tables", feature) if own.model_fields_set else ("table",)
+        fields = common.given() | own.given()
+        makers: dict[str, Callable[[Any], Any]] = {
+            "optimizer": _table_optimizer,
+            "admission": lambda each: Admission(**each.given()),
+            "eviction": lambda each: Eviction(**each.given()),
+            "storage": lambda each: FileTier(**each.given()),
+            "placement": {"replicated": Replicated(), "sharded": Sharded()}.get,
+        }
+        with self._named(*place):
+            made = {
+                name: makers[name](value) if name in makers and value is not None else value
+                for name, value in fields.items()
+            }
+            return TableConfig(**{"dim": common.dim} | made)
+
+    def _optimizer(self) -> Any:
+        settings = self._settings.optimizer
+        ranks = {"reduction", "exchange", "wire_dtype", "on_nonfinite"}
+        config = settings.model_dump(exclude=ranks | {"name"}, exclude_none=True)
+        with self._named("optimizer"):
+            try:
+                # By name: from a dictionary Keras 2 would create a legacy optimizer.
+                of_keras = type(keras.optimizers.get(settings.name))(**config)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"{settings.name} with {config}: {error}") from error
+            return optimizers.DistributedOptimizer(of_keras, **settings.model_dump(include=ranks))
+
+    def _callbacks(self) -> list[Any]:
+        settings, evaluation = self._settings, self._settings.evaluation
+        found: list[Any] = [callbacks.BroadcastVariables(), callbacks.MetricAverage()]
+        if evaluation is not None and self.evaluated is not None:
+            found.append(callbacks.Evaluate(self.evaluated, group=evaluation.group))
+        if settings.checkpoints is not None:
+            options = settings.checkpoints.model_dump(exclude={"directory", "best"})
+            if self._keeps_best and evaluation is not None:
+                options |= {"monitor": evaluation.monitor, "mode": evaluation.mode}
+            found.append(callbacks.Checkpoint(settings.checkpoints.directory, **options))
+        if settings.job.tensorboard is not None:
+            found.append(callbacks.TensorBoard(settings.job.tensorboard))
+        if evaluation is not None and evaluation.patience is not None:
+            found.append(
+                keras.callbacks.EarlyStopping(
+                    evaluation.monitor, mode=evaluation.mode, patience=evaluation.patience
+                )
+            )
+        return found
+
+    @contextlib.contextmanager
+    def _named(self, *place: str) -> Iterator[None]:
+        """Puts a section's file, line and name in front of an error."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{self._file.at(*place)}: {error}") from error
+
+
+def _table_optimizer(settings: TableOptimizer) -> Any:
+    return _OPTIMIZERS[settings.name](**settings.given())

@@ -1,0 +1,1 @@
+"""The nodes of a cluster: who they are, who owns what, and who starts them."""

@@ -1,0 +1,157 @@
+"""Start, status, changes and end of a cluster of nodes, with any launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tfhybrid.cluster import local_launcher, ray_launcher
+from tfhybrid.cluster.cluster_file import OWNERS, READERS, Cluster
+from tfhybrid.cluster.membership import NodeState, View
+from tfhybrid.cluster.node_options import make_token, read_token
+from tfhybrid.cluster.registration import call_metadata, look_up
+from tfhybrid.errors import ConfigError, StoreError, TfhybridError
+from tfhybrid.rpc.calls import Caller
+from tfhybrid.rpc.tls import Tls
+
+_START_SECONDS = 60.0
+_ENGINES = {"local": local_launcher, "ray": ray_launcher}
+
+
+def up(cluster: Cluster) -> None:
+    """Starts the nodes of a cluster and waits until owners of slots and data nodes are ready.
+
+    Args:
+        cluster: Cluster to start.
+
+    Raises:
+        StoreError: The nodes already run, or were not ready within 60 s. In the second case they
+            have been stopped.
+    """
+    cluster.directory.mkdir(parents=True, exist_ok=True)
+    make_token(cluster.token_file)
+    _ENGINES[cluster.engine].start(cluster)
+    deadline = time.monotonic() + _START_SECONDS
+    token = read_token(cluster.token_file)
+    with _own_tls() as tls:
+        while True:
+            try:
+                left = max(deadline - time.monotonic(), 0.0)
+                view = look_up(_metadata(cluster), token, "tfhybrid nodes up", left, tls)
+                missing = sorted(set(cluster.names(READERS)) - set(view.living(READERS)))
+                if missing:
+                    raise StoreError(f"The data nodes {missing} have not registered")
+                return
+            except TfhybridError as error:
+                if time.monotonic() > deadline:
+                    down(cluster)
+                    raise StoreError(
+                        f"The nodes were not ready within {_START_SECONDS:.0f} s. Read their logs "
+                        f"in {cluster.directory}. {error}"
+                    ) from error
+                time.sleep(0.1)
+
+
+def status(cluster: Cluster) -> dict[str, Any]:
+    """Returns the status of a cluster from its metadata node; see `status_of` for the fields.
+
+    Raises:
+        StoreError: The metadata node cannot be reached.
+    """
+    with _metadata_caller(cluster) as caller:
+        fields: dict[str, Any] = caller.ask("status")[0]
+        return fields
+
+
+def drain(cluster: Cluster, name: str) -> int:
+    """Drains a node: it starts no other job, and its shards move to the other nodes.
+
+    Args:
+        cluster: Cluster of the node.
+        name: Name of the node.
+
+    Returns:
+        Number of shards that the running job has yet to move; 0 without a job, because then all
+        have already moved.
+
+    Raises:
+        StoreError: The node does not exist or is lost, or the metadata node cannot be reached.
+    """
+    with _metadata_caller(cluster) as caller:
+        caller.ask("drain", {"name": name})
+        return len(caller.ask("balance")[0])
+
+
+def add(cluster: Cluster) -> int:
+    """Starts the new nodes of an edited cluster file and balances the shards.
+
+    Args:
+        cluster: Cluster file with more nodes than run now. The number of shards must not change.
+
+    Returns:
+        Number of shards that the running job has yet to move; 0 without a job.
+
+    Raises:
+        ConfigError: The launcher is not `local`.
+        StoreError: The cluster does not run, or the new nodes were not ready within 60 s.
+    """
+    if cluster.engine != "local":
+        raise ConfigError(
+            "Only the launcher `engine: local` can add nodes to a running cluster. "
+            f"Received: {cluster.engine!r}"
+        )
+    local_launcher.add(cluster)
+    deadline = time.monotonic() + _START_SECONDS
+    with _metadata_caller(cluster) as caller:
+        while True:
+            nodes = View.from_json(caller.ask("view")[0]).nodes
+            missing = [
+                name
+                for name in (*cluster.names(OWNERS), *cluster.names(READERS))
+                if name not in nodes or nodes[name].state in (NodeState.JOINING, NodeState.LOST)
+            ]
+            if not missing:
+                return len(caller.ask("balance")[0])
+            if time.monotonic() > deadline:
+                raise StoreError(
+                    f"The nodes {missing} were not ready within {_START_SECONDS:.0f} s. Read their "
+                    f"logs in {cluster.directory}"
+                )
+            time.sleep(0.1)
+
+
+def down(cluster: Cluster) -> None:
+    """Stops the nodes of a cluster and waits until they have ended.
+
+    Raises:
+        StoreError: The cluster does not run.
+    """
+    _ENGINES[cluster.engine].stop(cluster)
+
+
+@contextlib.contextmanager
+def _own_tls() -> Iterator[Tls | None]:
+    tls = Tls.from_environment()
+    try:
+        yield tls
+    finally:
+        if tls is not None:
+            tls.close()
+
+
+@contextlib.contextmanager
+def _metadata_caller(cluster: Cluster) -> Iterator[Caller]:
+    token = read_token(cluster.token_file)
+    with (
+        _own_tls() as tls,
+        contextlib.closing(
+            call_metadata(_metadata(cluster), token, "tfhybrid nodes", tls)
+        ) as caller,
+    ):
+        yield caller
+
+
+def _metadata(cluster: Cluster) -> tuple[str, int]:
+    return cluster.listen, cluster.port

@@ -1,0 +1,89 @@
+"""Descriptions of the processes that a launcher starts, with their names and processors."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tfhybrid.cluster.cluster_file import OWNERS, READERS, Cluster
+from tfhybrid.core.whole_file import write_whole
+
+METADATA = "metadata"  # name of the metadata node's process
+_MODULES = {OWNERS: "tfhybrid.embedding_nodes.embedding_node", READERS: "tfhybrid.data.data_node"}
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedProcess:
+    """Process that a launcher starts, watches and restarts.
+
+    Args:
+        name: Unique name, also the name of its log file.
+        command: Command line.
+        environment: Environment variables in addition to the launcher's. Default: none.
+        cpus: Number of processors it may use. Default: 0, all of them.
+        numa: Number of the NUMA node on which it runs. Default: `None`, any.
+        may_end: True if the process is done once it ends with status 0. Default: False, it is
+            restarted whenever it ends.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    cpus: int = 0
+    numa: int | None = None
+    may_end: bool = False
+
+
+def processes_of(cluster: Cluster, listen: str) -> list[PlacedProcess]:
+    """Returns the processes of a cluster file; the metadata node is the first.
+
+    Args:
+        cluster: Contents of the cluster file.
+        listen: Address on which all nodes but the metadata node listen.
+    """
+    token = str(cluster.token_file)
+    metadata = f"{cluster.listen}:{cluster.port}"
+    processes = [
+        PlacedProcess(
+            METADATA,
+            (
+                *(sys.executable, "-m", "tfhybrid.cluster.metadata_node"),
+                *("--state", str(cluster.directory / "state.json"), "--token-file", token),
+                *("--owners", ",".join(cluster.owners()), "--listen", cluster.listen),
+                *("--port", str(cluster.port), "--status-port", str(cluster.status_port)),
+            ),
+        )
+    ]
+    for name_of_role, role in cluster.roles.items():
+        script = ("--script", role.script) if role.script else ()
+        program = ("-m", _MODULES.get(name_of_role, ""), "--listen", listen, *script)
+        for name in cluster.names(name_of_role):
+            options = ("--name", name, "--metadata", metadata, "--token-file", token)
+            command = role.command or (sys.executable, *program, *options)
+            environment = {"TFHYBRID_NODES": metadata, "TFHYBRID_NODES_TOKEN": token}
+            environment["TFHYBRID_NODE_NAME"] = name
+            if name_of_role == READERS:  # its script may import TensorFlow, which would take GPUs
+                environment["CUDA_VISIBLE_DEVICES"] = ""
+            processes.append(PlacedProcess(name, command, environment, role.cpus, role.numa))
+    return processes
+
+
+def write(path: Path, processes: Iterable[PlacedProcess]) -> None:
+    """Writes processes to a file, for `read`. The file is replaced as a whole."""
+    content = json.dumps([dataclasses.asdict(each) for each in processes], indent=1)
+    write_whole(path, content.encode())
+
+
+def read(path: Path) -> list[PlacedProcess]:
+    """Reads the processes that `write` has written.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    return [
+        PlacedProcess(**{**fields, "command": tuple(fields["command"])})
+        for fields in json.loads(path.read_text())
+    ]

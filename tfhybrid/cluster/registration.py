@@ -1,0 +1,227 @@
+"""Registration of nodes with the metadata node, and lookup of nodes there."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfhybrid.cluster.membership import NodeState, View
+from tfhybrid.cluster.node_options import NodeOptions
+from tfhybrid.errors import PeerDiedError, StoreError, TfhybridError
+from tfhybrid.rpc import listener
+from tfhybrid.rpc.calls import Caller
+from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.tls import Tls, dialled
+
+_log = logging.getLogger("tfhybrid.cluster")
+
+_CONNECT_SECONDS = 10.0
+_SILENCE_SECONDS = 5.0
+_BEAT_SECONDS = 0.5
+_TOLD_SECONDS = 5.0
+
+
+def call_metadata(
+    address: tuple[str, int], token: str, name: str, tls: Tls | None = None
+) -> Caller:
+    """Connects to the metadata node; the caller closes the connection.
+
+    Args:
+        address: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
+
+    Raises:
+        PeerDiedError: The metadata node cannot be reached.
+    """
+    greeting = Greeting(Link.CALLS, name).text()
+    wrap = dialled(tls, "the metadata node")
+    try:
+        link = listener.dial(address, token, greeting, _CONNECT_SECONDS, _SILENCE_SECONDS, wrap)
+    except OSError as error:
+        raise PeerDiedError(
+            f"The metadata node cannot be reached at {address[0]} port {address[1]}: {error}"
+        ) from error
+    return Caller(link, f"the metadata node at {address[0]} port {address[1]}")
+
+
+def look_up(
+    address: tuple[str, int], token: str, name: str, seconds: float, tls: Tls | None = None
+) -> View:
+    """Waits until all owners of slots are ready and returns the cluster's snapshot.
+
+    Args:
+        address: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        seconds: Maximum time to wait for nodes that are not ready, in seconds.
+        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
+
+    Raises:
+        StoreError: The metadata node cannot be reached or refuses this process, or a node was not
+            ready in time.
+    """
+    deadline = time.monotonic() + seconds
+    caller = call_metadata(address, token, name, tls)
+    try:
+        while True:
+            view = View.from_json(caller.ask("view")[0])
+            missing = view.missing()
+            if not missing:
+                return view
+            if any(view.nodes[name].draining for name in missing if name in view.nodes):
+                caller.ask("balance")  # moves its shards, if the job that used them has ended
+            if time.monotonic() > deadline:
+                states = {name: node.state.value for name, node in view.nodes.items()}
+                raise StoreError(
+                    f"The nodes {list(view.owners)} own slots and must all be ready. Read the logs "
+                    f"of the others. Received: {states}"
+                )
+            time.sleep(0.1)
+    finally:
+        caller.close()
+
+
+def address_of(
+    address: tuple[str, int], token: str, name: str, node: str, tls: Tls | None = None
+) -> tuple[str, int]:
+    """Returns host and port of a node, from the metadata node.
+
+    Args:
+        address: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        node: Name of the node to look up.
+        tls: TLS relay of this process. Default: `None`, the connection is not encrypted.
+
+    Raises:
+        StoreError: The metadata node cannot be reached, or the node is lost or has never
+            registered.
+    """
+    caller = call_metadata(address, token, name, tls)
+    try:
+        entry = View.from_json(caller.ask("view")[0]).nodes.get(node)
+    finally:
+        caller.close()
+    if entry is None or entry.state == NodeState.LOST:
+        raise StoreError(f"Node {node} is lost or has never registered. Read its log")
+    return entry.address
+
+
+class Registration:
+    """Registration of this node with the metadata node, kept up by a thread. Thread-safe.
+
+    If the metadata node dies, the node keeps working and registers again once it is back.
+
+    Args:
+        options: Options with which this node was started.
+        role: Role of this node.
+        address: Host and port of this node's listener.
+        numbers: Function that returns the numbers for the status page. The registration's thread
+            calls it at each heartbeat.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        role: str,
+        address: tuple[str, int],
+        numbers: Callable[[], Mapping[str, float]],
+    ) -> None:
+        self._tls = options.tls
+        self._metadata = options.metadata
+        self._token = options.token
+        self._name = options.name
+        self._role = role
+        self._address = address
+        self._numbers = numbers
+        self._incarnation = secrets.token_hex(8)
+        self._stopping = threading.Event()
+        self._epoch = 0
+        self._draining = False
+        self._changed = threading.Condition()
+        self._wake = threading.Event()
+        self._begun = self._acknowledged = 0  # heartbeats; guarded by _changed
+        self._thread = threading.Thread(target=self._run, name="tfhybrid-registration", daemon=True)
+        self._thread.start()
+
+    def epoch(self, at_least: int) -> int:
+        """Returns the allocation epoch that this node knows; 0 before the first registration.
+
+        Args:
+            at_least: Allocation epoch to wait for, because another process knows it. The wait ends
+                after 5 s, so the result may be lower.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._epoch >= at_least, _TOLD_SECONDS)
+            return self._epoch
+
+    def tell(self) -> None:
+        """Reports the current numbers to the metadata node; waits up to 5 s for its response.
+
+        Does not raise if the metadata node cannot be reached: it moves no shards then.
+        """
+        with self._changed:
+            number = self._begun + 1
+            self._wake.set()
+            self._changed.wait_for(lambda: self._acknowledged >= number, _TOLD_SECONDS)
+
+    @property
+    def draining(self) -> bool:
+        """True if the node must not start another job."""
+        return self._draining
+
+    def stop(self) -> None:
+        """Closes the connection and ends the thread; the metadata node marks the node as lost."""
+        self._stopping.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        failed = False
+        while not self._stopping.is_set():
+            try:
+                self._stay_known()
+                failed = False
+            except TfhybridError as error:
+                if not failed and not self._stopping.is_set():
+                    _log.warning("%s: %s. The node keeps running and retries", self._name, error)
+                failed = True
+                self._stopping.wait(_BEAT_SECONDS)
+
+    def _hear(self, response: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._epoch = int(response["epoch"])
+            self._draining = bool(response["draining"])
+            self._changed.notify_all()
+
+    def _beat(self, caller: Caller) -> None:
+        with self._changed:
+            self._begun += 1
+            number = self._begun
+        self._hear(caller.ask("beat", {"numbers": dict(self._numbers())})[0])
+        with self._changed:
+            self._acknowledged = number
+            self._changed.notify_all()
+
+    def _stay_known(self) -> None:
+        caller = call_metadata(self._metadata, self._token, self._name, self._tls)
+        try:
+            me = {
+                "name": self._name,
+                "role": self._role,
+                "address": list(self._address),
+                "incarnation": self._incarnation,
+            }
+            self._hear(caller.ask("join", me)[0])
+            while not self._stopping.is_set():
+                self._beat(caller)
+                self._wake.wait(_BEAT_SECONDS)
+                self._wake.clear()
+        finally:
+            caller.close()

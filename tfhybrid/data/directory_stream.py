@@ -1,0 +1,246 @@
+"""Batches from the files of a directory, in order, while new files keep arriving."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfhybrid.data.position import StreamPosition
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.sample_elements import Element, dataset_of, element
+from tfhybrid.data.samples.sharding import Shard, Steps
+from tfhybrid.errors import ConfigError, DataError
+
+END_MARKER = "_END"
+"""The file that marks the end of the stream."""
+
+_logger = logging.getLogger("tfhybrid.data.directory_stream")
+
+
+class _Segment(NamedTuple):
+    """Samples that are cut into batches together."""
+
+    start: StreamPosition
+    rows: int
+
+
+class DirectoryStream:
+    """Batches of one rank, from files that a producer publishes in a directory.
+
+    The contract with the producer:
+
+    - a file is published by its rename: write it under a name that does not match `pattern`, then
+      rename it;
+    - names are published in increasing order (a time or a counter with leading zeros);
+    - a file named `_END`, made after the last file, ends the stream; without it readers wait.
+
+    So ranks agree without communication: each reads the next name as soon as it sees it, and all
+        read
+    the same files in the same order, however late some of them look. For the same reason nothing
+    ends by a timeout. Ranks on several hosts need a directory that all of them see.
+
+    Within a file samples keep their order and are cut as in `Batches`: every rank has the same
+    number of steps and no sample is lost. A file with fewer samples than ranks is joined with the
+    next one. If it is the last file, its samples are left out, with a log message; a stream that
+    starts at the reached position gets them again.
+
+    Args:
+        directory: The directory in which files appear.
+        read: Function that reads a file, for example `Csv(["user", "item"]).read`.
+        batch_size: Samples per rank and step.
+        pattern: Pattern of the files' names.
+        poll_seconds: Time between two listings of the directory.
+        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
+
+    Raises:
+        ConfigError: `directory` is not a directory, or `batch_size` is not positive.
+
+    Example:
+
+    ```python
+    with DirectoryStream("clicks/", read, batch_size=4096) as stream:
+        model.fit(stream.dataset())
+    ```
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        read: Callable[[Path], Clicks],
+        *,
+        batch_size: int,
+        pattern: str = "*.csv",
+        poll_seconds: float = 1.0,
+        shard: Shard | None = None,
+    ) -> None:
+        self._directory = Path(directory)
+        self._read = read
+        self._batch_size = batch_size
+        self._pattern = pattern
+        self._poll_seconds = poll_seconds
+        self._shard = shard or Shard.of_this_process()
+        self._closed = threading.Event()
+        self._segments: dict[int, _Segment] = {}
+        if not self._directory.is_dir():
+            raise ConfigError(f"directory must exist. Received: {self._directory}.")
+        self._steps(0)  # raises now if batch_size is wrong
+
+    def __enter__(self) -> DirectoryStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the stream early: iterations stop waiting and end. Callable from any thread."""
+        self._closed.set()
+
+    def batches(self, start: StreamPosition | None = None) -> Iterator[Clicks]:
+        """Yields the batches of `dataset` as tables."""
+        return (batch for batch in self._poll(start) if batch is not None)
+
+    def dataset(self, start: StreamPosition | None = None) -> tf.data.Dataset:
+        """Returns the batches from a position on. Waits for the first file to learn its columns.
+
+        If the contract is violated or a file is malformed, the iteration ends with a
+        `tf.errors.InvalidArgumentError` that contains the message of the `DataError`.
+
+        Args:
+            start: Where to begin. Defaults to the first file of the directory.
+
+        Returns:
+            Elements like those of `Batches.dataset`, without a known end.
+
+        Raises:
+            DataError: The stream ended or was closed before there was a file.
+        """
+        names = (name for name in self._names(None) if name is not None)
+        if (first := next(names, None)) is None:
+            raise DataError(f"Wanted files {self._pattern}. Received: none in {self._directory}.")
+        example = self._read(self._directory / first).take(slice(0, 0))
+
+        def elements() -> Iterator[Element]:
+            return (element(example if batch is None else batch) for batch in self._poll(start))
+
+        # A generator that blocks cannot be cancelled by TensorFlow, so it yields an empty element
+        # at each look at the directory.
+        polled = dataset_of(elements, example)
+        return polled.filter(lambda _, label: tf.shape(label)[0] > 0).prefetch(tf.data.AUTOTUNE)
+
+    def position(self, steps: int) -> StreamPosition:
+        """Returns the position after this many steps of the latest iteration.
+
+        Raises:
+            ConfigError: The iteration has not reached this step.
+        """
+        firsts = [first for first in sorted(self._segments) if first <= steps]
+        if firsts:
+            segment = self._segments[firsts[-1]]
+            cuts = self._steps(segment.rows)
+            taken = steps - firsts[-1]
+            if taken <= cuts.count:
+                row = cuts.bounds(taken - 1)[1] if taken else 0
+                return StreamPosition(segment.start.file, segment.start.row + row)
+        raise ConfigError(f"The stream has not reached this step. Received: step {steps}.")
+
+    def _poll(self, start: StreamPosition | None) -> Iterator[Clicks | None]:
+        """Yields batches, and None whenever the directory has nothing new."""
+        self._segments = segments = {}
+        steps_before = 0
+        for item in self._segments_from(start):
+            if item is None:
+                yield None
+                continue
+            table, begin = item
+            cuts = self._steps(len(table))
+            segments[steps_before] = _Segment(begin, len(table))
+            steps_before += cuts.count
+            for step in range(cuts.count):
+                if self._closed.is_set():
+                    return
+                yield table.take(self._shard.part(*cuts.bounds(step)))
+
+    def _segments_from(
+        self, start: StreamPosition | None
+    ) -> Iterator[tuple[Clicks, StreamPosition] | None]:
+        """Yields tables with at least a sample for each rank, and the position of each table."""
+        begin, waiting = start, None
+        for name in self._names(start):
+            if name is None:
+                yield None
+                continue
+            table = self._read(self._directory / name)
+            table = table if waiting is None else Clicks.concatenate([waiting, table])
+            begin = begin or StreamPosition(name)
+            left = len(table) - begin.row
+            if left >= self._shard.size:
+                yield table.take(slice(begin.row, None)), begin
+            enough = left == 0 or left >= self._shard.size
+            begin, waiting = (None, None) if enough else (begin, table)
+        if begin and waiting and not self._closed.is_set():
+            self._leave(waiting, begin)
+
+    def _leave(self, waiting: Clicks, begin: StreamPosition) -> None:
+        """Logs at the end of the stream which samples are left out."""
+        left = len(waiting) - begin.row
+        if left < 0:
+            raise DataError(
+                f"Wanted a position within the stream. Received: row {begin.row} from {begin.file} "
+                f"on, where {len(waiting)} samples follow."
+            )
+        if self._shard.rank == 0:
+            _logger.warning(
+                "The stream ended with %d samples left, too few for %d ranks; they follow %s.",
+                left,
+                self._shard.size,
+                begin,
+            )
+
+    def _names(self, start: StreamPosition | None) -> Iterator[str | None]:
+        """Yields each file's name once it exists, and None whenever there is no new one."""
+        seen: set[str] = set()
+        while not self._closed.is_set():
+            ended = (self._directory / END_MARKER).exists()  # before the listing
+            new = sorted(self._published(start) - seen)
+            self._check_order(new, seen, start, ended)
+            for name in new:
+                seen.add(name)
+                yield name
+            if ended:
+                return
+            if not new:
+                self._closed.wait(self._poll_seconds)
+                yield None
+
+    def _published(self, start: StreamPosition | None) -> set[str]:
+        names = {path.name for path in self._directory.glob(self._pattern)} - {END_MARKER}
+        return {name for name in names if start is None or name >= start.file}
+
+    def _check_order(
+        self, new: list[str], seen: set[str], start: StreamPosition | None, ended: bool
+    ) -> None:
+        if start and not seen and (new or ended) and new[:1] != [start.file]:
+            raise DataError(
+                f"Wanted {start.file} in {self._directory}, where the stream should continue. "
+                f"Received: {new[0] if new else END_MARKER}."
+            )
+        if new and seen and new[0] < max(seen):
+            raise DataError(
+                f"Files of {self._directory} must be published in increasing order of name. "
+                f"Received: {new[0]} after {max(seen)}."
+            )
+
+    def _steps(self, samples: int) -> Steps:
+        return Steps(samples, self._batch_size, self._shard.size)

@@ -1,0 +1,1 @@
+"""Samples in memory: columns, keys, and which rank reads which."""

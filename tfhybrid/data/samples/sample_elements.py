@@ -1,0 +1,52 @@
+"""Tables of samples as the elements of a `tf.data.Dataset`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfhybrid.data.samples.clicks import Clicks
+from tfhybrid.data.samples.ragged import Ragged
+
+Labels = np.ndarray | dict[str, np.ndarray]
+Element = tuple[dict[str, np.ndarray | tf.RaggedTensor], Labels]
+
+
+def element(clicks: Clicks) -> Element:
+    """Returns `({feature: [b, length], dense column: [b, width]}, label [b, 1])`.
+
+    A ragged feature is a `tf.RaggedTensor` `[b, None]`. Several labels are a dictionary.
+    """
+    columns = {**clicks.features, **clicks.dense}
+    return {name: _matrix(column) for name, column in columns.items()}, _labels(clicks, _matrix)
+
+
+def dataset_of(
+    elements: Callable[[], Iterator[Element]],
+    example: Clicks,
+    batch_size: int | None = None,
+) -> tf.data.Dataset:
+    """Returns the dataset of what `elements()` yields, typed as the columns of `example` are."""
+
+    def spec(column: np.ndarray | Ragged) -> tf.TypeSpec:
+        if isinstance(column, Ragged):
+            return tf.RaggedTensorSpec([batch_size, None], tf.int64)
+        return tf.TensorSpec([batch_size, _matrix(column).shape[1]], column.dtype)
+
+    columns = {**example.features, **example.dense}
+    signature = ({name: spec(column) for name, column in columns.items()}, _labels(example, spec))
+    return tf.data.Dataset.from_generator(elements, output_signature=signature)
+
+
+def _labels(clicks: Clicks, of: Callable[[np.ndarray], Any]) -> Any:
+    made = {name: of(column) for name, column in clicks.labels.items()}
+    return made if isinstance(clicks.label, dict) else made["label"]
+
+
+def _matrix(column: np.ndarray | Ragged) -> np.ndarray | tf.RaggedTensor:
+    if isinstance(column, Ragged):
+        return tf.RaggedTensor.from_row_splits(column.values, column.splits, validate=False)
+    return column[:, np.newaxis] if column.ndim == 1 else column

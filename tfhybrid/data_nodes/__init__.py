@@ -1,0 +1,1 @@
+"""Batches that other processes read and split: both ends."""

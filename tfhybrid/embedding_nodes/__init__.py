@@ -1,0 +1,1 @@
+"""Rows that other processes own: both ends."""

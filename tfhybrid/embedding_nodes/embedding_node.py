@@ -1,0 +1,217 @@
+"""The embedding node: owns rows of one job at a time, in a process without TensorFlow.
+
+    python -m tfhybrid.embedding_nodes.embedding_node --metadata HOST:PORT --token-file FILE ...
+
+It tells the metadata node where it listens. A job's rank 0 connects and says `begin`; its store
+lives as long as that connection. Ranks of the job connect for rows, leaders for updates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from collections.abc import Mapping
+
+from tfhybrid.cluster.node_options import NodeOptions
+from tfhybrid.cluster.rates import COUNTED
+from tfhybrid.cluster.registration import Registration
+from tfhybrid.core import native, split_batches
+from tfhybrid.core.native import LinkPurpose
+from tfhybrid.data_nodes.key_links import key_calls
+from tfhybrid.embedding_nodes.owned_store import Arguments, Found, OwnedStore
+from tfhybrid.embedding_nodes.store_copy import (
+    receive_batches,
+    receive_store,
+    send_batches,
+    send_store,
+)
+from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
+from tfhybrid.rpc import listener
+from tfhybrid.rpc.calls import Answer, answer_calls
+from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.server import NodeServer
+from tfhybrid.rpc.tls import dialled
+from tfhybrid.settings import shm_directory
+
+_log = logging.getLogger("tfhybrid.embedding_nodes")
+
+_CONNECT_SECONDS = 30.0
+_SILENCE_SECONDS = 60.0
+
+ACCEPTED = b"+"  # says that a connection for rows has reached the store
+
+
+class EmbeddingNode:
+    """The state of an embedding node.
+
+    Args:
+        options: With which it was started.
+    """
+
+    def __init__(self, options: NodeOptions) -> None:
+        self._name = options.name
+        listener_socket = listener.listen(options.listen, options.port)
+        host, port = listener_socket.getsockname()[:2]
+        self._described = f"{self._name}, pid {os.getpid()} on {socket.gethostname()}"
+        self._lock = threading.Lock()
+        self._token, self._tls = options.token, options.tls
+        self._stores: dict[int, OwnedStore] = {}  # of one job, by share; guarded by _lock
+        self._session = ""  # likewise
+        self.server = NodeServer(
+            listener_socket, options.token, self._visit, self._take, options.tls
+        )
+        self._registration = Registration(options, "embedding", (host, port), self._numbers)
+
+    def run(self) -> None:
+        """Serves until it is stopped."""
+        try:
+            self.server.run()
+        finally:
+            self._registration.stop()
+            with self._lock:
+                stores, self._stores = list(self._stores.values()), {}
+            for store in stores:
+                store.close()
+
+    def _numbers(self) -> Mapping[str, float]:
+        with self._lock:
+            stores = list(self._stores.values())
+        counters = native.counters()
+        counted = {name: float(counters[name]) for name in COUNTED if name in counters}
+        if not stores:
+            return counted | {"jobs": 0.0, "shares": 0.0}
+        of_shares = [store.numbers() for store in stores]
+        found = counted | {"jobs": 1.0, "shares": float(len(stores))}
+        for name in ("rows", "bytes"):
+            if any(name in each for each in of_shares):
+                found[name] = sum(each.get(name, 0.0) for each in of_shares)
+        updates = [each["updates"] for each in of_shares if "updates" in each]
+        return found | ({"updates": max(updates)} if updates else {})
+
+    def _visit(self, greeting: Greeting, link: MessageLink) -> None:
+        """Serves the rank 0 of a job, or a data node, until it is gone."""
+        if greeting.to == Link.BATCHES:
+            answer_calls(link, key_calls(self._of_session(greeting).engine))
+        calls: dict[str, OwnedStore] = {}
+
+        def begin(its: Arguments, _: Found) -> Answer:
+            store = self._begin(greeting, its)
+            calls["store"] = store
+            served.update(store.calls())
+            served["take_over"] = lambda its, _: (self._take_over(store, its), {})
+            return self._described, {}
+
+        served = {"begin": begin}
+        try:
+            answer_calls(link, served)
+        finally:
+            if "store" in calls:
+                self._end(calls["store"], greeting)
+
+    def _begin(self, greeting: Greeting, its: Arguments) -> OwnedStore:
+        epoch = self._registration.epoch(at_least=int(its["epoch"]))
+        if its["epoch"] != epoch:
+            raise StaleEpochError(f"The allocation is of epoch {epoch}. Received: {its['epoch']}")
+        if self._registration.draining:
+            raise StoreError("This node is draining: it begins no job until it is started again")
+        session, share = str(its["session"]), int(its["number"])
+        with self._lock:
+            for other in self._stores.values():
+                if session != self._session or share in self._stores:
+                    raise NameTakenError(
+                        f"Job '{other.job}' uses this node. Received: job '{its['job']}'"
+                    )
+            store = OwnedStore(shm_directory(), self._name, self._described, its)
+            self._stores[share] = store
+            self._session = session
+            _log.info(
+                "%s begins share %d of job '%s' for %s", self._name, share, store.job, greeting.name
+            )
+        self._registration.tell()  # no share may change its owner from now on, but by the job
+        return store
+
+    def _end(self, store: OwnedStore, greeting: Greeting) -> None:
+        _log.info("%s ends a share of job '%s' for %s", self._name, store.job, greeting.name)
+        store.close()
+        with self._lock:
+            self._stores = {share: its for share, its in self._stores.items() if its is not store}
+
+    def _take_over(self, store: OwnedStore, its: Arguments) -> int:
+        """Copies a share from the node that has it, and returns its bytes."""
+        host, port = its["address"]
+        greeting = Greeting(Link.STORE, self._name, str(its["session"]), 0, int(its["share"]))
+        try:
+            link = listener.dial(
+                (str(host), int(port)),
+                self._token,
+                greeting.text(),
+                _CONNECT_SECONDS,
+                _SILENCE_SECONDS,
+                dialled(self._tls, str(its["node"])),
+            )
+        except OSError as error:
+            raise StoreError(f"Cannot connect to {its['node']}: {error}") from error
+        with contextlib.closing(MessageLink(link, str(its["node"]))) as source:
+            store.take_batches(receive_batches(source))
+            received = receive_store(source, store.directory)
+        _log.info("%s has copied share %d from %s", self._name, int(its["share"]), its["node"])
+        return received
+
+    def _give(self, store: OwnedStore, greeting: Greeting, link: socket.socket) -> None:
+        with contextlib.closing(MessageLink(link, greeting.name)) as target:
+            try:
+                send_batches(target, store.engine)
+                send_store(target, store.directory)
+            except (TfhybridError, OSError) as error:
+                _log.warning("The copy of a share to %s failed: %s", greeting.name, error)
+
+    def _of_session(self, greeting: Greeting) -> OwnedStore:
+        """Returns the store that a process of the job wants.
+
+        Raises:
+            StoreError: This node works for another job, or for none.
+        """
+        with self._lock:
+            store, session = self._stores.get(greeting.share), self._session
+        if store is None or greeting.session != session:
+            raise StoreError(
+                f"{greeting.name} belongs to session '{greeting.session}'. This node is in "
+                f"'{session}'"
+            )
+        return store
+
+    def _take(self, greeting: Greeting, link: socket.socket) -> None:
+        store = self._of_session(greeting)
+        if greeting.to == Link.STORE:
+            arguments = (store, greeting, link)
+            threading.Thread(target=self._give, args=arguments, daemon=True).start()
+            return
+        try:
+            link.setblocking(True)
+            link.sendall(ACCEPTED)
+            if greeting.to == Link.ROWS:
+                split_batches.send_rows(store.engine, greeting.rank, link, greeting.name)
+            elif greeting.to == Link.STAGED:
+                store.engine.connect_owner(greeting.host, LinkPurpose.UPDATES, link, greeting.name)
+            else:
+                purpose = LinkPurpose[greeting.to.name]
+                store.engine.serve_owner(greeting.host, purpose, link, greeting.name)
+        except TfhybridError as error:
+            raise StoreError(f"{greeting.name} cannot be served: {error}") from error
+
+
+def main() -> None:
+    """Runs an embedding node until SIGTERM."""
+    options = NodeOptions.from_command_line(__doc__ or "")
+    node = EmbeddingNode(options)
+    node.server.stop_at_signals()
+    with contextlib.suppress(KeyboardInterrupt):
+        node.run()
+
+
+if __name__ == "__main__":
+    main()

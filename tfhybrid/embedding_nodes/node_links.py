@@ -1,0 +1,232 @@
+"""The connections of one rank to the embedding nodes and the data nodes of its job.
+
+Every rank connects to embedding nodes to read rows, leaders for updates too, and rank 0 once more,
+to hear what nodes have staged. Nodes connect to no rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfhybrid.cluster.registration import address_of
+from tfhybrid.core import split_batches
+from tfhybrid.core.native import LinkPurpose
+from tfhybrid.data_nodes.data_request import Trainer, Wanted
+from tfhybrid.data_nodes.feed import Feed
+from tfhybrid.data_nodes.key_links import REQUEST
+from tfhybrid.data_nodes.open_epochs import OpenEpochs, Pausing
+from tfhybrid.data_nodes.pushed_rows import EngineRows
+from tfhybrid.data_nodes.read_log import ReadLog
+from tfhybrid.data_nodes.tickets import TicketBook
+from tfhybrid.embedding_nodes.embedding_node import ACCEPTED
+from tfhybrid.embedding_nodes.node_session import Joined, dial_node
+from tfhybrid.embedding_nodes.nodes_engine import NodesEngine
+from tfhybrid.errors import StoreError
+from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.tls import Tls
+
+_log = logging.getLogger("tfhybrid.embedding_nodes")
+
+
+class NodeLinks:
+    """The connections of one rank to the nodes, for rows, updates and batches.
+
+    Args:
+        engine: Of this rank.
+        nodes: Of the job.
+        token: Of the cluster.
+        name: What this rank calls itself.
+        silence: Seconds after which a silent node counts as gone.
+        leads: Whether this rank leads its host.
+        metadata: Address of the metadata node, where data nodes are looked up.
+        tls: What encrypts the connections; `None` for none.
+    """
+
+    def __init__(
+        self,
+        engine: NodesEngine,
+        nodes: Joined,
+        token: str,
+        name: str,
+        silence: float,
+        *,
+        leads: bool,
+        metadata: tuple[str, int],
+        tls: Tls | None = None,
+    ) -> None:
+        self._engine = engine
+        self._nodes = nodes
+        self._token = token
+        self._name = name
+        self._silence = silence
+        self._leads = leads
+        self._metadata = metadata
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._connected = False
+        self._book: TicketBook | None = None
+        self._feeds = 0
+        self._epochs = OpenEpochs()
+        self._log = ReadLog(lambda: split_batches.reads(engine))
+        self._rank: int | None = None  # that owners send rows unasked
+
+    def connect(self) -> None:
+        """Connects this rank to all embedding nodes, when first called.
+
+        Raises:
+            StoreError: One cannot be reached, or refuses this rank.
+        """
+        with self._lock:
+            if self._connected:
+                return
+            for share in range(len(self._nodes.names)):
+                self._connect(share)
+            self._connected = True
+
+    @property
+    def nodes(self) -> Joined:
+        """The nodes to which it connects."""
+        return self._nodes
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """Names of the data nodes."""
+        return self._nodes.data
+
+    @property
+    def read_log(self) -> ReadLog:
+        """What this rank has read of batches with a staleness."""
+        return self._log
+
+    def feed(self, wanted: Wanted, rank: int, size: int) -> Feed:
+        """Returns a data set that data nodes read for this rank.
+
+        Args:
+            wanted: Which.
+            rank: This one.
+            size: Number of ranks.
+
+        Raises:
+            StoreError: Owners shall send rows, and one cannot be reached.
+        """
+        if self._book is None:
+            self._book = TicketBook(lambda: split_batches.looked_up(self._engine), rank, size)
+        if wanted.read_log is not None:
+            self._log.write_to(Path(wanted.read_log) / f"reads-{rank}.jsonl")
+        session, silence = self._nodes.session, self._silence
+        trainer = Trainer(session, rank, size, self._owners, self.data, silence)
+        if wanted.join != REQUEST:
+            self._take_rows(rank)
+        self._feeds += 1
+        rows = EngineRows(self._engine, self._engine.dims, self._log)
+        return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[list[Pausing]]:
+        """Has the data sets of this rank pause; gives those that have an epoch under way."""
+        with self._epochs.paused() as feeds:
+            yield feeds
+
+    def settle(self) -> None:
+        """Has data nodes answer what they were asked for; while the data sets pause.
+
+        Raises:
+            PeerDiedError: A data node is gone, and does not come back.
+        """
+        for feed in self._epochs.under_way:
+            feed.settle()
+
+    def follow(self, nodes: Joined) -> None:
+        """Connects this rank to the new nodes of shares that have moved; between two steps.
+
+        Data sets that have an epoch under way pause, and are told; others follow when they next
+        begin one. What nodes have not sent yet of batches that are here is asked for: other nodes
+        have it now.
+
+        Args:
+            nodes: Of the job, as they are now.
+
+        Raises:
+            StoreError: One cannot be reached, or refuses this rank.
+        """
+        with self._lock:
+            before, self._nodes = self._nodes, nodes
+            for share, place in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+                if place == (before.names[share], before.addresses[share]):
+                    continue
+                if self._connected:
+                    self._connect(share)
+                if self._rank is not None:
+                    self._connect_rows(share, self._rank)
+                    split_batches.ask_for_all(self._engine)
+        for feed in self._epochs.under_way:
+            feed.follow()
+
+    def stop(self) -> None:
+        """Connects no more; what is connected ends with the engine."""
+        try:
+            self._log.note()
+        except StoreError:  # the job ends all the same
+            _log.exception("The last reads of %s are not logged", self._name)
+        if self._tls is not None:
+            self._tls.close()
+
+    def abandon(self) -> None:
+        """Leaves the connections to the parent, in a forked child: nodes notice when it dies."""
+        if self._tls is not None:
+            self._tls.abandon()
+
+    def _owners(self) -> list[tuple[str, tuple[str, int]]]:
+        nodes = self._nodes
+        return list(zip(nodes.names, nodes.addresses, strict=True))
+
+    def _take_rows(self, rank: int) -> None:
+        """Connects to all embedding nodes for rows that they send unasked, when first called."""
+        with self._lock:
+            if self._rank is None:
+                for share in range(len(self._nodes.names)):
+                    self._connect_rows(share, rank)
+                self._rank = rank
+
+    def _connect_rows(self, share: int, rank: int) -> None:
+        link = self._dialled(share, Link.ROWS, rank)
+        owner, node = self._engine.first_node + share, self._nodes.names[share]
+        split_batches.receive_rows(self._engine, owner, link, node)
+
+    def _dial_data(self, node: str) -> MessageLink:
+        address = address_of(self._metadata, self._token, self._name, node, self._tls)
+        greeting = Greeting(Link.CALLS, self._name, self._nodes.session)
+        link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
+        return MessageLink(link, node)
+
+    def _connect(self, share: int) -> None:
+        host, node = self._engine.first_node + share, self._nodes.names[share]
+        self._engine.connect_owner(host, LinkPurpose.READS, self._dialled(share, Link.READS), node)
+        if not self._leads:
+            return
+        if self._engine.host == 0:  # before updates: then the node can answer the first
+            link = self._dialled(share, Link.STAGED)
+            self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
+        link = self._dialled(share, Link.UPDATES)
+        self._engine.connect_owner(host, LinkPurpose.UPDATES, link, node)
+
+    def _dialled(self, share: int, to: Link, rank: int = 0) -> socket.socket:
+        node, address = self._nodes.names[share], self._nodes.addresses[share]
+        session, host = self._nodes.session, self._engine.host
+        greeting = Greeting(to, self._name, session, host, share, rank)
+        link = dial_node(node, address, self._token, greeting, self._silence, self._tls)
+        try:
+            accepted = link.recv(1)
+        except OSError as error:
+            link.close()
+            raise StoreError(f"{node} does not answer: {error}") from error
+        if accepted != ACCEPTED:
+            link.close()
+            raise StoreError(f"{node} refuses {self._name}; its log says why")
+        return link

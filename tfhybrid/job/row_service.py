@@ -1,0 +1,179 @@
+"""The row service: how the ranks of a job reach the rows that other hosts own.
+
+Each leader listens; who shows the job's token is handed to the engine, whose threads serve it from
+then on. Every rank that has a sharded table connects to the leaders of the other hosts: once to
+read rows, and leaders once more for updates and for passes. What travels is the core's matter
+(`custom_ops/core/exchange/connection.h`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Sequence
+
+from tfhybrid.core.engine import Engine
+from tfhybrid.core.native import LinkPurpose
+from tfhybrid.errors import StoreError, TfhybridError
+from tfhybrid.rpc import listener
+from tfhybrid.rpc.listener import Door
+from tfhybrid.rpc.tls import Tls, accepted, dialled
+
+_log = logging.getLogger("tfhybrid.job")
+
+PROTOCOL = "rows2."  # what a token begins with: processes of another protocol are strangers
+
+_CONNECT_SECONDS = 30.0
+_LOOK_SECONDS = 0.2
+
+
+def new_token() -> str:
+    """Returns a token for the door of one job."""
+    return PROTOCOL + secrets.token_hex(16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leader:
+    """Where the leader of a host listens.
+
+    Args:
+        address: Of its door; `None` for a rank that leads no host.
+        name: What a rank calls itself, for messages.
+    """
+
+    address: tuple[str, int] | None
+    name: str
+
+
+class RowService:
+    """This process's part in the row service of a job on several hosts.
+
+    Args:
+        engine: Of this rank.
+        rank: Of this process in `engine.hosts`.
+        listener: Of a leader, with which `start` begins; `None` for other ranks.
+        token: Of the job.
+        silence: Seconds after which a silent host counts as gone.
+        tls: What encrypts the connections, and ends with the service; `None` for none.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        rank: int,
+        listener_socket: socket.socket | None,
+        token: str,
+        silence: float,
+        tls: Tls | None = None,
+    ) -> None:
+        self._engine = engine
+        self._rank = rank
+        self._token = token
+        self._silence = silence
+        self._ranks: Sequence[Leader] = ()
+        self._stopping = threading.Event()
+        self._connecting = threading.Lock()
+        self._connected = False
+        self._thread: threading.Thread | None = None
+        self._tls = tls
+        self._door = (
+            None
+            if listener_socket is None
+            else Door(listener_socket, token, accepted(tls, silence))
+        )
+
+    def start(self, ranks: Sequence[Leader]) -> None:
+        """Begins to serve, on a leader.
+
+        Args:
+            ranks: Where each rank of the job can be reached, and its name.
+        """
+        self._ranks = ranks
+        if self._door is not None:
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._door,), name="tfhybrid-rows", daemon=True
+            )
+            self._thread.start()
+
+    def connect(self) -> None:
+        """Connects this rank to the leaders of all other hosts, when first called.
+
+        Raises:
+            StoreError: One cannot be reached.
+        """
+        with self._connecting:
+            if self._connected:
+                return
+            for host in sorted(set(self._engine.hosts) - {self._engine.host}):
+                leader = self._ranks[self._engine.hosts.index(host)]
+                assert leader.address is not None
+                self._dial(host, leader, leader.address, LinkPurpose.READS)
+                if self._door is not None:
+                    self._dial(host, leader, leader.address, LinkPurpose.UPDATES)
+                    self._dial(host, leader, leader.address, LinkPurpose.PASSES)
+            self._connected = True
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this rank has connected, to read sharded tables."""
+        return self._connected
+
+    def stop(self) -> None:
+        """Turns away whoever comes from now on; what is connected ends with the engine."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._tls is not None:
+            self._tls.close()
+
+    def abandon(self) -> None:
+        """Leaves the service to the parent, in a forked child: peers must notice when it dies."""
+        if self._door is not None:
+            self._door.abandon()
+        if self._tls is not None:
+            self._tls.abandon()
+
+    def _dial(
+        self, host: int, leader: Leader, address: tuple[str, int], purpose: LinkPurpose
+    ) -> None:
+        greeting = json.dumps([self._rank, purpose])
+        try:
+            link = listener.dial(
+                address,
+                self._token,
+                greeting,
+                _CONNECT_SECONDS,
+                self._silence,
+                dialled(self._tls, leader.name),
+            )
+        except OSError as error:
+            raise StoreError(
+                f"Cannot connect to {leader.name} at {address[0]} port {address[1]} ({error}). "
+                "Does a firewall close the ports between the hosts?"
+            ) from error
+        self._engine.connect_owner(host, purpose, link, leader.name)
+
+    def _serve(self, front: Door) -> None:
+        with contextlib.closing(front):
+            while not self._stopping.is_set():
+                for greeting, link in front.arrivals(_LOOK_SECONDS):
+                    self._let_in(greeting, link)
+
+    def _let_in(self, greeting: str, link: socket.socket) -> None:
+        hosts = self._engine.hosts
+        try:
+            rank, purpose = json.loads(greeting)
+            purpose = LinkPurpose(purpose)
+            host, name = hosts[rank], self._ranks[rank].name
+        except (ValueError, TypeError, IndexError):
+            link.close()
+            return
+        try:
+            self._engine.serve_owner(host, purpose, link, name)
+        except TfhybridError as error:  # this host's, or between two stores of a job
+            _log.warning("%s cannot be served: %s", name, error)

@@ -1,0 +1,308 @@
+"""A job's metrics: name, meaning and source of each, for all programs that show them.
+
+`tfhybrid top`, `callbacks.TensorBoard` and the endpoint for Prometheus use them. Metrics of tables
+are in shared memory, where any process on the host can read them. Metrics of a job are counted by
+its process. This module needs neither TensorFlow nor Horovod.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tfhybrid.core import native
+from tfhybrid.monitoring.report import PassReport, StoreReport, TableReport
+
+PREFIX = "tfhybrid_"
+
+
+class Metric(NamedTuple):
+    """A metric of a table or of a job.
+
+    Attributes:
+        name: Name without the prefix and without `_total`.
+        kind: `"gauge"`, or `"counter"` if it only grows.
+        meaning: A sentence that describes it.
+        label: The label that distinguishes several values, if there are several.
+    """
+
+    name: str
+    kind: str
+    meaning: str
+    label: str = ""
+
+
+class TableMetric(NamedTuple):
+    """A metric of a table, and how it is read from a report."""
+
+    metric: Metric
+    read: Callable[[TableReport], float]
+
+
+def _of_table(
+    name: str, kind: str, meaning: str, read: Callable[[TableReport], float]
+) -> TableMetric:
+    return TableMetric(Metric(name, kind, meaning, "table"), read)
+
+
+OF_TABLES = (
+    _of_table("rows", "gauge", "Rows of the table.", lambda table: table.rows),
+    _of_table("bytes", "gauge", "Shared memory of the table on this host.", lambda t: t.bytes),
+    _of_table("updates", "counter", "Updates applied to the table.", lambda table: table.version),
+    _of_table(
+        "new_rows",
+        "counter",
+        "Rows that came, by training or by loading.",
+        lambda table: table.rows + table.evicted,
+    ),
+    _of_table("evicted_rows", "counter", "Rows that were evicted.", lambda table: table.evicted),
+    _of_table("file_bytes", "gauge", "Rows in files on a disk.", lambda table: table.file_bytes),
+    _of_table("cache_hits", "counter", "Rows of files found in the cache.", lambda t: t.cache_hits),
+    _of_table(
+        "cache_misses", "counter", "Rows of files read from the disk.", lambda t: t.cache_misses
+    ),
+)
+
+
+class PassMetric(NamedTuple):
+    """A metric of the passes of a host, and how it is read from a report, by label."""
+
+    metric: Metric
+    read: Callable[[PassReport], dict[str, float]]
+
+
+OF_PASSES = (
+    PassMetric(
+        Metric("passes", "counter", "Passes that the ranks of this host have announced."),
+        lambda passes: {"": passes.announced},
+    ),
+    PassMetric(
+        Metric("pass_keys", "counter", "Distinct keys that lookups wanted of passes.", "met"),
+        lambda passes: {"hit": passes.hits, "miss": passes.misses},
+    ),
+    PassMetric(
+        Metric("pass_rows", "counter", "Rows of passes, by how they came; rows written.", "way"),
+        lambda passes: {
+            "fetched": passes.fetched,
+            "refreshed": passes.refreshed,
+            "copied": passes.copied,
+            "written_back": passes.written,
+        },
+    ),
+    PassMetric(
+        Metric("pass_received_bytes", "counter", "Rows that came for passes, in bytes."),
+        lambda passes: {"": passes.received_bytes},
+    ),
+    PassMetric(
+        Metric("fast_tier_rows", "gauge", "Rows in the passes that stand on this host."),
+        lambda passes: {"": passes.rows},
+    ),
+    PassMetric(
+        Metric("fast_tier_bytes", "gauge", "Shared memory of the passes that stand."),
+        lambda passes: {"": passes.bytes},
+    ),
+)
+WAITING_KEYS = Metric("waiting_keys", "gauge", "Keys that wait for admission.", "table")
+RANKS = Metric("ranks", "gauge", "Ranks of this host, by state.", "state")
+
+STEPS = Metric("steps", "counter", "Updates that were applied, of all tables together.")
+SAMPLES = Metric("samples", "counter", "Samples of all ranks that were trained on.")
+PHASES = Metric("phase_seconds", "counter", "Time of rank 0 in phases of its steps.", "phase")
+EXCHANGE = Metric(
+    "exchange_bytes", "counter", "Gradients and rows between hosts, of this one.", "direction"
+)
+ROWS_READ = Metric(
+    "row_service_rows", "counter", "Rows of sharded tables that lookups read.", "direction"
+)
+ROWS_READ_BYTES = Metric(
+    "row_service_bytes", "counter", "The same rows, in bytes on the network.", "direction"
+)
+UPTIME = Metric(
+    "uptime_seconds", "gauge", "How long this run has lasted; it falls when a job is restarted."
+)
+MISSING_UPDATES = Metric(
+    "missing_updates",
+    "gauge",
+    "Updates that rows lacked when embedding nodes sent them: median and most.",
+    "of",
+)
+RESUMED_STEP = Metric("resumed_step", "gauge", "The step at which this run went on.", "source")
+CHECKPOINTS = Metric("checkpoints", "counter", "Checkpoints that were written.")
+CHECKPOINT_FAILURES = Metric(
+    "checkpoint_failures", "counter", "Checkpoints that could not be written."
+)
+CHECKPOINT_AGE = Metric(
+    "checkpoint_age_seconds", "gauge", "How long ago this run's last checkpoint was complete."
+)
+CHECKPOINT_DURATION = Metric(
+    "checkpoint_duration_seconds", "gauge", "How long the last checkpoint was being written."
+)
+CHECKPOINT_BYTES = Metric("checkpoint_bytes", "gauge", "Size of the last checkpoint.")
+
+OF_JOB = (
+    *(STEPS, SAMPLES, PHASES, EXCHANGE, ROWS_READ, ROWS_READ_BYTES, UPTIME),
+    *(MISSING_UPDATES, RESUMED_STEP),
+    *(CHECKPOINTS, CHECKPOINT_FAILURES, CHECKPOINT_AGE, CHECKPOINT_DURATION, CHECKPOINT_BYTES),
+)
+
+
+def _of_model(name: str, kind: str, meaning: str) -> Metric:
+    return Metric(name, kind, meaning, "model")
+
+
+STREAM_UPDATES = _of_model("stream_updates", "counter", "Updates applied by the sync unit.")
+STREAM_REFUSED = _of_model("stream_refused_updates", "counter", "Updates of leases that were over.")
+STREAM_STALENESS_P50 = _of_model(
+    "stream_staleness_p50", "gauge", "Updates applied since its trainer read the weights; median."
+)
+STREAM_STALENESS_P99 = _of_model(
+    "stream_staleness_p99", "gauge", "The same, of the last updates 99% are not above."
+)
+STREAM_LAG = Metric(
+    "stream_lag_records", "gauge", "Records that no trainer has had, MODEL/QUEUE.", "queue"
+)
+UNPUBLISHED_ROWS = _of_model(
+    "unpublished_rows", "gauge", "Rows trained since the last publication."
+)
+PUBLICATIONS = _of_model("publications", "counter", "Publications that were written.")
+PUBLICATIONS_WITHHELD = _of_model("publications_withheld", "counter", "Publications withheld.")
+PUBLICATIONS_FAILED = _of_model(
+    "publications_failed", "counter", "Publications that could not be written."
+)
+PUBLISHED_BYTES = _of_model("published_bytes", "counter", "Bytes of publications.")
+LAST_PUBLICATION_BYTES = _of_model(
+    "last_publication_bytes", "gauge", "Bytes of the last publication."
+)
+PUBLICATION_NUMBER = _of_model("publication_number", "gauge", "Number of the last publication.")
+PUBLICATION_AUC = _of_model(
+    "publication_auc", "gauge", "AUC of the last publication, on rows before they were trained."
+)
+READER_NUMBER = _of_model("reader_publication", "gauge", "Number of the publication that is read.")
+READER_GAPS = _of_model("reader_gaps", "counter", "Bases taken because a delta was missed.")
+READER_FAILURES = _of_model("reader_failures", "counter", "Publications that could not be taken.")
+FRESHNESS_P50 = _of_model(
+    "freshness_p50_seconds", "gauge", "From an event until it can be read; median."
+)
+FRESHNESS_P99 = _of_model(
+    "freshness_p99_seconds", "gauge", "From an event until it can be read; 99% are not above."
+)
+OF_STREAM = (
+    *(STREAM_UPDATES, STREAM_REFUSED, STREAM_STALENESS_P50, STREAM_STALENESS_P99, STREAM_LAG),
+    *(UNPUBLISHED_ROWS, PUBLICATIONS, PUBLICATIONS_WITHHELD, PUBLICATIONS_FAILED),
+    *(PUBLISHED_BYTES, LAST_PUBLICATION_BYTES, PUBLICATION_NUMBER, PUBLICATION_AUC),
+    *(READER_NUMBER, READER_GAPS, READER_FAILURES, FRESHNESS_P50, FRESHNESS_P99),
+)
+OF_HOST = (
+    *(each.metric for each in OF_TABLES),
+    *(each.metric for each in OF_PASSES),
+    *(WAITING_KEYS, RANKS),
+)
+
+_noted: dict[tuple[str, str], float] = {}
+_lock = threading.Lock()
+_started = time.monotonic()
+_saved: float | None = None  # when the last checkpoint was complete
+
+
+def note(metric: Metric, value: float, label: str = "") -> None:
+    """Sets a gauge that is kept only here."""
+    with _lock:
+        _noted[metric.name, label] = value
+
+
+def count(metric: Metric) -> None:
+    """Increments a counter that is kept only here."""
+    with _lock:
+        _noted[metric.name, ""] = _noted.get((metric.name, ""), 0) + 1
+
+
+def of_stream() -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields what this process has noted of online training and of publications."""
+    with _lock:
+        noted = dict(_noted)
+    for metric in OF_STREAM:
+        values = {label: value for (name, label), value in noted.items() if name == metric.name}
+        if values:
+            yield metric, values
+
+
+def note_checkpoint(seconds: float, size: int) -> None:
+    """Records that a checkpoint is complete, with its duration and size."""
+    global _saved
+    count(CHECKPOINTS)
+    note(CHECKPOINT_DURATION, seconds)
+    note(CHECKPOINT_BYTES, size)
+    with _lock:
+        _saved = time.monotonic()
+
+
+def of_process() -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of this process's job: values by label."""
+    counted = native.counters()
+    yield STEPS, {"": counted["steps"]}
+    yield SAMPLES, {"": counted["samples"]}
+    yield PHASES, dict(native.phase_times())
+    yield EXCHANGE, {"sent": counted["sent_bytes"], "received": counted["received_bytes"]}
+    for metric, unit in ((ROWS_READ, "rows"), (ROWS_READ_BYTES, "bytes")):
+        yield metric, {way: counted[f"{way}_{unit}"] for way in ("fetched", "served")}
+    now = time.monotonic()
+    yield UPTIME, {"": now - _started}
+    with _lock:
+        noted = dict(_noted)
+        if _saved is not None:
+            yield CHECKPOINT_AGE, {"": now - _saved}
+    for metric in OF_JOB:
+        values = {label: value for (name, label), value in noted.items() if name == metric.name}
+        if values:
+            yield metric, values
+
+
+def of_store(found: StoreReport) -> Iterator[tuple[Metric, dict[str, float]]]:
+    """Yields the metrics of a job's tables and ranks on this host: values by label."""
+    known = [table for table in found.tables if not table.problem]
+    tables = [table for table in known if not table.name.endswith(native.WAITING_SUFFIX)]
+    for metric, read in OF_TABLES:
+        yield metric, {table.name: read(table) for table in tables}
+    yield (
+        WAITING_KEYS,
+        {
+            table.name.removesuffix(native.WAITING_SUFFIX): table.rows
+            for table in known
+            if table.name.endswith(native.WAITING_SUFFIX)
+        },
+    )
+    for of_passes, values in OF_PASSES:
+        yield of_passes, values(found.passes)
+    states: dict[str, float] = dict.fromkeys((state.name.lower() for state in native.RankState), 0)
+    for rank in found.ranks:
+        states[rank.state.name.lower()] += 1
+    yield RANKS, states
+
+
+def rates(before: StoreReport, now: StoreReport, seconds: float) -> dict[str, dict[str, float]]:
+    """Returns the rates of each table's counters per second.
+
+    A new table starts from zero. For a table that lost its rows (by loading or clearing) the rates
+    are zero.
+    """
+    older = {table.name: table for table in before.tables}
+    return {
+        table.name: {
+            metric.name: max(0, read(table) - read(older.get(table.name, table))) / seconds
+            for metric, read in OF_TABLES
+            if metric.kind == "counter"
+        }
+        for table in now.tables
+    }
+
+
+def pass_rates(before: PassReport, now: PassReport, seconds: float) -> dict[str, float]:
+    """Returns how much the counters of passes grew in a second, by metric and label."""
+    return {
+        f"{metric.name} {label}".rstrip(): max(0, value - read(before)[label]) / seconds
+        for metric, read in OF_PASSES
+        if metric.kind == "counter"
+        for label, value in read(now).items()
+    }

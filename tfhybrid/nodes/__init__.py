@@ -1,1 +1,0 @@
-"""Nodes: the processes of a cluster that own rows or prepare batches, and the links to them."""

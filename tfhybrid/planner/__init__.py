@@ -1,0 +1,1 @@
+"""The cost model: what tables add to a step, from measured constants."""

@@ -1,0 +1,171 @@
+"""Measures the tables' part of a planned step on this host: a real job with tables but no model.
+
+`python -m tfhybrid.planner.step_seconds WORK` runs one rank; WORK is a `Work` as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfhybrid.config import TableConfig
+from tfhybrid.config.row_policy import Eviction
+from tfhybrid.errors import TfhybridError
+
+if TYPE_CHECKING:
+    from tfhybrid.layers import EmbeddingCollection
+    from tfhybrid.optimizers import SparseOptimizer
+
+_BLOCK = 1 << 18  # rows written at a time
+_BATCHES = 16  # different batches, which are then repeated
+_WARM_UP = 5
+_SECONDS = 3.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What every rank of the job does.
+
+    Args:
+        tables: Number of tables.
+        rows: Rows of each table before the first step.
+        dim: Length of an embedding.
+        optimizer: Name of the tables' optimizer, as in `tfhybrid plan`.
+        keys: Keys of a rank's batch, in each table.
+        exponent: The k-th key's frequency is proportional to `k ** -exponent`.
+        bfloat16: Whether gradients are sent as bfloat16.
+        history: Whether rows have a history.
+    """
+
+    tables: int
+    rows: int
+    dim: int
+    optimizer: str
+    keys: int
+    exponent: float
+    bfloat16: bool
+    history: bool
+
+
+def measure(work: Work, ranks: int) -> float:
+    """Returns the seconds of a step (lookup and update) with this many ranks on this host.
+
+    Raises:
+        TfhybridError: The job failed.
+    """
+    horovodrun = [str(Path(sys.executable).with_name("horovodrun")), "--gloo", "-np", str(ranks)]
+    rank = [sys.executable, "-m", __name__, json.dumps(dataclasses.asdict(work))]
+    done = subprocess.run([*horovodrun, *rank], capture_output=True, text=True, check=False)
+    told = [line for line in done.stdout.splitlines() if "step_seconds" in line]
+    if done.returncode != 0 or not told:
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
+        raise TfhybridError(f"The job that measures a step failed. Received: {last}")
+    return float(json.loads(told[0].partition(":")[2])["step_seconds"])
+
+
+def draw(
+    rng: np.random.Generator, rows: int, shape: int | tuple[int, ...], exponent: float
+) -> np.ndarray:
+    """Returns keys below `rows`, the k-th in proportion to `k ** -exponent`, as the plan assumes.
+
+    `data.IdSpace` cannot be used: its distribution is smoothed, with other numbers of distinct
+    keys.
+
+    Example:
+
+    >>> int(draw(np.random.default_rng(1), 10, 1000, 1.2).max())
+    9
+    """
+    reached = np.cumsum(np.arange(1, rows + 1) ** -exponent)
+    return np.searchsorted(reached, rng.random(shape) * reached[-1])
+
+
+def run(work: Work) -> float:
+    """Trains the tables of one rank; returns the seconds of a step."""
+    import tensorflow as tf
+
+    from tfhybrid import distributed, job, layers, optimizers
+
+    job.init()
+    eviction = Eviction(unseen_steps=10**9) if work.history else None
+    config = TableConfig(work.dim, optimizer=_optimizer_of(work.optimizer), eviction=eviction)
+    names = [f"table_{number}" for number in range(work.tables)]
+    layer = layers.EmbeddingCollection(dict.fromkeys(names, config))
+    wire = "bfloat16" if work.bfloat16 else "float32"
+    optimizer = optimizers.DistributedOptimizer("sgd", wire_dtype=wire)
+    rng = np.random.default_rng(distributed.rank())
+    layer.build(dict.fromkeys(names, (work.keys,)))
+    optimizer.build(layer.trainable_variables)
+    _fill(layer, work.rows)
+    batches = draw(rng, work.rows, (_BATCHES, work.tables, work.keys), work.exponent)
+    drawn = [dict(zip(names, map(tf.constant, batch), strict=True)) for batch in batches]
+
+    def train(keys: dict[str, tf.Tensor]) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.add_n([tf.reduce_sum(each) for each in layer(keys).values()])
+        variables = layer.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    step = tf.function(train)
+    for number in range(_WARM_UP):
+        step(drawn[number])
+    started = time.perf_counter()
+    step(drawn[0])
+    steps = _agreed_steps(time.perf_counter() - started)
+    started = time.perf_counter()
+    for number in range(steps):
+        step(drawn[number % _BATCHES])
+    seconds = (time.perf_counter() - started) / steps
+    job.shutdown()
+    return seconds
+
+
+def _agreed_steps(seconds: float) -> int:
+    """Returns the number of steps that rank 0 measures; all ranks make the same number."""
+    from tfhybrid import distributed
+
+    return distributed.broadcast_object(max(10, min(2000, int(_SECONDS / seconds))))
+
+
+def _fill(layer: EmbeddingCollection, rows: int) -> None:
+    """Lets the leader write the rows. Does not wait, because the first lookup does."""
+    from tfhybrid import distributed
+    from tfhybrid.store import RowBlock
+
+    if distributed.local_rank() == 0:
+        for table in layer.tables.values():
+            table.writer.reserve(rows)
+            for first in range(0, rows, _BLOCK):
+                keys = np.arange(first, min(rows, first + _BLOCK))
+                table.writer.write_rows(
+                    RowBlock(keys, np.zeros((len(keys), table.dim), np.float32), None)
+                )
+    distributed.barrier()
+
+
+def _optimizer_of(name: str) -> SparseOptimizer:
+    from tfhybrid import optimizers
+
+    match name:
+        case "momentum":
+            return optimizers.SGD(0.01, momentum=0.9)
+        case "amsgrad":
+            return optimizers.Adam(0.001, amsgrad=True)
+        case "adamw":
+            return optimizers.AdamW(0.001)
+        case "row_adagrad":
+            return optimizers.RowAdagrad(0.01)
+        case _:
+            return optimizers.get(name)
+
+
+if __name__ == "__main__":
+    seconds = run(Work(**json.loads(sys.argv[1])))
+    sys.stdout.write(json.dumps({"step_seconds": seconds}) + "\n")

@@ -1,0 +1,1 @@
+"""Messages between processes: listener, handshake, calls, TLS."""

@@ -1,0 +1,188 @@
+"""Listener of a process: admits clients that send the job's token and rejects all others."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import logging
+import selectors
+import socket
+from collections.abc import Callable, Iterator
+
+_log = logging.getLogger("tfhybrid.rpc")
+
+Wrap = Callable[[socket.socket], socket.socket]
+
+_GREETING_BYTES = 1024  # a handshake with a host name in any encoding fits
+_MOST_STRANGERS = 500  # maximum number of clients that have not sent token and handshake
+_PROBE_SECONDS = 1
+
+
+def listen(address: str, port: int = 0) -> socket.socket:
+    """Opens a listening socket; the caller closes it.
+
+    Args:
+        address: IPv4 or IPv6 address, or host name, of this machine.
+        port: Port number. Default: 0, a free port.
+
+    Raises:
+        OSError: The address or the port is not available.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family)
+
+
+def dial(
+    address: tuple[str, int],
+    token: str,
+    greeting: str,
+    seconds: float,
+    silence: float,
+    wrap: Wrap = lambda link: link,
+) -> socket.socket:
+    """Connects to the listener of another process and sends token and handshake.
+
+    The caller closes the returned socket. The listener sends no reply: it closes the connection if
+    the token is wrong.
+
+    Args:
+        address: Host and port of the listener.
+        token: Token that the listener expects.
+        greeting: Handshake, sent behind the token; maximum 1,024 bytes.
+        seconds: Timeout of the connection attempt, in seconds.
+        silence: Seconds without any sign of the other host after which the connection breaks.
+        wrap: Function that returns the socket to use for the connected one, e.g. through TLS.
+            Default: the same.
+
+    Raises:
+        OSError: The listener cannot be reached, or `wrap` failed.
+    """
+    link = wrap(probed(socket.create_connection(address, timeout=seconds), silence))
+    try:
+        link.sendall(token.encode() + greeting.encode().ljust(_GREETING_BYTES))
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+class Door:
+    """Accepts connections and admits clients that send the job's token.
+
+    A slow client delays no other; above 500 waiting clients the oldest is closed. Not thread-safe.
+
+    Args:
+        listener: Listening socket; closed by `close`.
+        token: Token of the job.
+        wrap: Function that returns the socket to use for an accepted one, e.g. through TLS.
+            Default: the same.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: str,
+        wrap: Wrap = lambda link: link,
+    ) -> None:
+        self._token = token.encode()
+        self._wrap = wrap
+        # Clients whose token and handshake are incomplete, oldest first.
+        self._received: dict[socket.socket, bytes] = {}
+        self._peers: dict[socket.socket, str] = {}  # addresses of those clients, for logs
+        self._selector = selectors.DefaultSelector()
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._listener = listener
+
+    def arrivals(self, seconds: float) -> Iterator[tuple[str, socket.socket]]:
+        """Waits for clients and yields the admitted ones: handshake and socket.
+
+        The caller owns the yielded sockets, which do not block. Clients without the token are
+        closed and logged.
+
+        Args:
+            seconds: Maximum time to wait, in seconds.
+        """
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._listener:
+                self._open()
+            elif isinstance(key.fileobj, socket.socket):
+                greeting = self._hear(key.fileobj)
+                if greeting is not None:
+                    yield greeting, key.fileobj
+
+    def close(self) -> None:
+        """Stops listening and closes all clients that are not admitted yet."""
+        for link in list(self._received):
+            self._dismiss(link)
+            link.close()
+        self._selector.close()
+        self._listener.close()
+
+    def abandon(self) -> None:
+        """Closes the sockets in a forked child, which would keep them open after the parent."""
+        for link in (*self._received, self._listener):
+            link.close()
+
+    def _open(self) -> None:
+        with contextlib.suppress(OSError):  # the client has already gone
+            link, address = self._listener.accept()
+            link = self._wrap(link)
+            link.setblocking(False)
+            self._received[link], self._peers[link] = b"", f"{address[0]} port {address[1]}"
+            self._selector.register(link, selectors.EVENT_READ)
+        if len(self._received) > _MOST_STRANGERS:
+            # Clients of the job send everything at once, so the oldest is a stranger.
+            first = next(iter(self._received))
+            self._dismiss(first)
+            first.close()
+
+    def _hear(self, link: socket.socket) -> str | None:
+        """Reads from a client; returns its handshake once that is complete and the token right."""
+        if link not in self._received:
+            return None  # closed since the selector reported it
+        size = len(self._token) + _GREETING_BYTES
+        try:
+            data = link.recv(size - len(self._received[link]))
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        self._received[link] += data
+        received, peer = self._received[link], self._peers[link]
+        if data and len(received) < size:
+            return None
+        self._dismiss(link)
+        token, greeting = received[: len(self._token)], received[len(self._token) :]
+        why = "it does not show the token"
+        if hmac.compare_digest(token, self._token):
+            try:
+                return greeting.decode().rstrip()
+            except UnicodeDecodeError:
+                why = "its handshake is not UTF-8 text"
+        if received:  # a client that sends nothing may only check whether the port is open
+            _log.warning("A connection from %s is closed: %s", peer, why)
+        link.close()
+        return None
+
+    def _dismiss(self, link: socket.socket) -> None:
+        del self._received[link], self._peers[link]
+        self._selector.unregister(link)
+
+
+def probed(link: socket.socket, silence: float) -> socket.socket:
+    """Enables keepalive probes, so that the kernel breaks a connection to a silent host.
+
+    Args:
+        link: Connected TCP socket.
+        silence: Seconds without any sign of the other host after which the connection breaks.
+
+    Returns:
+        The same socket.
+    """
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(silence * 1000))
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link

@@ -1,0 +1,114 @@
+"""Server of a node: a listener, and a thread for each connection with calls."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable
+
+from tfhybrid.core.allocator import keep_freed_memory
+from tfhybrid.errors import StoreError
+from tfhybrid.rpc.handshake import Greeting, Link
+from tfhybrid.rpc.listener import Door
+from tfhybrid.rpc.messages import MessageLink
+from tfhybrid.rpc.tls import Tls, accepted
+
+_log = logging.getLogger("tfhybrid.rpc")
+
+_LOOK_SECONDS = 0.2
+_SILENCE_SECONDS = 60.0
+
+Visit = Callable[[Greeting, MessageLink], None]
+Take = Callable[[Greeting, socket.socket], None]
+
+
+class NodeServer:
+    """Server that admits processes with the cluster's token and hands over their connections.
+
+    Args:
+        listener: Listening socket; closed when `run` returns.
+        token: Token of the cluster.
+        visit: Function that serves a connection for calls (`CALLS`, `BATCHES`) until it ends. It
+            runs on a thread of its own; the server closes the connection afterwards.
+        take: Function that becomes the owner of any other connection. It runs on the thread of
+            `run` and must not wait. Default: `None`, such connections are refused.
+        tls: TLS relay of this process. Default: `None`, connections are not encrypted.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: str,
+        visit: Visit,
+        take: Take | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._door = Door(listener, token, accepted(tls, _SILENCE_SECONDS))
+        self._tls = tls
+        self._visit = visit
+        self._take = take
+        self._stopping = threading.Event()
+        self._links: set[MessageLink] = set()
+        self._lock = threading.Lock()
+
+    def stop(self, *_: object) -> None:
+        """Makes `run` return; can be called by any thread and as a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Serves until `stop`, then closes the listener and all connections for calls.
+
+        Freed memory stays in the process, ready for the next request.
+
+        Raises:
+            StoreError: The TLS relay has ended, so no connection can be accepted any more.
+        """
+        keep_freed_memory()
+        with contextlib.closing(self._door) as front:
+            while not self._stopping.is_set():
+                if self._tls is not None and self._tls.ended:
+                    raise StoreError("The TLS relay of this node has ended, so the node stops")
+                for text, link in front.arrivals(_LOOK_SECONDS):
+                    self._let_in(text, link)
+        with self._lock:
+            links = list(self._links)
+        for each in links:
+            each.close()
+
+    def stop_at_signals(self) -> None:
+        """Makes SIGTERM and SIGINT call `stop`. Only the main thread may call this."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.stop)
+
+    def _let_in(self, text: str, link: socket.socket) -> None:
+        try:
+            greeting = Greeting.heard(text)
+            if greeting.to in (Link.CALLS, Link.BATCHES):
+                thread = threading.Thread(target=self._answer, args=(greeting, link), daemon=True)
+                thread.start()
+            elif self._take is not None:
+                self._take(greeting, link)
+            else:
+                raise StoreError(
+                    f"This node accepts no connections for '{greeting.to}'. "
+                    f"Received: one from {greeting.name}"
+                )
+        except (StoreError, OSError) as error:
+            _log.warning("Refused: %s", error)
+            link.close()
+
+    def _answer(self, greeting: Greeting, link: socket.socket) -> None:
+        messages = MessageLink(link, greeting.name)
+        with self._lock:
+            self._links.add(messages)
+        try:
+            self._visit(greeting, messages)
+        except StoreError as error:
+            _log.info("%s", error)
+        finally:
+            with self._lock:
+                self._links.discard(messages)
+            messages.close()

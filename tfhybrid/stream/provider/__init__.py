@@ -1,0 +1,1 @@
+"""The data provider: puts samples into queues, and leases them to trainers."""

@@ -1,0 +1,175 @@
+"""Leases of a queue's rows: each row is leased to one trainer at a time."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from tfhybrid.errors import LeaseRefusedError
+from tfhybrid.stream.queues.applied_ranges import Range
+from tfhybrid.stream.queues.queue import Position
+
+# Function from the begin of a lease, its maximum number of rows and its latest end (`None`: the
+# end of the queue) to its actual end and number of rows; `None` if the queue has nothing there yet.
+Cut = Callable[[Position, int, Position | None], tuple[Position, int] | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lease:
+    """The right to train some rows of a queue.
+
+    Args:
+        fence: Number of the lease: unique, and greater than that of every lease granted before.
+        holder: Name of the trainer that holds the lease.
+        begin: Position of the first row.
+        end: Position after the last row.
+        rows: Number of good rows between `begin` and `end`.
+    """
+
+    fence: int
+    holder: str
+    begin: Position
+    end: Position
+    rows: int
+
+    @property
+    def range(self) -> Range:
+        """The pair of `begin` and `end`."""
+        return self.begin, self.end
+
+
+@dataclasses.dataclass
+class _Open:
+    lease: Lease
+    expires: float
+    done_before: int  # number of leases finished before this one was granted
+
+
+class LeaseBook:
+    """Leases of one queue for one target model, granted from the queue's head.
+
+    The caller passes the time and locks. `finish` ends a lease whose update is in the weights;
+    `give_back` ends one whose update never will be, and returns its rows. An expired lease stays
+    open until the caller knows which.
+
+    Args:
+        begin: Position of the first row never leased.
+        returned: Ranges before `begin` not in the weights, in order. Default none.
+        fence: Fence of the first lease. Default 0.
+        staleness: Maximum number of other updates applied between the read of the weights under a
+            lease and the update of that lease. Default unlimited.
+        seconds: Lifetime of a lease that is not renewed. Default 60.
+    """
+
+    def __init__(
+        self,
+        begin: Position,
+        returned: Sequence[Range] = (),
+        *,
+        fence: int = 0,
+        staleness: int | None = None,
+        seconds: float = 60.0,
+    ) -> None:
+        self._next = begin
+        self._returned = sorted(returned)
+        self._fence = fence
+        self._staleness = staleness
+        self._seconds = seconds
+        self._open: dict[int, _Open] = {}
+        self._done = 0
+
+    @property
+    def head(self) -> Position:
+        """Position of the first row that is neither leased nor in the weights."""
+        return self._returned[0][0] if self._returned else self._next
+
+    @property
+    def open(self) -> list[Lease]:
+        """Leases that have not ended, oldest first."""
+        return [each.lease for each in self._open.values()]
+
+    def may_grant(self) -> bool:
+        """Returns whether one more lease keeps all leases within the bound on staleness."""
+        if self._staleness is None or not self._open:
+            return True
+        # In the worst case all other open leases and the new one finish before the oldest.
+        oldest = next(iter(self._open.values()))
+        return self._done - oldest.done_before + len(self._open) <= self._staleness
+
+    def grant(self, holder: str, rows: int, now: float, cut: Cut) -> Lease | None:
+        """Grants a lease from the head.
+
+        Args:
+            holder: Name of the trainer.
+            rows: Maximum number of rows.
+            now: Time in seconds, from any clock that only moves forward.
+            cut: Function that returns the end of the lease and its number of rows.
+
+        Returns:
+            The lease, or `None` if the queue has no more rows now or if another lease would exceed
+            the bound on staleness. Its `rows` is 0 if all rows of its range are bad.
+        """
+        if not self.may_grant():
+            return None
+        begin, limit = self._returned[0] if self._returned else (self._next, None)
+        part = cut(begin, rows, limit)
+        if part is None:
+            return None
+        end, count = part
+        if limit is None:
+            self._next = end
+        elif end < limit:
+            self._returned[0] = end, limit
+        else:
+            self._returned.pop(0)
+        lease = Lease(self._fence, holder, begin, end, count)
+        self._fence += 1
+        self._open[lease.fence] = _Open(lease, now + self._seconds, self._done)
+        return lease
+
+    def renew(self, fence: int, holder: str, now: float) -> None:
+        """Extends a lease to its full lifetime from now on.
+
+        Args:
+            fence: Fence of the lease.
+            holder: Name of the trainer that holds it.
+            now: Time in seconds, from the clock of `grant`.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
+        self.held(fence, holder)
+        self._open[fence].expires = now + self._seconds
+
+    def held(self, fence: int, holder: str) -> Lease:
+        """Returns an open lease of a holder.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
+        entry = self._open.get(fence)
+        if entry is None or entry.lease.holder != holder:
+            reason = "it is over" if entry is None else f"trainer {entry.lease.holder} holds it"
+            raise LeaseRefusedError(
+                f"Trainer {holder} does not hold lease {fence}: {reason}. Request another lease"
+            )
+        return entry.lease
+
+    def expired(self, now: float) -> list[Lease]:
+        """Returns the open leases whose lifetime is over, oldest first. They stay open."""
+        return [each.lease for each in self._open.values() if each.expires <= now]
+
+    def finish(self, fence: int) -> None:
+        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
+        if self._open.pop(fence, None) is not None:
+            self._done += 1
+
+    def give_back(self, fence: int) -> None:
+        """Ends a lease whose update will never be in the weights, and returns its rows to the head.
+
+        Does nothing if the lease has ended already.
+        """
+        entry = self._open.pop(fence, None)
+        if entry is not None:
+            bisect.insort(self._returned, entry.lease.range)

@@ -1,0 +1,293 @@
+"""The data provider: puts samples into queues, and leases them to trainers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.errors import LeaseRefusedError, StreamError
+from tfhybrid.stream.provider.lease_book import Lease
+from tfhybrid.stream.provider.lease_length import LeaseLength, Load
+from tfhybrid.stream.provider.routes import Routes
+from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.numbered_writer import Numbered
+from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.weights.weight_update import WeightUpdate
+
+_log = logging.getLogger("tfhybrid.stream")
+
+_LOOK_SECONDS = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A trainer's request for a lease.
+
+    Args:
+        trainer: Name of the trainer, unique among those that run.
+        number: Number of the request. If the answer was lost, the trainer sends the request again
+            with the same number, and gets the same lease.
+        model: Name of the target model.
+        queue: Name of the queue, or `"own"` for the queue assigned to this trainer, `"any"` for the
+            model's queue with the largest lag, `"next"` for its queues in turn. Default `"any"`.
+        batch: Rows of a step. Default 1.
+        load: Speed and backlog of the trainer. Default unknown.
+        steps: Maximum number of steps in the lease. By default it follows from the load.
+        direct: Whether the trainer reads the rows from the queue itself. Default `False`.
+    """
+
+    trainer: str
+    number: int
+    model: str
+    queue: str = "any"
+    batch: int = 1
+    load: Load = dataclasses.field(default_factory=Load)
+    steps: int | None = None
+    direct: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """A lease, with its rows.
+
+    Args:
+        queue: Name of the queue.
+        lease: Lease of the rows.
+        batch: Rows of the lease.
+    """
+
+    queue: str
+    lease: Lease
+    batch: pa.RecordBatch
+
+    def update(
+        self,
+        model: str,
+        trainer: str,
+        version: int,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        rates: Mapping[str, float] | None = None,
+    ) -> WeightUpdate:
+        """Returns the update to send for this lease.
+
+        Args:
+            model: Name of the target model.
+            trainer: Name of the trainer.
+            version: Version of the weights that the trainer read.
+            keys: Keys of each table, int64 `[n]`, each key once.
+            values: Deltas or gradients of the keys, float32 `[n, dim]`, by table.
+            rates: Learning rate of each table that has an optimizer in the sync unit. Default none.
+        """
+        return WeightUpdate(
+            model=model,
+            queue=self.queue,
+            fence=self.lease.fence,
+            begin=self.lease.begin,
+            end=self.lease.end,
+            rows=self.lease.rows,
+            trainer=trainer,
+            version=version,
+            keys=keys,
+            values=values,
+            rates=rates or {},
+        )
+
+
+class Provider:
+    """A server of queues for any number of trainers and producers. Thread-safe.
+
+    It keeps no state that must survive: after `kill -9` a new provider asks the sync unit which
+    rows are in the weights, and leases the others.
+
+    Args:
+        queues: Queues of `routes`, by name. The provider closes them.
+        schema: Columns of the rows.
+        routes: Mapping from rows to queues, and from target models to queues.
+        letters: File for bad rows, and for rows without a queue. The caller closes it.
+        length: Rule for the number of rows in a lease. Default `LeaseLength()`.
+        own: Name of the queue of each trainer that requests its own, by name of the trainer.
+            Default none.
+    """
+
+    def __init__(
+        self,
+        queues: Mapping[str, ServedQueue],
+        schema: pa.Schema,
+        routes: Routes,
+        letters: DeadLetters,
+        *,
+        length: LeaseLength | None = None,
+        own: Mapping[str, str] | None = None,
+    ) -> None:
+        self._queues = queues
+        self._schema = schema
+        self._routes = routes
+        self._letters = letters
+        self._length = length or LeaseLength()
+        self._own = own or {}
+        self._lock = threading.Lock()
+        # Number of the last request, queue and fence, by trainer.
+        self._last: dict[str, tuple[int, str, int]] = {}
+        self._turns: dict[str, int] = {}
+
+    def put(self, producer: str, number: int, record: Record) -> int:
+        """Puts the rows of a record into their queues. Each record is stored once.
+
+        Args:
+            producer: Name of the producer.
+            number: Number of the record; it must increase from record to record of a producer.
+            record: Record with JSON or Arrow rows.
+
+        Returns:
+            Number of rows that were new; 0 if the record was stored before.
+
+        Raises:
+            StreamError: A queue could not be written, or its models are too far behind. Send the
+                record again with the same number.
+            DataError: There are too many bad rows.
+        """
+        decoded = rows.decode(record, self._schema)
+        dealt, lost = self._routes.deal(decoded.batch)
+        source = f"producer {producer}"
+        for row, reason in decoded.bad:
+            self._letters.add(source, Position(number, row), reason, record.payload)
+        for row in lost.tolist():
+            at = Position(number, int(decoded.numbers[row]))
+            reason = f"No queue is declared for {self._routes.value_of(decoded.batch, row)}"
+            self._letters.add(source, at, reason, record.payload)
+        return sum(
+            batch.num_rows
+            * self._queues[name].put([Numbered(producer, number, rows.encode(batch))])
+            for name, batch in dealt.items()
+        )
+
+    def lease(self, request: Request, *, wait_seconds: float = 0.0) -> Work | None:
+        """Grants a lease to a trainer. A request with the same number again gets the same lease.
+
+        Args:
+            request: Request of the trainer.
+            wait_seconds: Maximum time to wait for rows. Default 0.
+
+        Returns:
+            The lease with its rows, or `None` if there were no rows in time.
+
+        Raises:
+            LeaseRefusedError: There is no such model, it is not trained from the queue, or the
+                lease of a repeated request is over.
+            PositionLostError: Retention has removed the next rows.
+            DataError: There are too many bad rows.
+        """
+        names = self._queues_for(request)
+        again = self._answered(request)
+        if again is not None:
+            return again
+        if request.steps is None:
+            count = self._length.rows_for(request.load, request.batch)
+        else:
+            count = request.steps * request.batch
+        until = time.monotonic() + wait_seconds
+        while True:
+            work = self._work(names, request, count)
+            if work is not None:
+                return work
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_LOOK_SECONDS)
+
+    def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
+        """Extends a trainer's lease to its full lifetime from now on.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
+        self._queue(model, queue).renew(model, fence, trainer, time.monotonic())
+
+    def finish(self, model: str, queue: str, fence: int) -> None:
+        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
+        self._queue(model, queue).finish(model, fence)
+
+    def leave(self, trainer: str, model: str) -> None:
+        """Ends all leases of a trainer that stops. Their untrained rows are leased again."""
+        for name in self._routes.queues_of(model):
+            self._queues[name].leave(model, trainer)
+
+    def lag(self, model: str) -> dict[str, int]:
+        """Returns a model's lag in each of its queues, in records.
+
+        The lag counts from the first row that is neither leased nor in the weights.
+        """
+        return {name: self._queues[name].lag(model) for name in self._routes.queues_of(model)}
+
+    def close(self) -> None:
+        """Closes the queues."""
+        for queue in self._queues.values():
+            queue.close()
+
+    def _work(self, names: Sequence[str], request: Request, count: int) -> Work | None:
+        """Returns a lease if one can be granted now, else `None`.
+
+        A broker or sync unit that does not answer counts as no rows, so trainers wait for it.
+        """
+        try:
+            for name in self._in_order(names, request):
+                granted = self._queues[name].grant(
+                    request.model, request.trainer, count, time.monotonic()
+                )
+                if granted is not None:
+                    with self._lock:
+                        self._last[request.trainer] = request.number, name, granted[0].fence
+                    return Work(name, *granted)
+        except StreamError as error:
+            if type(error) is not StreamError:
+                raise
+            _log.warning("Cannot grant leases, trainers wait: %s", error)
+        return None
+
+    def _answered(self, request: Request) -> Work | None:
+        with self._lock:
+            number, name, fence = self._last.get(request.trainer, (None, "", 0))
+        if number != request.number:
+            return None
+        granted = self._queues[name].rows_again(request.model, fence, request.trainer)
+        return Work(name, *granted)
+
+    def _queues_for(self, request: Request) -> Sequence[str]:
+        names = self._routes.queues_of(request.model)
+        if request.queue in ("any", "next"):
+            return names
+        name = self._own.get(request.trainer) if request.queue == "own" else request.queue
+        if name is None:
+            raise LeaseRefusedError(
+                f"Trainer {request.trainer} requests its own queue, but has none. Add it to `own` "
+                f"in stream.yaml. Received: queues of {sorted(self._own)}"
+            )
+        self._queue(request.model, name)
+        return (name,)
+
+    def _queue(self, model: str, name: str) -> ServedQueue:
+        names = self._routes.queues_of(model)
+        if name not in names:
+            raise LeaseRefusedError(
+                f"Model '{model}' is trained from the queues {list(names)}; request one of them. "
+                f"Received: '{name}'"
+            )
+        return self._queues[name]
+
+    def _in_order(self, names: Sequence[str], request: Request) -> Sequence[str]:
+        if request.queue == "next":
+            with self._lock:
+                turn = self._turns.get(request.model, 0) % len(names)
+                self._turns[request.model] = turn + 1
+            return [*names[turn:], *names[:turn]]
+        if len(names) > 1:
+            return sorted(names, key=lambda name: -self._queues[name].lag(request.model))
+        return names

@@ -1,0 +1,107 @@
+"""Remote calls of the provider: the functions that its process serves, and their client."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.rpc.calls import Answer, Called
+from tfhybrid.rpc.messages import Arrays
+from tfhybrid.rpc.remote import Remote
+from tfhybrid.stream.provider.lease_book import Lease
+from tfhybrid.stream.provider.lease_length import Load
+from tfhybrid.stream.provider.provider import Provider, Request, Work
+from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.queue import Record
+from tfhybrid.stream.sync_unit.sync_unit import lease_fields, lease_from
+
+
+def provider_calls(provider: Provider) -> dict[str, Called]:
+    """Returns the functions of a provider that other processes may call, by name."""
+
+    def lease(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+        fields = dict(arguments["request"])
+        request = Request(**{**fields, "load": Load(**fields["load"])})
+        work = provider.lease(request, wait_seconds=arguments["wait_seconds"])
+        if work is None:
+            return None, {}
+        response = {"queue": work.queue, "lease": lease_fields(work.lease)}
+        if request.direct:
+            return response, {}
+        return response, {"rows": np.frombuffer(rows.encode(work.batch).payload, np.uint8)}
+
+    def put(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        record = Record(arrays["record"].tobytes())
+        return provider.put(arguments["producer"], arguments["number"], record), {}
+
+    def plain(name: str) -> Called:
+        def called(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+            return getattr(provider, name)(**arguments), {}
+
+        return called
+
+    names = ("renew", "finish", "leave", "lag")
+    return {"lease": lease, "put": put, **{name: plain(name) for name in names}}
+
+
+class RemoteProvider:
+    """Client of a provider in another process, with the methods of `Provider`. Thread-safe.
+
+    Every method also raises `StreamError` if the provider does not answer.
+
+    Args:
+        remote: Connection to the provider.
+        read: Function that reads the rows of a lease from a queue, by the queue's name. It serves
+            requests with `direct=True`, which then must come from one thread. Default none.
+    """
+
+    def __init__(
+        self, remote: Remote, read: Callable[[str, Lease], pa.RecordBatch] | None = None
+    ) -> None:
+        self._remote = remote
+        self._read = read
+
+    def put(self, producer: str, number: int, record: Record) -> int:
+        """Puts the rows of a record into their queues; returns the number of new rows.
+
+        See `Provider.put`.
+        """
+        arrays = {"record": np.frombuffer(record.payload, np.uint8)}
+        return int(self._ask("put", arrays, producer=producer, number=number)[0])
+
+    def lease(self, request: Request, *, wait_seconds: float = 0.0) -> Work | None:
+        """Requests a lease; returns `None` if there were no rows in time. See `Provider.lease`."""
+        fields = dataclasses.asdict(request)
+        response, arrays = self._ask("lease", request=fields, wait_seconds=wait_seconds)
+        if response is None:
+            return None
+        queue, lease = response["queue"], lease_from(response["lease"])
+        if request.direct and self._read is not None:
+            return Work(queue, lease, self._read(queue, lease))
+        return Work(queue, lease, rows.batch_of(arrays["rows"].tobytes()))
+
+    def renew(self, trainer: str, model: str, queue: str, fence: int) -> None:
+        """Extends a trainer's lease to its full lifetime from now on; see `Provider.renew`."""
+        self._ask("renew", trainer=trainer, model=model, queue=queue, fence=fence)
+
+    def finish(self, model: str, queue: str, fence: int) -> None:
+        """Ends a lease whose update is in the weights; see `Provider.finish`."""
+        self._ask("finish", model=model, queue=queue, fence=fence)
+
+    def leave(self, trainer: str, model: str) -> None:
+        """Ends all leases of a trainer that stops; see `Provider.leave`."""
+        self._ask("leave", trainer=trainer, model=model)
+
+    def lag(self, model: str) -> dict[str, int]:
+        """Returns a model's lag in each of its queues, in records; see `Provider.lag`."""
+        response: dict[str, int] = self._ask("lag", model=model)[0]
+        return response
+
+    def _ask(
+        self, call: str, arrays: Arrays | None = None, **arguments: Any
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        return self._remote.ask(call, arguments, arrays)

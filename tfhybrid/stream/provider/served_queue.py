@@ -1,0 +1,249 @@
+"""A queue as the data provider serves it: appends rows, and leases them to trainers."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
+from tfhybrid.stream.provider.lease_book import Lease, LeaseBook
+from tfhybrid.stream.queues.applied_ranges import AppliedRanges, Range
+from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.queues.queue_reader import QueueReader
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Rows of one queue that a target model's weights contain.
+
+    Args:
+        epoch: Term of the provider: number of providers that have started on this queue. Leases of
+            earlier terms are over.
+        frontier: Position before which all rows are contained.
+        ranges: Ranges behind the frontier that are contained.
+    """
+
+    epoch: int
+    frontier: Position
+    ranges: Sequence[Range]
+
+
+class Weights(Protocol):
+    """The calls that the provider makes to a target model in the sync unit.
+
+    Every method raises `StreamError` if the sync unit does not answer.
+    """
+
+    def begin(self, queue: str, first: Position) -> Standing:
+        """Starts a provider's term on a queue, and ends all leases of earlier providers.
+
+        Args:
+            queue: Name of the queue.
+            first: Position at which a model starts that has no rows of the queue yet.
+
+        Returns:
+            The new term, and the rows that the weights contain.
+        """
+
+    def revoke(self, queue: str, lease: Lease) -> bool:
+        """Ends a lease: an update that arrives later is refused.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease to end.
+
+        Returns:
+            Whether the update of the lease is in the weights.
+        """
+
+    def pass_over(self, queue: str, lease: Lease) -> None:
+        """Skips a lease that has no good rows: its range counts as applied.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease to skip.
+        """
+
+
+# Number of fences in a term. A fence of an earlier term is smaller than any of a later one.
+FENCES_OF_AN_EPOCH = 1 << 40
+
+
+class ServedQueue:
+    """One queue, with the leases of each target model that is trained from it. Thread-safe.
+
+    Construction starts a new provider's term at the sync unit.
+
+    Args:
+        name: Name of the queue.
+        writer: Writer of the queue. This object closes it.
+        reader: Reader of the same queue.
+        weights: Target models that are trained from the queue, by name.
+        staleness: Bound on the staleness of updates, as in `LeaseBook`; `None` for no bound.
+        seconds: Lifetime of a lease that is not renewed.
+        most_behind: Maximum lag of the slowest model, in records; beyond it new rows are refused.
+            Default unlimited.
+
+    Raises:
+        ConfigError: `most_behind` is not positive.
+        StreamError: The sync unit does not answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        writer: NumberedWriter,
+        reader: QueueReader,
+        weights: Mapping[str, Weights],
+        *,
+        staleness: int | None,
+        seconds: float,
+        most_behind: int | None = None,
+    ) -> None:
+        if most_behind is not None and most_behind < 1:
+            raise ConfigError(f"most_behind must be at least 1. Received: {most_behind}")
+        self.name = name
+        self._writer = writer
+        self._reader = reader
+        self._weights = weights
+        self._most_behind = most_behind
+        self._lock = threading.RLock()
+        self._books = {}
+        for model, unit in weights.items():
+            standing = unit.begin(name, Position(writer.queue.begin(), 0))
+            done = AppliedRanges(standing.frontier, standing.ranges)
+            self._books[model] = LeaseBook(
+                done.end,
+                done.gaps(),
+                fence=standing.epoch * FENCES_OF_AN_EPOCH,
+                staleness=staleness,
+                seconds=seconds,
+            )
+
+    def put(self, records: Sequence[Numbered]) -> int:
+        """Appends the records that the queue does not have yet.
+
+        Args:
+            records: Records with their producers and numbers.
+
+        Returns:
+            Number of records that were new.
+
+        Raises:
+            StreamError: The records could not be appended, or a model is too far behind. Send all
+                of them again later.
+        """
+        with self._lock:
+            behind = max(map(self.lag, self._books), default=0)
+            if self._most_behind is not None and behind >= self._most_behind:
+                raise StreamError(
+                    f"Queue {self.name} takes no more rows until its models are less than "
+                    f"{self._most_behind} records behind. Send the rows again later, or start more "
+                    f"trainers. Received: {behind}"
+                )
+            return self._writer.append(records)
+
+    def lag(self, model: str) -> int:
+        """Returns a model's lag, in records.
+
+        The lag counts from the first row that is neither leased nor in the weights.
+        """
+        with self._lock:
+            end: int = self._writer.queue.end()
+            return max(end - self._books[model].head.offset, 0)
+
+    def grant(
+        self, model: str, holder: str, rows: int, now: float
+    ) -> tuple[Lease, pa.RecordBatch] | None:
+        """Grants a lease, after it has ended the leases that have expired.
+
+        Args:
+            model: Name of the target model.
+            holder: Name of the trainer.
+            rows: Maximum number of rows.
+            now: Time in seconds, from any clock that only moves forward.
+
+        Returns:
+            The lease and its rows, or `None` if the queue has no more rows now or if another lease
+            would exceed the bound on staleness.
+
+        Raises:
+            PositionLostError: Retention has removed the rows at the head.
+            DataError: There are too many bad rows.
+            StreamError: The queue or the sync unit cannot be reached.
+        """
+        with self._lock:
+            self._settle(model, now)
+            while True:
+                lease = self._books[model].grant(holder, rows, now, self._cut)
+                if lease is None:
+                    return None
+                if lease.rows:
+                    return lease, self._rows(lease)
+                self._weights[model].pass_over(self.name, lease)
+                self._books[model].finish(lease.fence)
+
+    def rows_again(self, model: str, fence: int, holder: str) -> tuple[Lease, pa.RecordBatch]:
+        """Returns an open lease and its rows again, for a trainer that lost the first answer.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
+        with self._lock:
+            lease = self._books[model].held(fence, holder)
+            return lease, self._rows(lease)
+
+    def renew(self, model: str, fence: int, holder: str, now: float) -> None:
+        """Extends a lease to its full lifetime from `now` on.
+
+        Raises:
+            LeaseRefusedError: The lease is over, or another trainer holds it.
+        """
+        with self._lock:
+            self._books[model].renew(fence, holder, now)
+
+    def finish(self, model: str, fence: int) -> None:
+        """Ends a lease whose update is in the weights. Does nothing if it has ended already."""
+        with self._lock:
+            self._books[model].finish(fence)
+
+    def leave(self, model: str, holder: str) -> None:
+        """Ends the leases of a trainer that stops. Rows not in the weights return to the head."""
+        with self._lock:
+            for lease in self._books[model].open:
+                if lease.holder == holder:
+                    self._end(model, lease)
+
+    def close(self) -> None:
+        """Closes the queue."""
+        self._writer.close()
+
+    def _settle(self, model: str, now: float) -> None:
+        for lease in self._books[model].expired(now):
+            self._end(model, lease)
+
+    def _end(self, model: str, lease: Lease) -> None:
+        if self._weights[model].revoke(self.name, lease):
+            self._books[model].finish(lease.fence)
+        else:
+            self._books[model].give_back(lease.fence)
+
+    def _cut(
+        self, begin: Position, rows: int, limit: Position | None
+    ) -> tuple[Position, int] | None:
+        taken = self._reader.take(begin, rows, limit)
+        return None if taken is None else (taken.end, taken.batch.num_rows)
+
+    def _rows(self, lease: Lease) -> pa.RecordBatch:
+        taken = self._reader.take(lease.begin, lease.rows, lease.end)
+        if taken is None or taken.batch.num_rows != lease.rows:
+            raise LeaseRefusedError(
+                f"Lease {lease.fence} of queue {self.name} has {lease.rows} rows, but the queue "
+                f"returned another number. Received: {0 if taken is None else taken.batch.num_rows}"
+            )
+        return taken.batch

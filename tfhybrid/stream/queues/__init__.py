@@ -1,0 +1,1 @@
+"""Queues of training data: append-only records, read by position."""

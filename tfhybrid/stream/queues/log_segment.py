@@ -1,0 +1,133 @@
+"""The format of a segment, one file of a queue in a directory: a header, then records.
+
+    header   magic "tfhqueue", u32 version, u32 crc of the offset, i64 offset of the first record
+    record   magic "tfhr", u32 bytes of the body, u32 crc of offset and body, body
+    body     u32 bytes of the attributes, the attributes as JSON, payload
+
+Integers are little-endian. The checksum covers the record's offset, so a record that was copied to
+another offset is detected as damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+
+from tfhybrid.core import native
+from tfhybrid.errors import CorruptFileError
+from tfhybrid.stream.queues.queue import Record
+
+_MAGIC = b"tfhqueue"
+_VERSION = 1
+_HEADER = struct.Struct("<8sIIq")
+_FRAME = struct.Struct("<4sII")
+_FRAME_MAGIC = b"tfhr"  # finds the complete records after a damaged one
+_LENGTH = struct.Struct("<I")
+_OFFSET = struct.Struct("<q")
+MOST_BYTES = 1 << 30  # maximum size of a record; a greater length is damage
+
+SUFFIX = ".log"
+
+
+def path_of(folder: Path, first: int) -> Path:
+    """Returns the path of the segment whose first record has the offset `first`."""
+    return folder / f"{first:020d}{SUFFIX}"
+
+
+def first_of(path: Path) -> int:
+    """Returns the offset of a segment's first record, read from the file's name."""
+    return int(path.stem)
+
+
+def header(first: int) -> bytes:
+    """Returns the header of a segment whose first record has the offset `first`."""
+    return _HEADER.pack(_MAGIC, _VERSION, native.crc32c(_OFFSET.pack(first)), first)
+
+
+HEADER_BYTES = _HEADER.size
+
+
+def check_header(path: Path, content: bytes) -> None:
+    """Checks the header of a segment.
+
+    Args:
+        path: Path of the segment; its name is the offset of the first record.
+        content: First `HEADER_BYTES` of the segment.
+
+    Raises:
+        CorruptFileError: `content` is not the header of this file.
+    """
+    if content != header(first_of(path)):
+        raise CorruptFileError(
+            f"{path} is not a segment of a queue in format version {_VERSION}. Received: a file "
+            f"that begins with {content[:12]!r}"
+        )
+
+
+def frame(offset: int, record: Record) -> bytes:
+    """Returns the bytes that store a record at an offset of the queue."""
+    attributes = json.dumps(dict(record.attributes), separators=(",", ":")).encode()
+    body = _LENGTH.pack(len(attributes)) + attributes + record.payload
+    return _FRAME.pack(_FRAME_MAGIC, len(body), _crc(offset, body)) + body
+
+
+class SegmentReader:
+    """A reader of a segment's records, one after the other. Not thread-safe.
+
+    Args:
+        file: Descriptor of the segment, owned by the caller. It is read with `pread`, so other
+            readers may use it at the same time.
+        path: Path of the file, for errors.
+        offset: Offset of the first record to read.
+        place: Byte in the file at which that record begins.
+
+    Attributes:
+        offset: Offset of the next record.
+        place: Byte in the file at which the next record begins.
+    """
+
+    def __init__(self, file: int, path: Path, offset: int, place: int) -> None:
+        self._file = file
+        self._path = path
+        self.offset = offset
+        self.place = place
+
+    def next(self) -> Record | None:
+        """Returns the next record and advances, or `None` if it is incomplete or damaged."""
+        head = os.pread(self._file, _FRAME.size, self.place)
+        if len(head) < _FRAME.size:
+            return None
+        magic, size, crc = _FRAME.unpack(head)
+        if magic != _FRAME_MAGIC or not _LENGTH.size <= size <= MOST_BYTES:
+            return None
+        body = os.pread(self._file, size, self.place + _FRAME.size)
+        if len(body) < size or _crc(self.offset, body) != crc:
+            return None
+        (length,) = _LENGTH.unpack_from(body)
+        attributes = json.loads(body[_LENGTH.size : _LENGTH.size + length])
+        record = Record(body[_LENGTH.size + length :], attributes)
+        self.place += _FRAME.size + size
+        self.offset += 1
+        return record
+
+    def ends_here(self) -> bool:
+        """Returns whether the rest of the file is empty or one torn record.
+
+        If a complete record follows, the record here was not torn by a killed writer but damaged
+        later.
+        """
+        rest = os.pread(self._file, os.fstat(self._file).st_size, self.place)
+        start, skipped = rest.find(_FRAME_MAGIC, 1), 0
+        while start > 0:
+            skipped += 1  # maximum number of records before `start`
+            for offset in range(self.offset + 1, self.offset + skipped + 1):
+                if SegmentReader(self._file, self._path, offset, self.place + start).next():
+                    return False
+            start = rest.find(_FRAME_MAGIC, start + 1)
+        return True
+
+
+def _crc(offset: int, body: bytes) -> int:
+    return native.crc32c(body, native.crc32c(_OFFSET.pack(offset)))

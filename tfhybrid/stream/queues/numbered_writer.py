@@ -1,0 +1,132 @@
+"""A writer of a queue that appends each record of a producer once, however often it is sent."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tfhybrid.core.whole_file import write_whole
+from tfhybrid.stream.queues.queue import Queue, Record
+
+PRODUCER = "producer"
+NUMBER = "number"
+
+_SNAPSHOT_RECORDS = 10_000  # number of records between snapshots, which a new writer reads again
+
+
+class Numbered(NamedTuple):
+    """A record with the name and the number that its producer gave it.
+
+    Args:
+        producer: Name of the producer.
+        number: Number of the record, greater than that of this producer's record before.
+        record: The record.
+    """
+
+    producer: str
+    number: int
+    record: Record
+
+
+class NumberedWriter:
+    """The only writer of a queue; appends each numbered record once. Not thread-safe.
+
+    Producer and number are stored in the record itself, so no crash can separate a record from its
+    number. A new writer reads the last numbers from a snapshot file, and then from the records
+    appended since.
+
+    Args:
+        queue: Queue open for writing. This writer closes it.
+        snapshot: Path of the snapshot file. If the file is lost, all records of the queue are read.
+
+    Raises:
+        StreamError: The queue cannot be read.
+
+    Example:
+
+    >>> import tempfile
+    >>> from tfhybrid.stream.queues.log_queue import LogQueue
+    >>> folder = tempfile.mkdtemp()
+    >>> writer = NumberedWriter(LogQueue(folder + "/q", write=True), folder + "/numbers.json")
+    >>> writer.append([Numbered("web-1", 0, Record(b"{}"))])
+    1
+    >>> writer.append([Numbered("web-1", 0, Record(b"{}"))])  # sent again
+    0
+    """
+
+    def __init__(self, queue: Queue, snapshot: str | os.PathLike[str]) -> None:
+        self.queue = queue
+        self._snapshot = Path(snapshot)
+        self._numbers: dict[str, int] = {}
+        self._read_to = queue.begin()
+        self._saved_at = self._read_to
+        self._load()
+        self._catch_up()
+
+    def last_number(self, producer: str) -> int | None:
+        """Returns the number of a producer's last record in the queue; `None` if it has none."""
+        return self._numbers.get(producer)
+
+    def append(self, records: Sequence[Numbered]) -> int:
+        """Appends the records that the queue does not have yet.
+
+        Args:
+            records: Records of one or more producers; those of one producer in order of their
+                numbers.
+
+        Returns:
+            Number of records that were new.
+
+        Raises:
+            StreamError: The records could not be appended. It is safe to pass all of them again.
+            OutOfSpaceError: The disk is full; no record was appended.
+        """
+        numbers = dict(self._numbers)
+        new = []
+        for producer, number, record in records:
+            if number > numbers.get(producer, -1):
+                names = {PRODUCER: producer, NUMBER: str(number)}
+                new.append(Record(record.payload, {**record.attributes, **names}))
+                numbers[producer] = number
+        if not new:
+            return 0
+        try:
+            self._read_to = self.queue.append(new)
+        except BaseException:
+            self._catch_up()  # some records may have been written
+            raise
+        self._numbers = numbers
+        if self._read_to - self._saved_at >= _SNAPSHOT_RECORDS:
+            self._save()
+        return len(new)
+
+    def close(self) -> None:
+        """Writes the snapshot file and closes the queue."""
+        self._save()
+        self.queue.close()
+
+    def _catch_up(self) -> None:
+        end = self.queue.end()
+        while self._read_to < end:
+            chunk = self.queue.read(self._read_to, wait_seconds=1.0)
+            for _, record in chunk.records:
+                if PRODUCER in record.attributes:
+                    producer = record.attributes[PRODUCER]
+                    self._numbers[producer] = int(record.attributes[NUMBER])
+            self._read_to = chunk.next_offset
+
+    def _load(self) -> None:
+        try:
+            offset, numbers = json.loads(self._snapshot.read_text())
+        except (OSError, ValueError):
+            return  # the snapshot only saves time
+        if self._read_to <= offset <= self.queue.end():
+            self._read_to = self._saved_at = offset
+            self._numbers = dict(numbers)
+
+    def _save(self) -> None:
+        write_whole(self._snapshot, json.dumps([self._read_to, self._numbers]).encode())
+        self._saved_at = self._read_to

@@ -1,0 +1,39 @@
+"""The function that opens a queue by its address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tfhybrid.stream.queues.log_queue import LogQueue
+from tfhybrid.stream.queues.queue import Queue
+
+
+def open_queue(address: str, *, write: bool = False, **settings: Any) -> Queue:
+    """Opens a queue. The caller closes it.
+
+    Args:
+        address: Path of a directory, or `kafka://HOST:PORT/TOPIC[/PARTITION]`.
+        write: Whether this process appends. A queue has one writer at a time. Default `False`.
+        **settings: Further arguments of `LogQueue` or `KafkaQueue`.
+
+    Returns:
+        A `LogQueue` or a `KafkaQueue`.
+
+    Raises:
+        StreamError: The queue does not exist or cannot be reached.
+        NameTakenError: Another process writes the directory.
+        ConfigError: The address of a Kafka queue, or a setting, has the wrong form.
+        UnsupportedError: The address is Kafka's, and confluent-kafka is not installed.
+
+    Example:
+
+    ```python
+    queue = tfhybrid.stream.open_queue("kafka://broker:9092/clicks.video")
+    ```
+    """
+    if address.startswith("kafka://"):
+        from tfhybrid.stream.queues.kafka_queue import KafkaQueue, settings_of
+
+        servers, topic, partition = settings_of(address)
+        return KafkaQueue(servers, topic, partition=partition, write=write, **settings)
+    return LogQueue(address, write=write, **settings)

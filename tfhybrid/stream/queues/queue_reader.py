@@ -1,0 +1,155 @@
+"""A reader of a queue's rows between two positions, which puts bad rows aside."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import logging
+
+import pyarrow as pa
+
+from tfhybrid.errors import ConfigError, PositionLostError
+from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.queue import Position, Queue
+from tfhybrid.stream.queues.rows import Rows
+
+_log = logging.getLogger("tfhybrid.stream")
+
+_RECORDS_AT_ONCE = 64
+_CACHED_RECORDS = 256  # decoded records kept, because one record can belong to several leases
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """Rows that follow a position.
+
+    Args:
+        end: Position after the last row read, good or bad.
+        batch: Good rows, with the declared columns.
+    """
+
+    end: Position
+    batch: pa.RecordBatch
+
+
+class QueueReader:
+    """A reader of a queue's rows, independent of how they are grouped into records.
+
+    Not thread-safe. The caller closes the queue.
+
+    Args:
+        queue: Queue to read.
+        schema: The declared columns.
+        letters: File for bad rows; `None` if another process reports them.
+        on_lost: Behavior if retention has removed the rows to read: `"raise"`, or `"skip"` to
+            read from the oldest record that is kept. Default `"raise"`.
+
+    Raises:
+        ConfigError: `on_lost` has another value.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        schema: pa.Schema,
+        letters: DeadLetters | None,
+        *,
+        on_lost: str = "raise",
+    ) -> None:
+        if on_lost not in ("raise", "skip"):
+            raise ConfigError(f"on_lost must be 'raise' or 'skip'. Received: {on_lost!r}")
+        self._queue = queue
+        self._schema = schema
+        self._letters = letters
+        self._skips = on_lost == "skip"
+        # By the offset requested: the offset of the record found there or after it, and its rows.
+        self._cache: collections.OrderedDict[int, tuple[int, Rows]] = collections.OrderedDict()
+
+    def take(self, begin: Position, most: int, limit: Position | None = None) -> Taken | None:
+        """Reads rows from a position on. Does not wait for new ones.
+
+        Args:
+            begin: Position of the first row.
+            most: Maximum number of good rows.
+            limit: Position at which to stop. Default the end of the queue.
+
+        Returns:
+            The rows, and the position after them. There are fewer than `most` if the queue has no
+            more, and none if all are bad. `None` if nothing follows `begin` yet.
+
+        Raises:
+            PositionLostError: Retention has removed the rows, and `on_lost` is `"raise"`.
+            DataError: There are more bad rows than `letters` allows.
+            StreamError: The queue cannot be reached.
+            CorruptFileError: A record is damaged.
+        """
+        position, parts, count = begin, [], 0
+        while count < most and (limit is None or position < limit):
+            entry = self._record_at(position)
+            if entry is None:
+                break
+            offset, record = entry
+            first = position.row if offset == position.offset else 0
+            if limit is not None and limit <= (offset, first):
+                position = limit
+                break
+            stop = limit.row if limit is not None and limit.offset == offset else record.count
+            part, last = _rows_between(record, first, stop, most - count)
+            parts.append(part)
+            count += part.num_rows
+            position = Position(offset, last) if last < record.count else Position(offset + 1, 0)
+        if position == begin:
+            return None
+        return Taken(position, _joined(parts, self._schema))
+
+    def _record_at(self, position: Position) -> tuple[int, Rows] | None:
+        """Returns the offset and rows of the first record at or after a position's offset."""
+        if position.offset not in self._cache:
+            self._read(position)
+        return self._cache.get(position.offset)
+
+    def _read(self, position: Position) -> None:
+        requested = position.offset
+        try:
+            chunk = self._queue.read(requested, most=_RECORDS_AT_ONCE)
+        except PositionLostError as error:
+            begin = self._queue.begin()
+            if not self._skips or begin < requested:
+                raise
+            _log.warning("%s. Skipping to offset %d", error, begin)
+            chunk = self._queue.read(begin, most=_RECORDS_AT_ONCE)
+        for offset, record in chunk.records:
+            decoded = rows.decode(record, self._schema)
+            if self._letters is not None:
+                for row, reason in decoded.bad:
+                    at = Position(offset, row)
+                    self._letters.add(self._queue.name, at, reason, record.payload)
+            self._cache[requested] = offset, decoded
+            requested = offset + 1
+        while len(self._cache) > _CACHED_RECORDS:
+            self._cache.popitem(last=False)
+
+
+def _rows_between(record: Rows, first: int, stop: int, most: int) -> tuple[pa.RecordBatch, int]:
+    """Returns good rows of a record, and the number after the last row read.
+
+    Args:
+        record: Rows of the record.
+        first: Number of the first row.
+        stop: Number after the last row.
+        most: Maximum number of good rows.
+    """
+    low, high = record.numbers.searchsorted([first, stop])
+    taken = min(high - low, most)
+    last = stop if taken == high - low else int(record.numbers[low + taken - 1]) + 1
+    return record.batch.slice(low, taken), last
+
+
+def _joined(parts: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    # A lease is large: Arrow's own pool would return its pages to the kernel each time.
+    table = pa.Table.from_batches(parts, schema=schema).combine_chunks(pa.system_memory_pool())
+    batches = table.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)

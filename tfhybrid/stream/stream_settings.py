@@ -1,0 +1,264 @@
+"""The file that describes a stream: its queues, columns, routes, models and addresses."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+
+from tfhybrid.cluster.cluster_file import read_role
+from tfhybrid.cluster.node_options import read_token
+from tfhybrid.config.row_policy import Admission, Eviction, native_policy
+from tfhybrid.core.yaml_file import read_yaml
+from tfhybrid.errors import ConfigError
+from tfhybrid.rpc.remote import Remote
+from tfhybrid.stream.provider.lease_length import LeaseLength
+from tfhybrid.stream.provider.provider import Provider
+from tfhybrid.stream.provider.routes import Routes
+from tfhybrid.stream.provider.served_queue import ServedQueue
+from tfhybrid.stream.queues.dead_letters import DeadLetters
+from tfhybrid.stream.queues.numbered_writer import NumberedWriter
+from tfhybrid.stream.queues.offset_committer import CommitsOffsets, OffsetCommitter
+from tfhybrid.stream.queues.queue_address import open_queue
+from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.sync_unit.publisher import PublishRules
+from tfhybrid.stream.sync_unit.sync_unit import RemoteModel, SyncUnit
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamSettings:
+    """The settings in `stream.yaml`. Immutable.
+
+    Args:
+        folder: Folder in which the provider and the sync unit store their files.
+        provider: Address of the provider, `host:port`.
+        sync: Address of the sync unit, `host:port`.
+        token_file: Path of a file with a secret. Connections without it are refused.
+        columns: Type of each column, as Arrow names it. A `?` after the type allows nulls.
+        routes: Fields of `Routes`.
+        queues: Address of each queue, as in `open_queue`. Default a directory in `folder`.
+        lease: Fields of `LeaseLength`. Default its defaults.
+        expires_seconds: Lifetime of a lease that is not renewed. Its rows are then leased again.
+            Default 60.
+        staleness: Maximum number of other updates applied between the read of the weights under a
+            lease and the update of that lease. Default unlimited.
+        most_behind: Maximum lag of the slowest model, in records; beyond it a queue refuses new
+            rows. Default unlimited.
+        on_lost: Behavior if retention has removed rows that were not read: `"raise"`, or `"skip"`
+            to read from the oldest record that is kept. Default `"raise"`.
+        bad_rows: Maximum number of bad rows. One more stops the stream. Default 1000.
+        own: Name of the queue of each trainer that requests its own, by name of the trainer.
+            Default none.
+        memory: Directory in shared memory for the stores. Default `/dev/shm`.
+        fsync: Time at which journals, and queues that are directories, reach the disk: `"always"`
+            or `"never"`, as in `LogQueue`. Default `"always"`.
+        save_seconds: Time between two bases of a model that has changed. A base lets the sync unit
+            shorten the journal. Must be positive. Default 600.
+        policies: Rules for which keys get and keep a row, by model and table: `admission` and
+            `eviction`, with the fields of `tfhybrid.Admission` and `tfhybrid.Eviction`. Default
+            none.
+        trainers: Trainers that `tfhybrid stream run` starts, by name: fields of
+            `tfhybrid.cluster.cluster_file.Role`. Default none.
+        publish: Fields of `PublishRules`, by model. Default none: nothing is published.
+        event_time: Name of the column with a row's event time, in seconds since 1970. Default none.
+    """
+
+    folder: str
+    provider: str
+    sync: str
+    token_file: str
+    columns: Mapping[str, str]
+    routes: Mapping[str, Any]
+    queues: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    lease: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    expires_seconds: float = 60.0
+    staleness: int | None = None
+    most_behind: int | None = None
+    on_lost: str = "raise"
+    bad_rows: int = 1000
+    own: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    memory: str = "/dev/shm"
+    fsync: str = "always"
+    save_seconds: float = 600.0
+    policies: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    trainers: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    publish: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    event_time: str | None = None
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> StreamSettings:
+        """Reads and checks a settings file.
+
+        Args:
+            path: Path of `stream.yaml`.
+
+        Raises:
+            ConfigError: The file cannot be read, is not YAML, lacks a field, or has a field that is
+                unknown or has an invalid value.
+        """
+        fields = read_yaml(path)
+        try:
+            settings = cls(**fields)
+            models = Routes(**settings.routes).models
+            LeaseLength(**settings.lease)
+            settings._check_publish(models)
+            assert settings.schema
+            if settings.save_seconds <= 0:
+                raise ValueError(
+                    f"save_seconds must be positive. Received: {settings.save_seconds}"
+                )
+            assert settings.native_policies is not None
+            for name, role in settings.trainers.items():
+                read_role(Path(path), name, role)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{path} is not a valid stream.yaml: {error}") from error
+        return settings
+
+    def _check_publish(self, models: Collection[str]) -> None:
+        unknown = sorted(set(self.publish_rules) - set(models))
+        if unknown:
+            raise ValueError(
+                f"The models under publish must be among {sorted(models)}. Received: {unknown}"
+            )
+        if self.event_time is not None and self.event_time not in self.columns:
+            raise ValueError(
+                f"event_time must be one of {sorted(self.columns)}. Received: {self.event_time}"
+            )
+
+    @property
+    def publish_rules(self) -> dict[str, PublishRules]:
+        """Rules of the published models, by model."""
+        return {model: PublishRules(**fields) for model, fields in self.publish.items()}
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return pa.schema(
+            [
+                pa.field(name, _type(text.rstrip("?")), nullable=text.endswith("?"))
+                for name, text in self.columns.items()
+            ]
+        )
+
+    @property
+    def token(self) -> str:
+        """Token that connections of this stream must send.
+
+        Raises:
+            ConfigError: The token file cannot be read.
+        """
+        return f"stream1.{read_token(Path(self.token_file))}"
+
+    @property
+    def native_policies(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Policies in the form that `SyncUnit` takes, by model and table.
+
+        Raises:
+            ConfigError: A rule is not valid, or a model is unknown.
+        """
+        unknown = sorted(set(self.policies) - set(self.routes["models"]))
+        if unknown:
+            raise ConfigError(
+                f"The models under policies must be models of `routes`. Received: {unknown}"
+            )
+        return {
+            model: {table: self._policy(rules) for table, rules in tables.items()}
+            for model, tables in self.policies.items()
+        }
+
+    def _policy(self, rules: Mapping[str, Any]) -> dict[str, Any]:
+        unknown = sorted(set(rules) - {"admission", "eviction"})
+        if unknown or not rules:
+            raise ConfigError(
+                f"A policy must have admission, eviction, or both. Received: {dict(rules)}"
+            )
+        admission = Admission(**rules["admission"]) if "admission" in rules else None
+        eviction = Eviction(**rules["eviction"]) if "eviction" in rules else None
+        by_time = eviction is not None and eviction.unseen_time is not None
+        if by_time and self.event_time is None:
+            raise ConfigError(
+                "unseen_time needs `event_time: COLUMN`, the column with the event times of rows. "
+                f"Received: {rules}, and no event_time"
+            )
+        return native_policy(admission, eviction)
+
+    def queue_address(self, name: str) -> str:
+        """Returns the address of a queue, for `open_queue`."""
+        return self.queues.get(name, str(Path(self.folder) / "queues" / name))
+
+    def sync_unit(self) -> SyncUnit:
+        """Opens the sync unit in this process. The caller closes it."""
+        names = Routes(**self.routes).models
+        return SyncUnit(
+            names,
+            Path(self.folder) / "models",
+            Path(self.memory),
+            fsync=self.fsync,
+            save_seconds=self.save_seconds,
+            policies=self.native_policies,
+            publish=self.publish_rules,
+        )
+
+    def remote_model(self, name: str, caller: str) -> RemoteModel:
+        """Returns a client for a target model in the sync unit's process.
+
+        Args:
+            name: Name of the target model.
+            caller: Name of this process, for the sync unit's logs and errors.
+        """
+        return RemoteModel(Remote(self.sync, self.token, caller, "sync unit"), name)
+
+    def open_provider(self) -> Provider:
+        """Opens the provider in this process. The caller closes it.
+
+        Raises:
+            StreamError: A queue cannot be opened, or the sync unit does not answer.
+            ConfigError: A setting is not valid.
+        """
+        routes = Routes(**self.routes)
+        folder = Path(self.folder)
+        letters = DeadLetters(folder / "bad-rows.jsonl", limit=self.bad_rows)
+        weights = {name: self.remote_model(name, "provider") for name in routes.models}
+        queues = {}
+        for name in dict.fromkeys(routes.queues.values()):
+            address = self.queue_address(name)
+            choices = {} if address.startswith("kafka://") else {"fsync": self.fsync}
+            queue = open_queue(address, write=True, **choices)
+            queues[name] = ServedQueue(
+                name,
+                NumberedWriter(queue, folder / f"producers-{name}.json"),
+                QueueReader(queue, self.schema, letters, on_lost=self.on_lost),
+                {model: weights[model] for model, of in routes.models.items() if name in of},
+                staleness=self.staleness,
+                seconds=self.expires_seconds,
+                most_behind=self.most_behind,
+            )
+        return Provider(
+            queues, self.schema, routes, letters, length=LeaseLength(**self.lease), own=self.own
+        )
+
+    def offset_committer(self) -> OffsetCommitter:
+        """Starts a thread that commits offsets to the broker; the caller closes it.
+
+        Call `open_provider` first, which creates the topics.
+        """
+        models = Routes(**self.routes).models
+        return OffsetCommitter(
+            {
+                name: cast("CommitsOffsets", open_queue(address))
+                for name, address in self.queues.items()
+                if address.startswith("kafka://")  # no monitor watches a directory
+            },
+            {name: self.remote_model(name, "offsets").saved for name in models},
+            self.save_seconds / 10,
+        )
+
+
+def _type(text: str) -> pa.DataType:
+    if text.startswith("list<") and text.endswith(">"):
+        return pa.list_(_type(text[5:-1]))
+    return pa.type_for_alias(text)

@@ -1,0 +1,1 @@
+"""The sync unit: applies updates to target models, and publishes their weights."""

@@ -1,0 +1,236 @@
+"""The sync unit as a process serves it, and as others see it from afar."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfhybrid.errors import LeaseRefusedError, PublicationError
+from tfhybrid.rpc.calls import Answer, Called
+from tfhybrid.rpc.messages import Arrays
+from tfhybrid.rpc.remote import Remote
+from tfhybrid.stream.provider.lease_book import Lease
+from tfhybrid.stream.provider.served_queue import Standing
+from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.sync_unit.publisher import Published, Publisher, PublishRules
+from tfhybrid.stream.sync_unit.publisher_clock import PublisherClock
+from tfhybrid.stream.sync_unit.saver import Saver
+from tfhybrid.stream.sync_unit.stats import stream_stats
+from tfhybrid.stream.sync_unit.target_model import TargetModel
+from tfhybrid.stream.weights.model_spec import ModelSpec
+from tfhybrid.stream.weights.weight_update import WeightUpdate
+
+
+def lease_fields(lease: Lease) -> dict[str, Any]:
+    """Returns a lease as a message says it."""
+    return dataclasses.asdict(lease)
+
+
+def lease_from(fields: Mapping[str, Any]) -> Lease:
+    """Returns what `lease_fields` was called on."""
+    begin, end = (Position(*fields[name]) for name in ("begin", "end"))
+    return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
+
+
+class SyncUnit:
+    """Several target models, each with a folder, journal and lock of its own.
+
+    Args:
+        models: Their names.
+        folder: Where each has its folder.
+        memory: Directory of the stores, in shared memory.
+        fsync: As of `LogQueue`, for the journals.
+        save_seconds: How often a base of each model is written; never by default.
+        policies: Of the tables of each model, as of `ModelSpec.with_policies`.
+        publish: What is published of models, by name; nothing of the others.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[str],
+        folder: Path,
+        memory: Path,
+        *,
+        fsync: str = "always",
+        save_seconds: float | None = None,
+        policies: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+        publish: Mapping[str, PublishRules] | None = None,
+    ) -> None:
+        of_models = policies or {}
+        found = {name: Published(rules) for name, rules in (publish or {}).items()}
+        self.models = {
+            name: TargetModel(
+                name,
+                folder / name,
+                memory,
+                fsync=fsync,
+                policies=of_models.get(name),
+                published=found[name].weights if name in found else None,
+            )
+            for name in models
+        }
+        self.publishers = {
+            name: Publisher(self.models[name], rules, found[name])
+            for name, rules in (publish or {}).items()
+        }
+        self._clock = PublisherClock(self.publishers)
+        self._saver = None if save_seconds is None else Saver(self.models, save_seconds)
+        self.calls: dict[str, Called] = {
+            "open": self._open,
+            "begin": self._of_lease(self._begin),
+            "revoke": self._of_lease(
+                lambda model, a: model.revoke(a["queue"], lease_from(a["lease"]))
+            ),
+            "pass_over": self._of_lease(
+                lambda model, a: model.pass_over(a["queue"], lease_from(a["lease"]))
+            ),
+            "apply": self._apply,
+            "read": self._read,
+            "save": self._of_lease(lambda model, _: str(model.save())),
+            "digests": self._of_lease(lambda model, _: model.digests()),
+            "standing": self._of_lease(lambda model, _: model.standing()),
+            "saved": self._of_lease(lambda model, _: model.saved()),
+            "publish": self._publish,
+            "stats": lambda _, __: (stream_stats(self.models, self.publishers), {}),
+        }
+
+    def close(self) -> None:
+        """Publishes, writes the last bases, where that is done, and frees memory and files."""
+        # In this order: the next process goes on with the chain from a base of what is published.
+        self._clock.close()
+        if self._saver is not None:
+            self._saver.close()
+        for model in self.models.values():
+            model.close()
+
+    def _model(self, arguments: Mapping[str, Any]) -> TargetModel:
+        name = arguments["model"]
+        if name not in self.models:
+            raise LeaseRefusedError(f"The models are {sorted(self.models)}. Received: '{name}'")
+        return self.models[name]
+
+    def _of_lease(self, do: Callable[[TargetModel, dict[str, Any]], Any]) -> Called:
+        def called(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+            return do(self._model(arguments), arguments), {}
+
+        return called
+
+    def _begin(self, model: TargetModel, arguments: Mapping[str, Any]) -> Any:
+        standing = model.begin(arguments["queue"], Position(*arguments["first"]))
+        return dataclasses.asdict(standing)
+
+    def _open(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        states = arrays.pop("states", None)
+        dense = [arrays[str(i)] for i in range(len(arrays))]
+        spec, checkpoint = ModelSpec.from_json(arguments["spec"]), arguments["checkpoint"]
+        self._model(arguments).open(spec, dense, tuple(checkpoint) if checkpoint else None, states)
+        return None, {}
+
+    def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        # Its journal's kind is not the trainer's to say.
+        attributes = {**arguments["attributes"], "kind": "update"}
+        record = Record(arrays["payload"].tobytes(), attributes)
+        return self._model(arguments).apply(WeightUpdate.from_record(record), record), {}
+
+    def _publish(self, arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+        name = self._model(arguments).name
+        if name not in self.publishers:
+            raise PublicationError(
+                f"stream.yaml has publications of {sorted(self.publishers)}. Received: '{name}'"
+            )
+        self.publishers[name].publish(anyway=arguments["anyway"])
+        return self.publishers[name].status(), {}
+
+    def _read(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        rows, version = self._model(arguments).read(arrays)
+        return version, rows
+
+
+class RemoteModel:
+    """A target model of a sync unit in another process; as `TargetModel`.
+
+    Args:
+        remote: To the sync unit.
+        name: Of the model.
+    """
+
+    def __init__(self, remote: Remote, name: str) -> None:
+        self._remote = remote
+        self.name = name
+
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+        states: np.ndarray | None = None,
+    ) -> None:
+        """Begins the model, unless it has been; see `TargetModel.open`."""
+        arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
+        if states is not None:
+            arrays["states"] = states
+        self._ask("open", arrays, spec=spec.to_json(), checkpoint=checkpoint)
+
+    def begin(self, queue: str, first: Position) -> Standing:
+        """Ends the leases of earlier providers; see `Weights`."""
+        found, _ = self._ask("begin", queue=queue, first=first)
+        ranges = [(Position(*begin), Position(*end)) for begin, end in found["ranges"]]
+        return Standing(found["epoch"], Position(*found["frontier"]), ranges)
+
+    def revoke(self, queue: str, lease: Lease) -> bool:
+        """Ends a lease; see `Weights`."""
+        return bool(self._ask("revoke", queue=queue, lease=lease_fields(lease))[0])
+
+    def pass_over(self, queue: str, lease: Lease) -> None:
+        """Notes that a lease had no good rows; see `Weights`."""
+        self._ask("pass_over", queue=queue, lease=lease_fields(lease))
+
+    def apply(self, update: WeightUpdate) -> tuple[int, bool]:
+        """Applies an update; see `TargetModel.apply`."""
+        record = update.to_record()
+        payload = {"payload": np.frombuffer(record.payload, np.uint8)}
+        (version, new), _ = self._ask("apply", payload, attributes=dict(record.attributes))
+        return int(version), bool(new)
+
+    def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        """Returns rows of some tables, and the version; see `TargetModel.read`."""
+        version, rows = self._ask("read", keys)
+        return rows, int(version)
+
+    def save(self) -> str:
+        """Writes a base; returns its folder, on the sync unit's host."""
+        return str(self._ask("save")[0])
+
+    def standing(self) -> dict[str, tuple[Position, int]]:
+        """Returns the frontier of each queue, and how many ranges lie behind it."""
+        found: dict[str, Any] = self._ask("standing")[0]
+        return {queue: (Position(*frontier), ranges) for queue, (frontier, ranges) in found.items()}
+
+    def publish(self, *, anyway: bool = False) -> dict[str, Any]:
+        """Publishes what has changed; see `Publisher.publish`. Returns `Publisher.status`."""
+        found: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
+        return found
+
+    def stats(self) -> dict[str, dict[str, float]]:
+        """Returns what the sync unit tells of its models; see `stream_stats`."""
+        found: dict[str, dict[str, float]] = self._ask("stats")[0]
+        return found
+
+    def saved(self) -> dict[str, int]:
+        """Returns where each queue goes on behind the newest base; see `TargetModel.saved`."""
+        found: dict[str, int] = self._ask("saved")[0]
+        return found
+
+    def digests(self) -> dict[str, int]:
+        """Returns a hash of each table."""
+        found: dict[str, int] = self._ask("digests")[0]
+        return found
+
+    def _ask(
+        self, call: str, arrays: Arrays | None = None, **arguments: Any
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        return self._remote.ask(call, {"model": self.name, **arguments}, arrays)

@@ -1,0 +1,1 @@
+"""A trainer of a stream: leases in, deltas or gradients out."""

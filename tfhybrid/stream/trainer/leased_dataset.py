@@ -1,0 +1,84 @@
+"""A stream's rows as a `tf.data.Dataset`, for `model.fit` and training loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import tensorflow as tf
+
+from tfhybrid.errors import ConfigError
+from tfhybrid.stream.trainer.leases import Leases
+
+
+def dataset(leases: Leases, *, features: Sequence[str], label: str) -> tf.data.Dataset:
+    """Returns a dataset of batches from a trainer's leases.
+
+    The same batch is yielded until `Leases.trained` is called, as the callback `Online` does. So
+    no row is lost when Keras reads a batch to build the model. Do not shuffle, prefetch or batch
+    this dataset.
+
+    Args:
+        leases: Leases of this trainer.
+        features: Names of the columns that are the model's inputs. Lists become ragged tensors.
+        label: Name of the column of labels.
+
+    Returns:
+        A dataset of pairs: `{feature: tensor}` and the tensor of labels. It ends when `leases` has
+        no more rows and does not wait for them.
+
+    Raises:
+        ConfigError: The stream has no such column.
+
+    Example:
+
+    ```python
+    model.fit(tfhybrid.stream.dataset(leases, features=["item"], label="label"), callbacks=...)
+    ```
+    """
+    missing = sorted({*features, label} - set(leases.schema.names))
+    if missing:
+        raise ConfigError(
+            "features and label must be columns of the stream. Its columns are "
+            f"{leases.schema.names}. Received: {missing}"
+        )
+
+    def batches() -> Iterator[tuple[dict[str, Any], Any]]:
+        while (batch := leases.batch()) is not None:
+            yield {name: tensor_of(batch[name]) for name in features}, tensor_of(batch[label])
+
+    signature = (
+        {name: _signature(leases.schema.field(name).type) for name in features},
+        _signature(leases.schema.field(label).type),
+    )
+    result = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    # A batch prefetched before `Leases.trained` is called would repeat the one in training.
+    options.experimental_optimization.inject_prefetch = False
+    return result.with_options(options)
+
+
+def _signature(dtype: pa.DataType) -> Any:
+    if pa.types.is_list(dtype):
+        return tf.RaggedTensorSpec([None, None], _tf_type(dtype.value_type), ragged_rank=1)
+    return tf.TensorSpec([None], _tf_type(dtype))
+
+
+def _tf_type(dtype: pa.DataType) -> tf.DType:
+    if pa.types.is_string(dtype):
+        return tf.string
+    return tf.as_dtype(pa.array([], dtype).to_numpy(zero_copy_only=False).dtype)
+
+
+def tensor_of(column: pa.Array) -> Any:
+    """Returns a column as a tensor. Lists become a ragged tensor."""
+    if pa.types.is_list(column.type):
+        return tf.RaggedTensor.from_row_lengths(
+            column.flatten().to_numpy(zero_copy_only=False),
+            column.value_lengths().to_numpy(zero_copy_only=False).astype("int64"),
+        )
+    if pa.types.is_string(column.type):
+        return tf.constant(column.to_pylist(), tf.string)
+    return tf.constant(column.to_numpy(zero_copy_only=False))

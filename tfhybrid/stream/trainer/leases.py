@@ -1,0 +1,314 @@
+"""The trainer's side of a stream: requests leases, yields their batches and sends the updates."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tfhybrid.errors import ConfigError, LeaseRefusedError
+from tfhybrid.monitoring.metrics import STREAM_LAG, Metric
+from tfhybrid.rpc.remote import Remote
+from tfhybrid.settings import stream_trainer
+from tfhybrid.stream.provider.lease_length import Load
+from tfhybrid.stream.provider.provider import Request, Work
+from tfhybrid.stream.provider.provider_calls import RemoteProvider
+from tfhybrid.stream.stream_settings import StreamSettings
+from tfhybrid.stream.sync_unit.stats import from_dict
+from tfhybrid.stream.trainer.leased_rows import LeasedRows
+from tfhybrid.stream.weights.model_spec import ModelSpec
+from tfhybrid.stream.weights.observed import Observed
+
+PUSHES = ("deltas", "gradients")
+_WAIT_SECONDS = 1.0
+_FAR = 2**53  # seconds; a float64 is exact to the second up to here
+
+
+class Leases:
+    """The leases of one trainer, one at a time. Not thread-safe.
+
+    Args:
+        config: Path of `stream.yaml`.
+        model: Name of the target model to train.
+        batch_size: Rows of a step.
+        queue: Name of the queue to train from, or `"any"`, `"next"` or `"own"`; see
+            `tfhybrid.stream.provider.provider.Request`. Default `"any"`.
+        trainer: Name of this trainer, unique among those that run. Default
+            `TFHYBRID_STREAM_TRAINER`, or else host and process id.
+        wait: Whether to wait for rows when there are none. Otherwise the data end there. Default
+            `True`.
+        push: Content of an update: `"deltas"`, the changes that this trainer's optimizer made to
+            the weights, or `"gradients"`, to which the sync unit applies its optimizers. With
+            gradients, a lease is one step. Default `"deltas"`.
+        direct: Whether this process reads the rows from the queues itself, at the addresses in
+            `config`. Otherwise the provider sends them. Default `False`.
+
+    Attributes:
+        schema: Columns of the rows.
+        version: Version of the weights that were read last.
+        refused: Number of updates refused because their lease had expired.
+
+    Raises:
+        ConfigError: `batch_size` is not positive, `push` has another value, or `config` is not
+            valid.
+
+    Example:
+
+    ```python
+    leases = tfhybrid.stream.Leases("stream.yaml", model="ads", batch_size=256)
+    model.fit(
+        tfhybrid.stream.dataset(leases, features=["item", "user"], label="label"),
+        callbacks=[tfhybrid.stream.Online(leases, tables={"item": "item", "user": "user"})],
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        config: str | os.PathLike[str],
+        *,
+        model: str,
+        batch_size: int,
+        queue: str = "any",
+        trainer: str | None = None,
+        wait: bool = True,
+        push: str = "deltas",
+        direct: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise ConfigError(f"batch_size must be at least 1. Received: {batch_size}")
+        if push not in PUSHES:
+            raise ConfigError(f"push must be one of {PUSHES}. Received: {push!r}")
+        settings = StreamSettings.read(config)
+        self.schema = settings.schema
+        self.model = model
+        self.trainer = trainer or stream_trainer()
+        remote = Remote(settings.provider, settings.token, self.trainer, "provider")
+        rows = LeasedRows(settings.queue_address, self.schema)
+        self._provider = RemoteProvider(remote, rows.read)
+        self.push = push
+        self._direct = direct
+        self._unit = settings.remote_model(model, self.trainer)
+        self._batch_size = batch_size
+        self._queue = queue
+        self._wait = wait
+        self._spec: ModelSpec | None = None
+        # Differs in each process, so a restarted trainer does not get its predecessor's answers.
+        self._number = time.monotonic_ns()
+        self._work: Work | None = None
+        self._next_row = 0
+        self._begun = 0.0
+        self._rows_per_second = 0.0
+        self.version = 0
+        self._event_time = settings.event_time
+        self._observed = Observed()
+        self.refused = 0
+
+    @property
+    def work(self) -> Work | None:
+        """The lease in training, with its rows; `None` between two leases."""
+        return self._work
+
+    def open(
+        self,
+        spec: ModelSpec,
+        dense: Sequence[np.ndarray],
+        checkpoint: tuple[str, int] | None = None,
+        states: np.ndarray | None = None,
+    ) -> None:
+        """Declares the model to the sync unit. Call it once, before training.
+
+        The first trainer's call creates the target model. In later calls only `spec` is used, and
+        must be the same.
+
+        Args:
+            spec: Tables and dense weights of the model.
+            dense: Initial dense weights.
+            checkpoint: Directory and step of the checkpoint with the initial rows of the tables;
+                the sync unit reads it. By default the tables are empty.
+            states: Optimizer states of the dense weights in the checkpoint, float32
+                `[rows, slots, dim]` from `ModelSpec.rows_of_states`. By default the optimizer
+                starts with new states.
+
+        Raises:
+            ConfigError: The model was created with another `spec`, or the weights do not fit it.
+            CheckpointError: The sync unit cannot read the checkpoint.
+            StreamError: The sync unit does not answer.
+        """
+        self._unit.open(spec, dense, checkpoint, states)
+        self._spec = spec
+
+    def batch(self) -> pa.RecordBatch | None:
+        """Returns the batch to train now: the same one until `trained` is called.
+
+        Requests a lease if there is none.
+
+        Returns:
+            The batch, or `None` if there are no more rows and `wait` is `False`.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+            PositionLostError: Retention has removed the next rows.
+            StreamError: The provider does not answer.
+        """
+        while self._work is None:
+            self._work = self._provider.lease(
+                self._request(), wait_seconds=_WAIT_SECONDS if self._wait else 0.0
+            )
+            self._next_row = 0
+            self._begun = time.monotonic()
+            if self._work is None and not self._wait:
+                return None
+        return self._work.batch.slice(self._next_row, self._batch_size)
+
+    def trained(self) -> bool:
+        """Marks the current batch as trained. Renews the lease if more batches follow.
+
+        Returns:
+            Whether the batch was the last one of its lease. Call `send` then.
+
+        Raises:
+            StreamError: The provider does not answer.
+        """
+        assert self._work is not None
+        self._next_row += self._batch_size
+        if self._next_row < self._work.lease.rows:
+            self._renew()
+            return False
+        return True
+
+    def read(
+        self, keys: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Reads rows and dense weights from the sync unit, all at the same version.
+
+        Args:
+            keys: Keys of each table, int64 `[n]`.
+
+        Returns:
+            The rows of each table, float32 `[n, dim]`, and the dense weights.
+
+        Raises:
+            ConfigError: `open` was not called.
+            StreamError: The sync unit does not answer.
+        """
+        spec = self._opened()
+        rows, self.version = self._unit.read({**keys, **spec.keys_of_weights()})
+        return {name: rows[name] for name in keys}, spec.weights_of(rows)
+
+    def observe(self, observed: Observed) -> None:
+        """Adds statistics of the lease's rows, to be sent with its update."""
+        self._observed += observed
+
+    def send(
+        self,
+        keys: Mapping[str, np.ndarray],
+        values: Mapping[str, np.ndarray],
+        dense: Sequence[np.ndarray] | None,
+        rates: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Sends the update of the current lease, and ends the lease.
+
+        Args:
+            keys: Keys of each table, int64 `[n]`, each key once.
+            values: Deltas or gradients of the keys, float32 `[n, dim]`, by table.
+            dense: Deltas or gradients of the dense weights, one per entry of `ModelSpec.shapes`.
+                `None` leaves the dense weights unchanged.
+            rates: Learning rates of the tables that have an optimizer in the sync unit. Default
+                none.
+
+        Returns:
+            Whether the update is in the weights. `False` if the lease had expired; its rows are
+            then leased to another trainer.
+
+        Raises:
+            ConfigError: A value is not finite, or does not fit the model.
+            StreamError: The sync unit or the provider does not answer.
+        """
+        work = self._work
+        assert work is not None
+        self._work = None
+        all_keys, all_values = dict(keys), dict(values)
+        spec = self._opened()
+        for name, (of_weights, rows) in spec.rows_of(dense or _zeros(spec.shapes)).items():
+            count = 0 if dense is None else len(of_weights)
+            all_keys[name], all_values[name] = of_weights[:count], rows[:count]
+        update = work.update(self.model, self.trainer, self.version, all_keys, all_values, rates)
+        times = self._event_times(work)
+        update = dataclasses.replace(
+            update, observed=self._observations(times), event_time=_latest(times)
+        )
+        try:
+            self._unit.apply(update)
+        except LeaseRefusedError:
+            self.refused += 1
+            return False
+        self._provider.finish(self.model, work.queue, work.lease.fence)
+        self._rows_per_second = work.lease.rows / max(time.monotonic() - self._begun, 1e-6)
+        return True
+
+    def stats(self) -> Iterator[tuple[Metric, dict[str, float]]]:
+        """Yields the model's metrics from the sync unit and the provider, with their values."""
+        yield from from_dict(self._unit.stats())
+        lag = self._provider.lag(self.model)
+        yield STREAM_LAG, {f"{self.model}/{queue}": float(count) for queue, count in lag.items()}
+
+    def leave(self) -> None:
+        """Returns all untrained rows of this trainer to the provider. Call it after training."""
+        self._work = None
+        self._observed = Observed()
+        self._provider.leave(self.trainer, self.model)
+
+    def _request(self) -> Request:
+        number, self._number = self._number, self._number + 1
+        return Request(
+            self.trainer,
+            number,
+            self.model,
+            self._queue,
+            self._batch_size,
+            Load(rows_per_second=self._rows_per_second),
+            steps=1 if self.push == "gradients" else None,
+            direct=self._direct,
+        )
+
+    def _event_times(self, work: Work) -> np.ndarray:
+        """Returns the event times of the rows that have one, float64 `[n]`."""
+        if self._event_time is None:
+            return np.zeros(0)
+        times = work.batch[self._event_time].cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return times[np.isfinite(times)]
+
+    def _observations(self, times: np.ndarray) -> dict[str, Any]:
+        observed, self._observed = self._observed, Observed()
+        return (observed + Observed.of_times(times)).to_json()
+
+    def _renew(self) -> None:
+        work = self._work
+        assert work is not None
+        try:
+            self._provider.renew(self.trainer, self.model, work.queue, work.lease.fence)
+        except LeaseRefusedError:
+            return  # the sync unit accepts or refuses the update
+
+    def _opened(self) -> ModelSpec:
+        if self._spec is None:
+            raise ConfigError(
+                "Leases.open must be called before weights are read or updates are sent. "
+                "Received: no call"
+            )
+        return self._spec
+
+
+def _latest(times: np.ndarray) -> int | None:
+    """Returns the latest of some times, rounded down to seconds; `None` if there are none."""
+    return int(np.clip(np.floor(times.max()), -_FAR, _FAR)) if len(times) else None
+
+
+def _zeros(shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    return [np.zeros(shape, np.float32) for shape in shapes]
