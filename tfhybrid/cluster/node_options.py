@@ -1,4 +1,4 @@
-"""With what a node is started."""
+"""Command-line options of nodes, their token and their log."""
 
 from __future__ import annotations
 
@@ -15,34 +15,43 @@ from tfhybrid.settings import log_level
 
 
 def parsed_address(text: str) -> tuple[str, int]:
-    """Returns host and port of `HOST:PORT`.
+    """Returns host and port of an address.
+
+    Args:
+        text: Address as `HOST:PORT`; an IPv6 host may be in brackets.
 
     Raises:
-        ConfigError: It is not of that form.
+        ConfigError: The text has another form, or the port is not between 1 and 65535.
     """
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"An address is HOST:PORT. Received: {text!r}")
+        raise ConfigError(
+            f"An address is HOST:PORT, with a port from 1 to 65535. Received: {text!r}"
+        )
     return host.strip("[]"), int(port)
 
 
 def read_token(path: Path) -> str:
-    """Returns the token that a file holds.
+    """Returns the token that a file contains.
 
     Raises:
-        ConfigError: The file is not there, or empty.
+        ConfigError: The file cannot be read, or is empty.
     """
     try:
         token = path.read_text().strip()
     except OSError as error:
-        raise ConfigError(f"The token cannot be read: {error}") from error
+        raise ConfigError(f"The file of the token cannot be read: {error}") from error
     if not token:
-        raise ConfigError(f"A file holds the token. Received: {path}, empty")
+        raise ConfigError(f"The file of the token must contain it. Received: {path}, empty")
     return token
 
 
 def make_token(path: Path) -> None:
-    """Writes a new token to a file that only its owner can read, unless it is there."""
+    """Writes a new token to a file that only its owner can read, unless the file exists.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     if not path.exists():
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         with open(descriptor, "w") as file:
@@ -51,15 +60,15 @@ def make_token(path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class NodeOptions:
-    """What every node but the metadata node is told.
+    """Options of every node but the metadata node.
 
     Args:
-        name: Of the node.
-        metadata: Address of the metadata node.
-        token: Of the cluster.
-        listen: The address, and so the network, on which it listens.
-        port: Of it; 0 for a free one.
-        tls: What encrypts its connections; `None` for none.
+        name: Name of the node, unique within the cluster.
+        metadata: Host and port of the metadata node.
+        token: Token of the cluster.
+        listen: Address, and so the network, on which the node listens.
+        port: Port on which the node listens; 0 for a free one.
+        tls: TLS relay of the process. Default `None`: no encryption.
     """
 
     name: str
@@ -71,12 +80,25 @@ class NodeOptions:
 
     @classmethod
     def from_command_line(cls, description: str) -> NodeOptions:
-        """Returns what the command line says, and sets up logging."""
+        """Returns the options of this process's command line, and sets up logging.
+
+        Prints the usage and exits if they cannot be parsed.
+
+        Args:
+            description: Description of the program; its first line is shown as help.
+
+        Raises:
+            ConfigError: The address, the token's file or the TLS files cannot be used.
+        """
         return cls.told(cls.parser(description).parse_args())
 
     @staticmethod
     def parser(description: str) -> argparse.ArgumentParser:
-        """Returns what reads the options of every node."""
+        """Returns a parser of the options that every node has; a role may add its own.
+
+        Args:
+            description: Description of the program; its first line is shown as help.
+        """
         parser = argparse.ArgumentParser(description=description.splitlines()[0])
         parser.add_argument("--name", required=True)
         parser.add_argument("--metadata", required=True, metavar="HOST:PORT")
@@ -86,19 +108,28 @@ class NodeOptions:
         return parser
 
     @classmethod
-    def told(cls, told: argparse.Namespace) -> NodeOptions:
-        """Returns what `parser` has read, and sets up logging."""
+    def told(cls, arguments: argparse.Namespace) -> NodeOptions:
+        """Returns the options that `parser` has parsed, and sets up logging.
+
+        With the `TFHYBRID_TLS_` variables set, it also starts the TLS relay.
+
+        Args:
+            arguments: Result of the parser.
+
+        Raises:
+            ConfigError: The address, the token's file or the TLS files cannot be used.
+        """
         set_up_logging()
         return cls(
-            told.name,
-            parsed_address(told.metadata),
-            read_token(told.token_file),
-            told.listen,
-            told.port,
+            arguments.name,
+            parsed_address(arguments.metadata),
+            read_token(arguments.token_file),
+            arguments.listen,
+            arguments.port,
             Tls.from_environment(),
         )
 
 
 def set_up_logging() -> None:
-    """Has a node log to standard error."""
+    """Lets this process log to standard error, at the level of `TFHYBRID_LOG_LEVEL`."""
     logging.basicConfig(level=log_level(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -1,4 +1,4 @@
-"""The rows that embedding nodes send a trainer unasked, as its engine takes them."""
+"""A trainer's side of the rows that embedding nodes push."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _log = logging.getLogger("tfhybrid.data_nodes")
 
 
 class EngineRows:
-    """What a feed tells a trainer's engine of rows that are sent; as of `RowsSent`.
+    """Receiver of pushed rows in a trainer's engine; the `RowsSent` of a feed.
 
     Args:
-        engine: Of the trainer.
-        dims: Of its tables, by name.
-        log: Of the trainer.
+        engine: Engine of the trainer.
+        dims: Dim of each of its tables, by name; read anew by each call.
+        log: Read log of the trainer.
     """
 
     def __init__(self, engine: Engine, dims: Mapping[str, int], log: ReadLog) -> None:
@@ -29,34 +29,69 @@ class EngineRows:
         self._log = log
 
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
-        """Returns the version that each table has once all updates so far are applied."""
+        """Waits until all updates so far are applied, and returns the version of each table.
+
+        Args:
+            tables: Names of the tables.
+
+        Raises:
+            TfhybridError: An update failed.
+        """
         for table in tables:
             self._engine.wait(table)
         return {
-            table: int(Engine.table_stats(self._engine, table).version)  # as this host knows it
+            # Not the override of `NodesEngine`, which would call the nodes.
+            table: int(Engine.table_stats(self._engine, table).version)
             for table in tables
         }
 
     def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
-        """Says of which versions the rows of a batch will be, or how many updates before."""
+        """Announces the table versions at which a batch is read.
+
+        Args:
+            ticket: Ticket of the batch.
+            versions: Version with every update before the batch, by table.
+            staleness: Maximum number of these updates that the rows may lack.
+        """
         split_batches.expect(self._engine, ticket, versions, staleness)
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Forgets the rows of batches."""
+        """Frees the pushed rows of batches, after their reads are logged.
+
+        Args:
+            tickets: Tickets of batches that are looked up no more.
+
+        Raises:
+            StoreError: The read log cannot be written.
+        """
         self._log.forget(tickets)
         split_batches.forget(self._engine, tickets)
 
     def name(self, ticket: int, batch: str) -> None:
-        """Says which batch has a ticket."""
+        """Tells the read log which batch has a ticket.
+
+        Args:
+            ticket: Ticket of the batch.
+            batch: Name of the batch; see `BatchId.text`.
+        """
         self._log.name(ticket, batch)
 
     def note(self, function: str) -> None:
-        """Has the log note what was read, at the end of an epoch of a data set."""
+        """Writes the read log at the end of an epoch, and logs how many updates rows lacked.
+
+        Args:
+            function: Name of the function that makes the data set, for the log line.
+
+        Raises:
+            StoreError: The read log cannot be written.
+        """
         missing = self._log.missing()
         if missing:
             median, most = middle(missing), max(missing)
-            _log.info("Rows for %s lacked %d updates, %d at most", function, median, most)
+            _log.info(
+                "Rows for %s lacked %d updates (median), %d (maximum)", function, median, most
+            )
 
     def row_bytes(self, table: str) -> int:
-        """Returns what a row takes."""
+        """Returns the bytes of one row of a table as it is sent."""
         return self._dims[table] * _FLOAT_BYTES

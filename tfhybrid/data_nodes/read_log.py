@@ -1,4 +1,4 @@
-"""A trainer's log of the versions that it reads, where the rows of a batch may lack updates."""
+"""A trainer's log of the table versions that it reads, if rows may lack updates."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tfhybrid.errors import StoreError
 
 
 class ReadLog:
-    """What a trainer has read of batches with a staleness. Thread-safe.
+    """Log of the versions that a trainer has read, for batches with a staleness. Thread-safe.
 
-    With the log of every trainer a run can be computed again: a batch's rows are those of the
-    versions that were read, and its update is the applied version.
+    The logs of all trainers suffice to compute a run again: they name the version of the rows of
+    each batch, and the version that its update made.
 
     Args:
-        take: Returns what was read since it was last called.
+        take: Function that returns the reads since its last call.
     """
 
     def __init__(self, take: Callable[[], list[RowRead]]) -> None:
@@ -31,7 +31,12 @@ class ReadLog:
         self._missing: collections.Counter[int] = collections.Counter()
 
     def write_to(self, path: Path) -> None:
-        """Appends a line to a file for each table and owner of a batch, from now on.
+        """Sets the file to which the log appends one JSON line per batch, table and owner.
+
+        Without it reads are only counted.
+
+        Args:
+            path: The file; it and its folder are made if they do not exist.
 
         Raises:
             StoreError: The file cannot be written.
@@ -46,19 +51,31 @@ class ReadLog:
             self._path = path
 
     def name(self, ticket: int, batch: str) -> None:
-        """Notes which batch has a ticket."""
+        """Records which batch has a ticket.
+
+        Args:
+            ticket: Ticket of the batch.
+            batch: Name of the batch, which its lines contain.
+        """
         with self._lock:
             self._batches[ticket] = batch
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Forgets batches that nobody reads any longer, once what was read is noted."""
+        """Writes the reads so far, then forgets batches that are read no more.
+
+        Args:
+            tickets: Tickets of these batches.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
         with self._lock:
             self._note()
             for ticket in tickets:
                 self._batches.pop(ticket, None)
 
     def note(self) -> None:
-        """Notes what was read since.
+        """Counts and writes the reads since the last call.
 
         Raises:
             StoreError: The file cannot be written.
@@ -67,13 +84,17 @@ class ReadLog:
             self._note()
 
     def missing(self) -> Mapping[int, int]:
-        """Returns how often how many updates were missing."""
+        """Returns the number of reads by the number of updates that their rows lacked.
+
+        Raises:
+            StoreError: The file cannot be written.
+        """
         with self._lock:
             self._note()
             return dict(self._missing)
 
     def _note(self) -> None:
-        if not self._batches:  # nothing with a staleness was handed out
+        if not self._batches:  # no batch with a staleness is in use
             return
         reads = self._take()
         self._missing.update(read.missing for read in reads)
@@ -97,13 +118,20 @@ class ReadLog:
 
 
 def middle(counts: Mapping[int, int]) -> int:
-    """Returns the median of numbers that occurred so many times each; the lower one of two."""
+    """Returns the median of counted numbers; of two in the middle, the lower one.
+
+    Args:
+        counts: Count of each number.
+
+    Raises:
+        ValueError: There are no numbers.
+    """
     left = (sum(counts.values()) + 1) // 2
     for number in sorted(counts):
         left -= counts[number]
         if left <= 0:
             return number
-    raise ValueError("There are no numbers")
+    raise ValueError(f"A median needs at least one number. Received: {dict(counts)}")
 
 
 def _unwritten(path: Path, error: OSError) -> StoreError:

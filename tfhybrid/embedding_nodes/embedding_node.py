@@ -1,9 +1,10 @@
-"""The embedding node: owns rows of one job at a time, in a process without TensorFlow.
+"""The embedding node: a process without TensorFlow that owns rows of one job at a time.
 
     python -m tfhybrid.embedding_nodes.embedding_node --metadata HOST:PORT --token-file FILE ...
 
-It tells the metadata node where it listens. A job's rank 0 connects and says `begin`; its store
-lives as long as that connection. Ranks of the job connect for rows, leaders for updates.
+The node registers at the metadata node. A job's rank 0 connects and calls `begin`, which makes a
+store for one shard; the store lives as long as that connection. Ranks of the job connect to read
+rows, and leaders to send updates.
 """
 
 from __future__ import annotations
@@ -42,14 +43,16 @@ _log = logging.getLogger("tfhybrid.embedding_nodes")
 _CONNECT_SECONDS = 30.0
 _SILENCE_SECONDS = 60.0
 
-ACCEPTED = b"+"  # says that a connection for rows has reached the store
+ACCEPTED = b"+"  # the node's first byte on a connection that it serves
 
 
 class EmbeddingNode:
-    """The state of an embedding node.
+    """Embedding node, with a store for each shard that the job has given it.
+
+    It listens and is registered once it is constructed; `run` serves the connections.
 
     Args:
-        options: With which it was started.
+        options: Options of the node, as on its command line.
     """
 
     def __init__(self, options: NodeOptions) -> None:
@@ -59,15 +62,19 @@ class EmbeddingNode:
         self._described = f"{self._name}, pid {os.getpid()} on {socket.gethostname()}"
         self._lock = threading.Lock()
         self._token, self._tls = options.token, options.tls
-        self._stores: dict[int, OwnedStore] = {}  # of one job, by share; guarded by _lock
-        self._session = ""  # likewise
+        self._stores: dict[int, OwnedStore] = {}  # of one job, by shard; guarded by _lock
+        self._session = ""  # of that job; guarded by _lock
         self.server = NodeServer(
             listener_socket, options.token, self._visit, self._take, options.tls
         )
         self._registration = Registration(options, "embedding", (host, port), self._numbers)
 
     def run(self) -> None:
-        """Serves until it is stopped."""
+        """Serves until `server.stop` is called, then closes the stores.
+
+        Raises:
+            StoreError: The TLS relay of this process has ended.
+        """
         try:
             self.server.run()
         finally:
@@ -85,24 +92,24 @@ class EmbeddingNode:
         if not stores:
             return counted | {"jobs": 0.0, "shares": 0.0}
         of_shares = [store.numbers() for store in stores]
-        found = counted | {"jobs": 1.0, "shares": float(len(stores))}
+        numbers = counted | {"jobs": 1.0, "shares": float(len(stores))}
         for name in ("rows", "bytes"):
             if any(name in each for each in of_shares):
-                found[name] = sum(each.get(name, 0.0) for each in of_shares)
+                numbers[name] = sum(each.get(name, 0.0) for each in of_shares)
         updates = [each["updates"] for each in of_shares if "updates" in each]
-        return found | ({"updates": max(updates)} if updates else {})
+        return numbers | ({"updates": max(updates)} if updates else {})
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
-        """Serves the rank 0 of a job, or a data node, until it is gone."""
+        """Answers the calls of a job's rank 0, or of a data node, until it is gone."""
         if greeting.to == Link.BATCHES:
             answer_calls(link, key_calls(self._of_session(greeting).engine))
         calls: dict[str, OwnedStore] = {}
 
-        def begin(its: Arguments, _: Found) -> Answer:
-            store = self._begin(greeting, its)
+        def begin(arguments: Arguments, _: Found) -> Answer:
+            store = self._begin(greeting, arguments)
             calls["store"] = store
             served.update(store.calls())
-            served["take_over"] = lambda its, _: (self._take_over(store, its), {})
+            served["take_over"] = lambda arguments, _: (self._take_over(store, arguments), {})
             return self._described, {}
 
         served = {"begin": begin}
@@ -112,38 +119,58 @@ class EmbeddingNode:
             if "store" in calls:
                 self._end(calls["store"], greeting)
 
-    def _begin(self, greeting: Greeting, its: Arguments) -> OwnedStore:
-        epoch = self._registration.epoch(at_least=int(its["epoch"]))
-        if its["epoch"] != epoch:
-            raise StaleEpochError(f"The allocation is of epoch {epoch}. Received: {its['epoch']}")
+    def _begin(self, greeting: Greeting, arguments: Arguments) -> OwnedStore:
+        epoch = self._registration.epoch(at_least=int(arguments["epoch"]))
+        if arguments["epoch"] != epoch:
+            raise StaleEpochError(
+                f"The allocation is at epoch {epoch}. Received: {arguments['epoch']}"
+            )
         if self._registration.draining:
-            raise StoreError("This node is draining: it begins no job until it is started again")
-        session, share = str(its["session"]), int(its["number"])
+            raise StoreError(
+                "This node is draining: it serves no further job until it is restarted"
+            )
+        session, share = str(arguments["session"]), int(arguments["number"])
         with self._lock:
             for other in self._stores.values():
                 if session != self._session or share in self._stores:
                     raise NameTakenError(
-                        f"Job '{other.job}' uses this node. Received: job '{its['job']}'"
+                        f"Job '{other.job}' uses this node. Received: job '{arguments['job']}'"
                     )
-            store = OwnedStore(shm_directory(), self._name, self._described, its)
+            store = OwnedStore(shm_directory(), self._name, self._described, arguments)
             self._stores[share] = store
             self._session = session
             _log.info(
-                "%s begins share %d of job '%s' for %s", self._name, share, store.job, greeting.name
+                "%s serves shard %d of job '%s' to %s", self._name, share, store.job, greeting.name
             )
-        self._registration.tell()  # no share may change its owner from now on, but by the job
+        # The metadata node must know of the job: from now on only the job may move its shards.
+        self._registration.tell()
         return store
 
     def _end(self, store: OwnedStore, greeting: Greeting) -> None:
-        _log.info("%s ends a share of job '%s' for %s", self._name, store.job, greeting.name)
+        _log.info("%s closes a shard of job '%s' for %s", self._name, store.job, greeting.name)
         store.close()
         with self._lock:
-            self._stores = {share: its for share, its in self._stores.items() if its is not store}
+            self._stores = {
+                share: other for share, other in self._stores.items() if other is not store
+            }
 
-    def _take_over(self, store: OwnedStore, its: Arguments) -> int:
-        """Copies a share from the node that has it, and returns its bytes."""
-        host, port = its["address"]
-        greeting = Greeting(Link.STORE, self._name, str(its["session"]), 0, int(its["share"]))
+    def _take_over(self, store: OwnedStore, source: Arguments) -> int:
+        """Copies a shard's batches and store from the node that has it.
+
+        Args:
+            store: Store of the shard on this node, not open yet.
+            source: Arguments of the call: `address` and name (`node`) of the other node, `session`
+                of the job, and number of the shard (`share`).
+
+        Returns:
+            Bytes of the copied store.
+
+        Raises:
+            StoreError: The other node cannot be reached, refuses, or sent something else.
+        """
+        host, port = source["address"]
+        node, share = str(source["node"]), int(source["share"])
+        greeting = Greeting(Link.STORE, self._name, str(source["session"]), 0, share)
         try:
             link = listener.dial(
                 (str(host), int(port)),
@@ -151,14 +178,14 @@ class EmbeddingNode:
                 greeting.text(),
                 _CONNECT_SECONDS,
                 _SILENCE_SECONDS,
-                dialled(self._tls, str(its["node"])),
+                dialled(self._tls, node),
             )
         except OSError as error:
-            raise StoreError(f"Cannot connect to {its['node']}: {error}") from error
-        with contextlib.closing(MessageLink(link, str(its["node"]))) as source:
-            store.take_batches(receive_batches(source))
-            received = receive_store(source, store.directory)
-        _log.info("%s has copied share %d from %s", self._name, int(its["share"]), its["node"])
+            raise StoreError(f"Cannot connect to {node}: {error}") from error
+        with contextlib.closing(MessageLink(link, node)) as messages:
+            store.take_batches(receive_batches(messages))
+            received = receive_store(messages, store.directory)
+        _log.info("%s has copied shard %d from %s", self._name, share, node)
         return received
 
     def _give(self, store: OwnedStore, greeting: Greeting, link: socket.socket) -> None:
@@ -167,20 +194,20 @@ class EmbeddingNode:
                 send_batches(target, store.engine)
                 send_store(target, store.directory)
             except (TfhybridError, OSError) as error:
-                _log.warning("The copy of a share to %s failed: %s", greeting.name, error)
+                _log.warning("Copying a shard to %s failed: %s", greeting.name, error)
 
     def _of_session(self, greeting: Greeting) -> OwnedStore:
-        """Returns the store that a process of the job wants.
+        """Returns the store of the shard that a handshake names.
 
         Raises:
-            StoreError: This node works for another job, or for none.
+            StoreError: This node serves another job, none, or not that shard.
         """
         with self._lock:
             store, session = self._stores.get(greeting.share), self._session
         if store is None or greeting.session != session:
             raise StoreError(
-                f"{greeting.name} belongs to session '{greeting.session}'. This node is in "
-                f"'{session}'"
+                f"This node does not serve shard {greeting.share} of session '{greeting.session}' "
+                f"to {greeting.name}. The node's session: '{session}'"
             )
         return store
 
@@ -205,7 +232,7 @@ class EmbeddingNode:
 
 
 def main() -> None:
-    """Runs an embedding node until SIGTERM."""
+    """Runs an embedding node with the options of the command line, until SIGTERM or SIGINT."""
     options = NodeOptions.from_command_line(__doc__ or "")
     node = EmbeddingNode(options)
     node.server.stop_at_signals()

@@ -1,9 +1,9 @@
-"""How a share of the tables moves to another embedding node between two steps of a job.
+"""Moves of shards to other embedding nodes, between two steps of a job.
 
-The trainers wait meanwhile, with all updates applied. The new node copies the share's store and
-opens the copy as the next run of a killed job would. Then the metadata node stores who owns the
-share: up to that moment the old node's rows are the job's, from then on the new node's. Trainers
-connect to the new node before they go on.
+The trainers wait meanwhile, with all updates applied. The new node copies the shard's store and
+recovers the copy, as the next run of a killed job would. Then the metadata node stores the new
+owner. Before that moment the job has the old node's rows, after it the new node's. Trainers connect
+to the new node before their next step.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ _SETTLE_SECONDS = 30.0
 
 
 class UndecidedError(StoreError):
-    """A job must end: it cannot know which of two nodes owns a share."""
+    """Failure of a move after which nobody knows which of two nodes owns a shard.
+
+    The job must end.
+    """
 
 
 class Mover:
-    """Moves the shares of a job when nodes come or drain; on rank 0.
+    """Mover of a job's shards when nodes register or drain; on rank 0 only.
 
     Args:
-        engine: Of rank 0.
-        metadata: Address of the metadata node.
-        token: Of the cluster.
-        name: What this process calls itself.
-        silence: Seconds after which a silent node counts as gone.
-        job: Its name.
-        resumes: Whether the next run of the job shall find its tables.
-        tls: What encrypts the connections; `None` for none.
+        engine: Engine of rank 0.
+        metadata: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        silence: Seconds after which a node that does not respond counts as gone.
+        job: Name of the job.
+        resumes: Whether nodes keep their stores for the job's next run if this one dies.
+        tls: TLS relay of this process. Default `None`: no encryption.
     """
 
     def __init__(
@@ -69,24 +72,31 @@ class Mover:
         self._tls = tls
 
     def planned(self) -> list[Move]:
-        """Returns which shares are to move; none while the metadata node cannot be asked."""
+        """Returns the moves that the metadata node proposes, in order.
+
+        If it cannot be reached, that is logged and there are no moves.
+        """
         try:
             with contextlib.closing(self._call()) as metadata:
                 return [Move(*each) for each in metadata.ask("plan")[0]]
         except TfhybridError as error:
-            _log.warning("No share can move: %s", error)
+            _log.warning("No shard can move: %s", error)
             return []
 
     def move(self, nodes: Joined, planned: Sequence[Move]) -> Joined:
-        """Moves shares, while all ranks wait between two steps with all updates applied.
+        """Moves shards, while all ranks wait between two steps with all updates applied.
+
+        The first move that fails is logged; it and the moves behind it are left out.
 
         Args:
-            nodes: Of the job, as they are.
-            planned: What is to move, in order.
+            nodes: Nodes of the job before the moves.
+            planned: Moves to make, in order.
 
         Returns:
-            The nodes as they are then. A share that could not move is where it was, and so are
-            those behind it.
+            The nodes after the moves that succeeded.
+
+        Raises:
+            UndecidedError: Nobody knows whether a shard has moved. The job must end.
         """
         for each in planned:
             try:
@@ -94,9 +104,9 @@ class Mover:
             except UndecidedError:
                 raise
             except TfhybridError as error:
-                _log.warning("Share %d stays on %s: %s", each.share, each.origin, error)
+                _log.warning("Shard %d stays on %s: %s", each.share, each.origin, error)
                 break
-            _log.info("Share %d has moved from %s to %s", each.share, each.origin, each.to)
+            _log.info("Shard %d has moved from %s to %s", each.share, each.origin, each.to)
         return nodes
 
     def _moved(self, nodes: Joined, planned: Move) -> Joined:
@@ -127,23 +137,28 @@ class Mover:
         )
 
     def commit(self, planned: Move, epoch: int) -> int:
-        """Has the metadata node store the new owner of a share.
+        """Has the metadata node store the new owner of a shard.
 
         Args:
-            planned: What moves.
-            epoch: Under which it was planned.
+            planned: The move.
+            epoch: Allocation epoch for which it was planned.
 
         Returns:
-            The new epoch.
+            The new allocation epoch.
 
         Raises:
-            UndecidedError: Whether it is stored cannot be told.
-            TfhybridError: It is not, and will not be.
+            UndecidedError: Nobody can tell whether the new owner is stored.
+            TfhybridError: The new owner is not stored, and a lost request cannot store it later.
         """
-        asked = {"share": planned.share, "origin": planned.origin, "to": planned.to, "epoch": epoch}
+        arguments = {
+            "share": planned.share,
+            "origin": planned.origin,
+            "to": planned.to,
+            "epoch": epoch,
+        }
         try:
             with contextlib.closing(self._call()) as metadata:
-                return int(metadata.ask("move", asked)[0])
+                return int(metadata.ask("move", arguments)[0])
         except TfhybridError as error:
             moved = self._settle(planned)
             if moved is None:
@@ -152,9 +167,10 @@ class Mover:
             return moved
 
     def _settle(self, planned: Move) -> int | None:
-        """Returns the epoch of a move that was stored. Otherwise sees to it that it never will be.
+        """Returns the allocation epoch if a move is stored; otherwise prevents it, returns `None`.
 
-        A request that was lost may still be on its way. Behind another epoch it is refused.
+        A request whose answer was lost may still arrive. The metadata node refuses it once the
+        epoch is another one, so this changes the epoch by a move from the owner to itself.
         """
         deadline = time.monotonic() + _SETTLE_SECONDS
         while True:
@@ -169,8 +185,8 @@ class Mover:
             except TfhybridError as error:
                 if time.monotonic() > deadline:
                     raise UndecidedError(
-                        f"Whether share {planned.share} belongs to {planned.to} or still to "
-                        f"{planned.origin}, the metadata node alone can tell: {error}"
+                        f"Shard {planned.share} belongs to {planned.origin} or {planned.to}. Only "
+                        f"the metadata node knows to which, and it does not answer: {error}"
                     ) from error
                 time.sleep(0.2)
 
@@ -186,23 +202,24 @@ def move_share(
     address: tuple[str, int],
     commit: Callable[[], int],
 ) -> Joined:
-    """Moves a share; on rank 0, while all ranks wait between two steps.
+    """Moves a shard; on rank 0, while all ranks wait between two steps.
 
     Args:
-        engine: Of rank 0. All ranks have waited for all updates.
-        nodes: Of the job, as they are.
-        share: What moves.
-        target: To the new node, on which the share was begun (`joining.begin_share`). Closed here
-            if the share does not move.
-        address: Of the new node.
-        commit: Has the metadata node store the new owner; returns the epoch.
+        engine: Engine of rank 0. All ranks have waited for all updates.
+        nodes: Nodes of the job before the move.
+        share: Number of the shard.
+        target: Connection to the new node, made by `joining.begin_share`; closed here if the shard
+            does not move.
+        address: Host and port of the new node.
+        commit: Function that has the metadata node store the new owner, and returns the new
+            allocation epoch.
 
     Returns:
-        The nodes as they are then.
+        The nodes after the move. The old node has closed its store.
 
     Raises:
-        UndecidedError: As of `commit`. Both nodes have the share.
-        TfhybridError: The share has not moved, and the job can go on.
+        UndecidedError: `commit` raised it. Both nodes keep the shard, and the job must end.
+        TfhybridError: The shard has not moved. The job can train on.
     """
     calls = engine.calls
     try:
@@ -219,12 +236,16 @@ def move_share(
         target.ask("take_over", source)
         target.ask("recover_store", {})
         target.ask("forget_updates", {})
-        for call, its in opening:
-            steps = {"steps": engine.steps_of(its["name"], its["tables"])} if "name" in its else {}
-            target.ask(call, its | steps)
-        found = target.ask("versions", {})[0]
-        if found != versions:
-            raise StoreError(f"{target.peer} should have tables at {versions}. Received: {found}")
+        for call, arguments in opening:
+            steps = {}
+            if "name" in arguments:
+                steps["steps"] = engine.steps_of(arguments["name"], arguments["tables"])
+            target.ask(call, arguments | steps)
+        copied = target.ask("versions", {})[0]
+        if copied != versions:
+            raise StoreError(
+                f"The copy on {target.peer} must have the versions {versions}. Received: {copied}"
+            )
     except BaseException:
         _discard(target)
         raise
@@ -251,11 +272,11 @@ def move_share(
 
 
 def _discard(node: Caller) -> None:
-    """Has a node forget a share that it does not own."""
-    with contextlib.suppress(TfhybridError):  # it has died, and its copy counts for nothing
+    """Has a node delete its copy of a shard that it does not own, and closes the connection."""
+    with contextlib.suppress(TfhybridError):  # a dead node's copy is never used
         node.ask("close_store", {"leave": False})
     node.close()
 
 
-def _with(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:place], value, *values[place + 1 :])
+def _with(values: tuple[Any, ...], index: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:index], value, *values[index + 1 :])

@@ -1,7 +1,7 @@
-"""The connections of one rank to the embedding nodes and the data nodes of its job.
+"""Connections of one rank to the embedding nodes and the data nodes of its job.
 
-Every rank connects to embedding nodes to read rows, leaders for updates too, and rank 0 once more,
-to hear what nodes have staged. Nodes connect to no rank.
+Every rank connects to each embedding node to read rows. Leaders also connect for updates, and rank
+0 once more, to hear which updates a node has staged. Nodes never connect to ranks.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ _log = logging.getLogger("tfhybrid.embedding_nodes")
 
 
 class NodeLinks:
-    """The connections of one rank to the nodes, for rows, updates and batches.
+    """Connections of one rank to the nodes of its job, for rows, updates and batches.
+
+    The engine owns the connections to embedding nodes. A `Feed` owns those to data nodes.
 
     Args:
-        engine: Of this rank.
-        nodes: Of the job.
-        token: Of the cluster.
-        name: What this rank calls itself.
-        silence: Seconds after which a silent node counts as gone.
-        leads: Whether this rank leads its host.
-        metadata: Address of the metadata node, where data nodes are looked up.
-        tls: What encrypts the connections; `None` for none.
+        engine: Engine of this rank.
+        nodes: Nodes of the job.
+        token: Token of the cluster.
+        name: Name of this rank, for logs and errors.
+        silence: Seconds after which a node that does not respond counts as gone.
+        leads: Whether this rank is the leader of its host.
+        metadata: Host and port of the metadata node, which knows where data nodes listen.
+        tls: TLS relay of this process, closed by `stop`. Default `None`: no encryption.
     """
 
     def __init__(
@@ -74,13 +76,13 @@ class NodeLinks:
         self._feeds = 0
         self._epochs = OpenEpochs()
         self._log = ReadLog(lambda: split_batches.reads(engine))
-        self._rank: int | None = None  # that owners send rows unasked
+        self._rank: int | None = None  # set once owners can push rows to this rank
 
     def connect(self) -> None:
-        """Connects this rank to all embedding nodes, when first called.
+        """Connects this rank to all embedding nodes. Later calls do nothing. Thread-safe.
 
         Raises:
-            StoreError: One cannot be reached, or refuses this rank.
+            StoreError: A node cannot be reached, or refuses this rank.
         """
         with self._lock:
             if self._connected:
@@ -91,7 +93,7 @@ class NodeLinks:
 
     @property
     def nodes(self) -> Joined:
-        """The nodes to which it connects."""
+        """Nodes of the job, as of the last move of a shard."""
         return self._nodes
 
     @property
@@ -101,40 +103,45 @@ class NodeLinks:
 
     @property
     def read_log(self) -> ReadLog:
-        """What this rank has read of batches with a staleness."""
+        """Log of the versions that this rank has read, for batches with a staleness."""
         return self._log
 
-    def feed(self, wanted: Wanted, rank: int, size: int) -> Feed:
+    def feed(self, request: Wanted, rank: int, size: int) -> Feed:
         """Returns a data set that data nodes read for this rank.
 
         Args:
-            wanted: Which.
-            rank: This one.
+            request: The data set to read, and the way its rows are delivered.
+            rank: Number of this rank; the same in every call.
             size: Number of ranks.
 
         Raises:
-            StoreError: Owners shall send rows, and one cannot be reached.
+            StoreError: Owners shall push rows and one of them cannot be reached, or the read log
+                cannot be written.
         """
         if self._book is None:
             self._book = TicketBook(lambda: split_batches.looked_up(self._engine), rank, size)
-        if wanted.read_log is not None:
-            self._log.write_to(Path(wanted.read_log) / f"reads-{rank}.jsonl")
+        if request.read_log is not None:
+            self._log.write_to(Path(request.read_log) / f"reads-{rank}.jsonl")
         session, silence = self._nodes.session, self._silence
         trainer = Trainer(session, rank, size, self._owners, self.data, silence)
-        if wanted.join != REQUEST:
+        if request.join != REQUEST:
             self._take_rows(rank)
         self._feeds += 1
         rows = EngineRows(self._engine, self._engine.dims, self._log)
-        return Feed(trainer, wanted, self._feeds, self._dial_data, self._book, rows, self._epochs)
+        return Feed(trainer, request, self._feeds, self._dial_data, self._book, rows, self._epochs)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[list[Pausing]]:
-        """Has the data sets of this rank pause; gives those that have an epoch under way."""
+        """Pauses this rank's data sets during the block; one thread at a time.
+
+        Waits first until no data set is busy with a data node. Yields the data sets that have an
+        epoch in progress.
+        """
         with self._epochs.paused() as feeds:
             yield feeds
 
     def settle(self) -> None:
-        """Has data nodes answer what they were asked for; while the data sets pause.
+        """Receives the outstanding answers of data nodes; only while the data sets are paused.
 
         Raises:
             PeerDiedError: A data node is gone, and does not come back.
@@ -143,22 +150,22 @@ class NodeLinks:
             feed.settle()
 
     def follow(self, nodes: Joined) -> None:
-        """Connects this rank to the new nodes of shares that have moved; between two steps.
+        """Connects this rank to the new nodes of shards that have moved; between two steps.
 
-        Data sets that have an epoch under way pause, and are told; others follow when they next
-        begin one. What nodes have not sent yet of batches that are here is asked for: other nodes
-        have it now.
+        Call it while the data sets are paused. Those with an epoch in progress learn of the new
+        nodes here, the others when their next epoch begins. Rows of received batches that a node
+        has not pushed yet are requested, because another node has them now.
 
         Args:
-            nodes: Of the job, as they are now.
+            nodes: Nodes of the job after the move.
 
         Raises:
-            StoreError: One cannot be reached, or refuses this rank.
+            StoreError: A node cannot be reached, or refuses this rank.
         """
         with self._lock:
             before, self._nodes = self._nodes, nodes
-            for share, place in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
-                if place == (before.names[share], before.addresses[share]):
+            for share, owner in enumerate(zip(nodes.names, nodes.addresses, strict=True)):
+                if owner == (before.names[share], before.addresses[share]):
                     continue
                 if self._connected:
                     self._connect(share)
@@ -169,16 +176,22 @@ class NodeLinks:
             feed.follow()
 
     def stop(self) -> None:
-        """Connects no more; what is connected ends with the engine."""
+        """Writes the rest of the read log, and closes the TLS relay to new connections.
+
+        Open connections end with the engine.
+        """
         try:
             self._log.note()
-        except StoreError:  # the job ends all the same
-            _log.exception("The last reads of %s are not logged", self._name)
+        except StoreError:  # the job has ended: an incomplete log does not make it fail
+            _log.exception("The last reads of %s could not be written to the read log", self._name)
         if self._tls is not None:
             self._tls.close()
 
     def abandon(self) -> None:
-        """Leaves the connections to the parent, in a forked child: nodes notice when it dies."""
+        """Lets go of the TLS relay; call it in a forked child only.
+
+        Otherwise the child would keep connections open after the parent has died.
+        """
         if self._tls is not None:
             self._tls.abandon()
 
@@ -187,7 +200,7 @@ class NodeLinks:
         return list(zip(nodes.names, nodes.addresses, strict=True))
 
     def _take_rows(self, rank: int) -> None:
-        """Connects to all embedding nodes for rows that they send unasked, when first called."""
+        """Connects this rank to all embedding nodes for pushed rows. Later calls do nothing."""
         with self._lock:
             if self._rank is None:
                 for share in range(len(self._nodes.names)):
@@ -210,7 +223,7 @@ class NodeLinks:
         self._engine.connect_owner(host, LinkPurpose.READS, self._dialled(share, Link.READS), node)
         if not self._leads:
             return
-        if self._engine.host == 0:  # before updates: then the node can answer the first
+        if self._engine.host == 0:  # before updates: the node answers the first one on this link
             link = self._dialled(share, Link.STAGED)
             self._engine.serve_owner(host, LinkPurpose.UPDATES, link, node)
         link = self._dialled(share, Link.UPDATES)
@@ -225,8 +238,8 @@ class NodeLinks:
             accepted = link.recv(1)
         except OSError as error:
             link.close()
-            raise StoreError(f"{node} does not answer: {error}") from error
+            raise StoreError(f"{node} does not answer {self._name}: {error}") from error
         if accepted != ACCEPTED:
             link.close()
-            raise StoreError(f"{node} refuses {self._name}; its log says why")
+            raise StoreError(f"{node} refused {self._name}. See the node's log for the reason")
         return link

@@ -1,7 +1,7 @@
-"""How the ranks of a job join embedding nodes that are up.
+"""Connecting a job to embedding nodes that are up.
 
-Rank 0 asks the metadata node who owns the slots, and has each of them work for the job. Then every
-rank connects to them (`node_links`).
+Rank 0 asks the metadata node for the owner of each shard, and has each owner serve the job. Then
+every rank connects to the owners (`node_links`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _TRIES = 5
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """The embedding nodes of a job, as all its ranks know them.
+    """Nodes of a job, as all its ranks know them.
 
     Args:
-        session: Of the job.
-        names: Of the node of each share of the slots.
-        addresses: Of those nodes.
-        epoch: Of the allocation.
-        data: Names of the data nodes.
+        session: Random name of this run of the job.
+        names: Name of the embedding node that owns each shard, in the order of shards.
+        addresses: Host and port of these nodes.
+        epoch: Allocation epoch under which they own the shards.
+        data: Names of the data nodes. Default: none.
     """
 
     session: str
@@ -46,16 +46,21 @@ class Joined:
 
 
 def find_nodes(metadata: tuple[str, int], token: str, name: str, tls: Tls | None = None) -> Joined:
-    """Asks the metadata node for embedding nodes; on rank 0.
+    """Asks the metadata node for the nodes of the cluster; on rank 0.
+
+    Waits until all owners of shards are ready, for 60 seconds at the longest.
 
     Args:
-        metadata: Its address.
-        token: Of the cluster.
-        name: What this process calls itself.
-        tls: What encrypts the connection; `None` for none.
+        metadata: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        tls: TLS relay of this process. Default `None`: no encryption.
+
+    Returns:
+        The nodes, and a new session.
 
     Raises:
-        StoreError: It cannot be reached, or a node is not ready.
+        StoreError: The metadata node cannot be reached, or a node is not ready in time.
     """
     view: View = look_up(metadata, token, name, _READY_SECONDS, tls)
     addresses = tuple(view.nodes[owner].address for owner in view.owners)
@@ -73,20 +78,26 @@ def find_and_begin(
     resumes: bool,
     tls: Tls | None = None,
 ) -> tuple[Joined, NodeCalls]:
-    """Finds the nodes and has them work for the job; once more where slots moved between.
+    """Finds the nodes and has them serve the job; on rank 0.
+
+    Tries again, five times in all, if a shard moves between the two.
 
     Args:
-        metadata: Address of the metadata node.
-        token: As of `begin`, and so are the rest.
-        name: What this process calls itself.
-        silence: Seconds after which a silent node counts as gone.
-        job: Its name.
-        hosts: The host of each rank.
-        resumes: Whether the nodes leave their stores to the job's next run, if this one dies.
-        tls: What encrypts the connections; `None` for none.
+        metadata: Host and port of the metadata node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        silence: Seconds after which a node that does not respond counts as gone.
+        job: Name of the job.
+        hosts: Host of each rank.
+        resumes: Whether the nodes keep their stores for the job's next run if this one dies.
+        tls: TLS relay of this process. Default `None`: no encryption.
+
+    Returns:
+        The nodes, and the connections to call them.
 
     Raises:
-        StoreError: As of `find_nodes` and `begin`.
+        NameTakenError: Another job uses a node.
+        StoreError: The metadata node or another node cannot be reached or is not ready.
     """
     tries = 0
     while True:
@@ -111,22 +122,27 @@ def begin(
     patience: float = 10.0,
     tls: Tls | None = None,
 ) -> NodeCalls:
-    """Has all nodes work for the job; on rank 0.
+    """Has all nodes serve the job; on rank 0. If it fails, no node serves the job.
 
     Args:
-        nodes: Of the job.
-        token: Of the cluster.
-        name: What this process calls itself.
-        silence: Seconds after which a silent node counts as gone.
-        job: Its name.
-        hosts: The host of each rank.
-        resumes: Whether the nodes leave their stores to the job's next run, if this one dies.
-        patience: Seconds that the job before may take to be gone.
-        tls: What encrypts the connections; `None` for none.
+        nodes: Nodes of the job.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        silence: Seconds after which a node that does not respond counts as gone.
+        job: Name of the job.
+        hosts: Host of each rank.
+        resumes: Whether the nodes keep their stores for the job's next run if this one dies.
+            Default false.
+        patience: Seconds to wait for each node on which another job has not ended. Default 10.
+        tls: TLS relay of this process. Default `None`: no encryption.
+
+    Returns:
+        Connections to the nodes. A node serves the job until its connection is closed.
 
     Raises:
         NameTakenError: Another job uses a node.
-        StoreError: A node cannot be reached, or knows another epoch.
+        StaleEpochError: A node knows another allocation epoch.
+        StoreError: A node cannot be reached, or is draining.
     """
     callers: list[Caller] = []
     try:
@@ -156,24 +172,28 @@ def begin_share(
     resumes: bool,
     tls: Tls | None = None,
 ) -> Caller:
-    """Has another node get ready for a share that it is to take over; on rank 0.
+    """Has another node prepare for a shard that will move to it; on rank 0.
 
     Args:
-        nodes: Of the job, as they are.
-        share: What moves.
-        node: The name of the new node.
-        address: Of it.
-        token: As of `begin`, and so are the rest.
-        name: What this process calls itself.
-        silence: Seconds after which a silent node counts as gone.
-        job: Its name.
-        hosts: The host of each rank.
-        resumes: Whether the next run of the job shall find its tables.
-        tls: What encrypts the connection; `None` for none.
+        nodes: Nodes of the job before the move.
+        share: Number of the shard.
+        node: Name of the new node.
+        address: Host and port of the new node.
+        token: Token of the cluster.
+        name: Name of this process, for logs and errors.
+        silence: Seconds after which a node that does not respond counts as gone.
+        job: Name of the job.
+        hosts: Host of each rank.
+        resumes: Whether the node keeps its store for the job's next run if this one dies.
+        tls: TLS relay of this process. Default `None`: no encryption.
+
+    Returns:
+        Connection to the node. The node serves the job until it is closed.
 
     Raises:
-        NameTakenError: Another job uses the node.
-        StoreError: It cannot be reached, or knows another epoch.
+        NameTakenError: Another job uses the node, or the node has this shard already.
+        StaleEpochError: The node knows another allocation epoch.
+        StoreError: The node cannot be reached, or is draining.
     """
     caller = Caller(dial_node(node, address, token, Greeting(Link.CALLS, name), silence, tls), node)
     try:
@@ -209,15 +229,18 @@ def dial_node(
     """Connects a rank to a node of the job.
 
     Args:
-        node: Its name.
-        address: Of it.
-        token: Of the cluster.
-        greeting: What the rank says of itself.
-        silence: Seconds after which a silent node counts as gone.
-        tls: What encrypts the connection; `None` for none.
+        node: Name of the node, for errors.
+        address: Host and port of the node.
+        token: Token of the cluster.
+        greeting: Handshake, which says who connects and for what.
+        silence: Seconds after which a node that does not respond counts as gone.
+        tls: TLS relay of this process; `None` for no encryption.
+
+    Returns:
+        A connected socket, owned by the caller. The node may still refuse the handshake.
 
     Raises:
-        StoreError: It cannot be reached.
+        StoreError: The node cannot be reached within 30 seconds.
     """
     wrap = dialled(tls, node)
     try:
@@ -229,11 +252,11 @@ def dial_node(
         ) from error
 
 
-def _ask_to_begin(caller: Caller, asked: dict[str, object], patience: float) -> None:
+def _ask_to_begin(caller: Caller, arguments: dict[str, object], patience: float) -> None:
     deadline = time.monotonic() + patience
     while True:
         try:
-            caller.ask("begin", asked)
+            caller.ask("begin", arguments)
             return
         except NameTakenError:
             if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""What rank 0 does with a table between two steps, where its rows lie on embedding nodes."""
+"""Operations of rank 0 on a table between two steps, if its rows lie on embedding nodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from tfhybrid.core.frozen_table import FrozenTable, TableFile
 from tfhybrid.core.record_file import RecordFile
@@ -17,18 +18,20 @@ from tfhybrid.embedding_nodes.row_arrays import arrays_of
 
 
 class NodesTableWriter(TableWriter):
-    """A `TableWriter` that has the nodes do it.
+    """Table writer that lets every embedding node handle its own rows; on rank 0 only.
 
-    A frozen table has the parts of the first node, then those of the next. Nodes write files
-    themselves, so they must see the directory.
+    The parts of a frozen table are numbered node by node: those of the first node, then those of
+    the next. Nodes read and write files themselves, so they must see the same paths as rank 0. A
+    method raises `TfhybridError` if a node fails or is gone.
 
     Args:
-        engine: Of rank 0.
-        name: As of `TableWriter`.
-        dim: As of `TableWriter`.
-        state_shape: As of `TableWriter`.
-        waiting: As of `TableWriter`.
-        owned_as: As of `TableWriter`.
+        engine: Engine of rank 0, in which the table is open.
+        name: Name of the table.
+        dim: Length of an embedding.
+        state_shape: Shape of a row's optimizer state: vectors, and floats in each.
+        waiting: Writer for the keys that wait for admission; `None` if the table has no admission.
+        owned_as: Name of the sharded table whose owner rule decides which keys a node keeps;
+            `None` if it keeps all. Default `None`.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class NodesTableWriter(TableWriter):
         super().__init__(engine, name, dim, state_shape, waiting, owned_as)
         self._nodes = engine.calls
         self._engine_of_nodes = engine
-        self._frozen = engine.frozen  # another writer of this table may write what this one freezes
+        self._frozen = engine.frozen  # shared: another writer of the table may write these parts
         self._named = engine.named(name) | {
             "dim": dim,
             "state_shape": list(state_shape),
@@ -51,18 +54,18 @@ class NodesTableWriter(TableWriter):
             "owned_as": owned_as,
         }
 
+    @override
     def reserve(self, rows: int) -> None:
-        """As of `TableWriter`; each node its part."""
         self._ask("reserve", rows=rows)
 
+    @override
     def write_rows(self, block: RowBlock) -> int:
-        """As of `TableWriter`; each node its own."""
         self._check(block)
         arrays = arrays_of(block)
         return sum(self._nodes.results("write_rows", self._named, arrays))
 
+    @override
     def load_records(self, file: RecordFile) -> None:
-        """As of `TableWriter`; each node reads the file."""
         file.layout(self._dim)
         self._ask(
             "load_records",
@@ -71,35 +74,35 @@ class NodesTableWriter(TableWriter):
             header_bytes=file.header_bytes,
         )
 
+    @override
     def remove_keys(self, keys: np.ndarray) -> None:
-        """As of `TableWriter`."""
         self._nodes.ask_all("remove_keys", self._named, {"keys": np.asarray(keys, np.int64)})
 
+    @override
     def clear(self) -> None:
-        """As of `TableWriter`."""
         super().clear()
         self._ask("clear")
 
+    @override
     def set_decay(self, decay: float) -> None:
-        """As of `TableWriter`."""
         super().set_decay(decay)
         self._ask("set_decay", decay=decay)
 
+    @override
     def set_event_time(self, time: int) -> None:
-        """As of `TableWriter`."""
         super().set_event_time(time)
         self._ask("set_event_time", time=time)
 
+    @override
     def track_changes(self, cursor: str) -> None:
-        """As of `TableWriter`."""
         self._ask("track_changes", cursor=cursor)
 
+    @override
     def freeze(self, cursor: str = "", *, only_changed: bool = False) -> FrozenTable:
-        """As of `TableWriter`; of all nodes together."""
         lost = self._engine_of_nodes.changes_are_lost(self._name, cursor)
         only_changed = only_changed and not lost
-        its = self._named | {"cursor": cursor, "only_changed": only_changed}
-        results = self._nodes.results("freeze", its)
+        arguments = self._named | {"cursor": cursor, "only_changed": only_changed}
+        results = self._nodes.results("freeze", arguments)
         of_nodes = [FrozenTable(*each) for each in results]
         self._frozen[self._name] = of_nodes
         return of_nodes[0]._replace(
@@ -110,12 +113,12 @@ class NodesTableWriter(TableWriter):
             event_time=max(each.event_time for each in of_nodes),
         )
 
+    @override
     def return_changes(self) -> None:
-        """As of `TableWriter`."""
         self._ask("return_changes")
 
+    @override
     def removed_keys(self, frozen: FrozenTable) -> np.ndarray:
-        """As of `TableWriter`."""
         return np.concatenate(
             [
                 self._nodes.ask(node, "removed_keys", self._named | {"frozen": list(of_node)})[1][
@@ -126,21 +129,21 @@ class NodesTableWriter(TableWriter):
             ]
         )
 
+    @override
     def write_part(self, part: int, path: str | os.PathLike[str] | None) -> TableFile:
-        """As of `TableWriter`; written by the node that has the part."""
         for node, of_node in enumerate(self._frozen[self._name]):
             if part < of_node.parts:
-                its: dict[str, Any] = {"part": part, "path": None}
+                arguments: dict[str, Any] = {"part": part, "path": None}
                 if path is not None:
-                    its["path"] = os.path.abspath(path)
-                result, _ = self._nodes.ask(node, "write_part", self._named | its)
+                    arguments["path"] = os.path.abspath(path)
+                result, _ = self._nodes.ask(node, "write_part", self._named | arguments)
                 return TableFile(*result)
             part -= of_node.parts
         raise IndexError(part)
 
+    @override
     def thaw(self) -> None:
-        """As of `TableWriter`."""
         self._ask("thaw")
 
-    def _ask(self, call: str, **its: object) -> None:
-        self._nodes.ask_all(call, self._named | its)
+    def _ask(self, call: str, **arguments: object) -> None:
+        self._nodes.ask_all(call, self._named | arguments)

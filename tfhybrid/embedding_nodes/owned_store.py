@@ -1,7 +1,7 @@
-"""The store of an embedding node while a job uses it: what the job's rank 0 may ask for.
+"""Store of an embedding node for one shard of a job, and the calls by which rank 0 controls it.
 
-Rows and updates come past this, on connections that the core serves. Here is the rest: tables and
-updates are opened as rank 0 opens its own, loaded, saved and counted.
+Rank 0 opens tables and updates here as it opens its own, and loads, saves and counts rows. Reads
+and updates of rows do not pass through this module: the core serves their connections.
 """
 
 from __future__ import annotations
@@ -29,22 +29,27 @@ from tfhybrid.rpc.calls import Answer, Called
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
-_LONGEST_NAME = 64  # of a job
-_UNEVENNESS = 1.05  # of the shares of a table, which a hash deals out
+_LONGEST_NAME = 64  # characters, of a job's name as the core takes it
+_UNEVENNESS = 1.05  # rows of the largest shard over the mean, as a hash spreads them
 
 Arguments = dict[str, Any]
 Found = dict[str, np.ndarray]
 
 
 class OwnedStore:
-    """Tables of a job, on one of its embedding nodes.
+    """Tables of one shard of a job, on an embedding node.
+
+    The functions of `calls` run on the thread that serves rank 0. `numbers` may be called on any
+    thread.
 
     Args:
-        directory: In shared memory.
-        node: Name of this node. The store is called after job and node: others may be beside it.
-        described: What this process calls itself.
-        arguments: `job`, `hosts` and `nodes` as of `Engine`, `number` of this node among the nodes,
-            and whether the job `resumes`: its next run finds the store, if this one dies.
+        directory: Directory in shared memory. It may hold the stores of other nodes too, so the
+            store is named after job, node and shard.
+        node: Name of this node.
+        described: Description of this process, for the messages of others.
+        arguments: Arguments of the call `begin`: name of the `job`, `hosts` and `nodes` as in
+            `Engine`, `number` of the shard, and `resumes`: whether the store is kept for the job's
+            next run if this one dies.
     """
 
     def __init__(
@@ -57,23 +62,23 @@ class OwnedStore:
         self.engine = Engine(hosts, max(hosts) + 1 + self._number, self._nodes)
         self._directory = directory
         self._described = described
-        place = f".{node}.{self._number}"
-        self._name = f"{self.job[: _LONGEST_NAME - len(place)]}{place}"
+        suffix = f".{node}.{self._number}"
+        self._name = f"{self.job[: _LONGEST_NAME - len(suffix)]}{suffix}"
         self._resumes = bool(arguments["resumes"])
         self._placements: dict[str, tuple[native.PlacementKind, int]] = {}
         self._closing = threading.Lock()
         self._is_open = False
-        self._opening: list[tuple[str, Arguments]] = []  # the calls that made what is open
+        self._opening: list[tuple[str, Arguments]] = []  # calls that opened tables and updates
         self._frozen: set[str] = set()
-        self._batches = np.empty(0, np.int64)  # to hold once the store is open
+        self._batches = np.empty(0, np.int64)  # copied from another node, until the store is open
 
     @property
     def directory(self) -> Path:
-        """Where the files of the store lie."""
+        """Folder with the files of the store."""
         return Path(self._directory) / f"tfhybrid-{os.geteuid()}-{self._name}"
 
     def calls(self) -> dict[str, Called]:
-        """Returns what may be asked."""
+        """Returns the functions that rank 0 may call, by name."""
         return {
             "open_store": self._open_store,
             "opening": self._tell_opening,
@@ -109,7 +114,7 @@ class OwnedStore:
         }
 
     def numbers(self) -> dict[str, float]:
-        """Returns what it holds, for the status page."""
+        """Returns rows, bytes and updates of the store for the status page; empty if closed."""
         with self._closing:
             if not self._is_open:
                 return {}
@@ -121,15 +126,18 @@ class OwnedStore:
         }
 
     def take_batches(self, words: np.ndarray) -> None:
-        """Holds the batches of the node that had the rows, once `recover_store` has opened them.
+        """Takes the batches of the node that had the rows before. `recover_store` restores them.
 
         Args:
-            words: As of `batches.copied`.
+            words: Batches as `batches.copied` returns them, int64.
         """
         self._batches = words
 
     def close(self) -> None:
-        """Ends all connections, and what the job did not: it died."""
+        """Closes the store and its connections, if the job died before it did so.
+
+        The files stay for the job's next run if `resumes` was set.
+        """
         self._end(leave=self._resumes)
 
     def _end(self, *, leave: bool) -> None:
@@ -139,9 +147,9 @@ class OwnedStore:
                 self._placements = {}
                 self.engine.close_store(leave=leave)
 
-    def _open_store(self, its: Arguments, _: Found) -> Answer:
+    def _open_store(self, arguments: Arguments, _: Found) -> Answer:
         reclaimed = self.engine.open_store(
-            self._directory, self._name, 0, self._described, its["token"]
+            self._directory, self._name, 0, self._described, arguments["token"]
         )
         self._is_open = True
         for line in reclaimed.splitlines():
@@ -166,163 +174,180 @@ class OwnedStore:
         self.engine.forget_updates()
         return None, {}
 
-    def _close_store(self, its: Arguments, _: Found) -> Answer:
-        self._end(leave=its["leave"])
+    def _close_store(self, arguments: Arguments, _: Found) -> Answer:
+        self._end(leave=arguments["leave"])
         return None, {}
 
-    def _open_table(self, its: Arguments, _: Found) -> Answer:
-        kind, a, b = its["initializer"]
-        placement = native.PlacementKind(its["placement"][0]), int(its["placement"][1])
-        path, cache_bytes = its["files"]
+    def _open_table(self, arguments: Arguments, _: Found) -> Answer:
+        kind, a, b = arguments["initializer"]
+        placement = native.PlacementKind(arguments["placement"][0]), int(arguments["placement"][1])
+        path, cache_bytes = arguments["files"]
         self.engine.open_table(
-            its["table"],
-            its["dim"],
+            arguments["table"],
+            arguments["dim"],
             (kind, a, b),
-            seed=its["seed"],
-            policy=its["policy"],
+            seed=arguments["seed"],
+            policy=arguments["policy"],
             placement=placement,
             files=(path, cache_bytes),
         )
-        self._placements[its["table"]] = placement
-        self._opening.append(("open_table", its))
+        self._placements[arguments["table"]] = placement
+        self._opening.append(("open_table", arguments))
         return None, {}
 
-    def _set_optimizer(self, its: Arguments, _: Found) -> Answer:
-        self.engine.set_optimizer(its["table"], **its["settings"])
-        self._opening.append(("set_optimizer", its))
+    def _set_optimizer(self, arguments: Arguments, _: Found) -> Answer:
+        self.engine.set_optimizer(arguments["table"], **arguments["settings"])
+        self._opening.append(("set_optimizer", arguments))
         return None, {}
 
-    def _forget_optimizer(self, its: Arguments, _: Found) -> Answer:
-        self._wait(its, {})
-        self.engine.forget_optimizer(its["table"])
-        table = its["table"]
+    def _forget_optimizer(self, arguments: Arguments, _: Found) -> Answer:
+        self._wait(arguments, {})
+        self.engine.forget_optimizer(arguments["table"])
+        table = arguments["table"]
         self._opening = [
-            (call, its)
-            for call, its in self._opening
-            if (call, its.get("table")) != ("set_optimizer", table)
-            and not (call == "open_update" and table in its["tables"])
+            (call, opened)
+            for call, opened in self._opening
+            if (call, opened.get("table")) != ("set_optimizer", table)
+            and not (call == "open_update" and table in opened["tables"])
         ]
         return None, {}
 
-    def _open_update(self, its: Arguments, _: Found) -> Answer:
-        choices = UpdateChoices(**its["choices"])
-        self.engine.open_update(its["name"], its["tables"], choices, its["steps"])
-        if ("open_update", its) not in self._opening:
-            self._opening.append(("open_update", its))
+    def _open_update(self, arguments: Arguments, _: Found) -> Answer:
+        choices = UpdateChoices(**arguments["choices"])
+        self.engine.open_update(arguments["name"], arguments["tables"], choices, arguments["steps"])
+        if ("open_update", arguments) not in self._opening:
+            self._opening.append(("open_update", arguments))
         return None, {}
 
     def _tell_opening(self, _: Arguments, __: Found) -> Answer:
-        """What another node is to call, which takes over a copy of this store."""
+        """Returns the calls by which another node opens its copy of this store.
+
+        Raises:
+            StoreError: A table has rows in files, or is being saved: its rows cannot move.
+        """
         in_files = [
-            its["table"] for call, its in self._opening if call == "open_table" and its["files"][0]
+            opened["table"]
+            for call, opened in self._opening
+            if call == "open_table" and opened["files"][0]
         ]
         if in_files or self._frozen:
             raise StoreError(
-                f"Rows move once no table is being saved, and where none lies in files. "
+                f"A shard can move if no table has rows in files, and none is being saved. "
                 f"Received: in files {in_files}, being saved {sorted(self._frozen)}"
             )
         return self._opening, {}
 
     def _versions(self, _: Arguments, __: Found) -> Answer:
-        """What the tables are at."""
+        """Returns the version of each table, by name."""
         tables = list(self._placements)
         return {name: int(self.engine.table_stats(name).version) for name in tables}, {}
 
-    def _wait(self, its: Arguments, _: Found) -> Answer:
-        """Until the table has the updates that the job knows of."""
+    def _wait(self, arguments: Arguments, _: Found) -> Answer:
+        """Waits until a table has reached the version that the arguments name."""
         none = [np.empty(0, np.int64)]
-        self.engine.read({its["table"]: its["dim"]}, none, min_versions=[its["version"]])
+        self.engine.read(
+            {arguments["table"]: arguments["dim"]}, none, min_versions=[arguments["version"]]
+        )
         return None, {}
 
-    def _stats(self, its: Arguments, _: Found) -> Answer:
-        struct = self.engine.table_stats(its["table"])
+    def _stats(self, arguments: Arguments, _: Found) -> Answer:
+        struct = self.engine.table_stats(arguments["table"])
         return {name: getattr(struct, name) for name, *_ in struct._fields_}, {}
 
-    def _count_nan(self, its: Arguments, _: Found) -> Answer:
+    def _count_nan(self, arguments: Arguments, _: Found) -> Answer:
         rows = ctypes.c_int64()
-        self.engine.call("table_count_nan", its["table"].encode(), ctypes.byref(rows))
+        self.engine.call("table_count_nan", arguments["table"].encode(), ctypes.byref(rows))
         return rows.value, {}
 
-    def _digest(self, its: Arguments, _: Found) -> Answer:
-        self._wait(its, {})
-        return self.engine.digest(its["table"]), {}
+    def _digest(self, arguments: Arguments, _: Found) -> Answer:
+        self._wait(arguments, {})
+        return self.engine.digest(arguments["table"]), {}
 
-    def _set_version(self, its: Arguments, _: Found) -> Answer:
-        self.engine.set_version(its["table"], its["version"], its["start"])
+    def _set_version(self, arguments: Arguments, _: Found) -> Answer:
+        self.engine.set_version(arguments["table"], arguments["version"], arguments["start"])
         return None, {}
 
-    def _reserve(self, its: Arguments, _: Found) -> Answer:
-        """Room for this node's part of so many rows."""
-        kind, owner = self._placements[its["table"].removesuffix(native.WAITING_SUFFIX)]
-        rows = int(its["rows"])
+    def _reserve(self, arguments: Arguments, _: Found) -> Answer:
+        """Reserves space for this shard's part of a table's rows."""
+        kind, owner = self._placements[arguments["table"].removesuffix(native.WAITING_SUFFIX)]
+        rows = int(arguments["rows"])
         if kind == native.PlacementKind.WHOLE:
             rows = rows if owner == self._number else 0
         elif self._nodes > 1:
             rows = -int(-rows * _UNEVENNESS // self._nodes)
-        self._writer(its).reserve(rows)
+        self._writer(arguments).reserve(rows)
         return None, {}
 
-    def _write_rows(self, its: Arguments, arrays: Found) -> Answer:
-        return self._writer(its).write_rows(block_of(arrays)), {}
+    def _write_rows(self, arguments: Arguments, arrays: Found) -> Answer:
+        return self._writer(arguments).write_rows(block_of(arrays)), {}
 
-    def _load_records(self, its: Arguments, _: Found) -> Answer:
-        file = RecordFile(its["path"], dtype_of(its["dtype"]), its["header_bytes"])
-        self._writer(its).load_records(file)
+    def _load_records(self, arguments: Arguments, _: Found) -> Answer:
+        file = RecordFile(
+            arguments["path"], dtype_of(arguments["dtype"]), arguments["header_bytes"]
+        )
+        self._writer(arguments).load_records(file)
         return None, {}
 
-    def _remove_keys(self, its: Arguments, arrays: Found) -> Answer:
-        self._writer(its).remove_keys(arrays["keys"])
+    def _remove_keys(self, arguments: Arguments, arrays: Found) -> Answer:
+        self._writer(arguments).remove_keys(arrays["keys"])
         return None, {}
 
-    def _clear(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).clear()
+    def _clear(self, arguments: Arguments, _: Found) -> Answer:
+        self._writer(arguments).clear()
         return None, {}
 
-    def _set_decay(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).set_decay(its["decay"])
+    def _set_decay(self, arguments: Arguments, _: Found) -> Answer:
+        self._writer(arguments).set_decay(arguments["decay"])
         return None, {}
 
-    def _set_event_time(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).set_event_time(its["time"])
+    def _set_event_time(self, arguments: Arguments, _: Found) -> Answer:
+        self._writer(arguments).set_event_time(arguments["time"])
         return None, {}
 
-    def _track_changes(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).track_changes(its["cursor"])
+    def _track_changes(self, arguments: Arguments, _: Found) -> Answer:
+        self._writer(arguments).track_changes(arguments["cursor"])
         return None, {}
 
-    def _freeze(self, its: Arguments, _: Found) -> Answer:
-        self._wait(its, {})
-        frozen = self._writer(its).freeze(its["cursor"], only_changed=its["only_changed"])
-        self._frozen.add(its["table"])
+    def _freeze(self, arguments: Arguments, _: Found) -> Answer:
+        self._wait(arguments, {})
+        frozen = self._writer(arguments).freeze(
+            arguments["cursor"], only_changed=arguments["only_changed"]
+        )
+        self._frozen.add(arguments["table"])
         return frozen, {}
 
-    def _return_changes(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).return_changes()
+    def _return_changes(self, arguments: Arguments, _: Found) -> Answer:
+        self._writer(arguments).return_changes()
         return None, {}
 
-    def _removed_keys(self, its: Arguments, _: Found) -> Answer:
-        keys = self._writer(its).removed_keys(FrozenTable(*its["frozen"]))
+    def _removed_keys(self, arguments: Arguments, _: Found) -> Answer:
+        keys = self._writer(arguments).removed_keys(FrozenTable(*arguments["frozen"]))
         return None, {"keys": keys}
 
-    def _write_part(self, its: Arguments, _: Found) -> Answer:
+    def _write_part(self, arguments: Arguments, _: Found) -> Answer:
         try:
-            return self._writer(its).write_part(its["part"], its["path"]), {}
+            return self._writer(arguments).write_part(arguments["part"], arguments["path"]), {}
         except StoreError as error:
             raise StoreError(
-                f"{error}. Embedding nodes write their rows themselves: they must see the directory"
+                f"{error}. Every embedding node writes its own rows, so it must see the directory"
             ) from error
 
-    def _thaw(self, its: Arguments, _: Found) -> Answer:
-        self._writer(its).thaw()
-        self._frozen.discard(its["table"])
+    def _thaw(self, arguments: Arguments, _: Found) -> Answer:
+        self._writer(arguments).thaw()
+        self._frozen.discard(arguments["table"])
         return None, {}
 
-    def _writer(self, its: Arguments) -> TableWriter:
-        vectors, floats = its["state_shape"]
+    def _writer(self, arguments: Arguments) -> TableWriter:
+        vectors, floats = arguments["state_shape"]
         waiting = None
-        if its["waiting"]:
-            name = its["table"] + native.WAITING_SUFFIX
-            waiting = TableWriter(self.engine, name, 1, (0, 1), None, its["owned_as"])
+        if arguments["waiting"]:
+            name = arguments["table"] + native.WAITING_SUFFIX
+            waiting = TableWriter(self.engine, name, 1, (0, 1), None, arguments["owned_as"])
         return TableWriter(
-            self.engine, its["table"], its["dim"], (vectors, floats), waiting, its["owned_as"]
+            self.engine,
+            arguments["table"],
+            arguments["dim"],
+            (vectors, floats),
+            waiting,
+            arguments["owned_as"],
         )

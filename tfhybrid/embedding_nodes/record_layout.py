@@ -1,4 +1,4 @@
-"""A structured dtype of NumPy as JSON has it."""
+"""Structured NumPy dtypes as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import numpy as np
 
 
 def layout_of(dtype: np.dtype) -> dict[str, Any]:
-    """Returns what `dtype_of` makes the dtype from again: fields, their places, and its bytes."""
+    """Returns a structured dtype as JSON can represent it, for `dtype_of`.
+
+    Args:
+        dtype: Dtype with named fields, at any offsets and with any padding.
+    """
     fields = dict(dtype.fields or {})
     return {
         "names": list(fields),
@@ -19,7 +23,14 @@ def layout_of(dtype: np.dtype) -> dict[str, Any]:
 
 
 def dtype_of(layout: dict[str, Any]) -> np.dtype:
-    """Returns the dtype of which `layout_of` told."""
+    """Returns the dtype from which `layout_of` made a layout.
+
+    Args:
+        layout: `names`, `formats` and `offsets` of the fields, and `itemsize` in bytes.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is not such a layout.
+    """
     return np.dtype(
         {
             "names": layout["names"],

@@ -1,7 +1,7 @@
-"""How host 0 and the embedding nodes of a job that died come to one version.
+"""Recovery of host 0 and the embedding nodes of a dead job to one common version.
 
-A trainer or a node may have died between two of them: one has applied an update that another has
-only staged. What it staged lies in its mailbox; it needs the numbers of the step alone.
+The job may have died while one process had applied an update that another had only staged. A staged
+update lies in that process's mailbox. To apply it, the process needs only the numbers of the step.
 """
 
 from __future__ import annotations
@@ -15,43 +15,48 @@ from tfhybrid.errors import StoreError, TfhybridError
 
 
 def come_together(engine: Engine, calls: NodeCalls, run: int, first: int) -> None:
-    """Has the nodes recover their stores, and brings all to the newest version.
+    """Recovers the stores of all nodes, and brings nodes and host 0 to the newest version.
 
     Args:
-        engine: Of rank 0, whose store is recovered.
-        calls: To the nodes.
-        run: That made the store of host 0.
-        first: The host number of the first node.
+        engine: Engine of rank 0, whose own store is recovered already.
+        calls: Connections to the nodes.
+        run: Number of the run that created host 0's store; the nodes' stores must have it too.
+        first: Host number of the first node.
 
     Raises:
-        StoreError: A node has no store of that run, or cannot catch up.
+        StoreError: A node has no store of that run, or lacks an update that cannot be repeated.
     """
     try:
-        found = calls.results("recover_store", {})
+        answers = calls.results("recover_store", {})
     except TfhybridError as error:
-        raise StoreError(f"An embedding node has nothing to go on with. {error}") from error
-    for node, its in enumerate(found):
-        if (run_of(its["token"]), host_of(its["token"])) != (run, first + node):
+        raise StoreError(f"An embedding node has no store to recover: {error}") from error
+    for node, answer in enumerate(answers):
+        if (run_of(answer["token"]), host_of(answer["token"])) != (run, first + node):
             raise StoreError("The embedding nodes hold tables of another run of the job")
     own = engine.store_versions()
-    versions: list[Mapping[str, int]] = [own, *(its["versions"] for its in found)]
+    versions: list[Mapping[str, int]] = [own, *(answer["versions"] for answer in answers)]
     if len({tuple(sorted(each)) for each in versions}) > 1:
         raise StoreError("The embedding nodes hold other tables than the trainers")
     newest = {table: max(each[table] for each in versions) for table in own}
-    behind = [place for place, each in enumerate(versions) if each != newest]
-    ahead = [place for place in range(len(versions)) if place not in behind]
+    behind = [member for member, each in enumerate(versions) if each != newest]  # 0 is host 0
+    ahead = [member for member in range(len(versions)) if member not in behind]
     if not ahead:
-        raise StoreError("Each of trainers and embedding nodes lacks an update of another one")
+        raise StoreError(
+            "No trainer or embedding node has all updates: each lacks one that another has"
+        )
     if not behind:
         return
     updates = engine.last_updates()
     if ahead[0] > 0:
         updates = calls.ask(ahead[0] - 1, "last_updates", {})[1]["updates"]
-    for place in behind:
-        if place == 0:
+    for member in behind:
+        if member == 0:
             Engine.roll_forward(engine, updates)  # this host alone
             reached: Mapping[str, int] = engine.store_versions()
         else:
-            reached = calls.ask(place - 1, "roll_forward", {}, {"updates": updates})[0]
+            reached = calls.ask(member - 1, "roll_forward", {}, {"updates": updates})[0]
         if reached != newest:
-            raise StoreError("An embedding node lacks updates that cannot be repeated")
+            raise StoreError(
+                "A trainer or an embedding node lacks updates that cannot be repeated. "
+                f"Expected versions: {newest}. Received: {dict(reached)}"
+            )

@@ -1,4 +1,4 @@
-"""Rows as the arrays of a message, and back."""
+"""Conversion of rows to the arrays of a message, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from tfhybrid.core.row_block import RowBlock
 
 
 def arrays_of(block: RowBlock) -> dict[str, np.ndarray]:
-    """Returns what travels of rows."""
+    """Returns the arrays by which a message carries rows: their history as bytes.
+
+    Args:
+        block: Rows; without states or history, their arrays are left out.
+    """
     arrays = {"keys": block.keys, "embeddings": block.embeddings}
     if block.states is not None:
         arrays["states"] = block.states
@@ -22,7 +26,14 @@ def arrays_of(block: RowBlock) -> dict[str, np.ndarray]:
 
 
 def block_of(arrays: Mapping[str, np.ndarray]) -> RowBlock:
-    """Returns the rows that `arrays_of` was given."""
+    """Returns the rows from which `arrays_of` made arrays.
+
+    Args:
+        arrays: Arrays of the message, by name.
+
+    Raises:
+        KeyError: Keys or embeddings are missing.
+    """
     history = arrays.get("history")
     if history is not None:
         history = np.ascontiguousarray(history).reshape(-1).view(native.HISTORY)

@@ -1,8 +1,9 @@
-"""A store on its way from one embedding node to another, file by file.
+"""Copying a store from one embedding node to another, file by file.
 
-Nobody changes it meanwhile: the trainers wait between two steps. So the copy is what a process that
-was killed at that moment would leave, and opens as such: raw rows, both decays, waiting keys and
-histories, versions, the optimizer's state. In front of it go the batches that the node holds.
+Nobody changes the store meanwhile, because the trainers wait between two steps. The copy therefore
+equals what a process killed at that moment would leave, and is recovered like it: raw rows, both
+decays, waiting keys and histories, versions, and the optimizer's state. The batches that the node
+holds are sent before the store.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _CHUNK_BYTES = 16 << 20
 
 
 def send_store(link: MessageLink, directory: Path) -> None:
-    """Sends a store; who holds it stays its holder.
+    """Sends the files of a store, which stays open on this node.
 
     Args:
-        link: To the node that asks for it.
-        directory: Of the store.
+        link: Connection to the node that receives the copy.
+        directory: Folder of the store.
 
     Raises:
         StoreError: The other node is gone.
@@ -36,7 +37,7 @@ def send_store(link: MessageLink, directory: Path) -> None:
     """
     files = 0
     for path in sorted(directory.iterdir()):
-        # The locks of living processes; and what was being built, which a new holder removes.
+        # Not sent: locks of living processes, and unfinished files, which recovery would remove.
         if path.name.startswith("rank-") or path.suffix == ".new" or not path.is_file():
             continue
         files += 1
@@ -50,18 +51,18 @@ def send_store(link: MessageLink, directory: Path) -> None:
 
 
 def receive_store(link: MessageLink, directory: Path) -> int:
-    """Receives what `send_store` sends.
+    """Receives the files that `send_store` sends. The new folder appears whole or not at all.
 
     Args:
-        link: To the node that has the store.
-        directory: Of the new one; it appears whole. What another run has left there is removed.
+        link: Connection to the node that has the store.
+        directory: Folder for the copy. A folder that another run left there is replaced.
 
     Returns:
-        How many bytes came.
+        Bytes of content that were received.
 
     Raises:
-        StoreError: The other node is gone, or sent something else. Nothing is left.
-        OSError: A file cannot be written.
+        StoreError: The other node is gone, or sent something else. Nothing is left behind.
+        OSError: A file cannot be written. Nothing is left behind.
     """
     coming = directory.with_name(f".{directory.name}.coming")
     shutil.rmtree(coming, ignore_errors=True)
@@ -77,30 +78,30 @@ def receive_store(link: MessageLink, directory: Path) -> int:
 
 
 def send_batches(link: MessageLink, engine: Engine) -> None:
-    """Sends the batches that a node holds, in front of its store.
+    """Sends the batches that this node holds, before its store.
 
     Args:
-        link: To the node that asks for it.
-        engine: Of the node that has them.
+        link: Connection to the node that receives the copy.
+        engine: Engine of this node.
 
     Raises:
         StoreError: The other node is gone.
     """
     words = split_batches.copied(engine)
-    some = _CHUNK_BYTES // words.itemsize
+    chunk = _CHUNK_BYTES // words.itemsize
     link.send({"words": len(words)})
-    for start in range(0, len(words), some):
-        link.send({}, {"words": words[start : start + some]})
+    for start in range(0, len(words), chunk):
+        link.send({}, {"words": words[start : start + chunk]})
 
 
 def receive_batches(link: MessageLink) -> np.ndarray:
-    """Receives what `send_batches` sends.
+    """Receives the batches that `send_batches` sends.
 
     Args:
-        link: To the node that has the batches.
+        link: Connection to the node that has the batches.
 
     Returns:
-        What `batches.restore` takes.
+        Batches for `batches.restore`, int64.
 
     Raises:
         StoreError: The other node is gone, or sent something else.
@@ -120,12 +121,17 @@ def _received(link: MessageLink, directory: Path) -> int:
             message, arrays = link.receive()
             if "files" in message:
                 if message["files"] != files:
-                    raise StoreError(f"A store of {message['files']} files. Received: {files}")
+                    raise StoreError(
+                        f"{link.peer} sends a store of {message['files']} files. Received: {files}"
+                    )
                 return received
             if "file" in message:
                 name = str(message["file"])
                 if Path(name).name != name:
-                    raise StoreError(f"{link.peer} names a file of its store. Received: {name!r}")
+                    raise StoreError(
+                        f"{link.peer} must name a file of its store without folders. "
+                        f"Received: {name!r}"
+                    )
                 held.close()
                 file = os.open(directory / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
                 held.callback(os.close, file)
@@ -138,12 +144,19 @@ def _received(link: MessageLink, directory: Path) -> int:
 
 
 def _runs(file: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yields where there is content: a new chunk of a table is a hole for the most part."""
+    """Yields offset and bytes of each piece of content in a sparse file.
+
+    Holes are skipped: most of a new chunk of a table is one.
+
+    Args:
+        file: Descriptor of the file.
+        size: Bytes of the file, with holes.
+    """
     at = 0
     while at < size:
         try:
             at = os.lseek(file, at, os.SEEK_DATA)
-        except OSError:  # a hole up to the end
+        except OSError:  # a hole that reaches the end of the file
             return
         end = os.lseek(file, at, os.SEEK_HOLE)
         while at < end:

@@ -1,8 +1,8 @@
-"""The row service: how the ranks of a job reach the rows that other hosts own.
+"""The row service: connections by which the ranks of a job reach rows that other hosts own.
 
-Each leader listens; who shows the job's token is handed to the engine, whose threads serve it from
-then on. Every rank that has a sharded table connects to the leaders of the other hosts: once to
-read rows, and leaders once more for updates and for passes. What travels is the core's matter
+Each leader listens. A connection that sends the job's token is handed to the engine, whose threads
+serve it from then on. Every rank that has a sharded table connects to the leaders of the other
+hosts to read rows; leaders also connect for updates and for passes. The core defines the messages
 (`custom_ops/core/exchange/connection.h`).
 """
 
@@ -26,24 +26,24 @@ from tfhybrid.rpc.tls import Tls, accepted, dialled
 
 _log = logging.getLogger("tfhybrid.job")
 
-PROTOCOL = "rows2."  # what a token begins with: processes of another protocol are strangers
+PROTOCOL = "rows2."  # prefix of a token, so that processes of another protocol are refused
 
 _CONNECT_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
 
 
 def new_token() -> str:
-    """Returns a token for the door of one job."""
+    """Returns a random token, which the processes of one job or cluster send to a listener."""
     return PROTOCOL + secrets.token_hex(16)
 
 
 @dataclasses.dataclass(frozen=True)
 class Leader:
-    """Where the leader of a host listens.
+    """Name of a rank, and the address of its listener if it leads a host.
 
     Args:
-        address: Of its door; `None` for a rank that leads no host.
-        name: What a rank calls itself, for messages.
+        address: Host and port of the listener; `None` for a rank that leads no host.
+        name: Name of the rank, for logs and errors.
     """
 
     address: tuple[str, int] | None
@@ -54,12 +54,12 @@ class RowService:
     """This process's part in the row service of a job on several hosts.
 
     Args:
-        engine: Of this rank.
-        rank: Of this process in `engine.hosts`.
-        listener: Of a leader, with which `start` begins; `None` for other ranks.
-        token: Of the job.
-        silence: Seconds after which a silent host counts as gone.
-        tls: What encrypts the connections, and ends with the service; `None` for none.
+        engine: Engine of this rank. It owns the connections, and ends them with its store.
+        rank: Index of this rank in `engine.hosts`.
+        listener: Listening socket of a leader, closed by the service; `None` on other ranks.
+        token: Token of the job.
+        silence: Seconds after which a host that does not respond counts as gone.
+        tls: TLS relay of this process, closed by `stop`. Default `None`: no encryption.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class RowService:
         )
 
     def start(self, ranks: Sequence[Leader]) -> None:
-        """Begins to serve, on a leader.
+        """Makes the other ranks known, and on a leader starts the thread that serves them.
 
         Args:
-            ranks: Where each rank of the job can be reached, and its name.
+            ranks: Name and address of each rank of the job, in order.
         """
         self._ranks = ranks
         if self._door is not None:
@@ -101,10 +101,12 @@ class RowService:
             self._thread.start()
 
     def connect(self) -> None:
-        """Connects this rank to the leaders of all other hosts, when first called.
+        """Connects this rank to the leaders of all other hosts. Later calls do nothing.
+
+        Thread-safe, after `start`.
 
         Raises:
-            StoreError: One cannot be reached.
+            StoreError: A leader cannot be reached.
         """
         with self._connecting:
             if self._connected:
@@ -120,11 +122,14 @@ class RowService:
 
     @property
     def is_connected(self) -> bool:
-        """Whether this rank has connected, to read sharded tables."""
+        """Whether this rank is connected to the other hosts."""
         return self._connected
 
     def stop(self) -> None:
-        """Turns away whoever comes from now on; what is connected ends with the engine."""
+        """Closes the listener and the TLS relay to new connections.
+
+        Open connections end with the engine.
+        """
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -132,7 +137,10 @@ class RowService:
             self._tls.close()
 
     def abandon(self) -> None:
-        """Leaves the service to the parent, in a forked child: peers must notice when it dies."""
+        """Lets go of listener and TLS relay; call it in a forked child only.
+
+        Otherwise the child would keep them open after the parent has died.
+        """
         if self._door is not None:
             self._door.abandon()
         if self._tls is not None:
@@ -175,5 +183,5 @@ class RowService:
             return
         try:
             self._engine.serve_owner(host, purpose, link, name)
-        except TfhybridError as error:  # this host's, or between two stores of a job
+        except TfhybridError as error:  # a rank of this host, or no store is open
             _log.warning("%s cannot be served: %s", name, error)

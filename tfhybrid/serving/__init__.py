@@ -1,4 +1,4 @@
-"""Published weights in a process that serves: without Horovod, and without a job."""
+"""Serving published weights in a process without Horovod and without a job."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader", "RemoteReader", "ServedModel", "StockExport"]
 
-# Imported when first used: readers need no TensorFlow.
+# Imported at first use, because readers need no TensorFlow.
 _SOURCES = {
     "Reader": "reader",
     "RemoteReader": "read_only_node",

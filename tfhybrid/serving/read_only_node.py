@@ -1,7 +1,7 @@
-"""The read-only node: follows publications, and answers reads of processes that cannot hold them.
+"""The read-only node: it follows publications, and serves processes that cannot hold the weights.
 
-Rows travel in messages, which all are of one publication. The row service of a job is not used: its
-readers read while rows change, one update at a time, and a publication is many rows at once.
+Each answer is of one publication. Rows travel in plain messages and not through a job's row
+service, which is made for reads between single updates: a publication changes many rows at once.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from tfhybrid.stream.weights.model_spec import ModelSpec
 
 
 def reader_calls(reader: Reader) -> dict[str, Called]:
-    """Returns what may be asked of a read-only node.
+    """Returns the functions that clients may call on a read-only node, by name.
+
+    `RemoteReader` calls `read` and `spec`; `stats` returns the process's metrics.
 
     Args:
-        reader: Of the publications that it follows.
+        reader: Reader that follows the publications.
     """
 
     def read(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        found = reader.read(arrays, dense=bool(arguments["dense"]))
-        dense = {f"dense/{i}": each for i, each in enumerate(found.dense)}
-        return found.number, {
-            **{f"rows/{name}": rows for name, rows in found.rows.items()},
+        weights = reader.read(arrays, dense=bool(arguments["dense"]))
+        dense = {f"dense/{i}": each for i, each in enumerate(weights.dense)}
+        return weights.number, {
+            **{f"rows/{name}": rows for name, rows in weights.rows.items()},
             **dense,
         }
 
@@ -43,12 +45,15 @@ def reader_calls(reader: Reader) -> dict[str, Called]:
 
 
 class RemoteReader:
-    """The weights of a read-only node, for a process without them; as `Reader`.
+    """Reader of the weights that a read-only node has, for a process that cannot hold them.
+
+    Thread-safe. It connects at the first call, and again if the node was restarted. A call fails
+    with `StreamError` once the node has been away for two minutes.
 
     Args:
-        address: `host:port` of the node.
-        token: That it wants to be shown.
-        name: What this process calls itself.
+        address: Address of the node, as `host:port`.
+        token: Token that the node expects.
+        name: Name of this process, for the logs of the node.
 
     Example:
 
@@ -63,16 +68,26 @@ class RemoteReader:
 
     @property
     def spec(self) -> ModelSpec:
-        """What the model consists of; see `Reader.spec`."""
+        """Tables and dense weights of the model, asked from the node; see `Reader.spec`."""
         return ModelSpec.from_json(self._remote.ask("spec")[0])
 
     def read(self, keys: dict[str, np.ndarray], *, dense: bool = False) -> Weights:
-        """Returns rows of tables, and dense weights if asked for; see `Reader.read`."""
+        """Returns rows, and optionally the dense weights, of one publication.
+
+        Args:
+            keys: int64 of any shape, by table.
+            dense: Whether to return the dense weights too. Default false.
+
+        Raises:
+            PublicationError: The node has not read a publication yet.
+            ConfigError: The model has no such table.
+            StreamError: The node does not answer.
+        """
         number, arrays = self._remote.ask("read", {"dense": dense}, keys)
         rows = {name: arrays[f"rows/{name}"] for name in keys}
         count = sum(name.startswith("dense/") for name in arrays)
         return Weights(int(number), rows, [arrays[f"dense/{i}"] for i in range(count)])
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection; a later call opens it again."""
         self._remote.close()

@@ -1,4 +1,4 @@
-"""Follows the publications of a target model, and answers lookups with the newest one."""
+"""Reader of the publications of a target model, with lookups in the one that is current."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Weights(NamedTuple):
     """Rows and dense weights, all of one publication.
 
     Attributes:
-        number: Of the publication.
-        rows: float32 `keys.shape + (dim,)` of each table that was asked for.
-        dense: The dense weights, in the order of the trainer's model; empty if not asked for.
+        number: Number of the publication.
+        rows: Embeddings by table, float32 `keys.shape + (dim,)`.
+        dense: Dense weights in the order of the trainer's model; empty if not requested.
     """
 
     number: int
@@ -44,20 +44,25 @@ class Weights(NamedTuple):
 
 
 class Reader:
-    """The published weights of a target model, in this process. Thread-safe.
+    """Reader of the published weights of a target model, which this process holds. Thread-safe.
 
-    It needs neither Horovod nor TensorFlow. A base is loaded beside what is served, so that there
-    are two copies for a moment; deltas are applied in place, while lookups wait. A lookup always
-    sees the weights of one publication.
+    It needs neither Horovod nor TensorFlow. A lookup always sees the weights of one publication. A
+    base is loaded beside the weights that are served, so there are two copies for a moment. Deltas
+    are applied in place, while lookups wait.
 
-    If a delta was missed, or a publication was rolled back, it takes the base and goes on from
-    there. A chain of weights that have ended (an older incarnation, say of a publisher that should
-    be dead) is refused. What cannot be read changes nothing: it serves what it has.
+    After a missed delta or a rollback, the reader loads the base and the deltas on it. It refuses a
+    chain that has ended, such as an older incarnation from a publisher that should be dead. If a
+    publication cannot be read, the reader serves the weights that it has.
 
     Args:
-        folder: Of the model's publications: a folder, or a URL.
-        name: Of the model, for messages and metrics. Defaults to the name of the folder.
-        memory: Directory of the rows, in shared memory.
+        folder: Folder of the model's publications, or its URL.
+        name: Name of the model, for messages and metrics. Defaults to the name of the folder.
+        memory: Directory of the rows, in shared memory. Defaults to that of tfhybrid's stores.
+
+    Attributes:
+        name: Name of the model.
+        gaps: Number of bases that were loaded because a delta was missed.
+        failures: Number of refreshes that failed.
 
     Example:
 
@@ -83,8 +88,8 @@ class Reader:
         self._rows: ServedRows | None = None
         self._spec: ModelSpec | None = None
         self._has: tuple[Pointer, Publication] | None = None
-        self._incarnation = 0  # the newest that was seen
-        self._whole = True  # what is served is a publication, not half of one
+        self._incarnation = 0  # newest one seen
+        self._whole = True  # false while, or after, deltas are only partly applied
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self.gaps = 0
@@ -92,35 +97,41 @@ class Reader:
 
     @property
     def publication(self) -> Publication | None:
-        """What is served now; `None` before the first publication."""
+        """Publication that is served now; `None` before the first one is read, and once closed."""
         return None if self._has is None else self._has[1]
 
     @property
     def spec(self) -> ModelSpec:
-        """What the model consists of.
+        """Tables and dense weights of the model.
 
         Raises:
-            PublicationError: Nothing has been read yet.
+            PublicationError: No publication has been read yet.
         """
         if self._spec is None:
-            raise PublicationError(f"{self._place} has no publication that was read")
+            raise PublicationError(f"No publication of {self._place} has been read yet")
         return self._spec
 
     def refresh(self) -> bool:
-        """Takes the publication that readers shall have; returns whether it is another one.
+        """Loads the current (or, after a rollback, the held) publication, unless it is served.
+
+        If this fails, the reader serves the weights that it had.
+
+        Returns:
+            Whether another publication is served now.
 
         Raises:
-            PublicationError: It is missing, or of a chain that has ended.
+            PublicationError: The publication is missing, or of a chain that has ended.
             CorruptFileError: A file is damaged.
             OutOfSpaceError: Shared memory is full.
+            OSError: The folder cannot be read.
         """
         with self._refreshing:
             try:
-                wanted = files.wanted(self._place)
-                if wanted is None or (self._has is not None and self._same(wanted)):
+                pointer = files.wanted(self._place)
+                if pointer is None or (self._has is not None and self._same(pointer)):
                     return False
-                self._check(wanted)
-                self._take(wanted)
+                self._check(pointer)
+                self._take(pointer)
             except (TfhybridError, OSError):
                 self.failures += 1
                 metrics.note(metrics.READER_FAILURES, self.failures, self.name)
@@ -128,54 +139,65 @@ class Reader:
         return True
 
     def follow(self, seconds: float = 1.0) -> None:
-        """Takes what is published now, and looks for more every so many seconds.
+        """Refreshes now, and then at an interval on a thread that runs until `close`.
 
-        It does so on a thread of its own. What fails is logged, and tried again.
+        A refresh that fails is logged, and tried again.
+
+        Args:
+            seconds: Seconds between two refreshes, above 0. Default 1.
+
+        Raises:
+            ConfigError: The interval is not above 0, or the reader follows already.
         """
         if seconds <= 0 or self._thread is not None:
             raise ConfigError(
-                f"A reader follows once, every so many seconds above 0. Received: {seconds}"
+                "A reader can follow once, at an interval above 0 seconds. Received: "
+                f"seconds={seconds}{'' if self._thread is None else ', and it follows already'}"
             )
-        told = self._tried("")
+        failure = self._try_refresh("")
         self._thread = threading.Thread(
-            target=self._follow, args=(seconds, told), name="tfhybrid-reader", daemon=True
+            target=self._follow, args=(seconds, failure), name="tfhybrid-reader", daemon=True
         )
         self._thread.start()
 
     def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> Weights:
-        """Returns rows of tables, and dense weights if asked for, of one publication.
+        """Returns rows, and optionally the dense weights, of one publication.
+
+        A key without a row reads its initial value, as in training.
 
         Args:
             keys: int64 of any shape, by table.
-            dense: Whether dense weights are wanted.
+            dense: Whether to return the dense weights too. Default false.
 
         Raises:
-            PublicationError: Nothing has been read yet.
-            ConfigError: There is no such table.
+            PublicationError: No publication has been read yet, or the reader is closed.
+            ConfigError: The model has no such table.
         """
         with self._lock.shared():
             if self._rows is None or self._has is None or self._spec is None:
-                raise PublicationError(f"{self._place} has no publication that was read")
+                raise PublicationError(f"No publication of {self._place} has been read yet")
             unknown = sorted(set(keys) - set(self._spec.tables))
             if unknown:
                 raise ConfigError(f"Tables are {sorted(self._spec.tables)}. Received: {unknown}")
-            rows = {table: self._rows.read(table, wanted) for table, wanted in keys.items()}
+            rows = {table: self._rows.read(table, of_table) for table, of_table in keys.items()}
             return Weights(self._has[1].number, rows, self._dense() if dense else ())
 
     @contextlib.contextmanager
     def held(self) -> Iterator[tuple[ServedRows, ModelSpec, Sequence[np.ndarray]]]:
-        """Yields rows, what the model consists of, and dense weights; they stay as they are.
+        """Yields rows, tables and dense weights of one publication, unchanged during the block.
+
+        Other lookups continue meanwhile; a refresh waits until the block ends.
 
         Raises:
-            PublicationError: Nothing has been read yet.
+            PublicationError: No publication has been read yet, or the reader is closed.
         """
         with self._lock.shared():
             if self._rows is None or self._spec is None:
-                raise PublicationError(f"{self._place} has no publication that was read")
+                raise PublicationError(f"No publication of {self._place} has been read yet")
             yield self._rows, self._spec, self._dense()
 
     def close(self) -> None:
-        """Ends following, and frees the memory."""
+        """Ends the thread of `follow`, waits for lookups, and frees the memory."""
         self._ends.set()
         if self._thread is not None:
             self._thread.join()
@@ -190,68 +212,89 @@ class Reader:
         keys = self._spec.keys_of_weights()
         return self._spec.weights_of({name: self._rows.read(name, keys[name]) for name in keys})
 
-    def _same(self, wanted: Pointer) -> bool:
+    def _same(self, pointer: Pointer) -> bool:
         assert self._has is not None
-        return self._whole and self._has[0][:2] == wanted[:2]
+        return self._whole and self._has[0][:2] == pointer[:2]
 
-    def _check(self, wanted: Pointer) -> None:
-        """Refuses a chain that has ended; a rollback may name any."""
-        if self._has is None or wanted.held:
+    def _check(self, pointer: Pointer) -> None:
+        """Refuses a chain that has ended; a rollback may name any publication.
+
+        Raises:
+            PublicationError: The publication is older than the one served, without a rollback.
+        """
+        if self._has is None or pointer.held:
             return
-        back = wanted.number < self._has[0].number and not self._has[0].held
-        if wanted.incarnation < self._incarnation or back:
+        back = pointer.number < self._has[0].number and not self._has[0].held
+        if pointer.incarnation < self._incarnation or back:
             raise PublicationError(
                 f"{self._place} was at publication {self._has[0].number} of incarnation "
                 f"{self._incarnation}, and goes back only by a rollback. Received: publication "
-                f"{wanted.number} of incarnation {wanted.incarnation}"
+                f"{pointer.number} of incarnation {pointer.incarnation}"
             )
 
-    def _take(self, wanted: Pointer) -> None:
-        found = files.read_manifest(self._place, wanted.number, wanted.crc)
-        chain = [*found.chain, Member(wanted.number, wanted.crc, found.bytes)]
+    def _take(self, pointer: Pointer) -> None:
+        newest = files.read_manifest(self._place, pointer.number, pointer.crc)
+        chain = [*newest.chain, Member(pointer.number, pointer.crc, newest.bytes)]
         first = self._first_missing(chain)
         if first is None:
-            self._count_gap(wanted)
+            self._count_gap(pointer)
             first = 0
-        made = [
-            found if member.number == wanted.number else self._manifest(member)
+        publications = [
+            newest if member.number == pointer.number else self._manifest(member)
             for member in chain[first:]
         ]
-        loaded = [self._load(each) for each in made]
+        loaded = [self._load(each) for each in publications]
         if first == 0:
-            self._replace(made, loaded, wanted)
+            self._replace(publications, loaded, pointer)
         else:
-            self._apply(made, loaded, wanted)
-        self._incarnation = max(self._incarnation, found.incarnation)
-        metrics.note(metrics.READER_NUMBER, found.number, self.name)
-        _log.info("%s: publication %d, %d updates", self.name, found.number, found.version)
+            self._apply(publications, loaded, pointer)
+        self._incarnation = max(self._incarnation, newest.incarnation)
+        metrics.note(metrics.READER_NUMBER, newest.number, self.name)
+        _log.info(
+            "%s: serving publication %d, with %d updates", self.name, newest.number, newest.version
+        )
 
     def _manifest(self, member: Member) -> Publication:
         return files.read_manifest(self._place, member.number, member.crc)
 
     def _first_missing(self, chain: Sequence[Member]) -> int | None:
-        """Returns which member of a chain comes next; `None` if only its base can."""
+        """Returns the index in a chain of the first delta to apply to the weights served.
+
+        `None` if they are not part of the chain: then it must be loaded from its base.
+        """
         if self._has is None or not self._whole:
             return None
         mine = self._has[0][:2]
         return next((i + 1 for i, it in enumerate(chain[:-1]) if it[:2] == mine), None)
 
-    def _count_gap(self, wanted: Pointer) -> None:
-        """Counts deltas that were missed: the chain of what is served has a gap, or has ended."""
-        if self._has is None or wanted.held or self._has[0].held:
+    def _count_gap(self, pointer: Pointer) -> None:
+        """Counts a base that must be loaded though the incarnation is the same: a missed delta."""
+        if self._has is None or pointer.held or self._has[0].held:
             return
-        if wanted.incarnation == self._has[0].incarnation:
+        if pointer.incarnation == self._has[0].incarnation:
             self.gaps += 1
             metrics.note(metrics.READER_GAPS, self.gaps, self.name)
 
-    def _load(self, made: Publication) -> Loaded:
-        """Returns table, kind and arrays of each file; all are checked before one is used."""
-        folder = files.folder_of(self._place, made.number)
-        return [(it.table, it.kind, files.read_file(folder, it)) for it in made.files]
+    def _load(self, publication: Publication) -> Loaded:
+        """Returns table, kind and arrays of each file of a publication, after checking them.
 
-    def _replace(self, made: Sequence[Publication], loaded: Sequence[Loaded], at: Pointer) -> None:
-        """Puts a base, and deltas on it, in the place of what is served."""
-        spec = ModelSpec.from_json(made[-1].spec)
+        Raises:
+            CorruptFileError: A file is missing or damaged.
+        """
+        folder = files.folder_of(self._place, publication.number)
+        return [(it.table, it.kind, files.read_file(folder, it)) for it in publication.files]
+
+    def _replace(
+        self, publications: Sequence[Publication], loaded: Sequence[Loaded], pointer: Pointer
+    ) -> None:
+        """Replaces the weights served by a base and the deltas on it.
+
+        Args:
+            publications: The base and the deltas, in order.
+            loaded: Files of each of them.
+            pointer: Pointer to the last of them.
+        """
+        spec = ModelSpec.from_json(publications[-1].spec)
         rows = ServedRows(spec, self._memory, self.name)
         try:
             for each in loaded:
@@ -262,14 +305,22 @@ class Reader:
         with self._lock.alone():
             old, self._rows, self._spec = self._rows, rows, spec
             first = self._has is None
-            self._has, self._whole = (at, made[-1]), True
+            self._has, self._whole = (pointer, publications[-1]), True
         if old is not None:
             old.close()
         if not first:
-            self._note_freshness(made[-1:])
+            self._note_freshness(publications[-1:])
 
-    def _apply(self, made: Sequence[Publication], loaded: Sequence[Loaded], at: Pointer) -> None:
-        """Applies deltas in place."""
+    def _apply(
+        self, publications: Sequence[Publication], loaded: Sequence[Loaded], pointer: Pointer
+    ) -> None:
+        """Applies deltas in place, while lookups wait.
+
+        Args:
+            publications: The deltas, in order.
+            loaded: Files of each of them.
+            pointer: Pointer to the last of them.
+        """
         assert self._rows is not None
         more: dict[str, int] = {}
         for each in loaded:
@@ -280,13 +331,13 @@ class Reader:
             self._whole = False
             for each in loaded:
                 _write(self._rows, each)
-            self._has, self._whole = (at, made[-1]), True
-        self._note_freshness(made)
+            self._has, self._whole = (pointer, publications[-1]), True
+        self._note_freshness(publications)
 
-    def _note_freshness(self, made: Sequence[Publication]) -> None:
-        """Notes how old the events are that can be read from now on."""
+    def _note_freshness(self, publications: Sequence[Publication]) -> None:
+        """Records in the metrics the age of the events that publications have trained."""
         times: dict[int, int] = {}
-        for each in made:
+        for each in publications:
             for second, count in each.times.items():
                 times[second] = times.get(second, 0) + count
         if times:
@@ -294,23 +345,27 @@ class Reader:
             metrics.note(metrics.FRESHNESS_P50, quantile(times, now, 0.5), self.name)
             metrics.note(metrics.FRESHNESS_P99, quantile(times, now, 0.99), self.name)
 
-    def _follow(self, seconds: float, told: str) -> None:
+    def _follow(self, seconds: float, failure: str) -> None:
         while not self._ends.wait(seconds):
-            told = self._tried(told)
+            failure = self._try_refresh(failure)
 
-    def _tried(self, told: str) -> str:
-        """Refreshes; returns what failed, which is logged if it is not what was told last."""
+    def _try_refresh(self, last_failure: str) -> str:
+        """Refreshes, and returns the text of the error if it fails, otherwise an empty one.
+
+        Args:
+            last_failure: Result of the call before. An error is logged once, not at every refresh.
+        """
         try:
             self.refresh()
         except (TfhybridError, OSError) as error:
-            if str(error) != told:
-                _log.error("%s stays at what it has: %s", self.name, error)
+            if str(error) != last_failure:
+                _log.error("%s: refresh failed, earlier weights are served: %s", self.name, error)
             return str(error)
         return ""
 
 
 def _write(rows: ServedRows, loaded: Loaded) -> None:
-    """Writes what a publication has: removed keys first, some of them may have a row again."""
+    """Writes the files of a publication: first removed keys, as some may have a row again."""
     for table, kind, arrays in loaded:
         if kind == "removed":
             rows.remove(table, arrays["keys"])

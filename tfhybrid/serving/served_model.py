@@ -1,4 +1,4 @@
-"""Predictions of a model with the newest published weights."""
+"""Predictions with the published weights of a model."""
 
 from __future__ import annotations
 
@@ -16,24 +16,30 @@ from tfhybrid.serving.shared_lock import SharedLock
 
 
 class ReadsWeights(Protocol):
-    """A `Reader` or a `RemoteReader`."""
+    """Source of published weights: a `Reader` or a `RemoteReader`."""
 
     def read(self, keys: Mapping[str, np.ndarray], *, dense: bool = False) -> Weights:
-        """Returns weights of one publication."""
+        """Returns rows, and optionally the dense weights, of one publication.
+
+        Args:
+            keys: int64 of any shape, by table.
+            dense: Whether to return the dense weights too. Default false.
+        """
 
 
 class ServedModel:
-    """A model in a process that serves it: rows come from a reader, the graph from a file.
+    """Model that serves predictions, with its graph from a file and its weights from a reader.
 
-    Neither Horovod nor the code of the model is needed. Thread-safe. A prediction has the weights
-    of one publication, dense ones and rows alike.
+    It needs neither Horovod nor the code of the model. Thread-safe. Rows and dense weights of a
+    prediction are of the same publication.
 
     Args:
-        graph: The folder that `tfhybrid.export.serving_graph` wrote.
-        reader: Of the model's publications.
+        graph: Folder that `tfhybrid.export.serving_graph` wrote.
+        reader: Reader of the model's publications; the caller closes it.
 
     Raises:
-        ExportError: There is no such graph.
+        ExportError: The folder has no serving graph.
+        CorruptFileError: The folder contains something else.
 
     Example:
 
@@ -56,11 +62,12 @@ class ServedModel:
         """Returns the outputs by name, as the signature of an exported model does.
 
         Args:
-            inputs: By name; arrays or lists.
+            inputs: Arrays or lists, by name; exactly the inputs of the model.
 
         Raises:
-            ConfigError: The inputs are others.
-            PublicationError: Nothing has been published yet.
+            ConfigError: An input is missing, or the model has no such input.
+            PublicationError: The reader has not read a publication yet.
+            ExportError: The publication is of another model than the graph.
         """
         if set(inputs) != set(self._specs):
             raise ConfigError(f"Inputs are {sorted(self._specs)}. Received: {sorted(inputs)}")
@@ -68,8 +75,8 @@ class ServedModel:
             name: tf.convert_to_tensor(value, self._specs[name].dtype)
             for name, value in inputs.items()
         }
-        found = self._graph.keys(**named)
-        keys = [found[f"keys_{i}"].numpy() for i in range(len(self._graph.tables))]
+        lookups = self._graph.keys(**named)
+        keys = [lookups[f"keys_{i}"].numpy() for i in range(len(self._graph.tables))]
         while True:
             number, embeddings = self._embeddings(keys)
             with self._lock.shared():
@@ -79,7 +86,14 @@ class ServedModel:
             self._read_dense()
 
     def _embeddings(self, keys: list[np.ndarray]) -> tuple[int, dict[str, tf.Tensor]]:
-        """Reads the rows of all lookups together: one table's keys in one request."""
+        """Reads the rows of all lookups in one call, so that they are of one publication.
+
+        Args:
+            keys: int64 of any shape, by lookup.
+
+        Returns:
+            Number of the publication, and the embeddings by input of the graph.
+        """
         of_tables: dict[str, list[np.ndarray]] = {}
         for table, some in zip(self._graph.tables, keys, strict=True):
             of_tables.setdefault(table, []).append(some.ravel())

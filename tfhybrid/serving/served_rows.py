@@ -1,4 +1,4 @@
-"""Rows of published tables in shared memory of this process: written by few, read by many."""
+"""Rows of published tables, in a store of this process in shared memory."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from tfhybrid.stream.weights.model_spec import ModelSpec
 
 _BLOCK_ROWS = 65536
 
-_numbers = itertools.count(1)  # of the stores of this process
+_numbers = itertools.count(1)  # one for each store of this process
 
 
 class ServedRows:
-    """Tables of a target model. A key without a row reads its initial value, as in training.
+    """Rows of all tables of a target model, the dense weights included.
 
-    `read` is thread-safe beside itself; nothing reads beside `write` or `remove`.
+    Threads may call `read` at the same time, but not while another one calls `reserve`, `write` or
+    `remove`: the caller locks.
 
     Args:
-        spec: What the model consists of.
-        memory: Directory of the store, in shared memory.
-        name: Of the model.
+        spec: Tables and dense weights of the model.
+        memory: Directory of the store, in shared memory; made if it does not exist.
+        name: Name of the model.
+
+    Raises:
+        TfhybridError: The store or a table cannot be made.
     """
 
     def __init__(self, spec: ModelSpec, memory: str, name: str) -> None:
@@ -45,36 +49,55 @@ class ServedRows:
 
     @property
     def tables(self) -> dict[str, int]:
-        """Name and dim of each table."""
+        """Dim of each table, by name."""
         return dict(self._dims)
 
     def rows(self, table: str) -> int:
-        """Returns how many rows a table has."""
+        """Returns the number of rows of a table."""
         return int(self._engine.table_stats(table).rows)
 
     def reserve(self, more: Mapping[str, int]) -> None:
-        """Makes room for so many more rows of tables.
+        """Reserves space for more rows.
+
+        Args:
+            more: Number of rows to come, by table.
 
         Raises:
-            OutOfSpaceError: Shared memory is full. Nothing was changed.
+            OutOfSpaceError: Shared memory is full. No row was changed.
         """
         for table, count in more.items():
             self._writer(table).reserve(self.rows(table) + count)
 
     def write(self, table: str, keys: np.ndarray, embeddings: np.ndarray) -> None:
-        """Makes or overwrites rows."""
+        """Creates or overwrites rows of a table.
+
+        Args:
+            table: Name of the table.
+            keys: int64 `[n]`.
+            embeddings: float32 `[n, dim]`.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full.
+        """
         self._writer(table).write_rows(RowBlock(keys, embeddings, None))
 
     def remove(self, table: str, keys: np.ndarray) -> None:
-        """Removes the rows of keys that have one."""
+        """Removes the rows of keys, int64 `[n]`; keys without a row are ignored."""
         self._writer(table).remove_keys(keys)
 
     def read(self, table: str, keys: np.ndarray) -> np.ndarray:
-        """Returns the embeddings of keys, float32 `keys.shape + (dim,)`."""
+        """Returns embeddings, float32 `keys.shape + (dim,)`.
+
+        A key without a row reads its initial value, as in training.
+
+        Args:
+            table: Name of the table.
+            keys: int64 of any shape.
+        """
         return self._engine.lookup(table, self._dims[table], keys)
 
     def blocks(self, table: str) -> Iterator[RowBlock]:
-        """Yields all rows of a table, a block at a time; nothing may write meanwhile."""
+        """Yields all rows of a table in blocks, without states; nobody may write meanwhile."""
         total, dim = self.rows(table), self._dims[table]
         for first in range(0, total, _BLOCK_ROWS):
             count = min(_BLOCK_ROWS, total - first)
@@ -89,7 +112,7 @@ class ServedRows:
             yield block
 
     def close(self) -> None:
-        """Frees the memory."""
+        """Closes the store and frees its memory; nobody may read meanwhile."""
         self._engine.close_store()
 
     def _writer(self, table: str) -> TableWriter:

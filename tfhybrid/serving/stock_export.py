@@ -1,4 +1,4 @@
-"""Publications as SavedModels, which stock TensorFlow Serving loads."""
+"""Export of publications as SavedModels for stock TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ _log = logging.getLogger("tfhybrid.serving")
 
 
 class StockExport:
-    """Writes what a reader has as a SavedModel, each publication as the next version.
+    """Writer of publications as SavedModels, each publication as the next version.
 
-    TensorFlow Serving loads the highest version. A rollback is a new version with old weights.
+    TensorFlow Serving loads the highest version. A rollback becomes a new version with old weights.
+    Use it on one thread.
 
     Args:
-        reader: Of the publications; nobody else refreshes it.
-        graph: The folder that `tfhybrid.export.serving_graph` wrote.
-        path: Where the versions go, what TensorFlow Serving calls the base path.
-        keep: How many versions are kept.
+        reader: Reader of the publications. Only this object may refresh it; the caller closes it.
+        graph: Folder that `tfhybrid.export.serving_graph` wrote.
+        path: Folder of the versions, which TensorFlow Serving calls the base path.
+        keep: Number of versions to keep; older ones are deleted. Default 2.
 
     Raises:
-        ExportError: There is no such graph.
+        ExportError: The folder has no serving graph.
+        CorruptFileError: The folder contains something else.
     """
 
     def __init__(
@@ -56,21 +58,22 @@ class StockExport:
         self._graph = load_graph(graph)
         self._path = Path(path)
         self._keep = keep
-        self._number = -1  # of the publication that was written last
+        self._number = -1  # number of the publication that was written last
 
     def export(self) -> Path | None:
-        """Takes the publication that readers shall have; writes it, if it is another one.
+        """Refreshes the reader, and writes its publication unless it was the last one written.
 
         Returns:
-            The folder of the version, or `None` if there was nothing to write.
+            The folder of the new version; `None` if there was nothing to write.
 
         Raises:
-            ExportError: It could not be written; the next call tries again.
-            PublicationError: It could not be read.
+            ExportError: The version could not be written. The next call tries again.
+            PublicationError: The publication is missing, or of a chain that has ended.
+            CorruptFileError: A file of the publication is damaged.
         """
         self._reader.refresh()
-        found = self._reader.publication
-        if found is None or found.number == self._number:
+        publication = self._reader.publication
+        if publication is None or publication.number == self._number:
             return None
         folder = versions.choose(self._path, None)
         try:
@@ -85,15 +88,15 @@ class StockExport:
                 streamed.save(module, unfinished, signatures, tables)
         except (OSError, tf.errors.OpError, AssertionError) as error:
             raise ExportError(f"{folder} could not be written: {error}") from error
-        self._number = found.number
+        self._number = publication.number
         for old in versions.versions(self._path)[: -self._keep]:
             shutil.rmtree(self._path / str(old), ignore_errors=True)
-        _log.info("%s: publication %d is %s", self._reader.name, found.number, folder)
+        _log.info("%s: publication %d is in %s", self._reader.name, publication.number, folder)
         return folder
 
 
 class _StockModel(tf.Module):
-    """The graph with its tables, whose rows are written as they are read."""
+    """Graph with its tables; their rows are read from the store only while they are saved."""
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class _StockModel(tf.Module):
 
 @dataclasses.dataclass(frozen=True)
 class _PublishedTable:
-    """A table of a reader, as `StockTable` copies it."""
+    """Table of a reader, with the interface of `CopiedTable`."""
 
     name: str
     rows: ServedRows

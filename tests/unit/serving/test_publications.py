@@ -46,7 +46,7 @@ def test_base_and_deltas_equal_the_weights(sites, spec):
     site = sites(spec=spec)
     reader = site.reader()
     assert reader.refresh() is False
-    with pytest.raises(PublicationError, match="no publication that was read"):
+    with pytest.raises(PublicationError, match=r"No publication of .* has been read yet"):
         reader.read({"item": KEYS})
     for round_ in range(4):
         site.train(2 * round_, 2 * round_ + 1)

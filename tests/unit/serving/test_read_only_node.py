@@ -56,7 +56,7 @@ def serve() -> Iterator:
 def test_a_node_answers_as_the_reader_does(site: Site, serve):
     reader = site.reader()
     node = serve(reader)
-    with pytest.raises(PublicationError, match="no publication that was read"):
+    with pytest.raises(PublicationError, match=r"No publication of .* has been read yet"):
         node.read({"item": KEYS})
     for number in range(3):
         site.train(number)

@@ -50,7 +50,7 @@ def test_the_trainer_a_reader_and_stock_tensorflow_agree(site: Site, tmp_path: P
     served = ServedModel(graph, reader)
     with pytest.raises(ConfigError, match="Inputs are"):
         served.predict({"price": [1]})
-    with pytest.raises(PublicationError, match="no publication that was read"):
+    with pytest.raises(PublicationError, match=r"No publication of .* has been read yet"):
         served.predict(_inputs(0))
     export = StockExport(Reader(place, memory=site.settings.memory), graph, tmp_path / "stock")
     assert export.export() is None
