@@ -1,6 +1,7 @@
-"""The best checkpoint of a directory: a small file beside the steps records which step it is.
+"""Record of a directory's best checkpoint: a small file beside the checkpoints.
 
-It is kept, whatever `max_to_keep` is. This module needs neither TensorFlow nor Horovod.
+The best checkpoint is kept regardless of `max_to_keep`. This module needs neither TensorFlow nor
+Horovod.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _FILE = "best.json"
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The best step, and the metric by which it was chosen.
+    """Step of the best checkpoint, and the metric by which it was chosen.
 
     Args:
-        step: The checkpoint's step.
-        monitor: The name of the metric in the logs of `fit`.
-        value: The metric's value.
+        step: Step of the checkpoint.
+        monitor: Name of the metric in the logs of `fit`.
+        value: Value of the metric.
     """
 
     step: int
@@ -51,7 +52,11 @@ def read(directory: Location) -> Best | None:
 
 
 def write(directory: Location, best: Best) -> None:
-    """Records the best checkpoint, and replaces the previous record at once."""
+    """Records the best checkpoint; replaces the previous record atomically.
+
+    Raises:
+        OSError: The record cannot be written.
+    """
     storage.write_whole(directory / _FILE, json.dumps(dataclasses.asdict(best)).encode())
 
 

@@ -1,4 +1,4 @@
-"""Finishes an epoch that an earlier run did not complete."""
+"""Completion of an epoch that an earlier run did not finish."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ def finish_epoch(
     """Trains the rest of an epoch that an earlier run did not complete; every rank must call it.
 
     `fit` then continues with whole epochs. A script may always call this between `restore` and
-    `fit`:
-    at the start of an epoch it does nothing.
+    `fit`: at the start of an epoch it does nothing.
 
     Args:
-        model: Restored, or new if there was no checkpoint.
+        model: Compiled model, restored from a checkpoint, or new if there was none.
         data: `tfhybrid.data.Batches`, `FileBatches` or `NodeBatches`; or the dataset of one epoch,
-            which must give the same batches in the same order as in the earlier run.
-        position: What `restore` returned.
-        **options: Other arguments for `fit`, such as `callbacks` and `verbose`.
+            which must yield the same batches in the same order as in the earlier run.
+        position: Position returned by `restore`.
+        **options: Other arguments of `fit`, such as `callbacks` and `verbose`.
 
     Returns:
-        Where `fit` continues: the start of this epoch or of the next one.
+        The position at which `fit` continues: the start of this epoch or of the next one.
 
     Raises:
         ConfigError: The position does not count epochs, or is beyond the end of an epoch; the
@@ -64,10 +63,10 @@ def finish_epoch(
             "finish_epoch needs a tfhybrid.data.Position(epoch, step); data with other positions "
             f"continue from them without it. Received: position={position!r}"
         )
-    if known := _OWN_OPTIONS & options.keys():
+    if reserved := _OWN_OPTIONS & options.keys():
         raise ConfigError(
-            "finish_epoch trains the rest of one epoch and sets some options of fit itself. "
-            f"Received: {sorted(known)}"
+            "finish_epoch trains the rest of one epoch and sets some options of fit itself: leave "
+            f"them out. Received: {sorted(reserved)}"
         )
     if position.step == 0:
         return position
@@ -84,20 +83,23 @@ def finish_epoch(
 
 
 def note(model: keras.Model, position: AnyPosition) -> None:
-    """Records where a restored model continues, if that is within an epoch."""
+    """Records the position at which a restored model continues, if it is within an epoch."""
     if (step := _step_of(model)) is not None:
         within = isinstance(position, Position) and position.step > 0
         step.broken_off = (position, int(model.optimizer.iterations)) if within else None
 
 
 def forget(model: keras.Model) -> None:
-    """Deletes the record: the epoch is finished."""
+    """Deletes the record of `note`, because the epoch is finished."""
     if (step := _step_of(model)) is not None:
         step.broken_off = None
 
 
 def begin_epoch(model: keras.Model, epoch: int) -> Position:
-    """Returns where an epoch of `fit` begins; warns if an incomplete epoch was not finished."""
+    """Returns the position at which an epoch of `fit` begins.
+
+    Logs a warning if the model was restored within an epoch that was not finished since.
+    """
     step = _step_of(model)
     if step is None:
         return Position(epoch, 0)
@@ -128,7 +130,7 @@ def _fit_rest(
     step = _step_of(model)
     if step is not None:
         step.broken_off, step.steps_before = None, position.step
-    # The data are already shuffled. Without this Keras would warn that it does not shuffle them.
+    # The data are shuffled already; Keras would warn that it does not shuffle them.
     options = {"shuffle": False} | options
     try:
         model.fit(rest, initial_epoch=position.epoch, epochs=position.epoch + 1, **options)

@@ -1,4 +1,4 @@
-"""Converts the dense part of a model to named arrays, and back."""
+"""Conversion of a model's dense part to named arrays, and back."""
 
 from __future__ import annotations
 
@@ -37,12 +37,11 @@ def variables_of(model: keras.Model) -> list[Any]:
 
 
 def gather(model: keras.Model) -> dict[str, np.ndarray]:
-    """Returns the dense part of a model as rank 0 will write it; every rank must call it.
+    """Returns the dense part of a model as named arrays; every rank must call it.
 
     Weights and optimizer are the same on every rank. Variables that gradients do not train
-    (statistics
-    of batch normalisation, states of random generators) differ between ranks and are saved for each
-    rank; so is the state of the process's random generators.
+    (statistics of batch normalization, states of random generators) differ between ranks and are
+    saved for each rank; so is the state of the process's random generators.
     """
     arrays = {
         **_named("weights", _common(model)),
@@ -55,7 +54,7 @@ def gather(model: keras.Model) -> dict[str, np.ndarray]:
 
 
 def names(model: keras.Model) -> dict[str, str]:
-    """Returns Keras's names of the variables behind the arrays of `gather`, for people to read."""
+    """Returns the Keras paths of the variables in `gather`, by array name, for people to read."""
     own = {f"rank/{rank}/own": _own(model) for rank in range(distributed.size())}
     groups = {"weights": _common(model), "optimizer": state_of(model.optimizer), **own}
     return {
@@ -67,7 +66,7 @@ def names(model: keras.Model) -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class Matched:
-    """A model's variables, and arrays that fit them."""
+    """Variables of a model, with arrays that fit them."""
 
     pairs: list[tuple[Any, np.ndarray]]
     random_state: RandomState | None
@@ -86,11 +85,11 @@ def match(
     """Matches the arrays of `gather` with a model's variables, without changing anything.
 
     Args:
-        model: Built like the one that was saved.
-        arrays: The arrays by name.
+        model: Model, built like the one that was saved.
+        arrays: Arrays by name.
         ranks: Number of ranks that saved. If this job has another number, all ranks take rank 0's
-            per-rank variables, and the process's random generators stay as they are.
-        optimizer: Whether to match the optimizer's variables too.
+            per-rank variables, and the process's random generators stay unchanged.
+        optimizer: Whether to match the optimizer's variables, too.
 
     Raises:
         CheckpointError: The arrays do not fit the model.
@@ -127,11 +126,11 @@ def _matched(
     group: str, variables: list[Any], arrays: dict[str, np.ndarray]
 ) -> list[tuple[Any, np.ndarray]]:
     saved = sorted(name for name in arrays if name.startswith(f"{group}/"))
-    wanted = [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in variables]
-    found = [(arrays[name].shape, str(arrays[name].dtype)) for name in saved]
-    if wanted != found:
+    expected = [(tuple(v.shape), tf.as_dtype(v.dtype).name) for v in variables]
+    received = [(arrays[name].shape, str(arrays[name].dtype)) for name in saved]
+    if expected != received:
         raise CheckpointError(
-            f"The checkpoint's {group} do not fit the model: wanted {len(wanted)} arrays {wanted}. "
-            f"Received: {len(found)} arrays {found}"
+            f"The checkpoint's {group} do not fit the model, which has {len(expected)} arrays "
+            f"{expected}. Received: {len(received)} arrays {received}"
         )
     return [(variable, arrays[name]) for variable, name in zip(variables, saved, strict=True)]

@@ -1,7 +1,7 @@
-"""Restart from memory: keeps a model's dense state beside its tables, for the next run.
+"""Restart from memory: each rank keeps the model's dense state beside the tables for the next run.
 
-Each rank keeps its own state: dense weights, the optimizer, variables that are not trained, the
-states of random generators, and its position in the data. The state after step k + 1 is complete
+The state has the dense weights, the optimizer, the variables that are not trained, the states of
+the random generators, and the rank's position in the data. The state after step k + 1 is complete
 before the rank posts its gradients of that step. So if a table has an update, every rank has kept
 the state that belongs to it.
 """
@@ -34,41 +34,56 @@ from tfhybrid.optimizers.recipe import described, recipe_of
 _log = logging.getLogger("tfhybrid.checkpoint")
 
 POSITION_BYTES = 4096
-"""The largest position, in bytes of JSON, that can be kept."""
+"""Maximum size of a position, in bytes of JSON."""
 
 
 class Keeper:
-    """Keeps a model's dense state at every step, on this rank.
+    """Keeps a model's dense state at every step, on this rank. Used by the training thread alone.
 
     Args:
-        kept: Where the state is kept.
-        model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
-        configuration: What must be equal in the run that continues from this state, as JSON.
+        kept: Memory for the state, which survives this process.
+        model: Model, compiled with a `tfhybrid.DistributedOptimizer` that is built.
+        configuration: Settings that must be equal in a run that resumes from this state, as JSON.
     """
 
     def __init__(self, kept: KeptState, model: keras.Model, configuration: dict[str, Any]) -> None:
         self._kept = kept
         self._model = model
         self._configuration = configuration
-        # The optimizer's step and the batches trained, where the position was noted.
+        # The optimizer's step and the number of trained batches at the noted position.
         self._noted_step = np.zeros((), np.int64)
         self._noted_batches = np.zeros((), np.int64)
-        self._noted = np.zeros(POSITION_BYTES, np.uint8)  # the position, as JSON; then spaces
+        self._noted = np.zeros(POSITION_BYTES, np.uint8)  # the position, JSON padded with spaces
 
     def difference(self) -> str | None:
-        """Returns how the last run's configuration differs from this one, or `None`."""
+        """Returns the first difference of the last run's configuration from this one, as text.
+
+        Returns:
+            `None` if they are equal. An error in reading the last run's state is a difference, too.
+        """
         try:
-            found = json.loads(self._kept.find())
+            last = json.loads(self._kept.find())
         except (TfhybridError, ValueError) as error:
             return str(error)
-        for what in [*self._configuration, *found]:
-            then, now = found.get(what), self._configuration.get(what)
+        for setting in [*self._configuration, *last]:
+            then, now = last.get(setting), self._configuration.get(setting)
             if then != now:
-                return f"{what} was {json.dumps(then)}, and is {json.dumps(now)}"
+                return f"{setting} was {json.dumps(then)}, and is {json.dumps(now)}"
         return None
 
     def resume(self, step: int) -> AnyPosition:
-        """Restores the state of a step, and returns the position in the data at that step."""
+        """Restores the state of a step, and keeps every state from now on.
+
+        Args:
+            step: Step to resume from; one of `KeptState.steps`.
+
+        Returns:
+            The position in the data after that step.
+
+        Raises:
+            CheckpointError: The state of the random generators is damaged.
+            StoreError: The state cannot be read, or the position at that step is unknown.
+        """
         content = self._kept.resume(step, self._size())
         noted_step, noted_batches, noted, *random = _split(content, self._note())
         RandomState.of(dict(zip(random_state.gather(), random, strict=True))).assign()
@@ -85,7 +100,15 @@ class Keeper:
         return position
 
     def start(self, position: AnyPosition) -> None:
-        """Keeps every state from now on; training continues from a position."""
+        """Keeps every state from now on.
+
+        Args:
+            position: Position at which training continues.
+
+        Raises:
+            ConfigError: The position is too large.
+            OutOfSpaceError: There is no memory for the states.
+        """
         self._kept.make(json.dumps(self._configuration), self._size())
         self._begin(position)
 
@@ -93,7 +116,8 @@ class Keeper:
         """Records, before a step, the position in the data and the states of random generators.
 
         Args:
-            position: The step's position. By default it advances by one with every step.
+            position: Position in the data. Default: the last recorded one, which advances by
+                itself.
 
         Raises:
             ConfigError: The position is too large.
@@ -111,7 +135,9 @@ class Keeper:
         self._kept.note(b"".join(array.tobytes() for array in self._note()))
 
     def keep(self, proxies: Sequence[Any]) -> tf.Operation:
-        """Keeps the current state; a part of the step, before its gradients are posted.
+        """Returns an operation that keeps the current state.
+
+        The step's graph must run it before it posts the gradients.
 
         Args:
             proxies: Proxies of the tables that have a gradient.
@@ -131,7 +157,7 @@ class Keeper:
         return [*counted, *dense.variables_of(self._model), generator.state]
 
     def _batches(self) -> int:
-        """Returns how many batches this rank has trained, those of steps that are done."""
+        """Returns the number of batches that this rank has trained, in complete steps."""
         step = self._model.optimizer.distributed_step
         if step.boundary is not None:
             return step.boundary.trained - step.boundary.waiting
@@ -141,13 +167,14 @@ class Keeper:
         return [self._noted_step, self._noted_batches, self._noted, *random_state.gather().values()]
 
     def _advance(self, noted: AnyPosition, steps: int, batches: int) -> AnyPosition:
-        """Returns where the data stand so many steps and batches after one was noted."""
+        """Returns the position that is `steps` steps and `batches` batches after `noted`."""
         if isinstance(noted, Position):
             return Position(noted.epoch, noted.step + batches)
         if steps > 1:
             raise StoreError(
-                f"the position in the data was kept {steps} steps earlier, and only a Position can "
-                f"be advanced: {told(noted)}"
+                "only a tfhybrid.data.Position can be advanced by several steps; other positions "
+                f"must be kept before every step. Received: {told(noted)}, kept {steps} steps "
+                "earlier"
             )
         return noted
 
@@ -156,23 +183,28 @@ class Keeper:
 
 
 def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
-    """Restores a model from what the job's last run left in memory; every rank must call it.
+    """Resumes a model from the state that the job's last run left in memory.
 
-    Afterwards the job's tables are open, and the state after each step is kept.
+    Every rank must call it. Afterwards the job's tables are open. If the job has resumed, the state
+    after each step is kept; otherwise the caller restores a checkpoint and calls `start`. The log
+    says why a job was not resumed.
 
     Args:
-        model: Compiled with `tfhybrid.DistributedOptimizer`.
-        whole: Whether the caller wants all of the newest state.
+        model: Model, compiled with a `tfhybrid.DistributedOptimizer`.
+        whole: Whether the caller asks for all of the newest state. If not, the job is not resumed.
 
     Returns:
-        Where training continues, or `None` if the job does not resume from memory. Its tables are
-        then unchanged, or new in a job that has not begun.
+        The position at which training continues, or `None` if the job was not resumed. The tables
+        are then unchanged; those of a job that has not trained yet are new.
+
+    Raises:
+        ConfigError: The model has no `tfhybrid.DistributedOptimizer`.
     """
     resumption = current_job().resumption
     if resumption is None or resumption.settled:
         return None
     model.optimizer.build(model.trainable_variables)
-    # Compared now, because a checkpoint replaces the learning rate.
+    # Read now, because a checkpoint replaces the learning rate.
     resumption.configuration = _configuration(model, resumption.tables)
     keeper = Keeper(resumption.kept, model, resumption.configuration)
     why_not = resumption.absence
@@ -191,11 +223,13 @@ def resume(model: keras.Model, *, whole: bool) -> AnyPosition | None:
 
 
 def start(model: keras.Model, position: AnyPosition) -> None:
-    """Keeps a model's states from now on, in a job that may resume from memory.
+    """Keeps a model's state after each step from now on, if the job can resume from memory.
+
+    Every rank must call it. Logs a warning if the model's optimizers do not allow it.
 
     Args:
-        model: Compiled with `tfhybrid.DistributedOptimizer`, which is built.
-        position: Where training continues.
+        model: Model, compiled with a `tfhybrid.DistributedOptimizer` that is built.
+        position: Position at which training continues.
     """
     resumption = current_job().resumption
     if resumption is None:
@@ -211,8 +245,9 @@ def start(model: keras.Model, position: AnyPosition) -> None:
     if model.optimizer.sparse_update.clipping.kind == "global_norm":
         if distributed.rank() == 0:
             _log.warning(
-                "No state is kept for a restart from memory: it needs the dense half of a step "
-                "before the tables' half, and global_clipnorm needs it after. clipnorm does not"
+                "No state is kept for a restart from memory: the dense half of a step must run "
+                "before the tables' half, but with global_clipnorm it runs after. Use clipnorm "
+                "instead"
             )
         return
     keeper = Keeper(resumption.kept, model, resumption.configuration)
@@ -223,15 +258,15 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
     """Records the position in the data before a step, for a restart from memory.
 
     A `Position` advances by itself, by one with every step. Any other kind of position must be
-    given before every step, as it will be after that step.
+    recorded before every step, with its value after that step.
 
-    In a custom training loop, call it at the start of each epoch, or before every step if the
+    In a custom training loop, call this at the start of each epoch, or before every step if the
     program uses Python's or NumPy's random generators. In `fit`, `tfhybrid.callbacks.HotRestart`
     calls it. Without `tfhybrid.init(resume="memory")` it does nothing.
 
     Args:
-        model: As given to `restore`.
-        position: The epoch and the number of its steps that are done; or another position.
+        model: Model that was given to `restore`.
+        position: Epoch and number of its completed steps, or another kind of position.
 
     Raises:
         ConfigError: The position is not a JSON object, or is larger than 4096 bytes.
@@ -252,13 +287,13 @@ def keep_position(model: keras.Model, position: AnyPosition) -> None:
 
 
 def keeper_of(model: keras.Model) -> Keeper | None:
-    """Returns the object that keeps a model's states, if there is one."""
+    """Returns the `Keeper` of a model, or `None` if its states are not kept."""
     update = getattr(model.optimizer, "sparse_update", None)
     return None if update is None else update.keeper
 
 
 def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None]:
-    """Returns why the job does not resume, on all ranks, or where it continues."""
+    """Resumes, or returns the reason why not: the same on all ranks, beside the position."""
     if not whole:
         return "step, tables or weights=False was given", None
     for rank, difference in enumerate(distributed.allgather_object(keeper.difference())):
@@ -282,7 +317,7 @@ def _resume(keeper: Keeper, whole: bool) -> tuple[str | None, AnyPosition | None
 
 
 def _configuration(model: keras.Model, tables: Iterable[Openable]) -> dict[str, Any]:
-    """Returns, as JSON, what must be equal for a state in memory to be usable."""
+    """Returns the settings that must be equal to use a state in memory, as JSON."""
     job = current_job()
     update = getattr(model.optimizer, "sparse_update", None)
     if update is None:

@@ -1,7 +1,7 @@
-"""Lets only one job save into a directory, so that no job replaces or prunes another's steps.
+"""Guard that lets only one job save into a directory, so that no job replaces another's steps.
 
-A job knows the steps that were there when it restored, and those that it saves. Any other step
-comes from another job, or from a run that this job did not continue. Used on rank 0.
+A job knows the steps that existed when it restored, and those that it saves. Any other step comes
+from another job, or from a run that this job does not continue. Used on rank 0 alone.
 """
 
 from __future__ import annotations
@@ -18,33 +18,35 @@ from tfhybrid.errors import CheckpointError
 from tfhybrid.job import current_job
 from tfhybrid.job.job import Job
 
-CURSOR = "checkpoint"  # of the changed rows, of which each delta takes those since the one before
+CURSOR = "checkpoint"  # name of the cursor that tracks the changed rows for deltas
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
-# The steps that this job knows, by directory.
-_known: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.WeakKeyDictionary()
+# The steps that each job knows, by directory.
+_steps_of_jobs: weakref.WeakKeyDictionary[Job, dict[str, set[int]]] = weakref.WeakKeyDictionary()
 
 
 def writer() -> str:
-    """Returns this job's name in a manifest."""
+    """Returns a description of this job for the manifest."""
     return f"job {current_job().name} on {socket.gethostname()}"
 
 
-def note_restored(directory: Location, restored: int | None, known: list[int]) -> None:
-    """Declares that this job continues from the steps of a directory.
+def note_restored(directory: Location, restored: int | None, steps: list[int]) -> None:
+    """Records that this job continues from the steps of a directory.
+
+    Logs a warning if the directory has later steps than the restored one.
 
     Args:
-        directory: The directory of the checkpoints.
-        restored: The step from which the job continues, if any.
-        known: All steps of the directory.
+        directory: Directory of the checkpoints.
+        restored: Step from which the job continues; `None` if no step was chosen.
+        steps: All steps of the directory.
     """
-    _steps_of(directory).update(known)
-    later = [step for step in known if restored is not None and step > restored]
+    _steps_of(directory).update(steps)
+    later = [step for step in steps if restored is not None and step > restored]
     if later:
         _log.warning(
             "%s has later checkpoints than the restored step %d: %s. A restart or a server would "
-            "use the newest one: remove them, or save into another directory",
+            "use the newest one. Remove them, or save into another directory",
             directory,
             restored,
             later,
@@ -52,14 +54,21 @@ def note_restored(directory: Location, restored: int | None, known: list[int]) -
 
 
 def claim(directory: Location, step: int) -> bool:
-    """Records that this job saves a step; returns whether it replaces a checkpoint.
+    """Records that this job saves a step.
+
+    Args:
+        directory: Directory of the checkpoints.
+        step: Step to save.
+
+    Returns:
+        Whether the step replaces a checkpoint.
 
     Raises:
         CheckpointError: The directory has steps that this job does not know.
     """
     mine = _steps_of(directory)
-    found = stored.steps(directory)
-    foreign = [step for step in found if step not in mine]
+    existing = stored.steps(directory)
+    foreign = [step for step in existing if step not in mine]
     if foreign:
         raise CheckpointError(
             f"{directory} has checkpoints that {writer()} has neither saved nor restored from: "
@@ -68,12 +77,12 @@ def claim(directory: Location, step: int) -> bool:
             "tfhybrid.checkpoint.restore(model, directory) before the first step"
         )
     mine.add(step)
-    return step in found
+    return step in existing
 
 
 def _steps_of(directory: Location) -> set[int]:
     path = os.path.realpath(directory) if isinstance(directory, os.PathLike) else str(directory)
-    return _known.setdefault(current_job(), {}).setdefault(path, set())
+    return _steps_of_jobs.setdefault(current_job(), {}).setdefault(path, set())
 
 
 def _written_by(directory: Location, step: int) -> str:

@@ -1,4 +1,4 @@
-"""Manages a directory of checkpoints of one model, written while training continues."""
+"""Manager of a directory of checkpoints of one model, written while training continues."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 class CheckpointManager:
     """Saves and restores a model, for custom training loops.
 
-    A save pauses training only to copy the dense part. The leaders of all hosts write tables on
+    A save pauses training only to copy the dense part. The leaders of all hosts write the tables on
     background threads; a row that changes meanwhile is copied first. Every rank creates a manager
-    and calls the same methods.
+    and calls the same methods, on the training thread.
 
     With `full_every`, the other saves are *deltas*: the rows that were changed or added since the
     previous save. Restoring a delta needs the saves before it, back to the last one with all rows.
 
     Args:
-        model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept, each in its own folder: a path that all hosts see, or
-            a URL that `tf.io.gfile` supports.
-        max_to_keep: Number of newest checkpoints to keep, with those that they depend on. `None`
-            keeps all.
-        background: Whether `save` returns while files are still being written.
-        full_every: One in this many saves has all rows; 1 for every save. The first save of a job
-            that did not restore from this manager also has all rows, and so has the save after a
-            failed one.
+        model: Model, built, and compiled with a `tfhybrid.DistributedOptimizer`.
+        directory: Directory of the checkpoints, each in its own folder: a path that all hosts see,
+            or a URL that `tf.io.gfile` supports.
+        max_to_keep: Number of newest checkpoints to keep, with those that they depend on. Default
+            3, minimum 1. `None` keeps all.
+        background: Whether `save` returns while files are still being written. Default: yes.
+        full_every: Number of saves of which one has all rows. Default 1: every save. The first save
+            of a job that did not restore from this manager also has all rows, and so has the save
+            after a failed one.
 
     Raises:
         ConfigError: `max_to_keep` or `full_every` is out of range.
@@ -76,7 +76,7 @@ class CheckpointManager:
         self.max_to_keep = max_to_keep
         self.background = background
         self.full_every = full_every
-        # On rank 0: the base of the next delta. The thread writes it; it is read once the thread
+        # On rank 0: the base of the next delta. Set by the thread, and read after the thread has
         # ended.
         self._base: Base | None = None
         self._thread: threading.Thread | None = None
@@ -93,8 +93,8 @@ class CheckpointManager:
 
     def best(self) -> Best | None:
         """Returns the best checkpoint, if one is recorded and still exists."""
-        found = best.read(self.directory)
-        return found if found is not None and found.step in self.steps() else None
+        record = best.read(self.directory)
+        return record if record is not None and record.step in self.steps() else None
 
     def save(self, position: AnyPosition, *, best_by: tuple[str, float] | None = None) -> None:
         """Saves the model between two steps, after waiting for the previous save.
@@ -103,9 +103,10 @@ class CheckpointManager:
         raises it unless a later save succeeds.
 
         Args:
-            position: Where training will continue.
-            best_by: Declares this the best checkpoint so far, by a metric's name and value. It is
-                kept until another one is the best, whatever `max_to_keep` is.
+            position: Position at which training will continue.
+            best_by: Name and value of the metric by which this is the best checkpoint so far. It is
+                kept until another one is the best, regardless of `max_to_keep`. Default: `None`, it
+                is not the best.
 
         Raises:
             CheckpointError: On all ranks, if the model cannot be saved; without `background`, also
@@ -131,7 +132,17 @@ class CheckpointManager:
         together(self._raise_failure)
 
     def restore(self, step: int | None = None) -> Any:
-        """Restores the newest checkpoint, or that of `step`; see `tfhybrid.checkpoint.restore`."""
+        """Restores a checkpoint as `tfhybrid.checkpoint.restore` does; every rank must call it.
+
+        Args:
+            step: Step of the checkpoint. Default: the newest.
+
+        Returns:
+            The position at which training continues.
+
+        Raises:
+            CheckpointError: On all ranks, if it cannot be restored. Nothing was changed.
+        """
         self._join()
         restored = restore_checkpoint(
             self.model, self.directory, step=step, track=self.full_every > 1

@@ -1,16 +1,15 @@
-"""The contents of a checkpoint, and how damaged files are detected.
+"""Manifest of a checkpoint: names all files, and detects damaged ones.
 
     DIRECTORY/step-0000001200/
-        manifest.json              this module; names every other file with its size and checksum
-        dense.safetensors          weights, optimizer, and what differs from rank to rank
-        TABLE-00000.safetensors    keys [n], embeddings [n, dim], states [n, slots, dim], and where
-                                   rows are admitted or evicted history [n, 16], bytes of
-                                   native.HISTORY
+        manifest.json              this module; lists every other file with its size and checksum
+        dense.safetensors          weights, optimizer, and the variables of each rank
+        TABLE-00000.safetensors    keys [n], embeddings [n, dim], states [n, slots, dim]; and, with
+                                   admission or eviction, history [n, 16], bytes of native.HISTORY
         TABLE-00001.safetensors    ... the next block of rows
         TABLE-evicted.safetensors  keys [m] whose rows were evicted since the base
 
-A checkpoint has all rows of its tables, or is a *delta*: the rows that changed since its base, the
-previous checkpoint.
+A checkpoint has either all rows of its tables, or is a *delta*: it has the rows that changed since
+its base, the previous checkpoint.
 
 Nothing in a checkpoint is trusted: each field of the manifest is checked for type and range when
 its dataclass is created, and sizes are checked before anything is allocated. This module needs
@@ -49,16 +48,16 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 DENSE = "dense.safetensors"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_.%~-]{1,255}")
-_MAX_MANIFEST_BYTES = 64 << 20  # a hundred thousand blocks
+_MAX_MANIFEST_BYTES = 64 << 20  # enough for a hundred thousand blocks
 _MAX_DIM = 65536
 
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
-    """A file of a checkpoint: its size and the CRC-32C of its content.
+    """File of a checkpoint: its size in bytes, and the CRC-32C of its content.
 
     Raises:
-        ValueError: A field is no number of its kind.
+        ValueError: A field has the wrong type or is out of range.
     """
 
     size: int
@@ -73,11 +72,12 @@ class FileEntry:
         """Reads a file and describes it.
 
         Args:
-            path: The file.
-            on_read: Called with the number of bytes after each piece that was read.
+            path: Path of the file.
+            on_read: Function that is called with the size of each piece after it is read. Default:
+                none.
 
         Raises:
-            OSError: It is missing, no plain file or cannot be read.
+            OSError: The file is missing, is not a plain file, or cannot be read.
         """
         size = checksum = 0
         for piece in storage.pieces(path):
@@ -90,12 +90,12 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """The base of a delta: its step, the CRC-32C of its manifest, its number in the chain.
+    """Base of a delta: its step, the CRC-32C of its manifest, and its number in the chain.
 
-    A checkpoint with all rows is number 0, the first delta after it is number 1.
+    A checkpoint with all rows has the number 0, the first delta after it the number 1.
 
     Raises:
-        ValueError: A field is no number of its kind.
+        ValueError: A field has the wrong type or is out of range.
     """
 
     step: int
@@ -110,17 +110,28 @@ class Base:
 
 @dataclasses.dataclass(frozen=True)
 class TableEntry:
-    """A table of a checkpoint.
+    """Description of a table in a checkpoint.
 
-    `rows` is the table's number of rows. The files hold all of them if `whole`, else those that
-    changed since the base. `digest` covers the rows in the files. `decay` is the factor to which
-    the initial values of keys without a row have decayed. `history` says whether rows have a
-    history. `event_time` is the latest event time that the table has seen. `evicted` names the file
-    of the keys that were evicted since the base; a key may have a row again. `optimizer_start` is
-    the version at which the optimizer began.
+    Args:
+        dim: Number of floats in an embedding.
+        rows: Number of rows in the table.
+        version: Number of updates of the table.
+        initializer: `native` form of the initializer.
+        optimizer: Settings of the optimizer, in the core's form; empty for a frozen table.
+        state_slots: Number of vectors in a row's optimizer state.
+        expected_rows: Number of rows to expect, as in `TableConfig`, or `None`.
+        whole: Whether the files have all rows, or only those that changed since the base.
+        digest: Digest of the rows in the files.
+        files: Names of the files of the rows.
+        decay: Factor by which the initial values of keys without a row have decayed. Default 1.
+        history: Whether rows have a history. Default: no.
+        event_time: Latest event time that the table has seen, or `None`, the default.
+        evicted: Name of the file of the keys that were evicted since the base; such a key may have
+            a new row. Default: `None`, no key was evicted.
+        optimizer_start: Version at which the optimizer started. Default 0.
 
     Raises:
-        ValueError: A field is not of its type, or out of range.
+        ValueError: A field has the wrong type or is out of range.
     """
 
     dim: int
@@ -133,7 +144,7 @@ class TableEntry:
     whole: bool
     digest: int
     files: list[str]
-    decay: float = 1.0  # the value for older checkpoints; likewise below
+    decay: float = 1.0  # the defaults are the values of older checkpoints
     history: bool = False
     event_time: int | None = None
     evicted: str | None = None
@@ -145,7 +156,7 @@ class TableEntry:
         # The last version is reserved for an optimizer that is being replaced; none follows it.
         want(is_count(self.version, 2**64 - 1), "a version", self.version)
         started = is_count(self.optimizer_start, self.version + 1)
-        want(started, "a version until that of the table", self.optimizer_start)
+        want(started, "a version up to that of the table", self.optimizer_start)
         want(are_numbers(self.initializer), "an initializer", self.initializer)
         want(are_numbers(self.optimizer), "an optimizer", self.optimizer)
         want(is_count(self.state_slots, 256), "a number of state slots", self.state_slots)
@@ -158,19 +169,19 @@ class TableEntry:
         time = self.event_time is None or is_integer(self.event_time, 2**63)
         want(time, "an event time of 64 bits or null", self.event_time)
         evicted = self.evicted is None or (isinstance(self.evicted, str) and not self.whole)
-        want(evicted, "a file of evicted keys, of a delta alone", self.evicted)
+        want(evicted, "a file of evicted keys, only in a delta", self.evicted)
         names = isinstance(self.files, list) and all(isinstance(name, str) for name in self.files)
         want(names and len(set(self.files)) == len(self.files), "names of files", self.files)
 
     @property
     def state_shape(self) -> tuple[int, int]:
-        """Shape of a row's optimizer state: vectors, and floats in each."""
+        """Shape of a row's optimizer state: number of vectors, and of floats in each."""
         of_rows = self.optimizer[:1] == [OptimizerKind.ROW_ADAGRAD]
         return (self.state_slots, 1 if of_rows else self.dim)
 
     @property
     def row_bytes(self) -> int:
-        """Bytes per row in the files: key, embedding and states."""
+        """Size of a row in the files, in bytes: key, embedding, states and history."""
         floats = self.dim + math.prod(self.state_shape)
         return 8 + 4 * floats + native.HISTORY.itemsize * self.history
 
@@ -180,7 +191,7 @@ class TableEntry:
         return native.NO_TIME if self.event_time is None else self.event_time
 
     def just_updated(self, rows: int) -> np.ndarray:
-        """Returns histories, `native.HISTORY`, as if the last update had created the rows."""
+        """Returns histories `native.HISTORY [rows]`, as if the last update had made the rows."""
         history = np.array((1.0, self.version % 2**32, self.clock), native.HISTORY)
         return np.full(rows, history)
 
@@ -192,7 +203,20 @@ class TableEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-    """A checkpoint's table of contents.
+    """Table of contents of a checkpoint.
+
+    Args:
+        format: Version of the format, `FORMAT`.
+        step: Step of the checkpoint.
+        position: Position in the data, as JSON; only the data interpret it.
+        ranks: Number of ranks that saved.
+        seed: Seed of the job.
+        optimizer: Class name of the dense optimizer.
+        base: Base of a delta; `None` for a checkpoint with all rows.
+        versions: Versions of the software that saved, by name.
+        tables: Tables by name.
+        files: All files but the manifest, by name.
+        writer: Description of the job that saved, for people. Default: empty.
 
     Raises:
         ValueError: A field has the wrong type or is out of range, a file name is invalid, or tables
@@ -201,7 +225,7 @@ class Manifest:
 
     format: int
     step: int
-    position: Cursor  # opaque: only the data interpret it
+    position: Cursor
     ranks: int
     seed: int
     optimizer: str
@@ -209,14 +233,14 @@ class Manifest:
     versions: dict[str, str]
     tables: dict[str, TableEntry]
     files: dict[str, FileEntry]
-    writer: str = ""  # which job, for people
+    writer: str = ""
 
     def __post_init__(self) -> None:
         want(is_count(self.step, 10**10), "a step", self.step)
         want(is_object(self.position), "a position, an object of JSON", self.position)
         want(is_count(self.ranks, 2**31) and self.ranks > 0, "a number of ranks", self.ranks)
         want(is_count(self.seed, 2**64), "a seed", self.seed)
-        want(is_text(self.writer), "who wrote it", self.writer)
+        want(is_text(self.writer), "a writer's name", self.writer)
         want(is_text(self.optimizer), "a class of optimizer", self.optimizer)
         before = self.base is None or self.base.step < self.step
         want(before, f"a base before step {self.step}", self.base)
@@ -251,11 +275,15 @@ class Manifest:
 
     @property
     def sequence(self) -> int:
-        """0 for a checkpoint with all rows, else the number of deltas since that checkpoint."""
+        """Number of deltas since the last checkpoint with all rows; 0 if this is that one."""
         return 0 if self.base is None else self.base.sequence + 1
 
     def write(self, folder: Location) -> Base:
-        """Writes and syncs manifest.json; returns the base for a delta of this checkpoint."""
+        """Writes manifest.json and forces it to disk; returns the base for the next delta.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         fields = dataclasses.asdict(self)
         content = json.dumps(fields | {"crc32c": _checksum(fields)}, indent=1).encode()
         storage.write(folder / MANIFEST, content)
@@ -263,22 +291,25 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Location) -> Manifest:
-        """Reads a manifest and checks its form.
+        """Reads the manifest of a checkpoint and checks its form.
+
+        Args:
+            folder: Folder of the checkpoint.
 
         Raises:
-            CheckpointError: It is missing, malformed or of another format.
+            CheckpointError: The manifest is missing, malformed or has another format.
         """
         path = folder / MANIFEST
         try:
             raw = _read_json(path)
             if raw["format"] != FORMAT:
-                found = repr(raw["format"])[:100]
+                received = repr(raw["format"])[:100]
                 raise CheckpointError(
-                    f"{folder} has format {found}; this version reads format {FORMAT}."
+                    f"{folder} has format {received}; this version reads format {FORMAT}."
                 )
             checksum = raw.pop("crc32c", None)  # older manifests have none
-            its_own = _checksum(raw)
-            if isinstance(raw["position"], list):  # of a checkpoint before positions were cursors
+            computed = _checksum(raw)
+            if isinstance(raw["position"], list):  # an older checkpoint: epoch and step
                 want(are_counts(raw["position"], 2**63), "epoch and step", raw["position"])
                 epoch, step = raw["position"]
                 raw["position"] = {"epoch": epoch, "step": step}
@@ -286,8 +317,8 @@ class Manifest:
             raw["tables"] = {name: TableEntry(**entry) for name, entry in raw["tables"].items()}
             raw["files"] = {name: FileEntry(**entry) for name, entry in raw["files"].items()}
             manifest = cls(**raw)
-            # Last, because an error about a field says more.
-            want(checksum in (None, its_own), f"the checksum {its_own} of what it says", checksum)
+            # Last, because an error about a field is more specific.
+            want(checksum in (None, computed), f"the checksum {computed} of its fields", checksum)
             return manifest
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise CheckpointError(f"{path} cannot be read: {error!r}") from error
@@ -295,24 +326,25 @@ class Manifest:
     def check_file(
         self, folder: Location, name: str, on_read: Callable[[int], None] | None = None
     ) -> None:
-        """Compares a file with its size and checksum.
+        """Verifies the size and checksum of a file.
 
         Args:
-            folder: The checkpoint's.
-            name: One of `files`.
-            on_read: Called with the number of bytes after each piece that was read.
+            folder: Folder of the checkpoint.
+            name: Name of the file; one of `files`.
+            on_read: Function that is called with the size of each piece after it is read. Default:
+                none.
 
         Raises:
-            CheckpointError: It is missing or damaged.
+            CheckpointError: The file is missing or damaged.
         """
-        path, wanted = folder / name, self.files[name]
+        path, expected = folder / name, self.files[name]
         try:
             size = storage.size(path)
-            found = FileEntry.of(path, on_read) if size == wanted.size else f"{size} bytes"
+            actual = FileEntry.of(path, on_read) if size == expected.size else f"{size} bytes"
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
-        if found != wanted:
-            raise CheckpointError(f"{path} is damaged: wanted {wanted}. Received: {found}")
+        if actual != expected:
+            raise CheckpointError(f"{path} is damaged: wanted {expected}. Received: {actual}")
 
 
 def _checksum(fields: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""One host's part of a sharded table in a checkpoint: its rows and its part of the manifest."""
+"""Rows that one host owns of a table in a checkpoint, and its part of the manifest."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tfhybrid.store import FrozenTable, TableFile
 
 @dataclasses.dataclass(frozen=True)
 class OwnedRows:
-    """A host's share of a table in a checkpoint.
+    """Rows of a table that one host writes to a checkpoint.
 
     Args:
-        frozen: The share's frozen state.
-        files: The files that the host wrote, by name.
-        evicted: int64 `[n]`, the keys that were evicted since the base.
+        frozen: Description of the frozen rows.
+        files: Files of the rows, by name.
+        evicted: Keys that were evicted since the base, int64 `[n]`.
     """
 
     frozen: FrozenTable
@@ -27,13 +27,13 @@ class OwnedRows:
     evicted: np.ndarray
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the share as JSON, for the note to rank 0."""
+        """Returns the rows' description as JSON, for the note to rank 0."""
         evicted = base64.b64encode(np.ascontiguousarray(self.evicted, np.int64).tobytes())
         return {"frozen": self.frozen, "files": self.files, "evicted": evicted.decode()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> OwnedRows:
-        """Returns the share from the JSON of `as_json`."""
+        """Returns the rows' description from the JSON of `as_json`."""
         return cls(
             FrozenTable(*fields["frozen"]),
             {name: TableFile(*file) for name, file in fields["files"].items()},
@@ -41,9 +41,9 @@ class OwnedRows:
         )
 
 
-def together(shares: Sequence[OwnedRows]) -> OwnedRows:
-    """Combines the shares of all hosts, in their order."""
-    frozen = [share.frozen for share in shares]
+def together(hosts: Sequence[OwnedRows]) -> OwnedRows:
+    """Combines the rows of all hosts into those of the whole table, in the order of the hosts."""
+    frozen = [rows.frozen for rows in hosts]
     return OwnedRows(
         frozen[0]._replace(
             rows=sum(each.rows for each in frozen),
@@ -52,6 +52,6 @@ def together(shares: Sequence[OwnedRows]) -> OwnedRows:
             removed=sum(each.removed for each in frozen),
             event_time=max(each.event_time for each in frozen),
         ),
-        {name: file for share in shares for name, file in share.files.items()},
-        np.concatenate([share.evicted for share in shares]),
+        {name: file for rows in hosts for name, file in rows.files.items()},
+        np.concatenate([rows.evicted for rows in hosts]),
     )

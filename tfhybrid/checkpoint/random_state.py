@@ -1,4 +1,4 @@
-"""The random generators of a process, as arrays: Python's, NumPy's and TensorFlow's global ones.
+"""States of a process's global random generators, Python's, NumPy's and TensorFlow's, as arrays.
 
 The states of Keras's seed generators are among a model's variables.
 """
@@ -23,8 +23,8 @@ def gather() -> dict[str, np.ndarray]:
     numpy = np.random.get_state(legacy=False)
     generator = tf.random.get_global_generator()
     arrays = (
-        # Doubles represent the 32-bit words exactly. The last tells whether NumPy holds a spare
-        # number.
+        # Doubles represent the 32-bit words exactly. The last number tells whether Python's
+        # generator holds a spare Gaussian number.
         np.array([*words, gauss or 0.0, gauss is not None], np.float64),
         np.array(
             [*numpy["state"]["key"], numpy["state"]["pos"], numpy["has_gauss"], numpy["gauss"]],
@@ -37,7 +37,13 @@ def gather() -> dict[str, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class RandomState:
-    """A valid state of the generators."""
+    """Valid states of the generators, which `assign` sets.
+
+    Args:
+        python: State for `random.setstate`.
+        numpy: State for `numpy.random.set_state`.
+        tensorflow: Generator for `tf.random.set_global_generator`.
+    """
 
     python: tuple[Any, ...]
     numpy: tuple[Any, ...]
@@ -45,11 +51,11 @@ class RandomState:
 
     @classmethod
     def of(cls, arrays: dict[str, np.ndarray], prefix: str = "") -> RandomState:
-        """Checks and returns the arrays of `gather`.
+        """Checks the arrays of `gather` and returns the states in them.
 
         Args:
-            arrays: The arrays by name.
-            prefix: The prefix of their names.
+            arrays: Arrays by name.
+            prefix: Prefix of the names. Default: none.
 
         Raises:
             CheckpointError: An array is missing, or is not a generator's state.
@@ -71,7 +77,7 @@ class RandomState:
         return cls(of_python, of_numpy, generator)
 
     def assign(self) -> None:
-        """Sets this process's generators to the state."""
+        """Sets this process's generators to these states."""
         random.setstate(self.python)
         np.random.set_state(self.numpy)
         tf.random.set_global_generator(self.tensorflow)

@@ -14,10 +14,10 @@ class RemotePath:
     """A URL, with the part of `pathlib.Path`'s interface that checkpoints need.
 
     Args:
-        url: `SCHEME://...`, in a file system that TensorFlow or tensorflow-io supports.
+        url: URL `SCHEME://...` in a file system that TensorFlow or tensorflow-io supports.
 
     Raises:
-        OSError: Every method that accesses the store raises it on failure.
+        OSError: Access to the store failed. Raised by every method that accesses it.
 
     Example:
 
@@ -57,16 +57,16 @@ class RemotePath:
         return RemotePath(self._url.rpartition("/")[0])
 
     def exists(self) -> bool:
-        """Whether there is a file or folder."""
+        """Returns whether there is a file or folder."""
         with _store(self._url) as gfile:
             return bool(gfile.exists(self._url))
 
     def is_file(self) -> bool:
-        """Whether it exists and is not a folder."""
+        """Returns whether the path exists and is not a folder."""
         return self.exists() and not self.is_dir()
 
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Returns whether the path is a folder."""
         with _store(self._url) as gfile:
             return bool(gfile.isdir(self._url))
 
@@ -91,13 +91,17 @@ class RemotePath:
         return b"".join(self.pieces(64 << 20))
 
     def pieces(self, most: int) -> Iterator[bytes]:
-        """Yields a file's content in pieces of at most the given size."""
+        """Yields a file's content in pieces.
+
+        Args:
+            most: Maximum size of a piece, in bytes.
+        """
         with _store(self._url) as gfile, gfile.GFile(self._url, "rb") as file:
             while piece := file.read(most):
                 yield piece
 
     def write_bytes(self, content: bytes) -> None:
-        """Writes a file, which exists when this returns."""
+        """Writes a file, which other processes can read when this returns."""
         with _store(self._url) as gfile, gfile.GFile(self._url, "wb") as file:
             file.write(content)
 
@@ -112,7 +116,11 @@ class RemotePath:
             gfile.remove(self._url)
 
     def remove(self, first: str = "") -> None:
-        """Removes a folder of files, if it exists, beginning with the file `first`."""
+        """Removes a folder of files as far as possible; never raises.
+
+        Args:
+            first: Name of the file to remove first. Default: any.
+        """
         with contextlib.suppress(OSError):  # some stores have no empty folders
             for file in sorted(self.iterdir(), key=lambda file: file.name != first):
                 file.unlink()
@@ -128,18 +136,17 @@ def _store(url: str) -> Iterator[Any]:
     scheme = url.partition("://")[0]
     if scheme not in tf.io.gfile.get_registered_schemes():
         # TensorFlow itself supports gs and ram; tensorflow-io registers s3, hdfs, az and others.
-        found: object = "tensorflow-io does not know it either"
+        reason: object = "tensorflow-io does not know it either"
         try:
             importlib.import_module("tensorflow_io")
         except ImportError as error:
-            found = error
-        # With a TensorFlow release that it was not built for, the import works but registers
-        # nothing.
+            reason = error
+        # The import registers nothing with a TensorFlow release that it was not built for.
         if scheme not in tf.io.gfile.get_registered_schemes():
             raise OSError(
                 f"{url}: TensorFlow alone does not support {scheme}://. tensorflow-io does, with "
                 "TensorFlow 2.16: pip install 'tfhybrid[io]'. With other releases, mount the store "
-                f"as a folder. Received: TensorFlow {tf.__version__}, {found}"
+                f"as a folder. Received: TensorFlow {tf.__version__}, {reason}"
             )
     try:
         yield tf.io.gfile

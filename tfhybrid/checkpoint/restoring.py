@@ -1,4 +1,4 @@
-"""Restores checkpoints; everything is checked before anything changes."""
+"""Restoring of checkpoints: everything is checked before anything changes."""
 
 from __future__ import annotations
 
@@ -47,31 +47,30 @@ def restore(
 ) -> Any:
     """Restores a model's weights, optimizer and tables from a checkpoint; every rank must call it.
 
-    In a job with `tfhybrid.init(resume="memory")` they are taken from memory if the previous run
-    left them there and nothing was changed since; the log says which source was used. This requires
-    a call before the first step, without `step`, `tables` and `weights`.
+    With `tfhybrid.init(resume="memory")` the job resumes from memory instead, if the previous run
+    left its state there and the configuration is the same; the log says which source was used. This
+    requires a call before the first step, without `step`, `tables` and `weights`.
 
-    The number of ranks and hosts may differ from the saved job. So may an optimizer, the dense one
-    or a table's: its state is then dropped with a warning.
+    The number of ranks and hosts may differ from the saved job. An optimizer may differ, too, the
+    dense one or a table's: its state is then dropped with a warning.
 
     Args:
-        model: Built and compiled; equal to the saved model, except for parts that `tables` or
-            `weights` leave out.
-        directory: Where checkpoints are kept: a path that every host sees, or a URL that
+        model: Model, built and compiled; equal to the saved model, except for parts that `tables`
+            or `weights` leave out.
+        directory: Directory of the checkpoints: a path that every host sees, or a URL that
             `tf.io.gfile` supports.
-        step: Which checkpoint. Defaults to the newest.
-        tables: Names of the tables to restore; others stay as they are. By default all tables are
-            restored, and model and checkpoint must have the same tables.
-        weights: Whether to restore the dense weights and their optimizer too.
+        step: Step of the checkpoint. Default: the newest.
+        tables: Names of the tables to restore; other tables stay unchanged. Default: all tables,
+            and model and checkpoint must have the same tables.
+        weights: Whether to restore the dense weights and their optimizer, too. Default: yes.
 
     Returns:
-        Where training continues: the saved position, or `tfhybrid.data.Position(0, 0)` if there is
-            no
-        checkpoint and `step` is not given.
+        The position at which training continues: the saved one, or `tfhybrid.data.Position(0, 0)`
+        if there is no checkpoint and `step` is not given.
 
     Raises:
         CheckpointError: On all ranks: the step has no checkpoint, a file is missing or damaged, or
-            it does not fit the model. Nothing was changed.
+            the checkpoint does not fit the model. Nothing was changed.
         ConfigError: A name in `tables` is not a table of the model.
 
     Example:
@@ -89,18 +88,18 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
     """Restores a model and its tables from the best checkpoint; every rank must call it.
 
     The best checkpoint is the one that `callbacks.Checkpoint(directory, monitor=...)` pinned. A
-    restarted run still continues from the newest one.
+    restarted run still restores the newest one.
 
     Args:
-        model: Built and compiled like the one that was saved.
-        directory: Where checkpoints are kept.
+        model: Model, built and compiled like the one that was saved.
+        directory: Directory of the checkpoints.
 
     Returns:
-        Where training would continue.
+        The position at which training would continue.
 
     Raises:
-        CheckpointError: On all ranks: none is pinned, or it cannot be restored. Nothing was
-            changed.
+        CheckpointError: On all ranks: no checkpoint is pinned, or it cannot be restored. Nothing
+            was changed.
 
     Example:
 
@@ -111,20 +110,20 @@ def restore_best(model: keras.Model, directory: str | os.PathLike[str]) -> Any:
     tfhybrid.export.saved_model(model, "exported/click_model")
     ```
     """
-    found = distributed.together(lambda: best.read(storage.location(directory)))
-    found = distributed.broadcast_object(found)
-    if found is None:
+    record = distributed.together(lambda: best.read(storage.location(directory)))
+    record = distributed.broadcast_object(record)
+    if record is None:
         raise CheckpointError(
-            "No checkpoint is pinned as the best; callbacks.Checkpoint(directory, monitor=...) "
-            f"would pin one. Received: {os.fspath(directory)}"
+            "No checkpoint is pinned as the best. Train with callbacks.Checkpoint(directory, "
+            f"monitor=...) to pin one. Received: {os.fspath(directory)}"
         )
-    return restore(model, directory, step=found.step)
+    return restore(model, directory, step=record.step)
 
 
 class Restored(NamedTuple):
-    """Where training continues and, if changes are tracked, the base for a delta.
+    """Position at which training continues and, if changes are tracked, the base for a delta.
 
-    There is no base if the model differs from what was saved.
+    There is no base if the model differs from the saved one.
     """
 
     position: Any
@@ -140,26 +139,30 @@ def restore_checkpoint(
     weights: bool = True,
     track: bool = False,
 ) -> Restored:
-    """Does what `restore` does.
+    """Restores as `restore` does, and can prepare the next delta; every rank must call it.
 
     Args:
-        model: See `restore`.
-        directory: See `restore`.
-        step: See `restore`.
-        tables: See `restore`.
-        weights: See `restore`.
-        track: Whether to track changed rows from now on.
+        model: Model, see `restore`.
+        directory: Directory of the checkpoints.
+        step: Step of the checkpoint. Default: the newest.
+        tables: Names of the tables to restore. Default: all.
+        weights: Whether to restore the dense weights and their optimizer, too. Default: yes.
+        track: Whether to track changed rows from now on. Default: no.
+
+    Raises:
+        CheckpointError: See `restore`.
+        ConfigError: See `restore`.
     """
     path = storage.location(directory)
-    known = distributed.broadcast_object(steps(path))
+    existing = distributed.broadcast_object(steps(path))
     whole = step is None and tables is None and weights
     position = kept_model.resume(model, whole=whole)
     if distributed.rank() == 0:
-        lineage.note_restored(path, step if position is None else None, known)
+        lineage.note_restored(path, step if position is None else None, existing)
     if position is not None:
         broken_epoch.note(model, position)
         return Restored(position, None)
-    restored = _restore_files(model, path, known, step, tables, weights, track)
+    restored = _restore_files(model, path, existing, step, tables, weights, track)
     kept_model.start(model, restored.position)
     broken_epoch.note(model, restored.position)
     return restored
@@ -168,22 +171,22 @@ def restore_checkpoint(
 def _restore_files(
     model: keras.Model,
     path: Location,
-    known: list[int],
+    existing: list[int],
     step: int | None,
     tables: Collection[str] | None,
     weights: bool,
     track: bool,
 ) -> Restored:
-    if step is None and not known:
+    if step is None and not existing:
         return Restored(Position(0, 0), None)
-    folder = newest(path, known, step)
+    folder = newest(path, existing, step)
     model.optimizer.build(model.trainable_variables)
     restoring = _Restoring(folder, model, _chosen_tables(model, tables), weights)
     try:
         checked = distributed.together(
             lambda: restoring.check(all_tables=tables is None, track=track)
         )
-        # Passes hold rows from before the restore.
+        # Announced passes hold copies of the old rows.
         distributed.together(lambda: passes.end_all(current_job().engine))
         distributed.together(lambda: restoring.load(checked, track))
         restoring.check_rows(checked.stored.manifest)
@@ -224,7 +227,7 @@ def _awaited(table: Table) -> str:
 
 
 class _Checked(NamedTuple):
-    """A checkpoint that fits: the dense weights and, on leaders, the data of each table."""
+    """Checkpoint that fits the model: its dense weights and, on leaders, each table's updates."""
 
     stored: StoredCheckpoint
     base: Base | None  # the base for the next delta, if changes are tracked
@@ -234,7 +237,7 @@ class _Checked(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Restoring:
-    """A checkpoint and the model into which it is restored, as one rank sees them."""
+    """Checkpoint and the model into which it is restored, on one rank."""
 
     folder: Location
     model: keras.Model
@@ -242,7 +245,7 @@ class _Restoring:
     weights: bool
 
     def check(self, *, all_tables: bool, track: bool) -> _Checked:
-        """Makes all checks; changes nothing."""
+        """Makes all checks and reserves space for the rows; changes no weights."""
         stored = StoredCheckpoint.open(self.folder)
         manifest = stored.manifest
         updates = stored.check() if current_job().is_leader else {}
@@ -251,7 +254,7 @@ class _Restoring:
                 f"{self.folder} was saved with seed {manifest.seed}, which determines the values "
                 f"of unseen keys. Received: seed={current_job().seed} in tfhybrid.init()"
             )
-        # A table may have gained or lost admission since.
+        # A table may have gained or lost admission since it was saved.
         saved_names = {name for name in manifest.tables if not _is_of_waiting(name, manifest)}
         mine_names = {_awaited(table) for table in self.tables.values()}
         if mine_names - saved_names or (all_tables and saved_names != mine_names):
@@ -274,29 +277,29 @@ class _Restoring:
         return _Checked(stored, stored.base() if track else None, updates, weights)
 
     def load(self, checked: _Checked, track: bool) -> None:
-        """Restores what was checked."""
+        """Loads the checked tables, on leaders, and the dense weights."""
         manifest = checked.stored.manifest
         if current_job().is_leader:
             self._load_tables(checked, track)
         if checked.weights is not None:
             checked.weights.assign()
-            self._tell_of_optimizer(manifest)
+            self._check_optimizer(manifest)
 
     def check_rows(self, manifest: Manifest) -> None:
-        """Checks that the hosts now have all rows; every rank must call it."""
+        """Checks that the hosts have all rows after `load`; every rank must call it."""
         mine = {name: table.rows for name, table in self.tables.items()}
         by_rank = distributed.allgather_object((current_job().is_leader, mine))
         leaders = [rows for leads, rows in by_rank if leads]
         for name, table in self.tables.items():
             if name not in manifest.tables:
                 continue
-            wanted = manifest.tables[name].rows
+            saved = manifest.tables[name].rows
             of_hosts = [rows[name] for rows in leaders]
-            found = {sum(of_hosts)} if table.is_sharded else set(of_hosts)
-            if found != {wanted}:
+            restored = {sum(of_hosts)} if table.is_sharded else set(of_hosts)
+            if restored != {saved}:
                 raise CheckpointError(
-                    f"Table '{table.name}' is not what was saved in {self.folder}: wanted {wanted} "
-                    f"rows. Received: {of_hosts} on the hosts"
+                    f"Table '{table.name}' was restored incompletely: {self.folder} has {saved} "
+                    f"rows. Received: {of_hosts} rows on the hosts"
                 )
 
     def _load_tables(self, checked: _Checked, track: bool) -> None:
@@ -325,7 +328,8 @@ class _Restoring:
         same = manifest.optimizer == type(self.model.optimizer).__name__
         return dense.match(self.model, arrays, manifest.ranks, optimizer=same)
 
-    def _tell_of_optimizer(self, manifest: Manifest) -> None:
+    def _check_optimizer(self, manifest: Manifest) -> None:
+        """Continues the count of steps if the saved optimizer was another one; logs a warning."""
         mine = type(self.model.optimizer).__name__
         if manifest.optimizer != mine:
             self.model.optimizer.iterations.assign(manifest.step)
@@ -342,7 +346,7 @@ class _Restoring:
         same_optimizer = _same_optimizer(table, manifest)
         if not same_optimizer and distributed.rank() == 0:
             _log.warning(
-                "Table '%s' of %s was trained by another optimizer: its state is dropped",
+                "Table '%s' of %s was trained with another optimizer: its state is dropped",
                 table.name,
                 self.folder,
             )
@@ -373,9 +377,9 @@ def _history(block: Rows, entry: TableEntry) -> np.ndarray:
 
 
 def _same_optimizer(table: Table, manifest: Manifest) -> bool:
-    """Whether a table's optimizer can use the saved optimizer's state.
+    """Returns whether a table's optimizer can use the saved optimizer's states.
 
-    Other settings do not change the meaning of the state.
+    Settings such as the learning rate may differ: they do not change the meaning of the states.
     """
     entry = manifest.tables[table.name]
     same_kind = entry.optimizer[:1] == list(table.optimizer[:1])

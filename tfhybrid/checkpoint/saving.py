@@ -1,4 +1,4 @@
-"""Saves checkpoints: takes a model at one step, and writes it while training continues."""
+"""Saving of checkpoints: freezes a model at one step, and writes it while training continues."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ from tfhybrid.store import FrozenTable, Table, TableFile
 
 _log = logging.getLogger("tfhybrid.checkpoint")
 
-_WRITERS = 4  # Threads. Each holds a file in memory: at most 64 MB of embeddings, and their state.
+# Threads. Each holds one file in memory: at most 64 MB of embeddings, and their states.
+_WRITERS = 4
 
 
 def save(
@@ -54,18 +55,21 @@ def save(
     """Saves a model between two steps and waits until it is on disk; every rank must call it.
 
     Args:
-        model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept, a path or a URL that `tf.io.gfile` supports; created
-            if it does not exist.
-        position: Where training will continue: what the data's `position` returns, or another JSON
-            object, which `restore` returns unchanged.
-        max_to_keep: Number of newest checkpoints to keep. `None` keeps all.
+        model: Model, built, and compiled with a `tfhybrid.DistributedOptimizer`.
+        directory: Directory of the checkpoints, a path or a URL that `tf.io.gfile` supports;
+            created if it does not exist.
+        position: Position at which training will continue: the result of the data's `position`, or
+            another JSON object, which `restore` returns unchanged.
+        max_to_keep: Number of newest checkpoints to keep. Default: `None`, all.
 
     Returns:
         The checkpoint's folder. A checkpoint of the same step is replaced.
 
     Raises:
-        CheckpointError: On all ranks, if writing failed; existing checkpoints stay.
+        CheckpointError: On all ranks: writing failed, or the directory has checkpoints of another
+            job. Existing checkpoints stay.
+        ConfigError: On all ranks: the ranks are not at the same step, or their learning rates
+            differ.
 
     Example:
 
@@ -91,9 +95,10 @@ def together(work: Callable[[], object]) -> None:
 
 
 class _Part(NamedTuple):
-    """A part of a frozen table, and the name of its file.
+    """Part of a frozen table, and the name of its file.
 
-    `number` counts the parts of replicas, which leaders write in turn.
+    `number` counts the parts of all replicated tables, which leaders write in turn; `None` for a
+    sharded table.
     """
 
     table: str
@@ -103,19 +108,20 @@ class _Part(NamedTuple):
 
 
 class Snapshot:
-    """A model at one step, taken without copying its tables.
+    """Model at one step, frozen without a copy of its tables.
 
-    Every rank creates one between two steps and then calls `write`, which may run on another thread
-    while training continues. Until `write` returns, the model can be neither saved again nor
+    Every rank creates a snapshot between two steps and then calls `write`, which may run on another
+    thread while training continues. Until `write` returns, the model can be neither saved again nor
     restored.
 
     Args:
-        model: Compiled with `tfhybrid.DistributedOptimizer`, and built.
-        directory: Where checkpoints are kept, a path or a URL.
-        position: Where training will continue.
-        base: On rank 0, the checkpoint since which changes were tracked, to save only the changes.
-            All rows are saved if there is no base, or if it was removed.
-        track: Whether to track changed rows from now on, for a later snapshot with a base.
+        model: Model, built, and compiled with a `tfhybrid.DistributedOptimizer`.
+        directory: Directory of the checkpoints, a path or a URL.
+        position: Position at which training will continue.
+        base: Checkpoint since which changes were tracked, to save only the changes; read on rank 0
+            alone. All rows are saved if it is `None`, the default, or was removed.
+        track: Whether to track changed rows from now on, for a later snapshot with a base. Default:
+            no.
 
     Raises:
         CheckpointError: On all ranks: a table is being saved, or the directory has checkpoints of
@@ -164,15 +170,18 @@ class Snapshot:
             )
 
     def write(self, max_to_keep: int | None = None, pin: best.Best | None = None) -> Base | None:
-        """Writes this rank's share of the checkpoint, which appears complete or not at all.
+        """Writes this rank's part of the checkpoint, which appears complete or not at all.
+
+        Rank 0 waits for the other leaders. May be called once, on any thread.
 
         Args:
             max_to_keep: Number of newest checkpoints to keep, with those that they depend on.
-                `None` keeps all.
-            pin: Declares this the best checkpoint so far, which is kept too.
+                Default: `None`, all.
+            pin: Record that makes this the best checkpoint, which is kept, too. Default: `None`, it
+                is not the best.
 
         Returns:
-            On rank 0, the base for the next snapshot.
+            The base for the next snapshot on rank 0, `None` on other ranks.
 
         Raises:
             CheckpointError: Writing failed; existing checkpoints stay.
@@ -186,7 +195,7 @@ class Snapshot:
             if pin is not None:
                 best.write(self.folder.parent, pin)
             prune(self.folder.parent, max_to_keep)
-        except Exception as error:  # any error must reach the thread that asks later
+        except Exception as error:  # any error must reach the thread that waits for the result
             metrics.count(metrics.CHECKPOINT_FAILURES)
             raise CheckpointError(
                 f"The checkpoint {self.folder} could not be written. {error}"
@@ -223,15 +232,15 @@ class Snapshot:
         self._frozen = {}
 
     def _write_share(self) -> None:
-        """Writes this leader's files and reports to rank 0; does nothing on other ranks."""
+        """Writes this leader's files and reports to rank 0; does nothing if it is no leader."""
         if not self._share.writes:
             return
         try:
-            found = self._write_tables()
+            note = self._write_tables()
         except Exception as error:
             self._share.announce(error)
             raise
-        self._share.announce(found)
+        self._share.announce(note)
 
     def _write(self) -> tuple[Base, int]:
         """Writes the checkpoint together with the other leaders; also returns its size."""
@@ -241,10 +250,12 @@ class Snapshot:
         try:
             dense_file = _write_arrays(unfinished / DENSE, self._arrays, self._names)
             files = {DENSE: dense_file}
-            found = self._write_tables()
-            all_rows = self._of_replicas(found) | self._share.compare(found)
+            note = self._write_tables()
+            all_rows = self._of_replicas(note) | self._share.compare(note)
             for rows in all_rows.values():
-                files |= {name: FileEntry(it.bytes, it.crc32c) for name, it in rows.files.items()}
+                files |= {
+                    name: FileEntry(file.bytes, file.crc32c) for name, file in rows.files.items()
+                }
             files |= _write_evicted(unfinished, all_rows)
             base = self._manifest(all_rows, files).write(unfinished)
             storage.finish(unfinished, self.folder, replace=self._replaces)
@@ -254,7 +265,7 @@ class Snapshot:
         return base, sum(entry.size for entry in files.values())
 
     def _write_tables(self) -> Found:
-        """Writes this leader's share of the tables' files in parallel, and describes all files."""
+        """Writes this leader's part of the tables' files in parallel, and describes all files."""
         parts = self._parts()
         with ThreadPoolExecutor(_WRITERS) as threads:
             described = dict(zip(parts, threads.map(self._write_part, parts), strict=True))
@@ -270,17 +281,17 @@ class Snapshot:
                 replicas |= of_table
         return Found(replicas, owned)
 
-    def _of_replicas(self, found: Found) -> dict[str, OwnedRows]:
-        """Returns the entries of replicated tables, all of whose rows are on this host."""
-        files = {part.file: part.table for part in self._parts()}
+    def _of_replicas(self, note: Found) -> dict[str, OwnedRows]:
+        """Returns the rows of replicated tables, which are all on this host, by table."""
+        table_of = {part.file: part.table for part in self._parts()}
         return {
             name: OwnedRows(
                 frozen,
-                {file: it for file, it in found.files.items() if files[file] == name},
+                {path: file for path, file in note.files.items() if table_of[path] == name},
                 self._removed_keys(name),
             )
             for name, frozen in self._frozen.items()
-            if name not in found.owned
+            if name not in note.owned
         }
 
     def _removed_keys(self, table: str) -> np.ndarray:
@@ -337,7 +348,7 @@ def _write_arrays(
 
 
 def _write_evicted(folder: Location, all_rows: dict[str, OwnedRows]) -> dict[str, FileEntry]:
-    """Writes each table's keys whose rows were evicted since the base."""
+    """Writes the keys of each table that were evicted since the base, where there are any."""
     return {
         evicted_file_name(name): _write_arrays(
             folder / evicted_file_name(name), {"keys": np.unique(rows.evicted)}

@@ -1,10 +1,11 @@
-"""Which leader writes which files of a checkpoint: all leaders that see its folder take turns.
+"""Division of a checkpoint's files among the leaders that see its folder.
 
-Replicas have the same rows in the same order, so file `i` of a table is the same whichever leader
-writes it. Every leader reads all its rows, writes its share, and leaves a note in the folder that
-describes all files. Rank 0 compares the notes with its own before the checkpoint is complete, and
-so compares the replicas. For sharded tables each leader writes all rows that its host owns, and
-lists them in the note. No collective is needed, so this runs on threads beside training.
+Replicas have the same rows in the same order, so file `i` of a table is the same on every leader.
+The leaders write these files in turn. Every leader reads all its rows, writes its part, and leaves
+a note in the folder that describes all files. Rank 0 compares the notes with its own before the
+checkpoint is complete, and so compares the replicas. For sharded tables each leader writes all rows
+that its host owns, and lists them in the note. No collective is needed, so this runs on threads
+beside training.
 """
 
 from __future__ import annotations
@@ -36,7 +37,12 @@ _POLL_SECONDS = 0.05
 
 
 class Found(NamedTuple):
-    """A leader's note: the files of all replicas, and the rows that its host owns."""
+    """Note of a leader about the files of a checkpoint.
+
+    Attributes:
+        files: Files of all replicated tables by name, whichever leader writes them.
+        owned: Rows of sharded tables that the leader's host owns, by table.
+    """
 
     files: Mapping[str, TableFile]
     owned: Mapping[str, OwnedRows]
@@ -44,14 +50,14 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """This rank's part in writing a checkpoint.
+    """Part of this rank in writing a checkpoint.
 
     Args:
-        unfinished: The folder until it is complete. `None` if creating it failed; see `failure`.
+        unfinished: Folder to write to. `None` if creating it failed; see `failure`.
         leaders: Ranks of the leaders that write, ascending, rank 0 first.
-        hosts: Name of each rank's host.
-        blind: Hosts that do not see the folder.
-        failure: On rank 0, why the folder could not be created.
+        hosts: Name of each rank's host, by rank.
+        blind: Names of the hosts that do not see the folder. Default: none.
+        failure: Error in creating the folder; set on rank 0 alone. Default: `None`.
     """
 
     unfinished: Location | None
@@ -62,22 +68,27 @@ class Share:
 
     @classmethod
     def agree(cls, folder: Location) -> Share:
-        """Creates the folder and finds which leaders see it; every rank must call it."""
-        made, failure = None, None
+        """Creates the folder and finds the leaders that see it; every rank must call it.
+
+        Args:
+            folder: Final folder of the checkpoint.
+        """
+        created, failure = None, None
         if distributed.rank() == 0:
             try:
                 sweep(folder.parent)
-                made = storage.begin(folder, secrets.token_hex(4))
-            except OSError as error:  # training continues
+                created = storage.begin(folder, secrets.token_hex(4))
+            except OSError as error:  # raised when the checkpoint is written: training continues
                 failure = error
-        unfinished = distributed.broadcast_object(made)
+        unfinished = distributed.broadcast_object(created)
         sees = unfinished is not None and current_job().is_leader and _sees(unfinished)
         mine = (current_job().is_leader, sees, socket.gethostname())
         by_rank = distributed.allgather_object(mine)
         blind = [host for leads, sees, host in by_rank if leads and not sees]
         if unfinished is not None and blind and distributed.rank() == 0:
             _log.warning(
-                "%s is not visible on the hosts %s: the others write; restoring needs it there",
+                "%s is not visible on the hosts %s: the other hosts write the checkpoint. Make it "
+                "visible there before you restore",
                 folder.parent,
                 blind,
             )
@@ -91,38 +102,49 @@ class Share:
         return distributed.rank() in self.leaders
 
     def is_mine(self, file: int) -> bool:
-        """Whether this rank writes the file with this number, counted over all tables."""
+        """Returns whether this rank writes a file of a replicated table.
+
+        Args:
+            file: Number of the file, counted over all tables.
+        """
         return self.leaders[file % len(self.leaders)] == distributed.rank()
 
-    def announce(self, found: Found | Exception) -> None:
-        """Reports this leader's note to rank 0, or why it failed."""
-        assert self.unfinished is not None
-        if isinstance(found, Exception):
-            note: dict[str, object] = {"failure": f"{type(found).__name__}: {found}"}
-        else:
-            owned = {table: rows.as_json() for table, rows in found.owned.items()}
-            note = {"files": found.files, "owned": owned}
-        with contextlib.suppress(OSError):  # rank 0 failed and removed the folder
-            storage.write_whole(self._note(distributed.rank()), json.dumps(note).encode())
+    def announce(self, note: Found | Exception) -> None:
+        """Sends this leader's note to rank 0.
 
-    def compare(self, found: Found) -> dict[str, OwnedRows]:
+        Args:
+            note: Note, or the error if this leader failed.
+        """
+        assert self.unfinished is not None
+        if isinstance(note, Exception):
+            fields: dict[str, object] = {"failure": f"{type(note).__name__}: {note}"}
+        else:
+            owned = {table: rows.as_json() for table, rows in note.owned.items()}
+            fields = {"files": note.files, "owned": owned}
+        with contextlib.suppress(OSError):  # rank 0 failed and removed the folder
+            storage.write_whole(self._note(distributed.rank()), json.dumps(fields).encode())
+
+    def compare(self, note: Found) -> dict[str, OwnedRows]:
         """Waits for the notes of all other leaders and compares them; only on rank 0.
 
+        Args:
+            note: Note of rank 0 itself.
+
         Returns:
-            The rows of sharded tables that all hosts own.
+            The rows of each sharded table, those of all hosts together.
 
         Raises:
-            CheckpointError: A leader failed, or its replica differs.
+            CheckpointError: A leader failed, or its replica differs, or the job ended.
         """
-        mine = found.files
-        owned = {table: [rows] for table, rows in found.owned.items()}
+        mine = note.files
+        owned = {table: [rows] for table, rows in note.owned.items()}
         for rank in self.leaders[1:]:
-            note = json.loads(self._await(rank))
+            fields = json.loads(self._await(rank))
             host = f"rank {rank} on {self.hosts[rank]}"
-            if "failure" in note:
-                raise CheckpointError(f"{host}: {note['failure']}")
-            theirs = {name: TableFile(*file) for name, file in note["files"].items()}
-            for table, rows in note["owned"].items():
+            if "failure" in fields:
+                raise CheckpointError(f"{host}: {fields['failure']}")
+            theirs = {name: TableFile(*file) for name, file in fields["files"].items()}
+            for table, rows in fields["owned"].items():
                 owned[table].append(OwnedRows.from_json(rows))
             different = sorted(
                 name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name)
@@ -134,13 +156,13 @@ class Share:
                     f"{self.hosts[0]} has {mine.get(name)}; {len(different)} of "
                     f"{len(mine)} files differ"
                 )
-        return {table: together(shares) for table, shares in owned.items()}
+        return {table: together(hosts) for table, hosts in owned.items()}
 
     def _await(self, rank: int) -> bytes:
         path = self._note(rank)
         while not path.exists():
             if not threading.main_thread().is_alive():
-                raise CheckpointError(f"The job ended before rank {rank} had written its share")
+                raise CheckpointError(f"The job ended before rank {rank} had written its files")
             time.sleep(_POLL_SECONDS)
         note = storage.read(path).tobytes()
         path.unlink()

@@ -1,7 +1,7 @@
 """Sources of rows for `Table.load`: keys and embeddings that another program wrote.
 
-They are the way from Keras, parameter servers and TFRA to tfhybrid. A source yields rows block by
-block so that, where the format allows, only one block is held in memory beside the table.
+They are the way from Keras, parameter servers and TFRA to tfhybrid. A source yields rows in blocks.
+If the format allows it, only one block is in memory beside the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tfhybrid.core.row_block import RowBlock
 from tfhybrid.errors import DataError
 
 BLOCK_ROWS = 1 << 18
-# What NumPy and zipfile raise for a file that is not an archive, is damaged, contains Python
+# Errors of NumPy and zipfile for a file that is not an archive, is damaged, contains Python
 # objects, or declares impossible sizes.
 _BAD_ARCHIVE = (ValueError, TypeError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
@@ -32,7 +32,7 @@ def _archive(path: Path) -> Iterator[Any]:
     """Opens an `.npz` file.
 
     Raises:
-        DataError: It is none, or damaged.
+        DataError: The file is damaged, or is not an `.npz` file. Raised by reads in the block, too.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -45,7 +45,7 @@ def array_names(path: Path) -> list[str]:
     """Returns the names of the arrays of an `.npz` file, sorted.
 
     Raises:
-        DataError: It is none.
+        DataError: The file is damaged, or is not an `.npz` file.
     """
     with _archive(path) as file:
         return sorted(file)
@@ -56,7 +56,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     """Opens a Parquet file.
 
     Raises:
-        DataError: It is none, or damaged.
+        DataError: The file is damaged, or is not a Parquet file. Raised by reads in the block, too.
     """
     import pyarrow  # takes long to import
     import pyarrow.parquet
@@ -69,23 +69,23 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def parquet_columns(path: Path) -> list[str]:
-    """Returns the names of a Parquet file's columns.
+    """Returns the names of a Parquet file's columns, in order.
 
     Raises:
-        DataError: It is none.
+        DataError: The file is damaged, or is not a Parquet file.
     """
     with _parquet(path) as file:
         return list(file.schema_arrow.names)
 
 
 class ArrayRows:
-    """Arrays in memory, such as vectors that were trained elsewhere.
+    """Rows in arrays in memory, such as vectors that were trained elsewhere.
 
     Args:
-        keys: Whole numbers `[n]`.
-        embeddings: Floats `[n, dim]`.
-        states: Optimizer states, floats `[n, slots, dim]` (`[n, dim]` with one slot). `None`:
-            states start fresh.
+        keys: Keys, whole numbers `[n]`.
+        embeddings: Embeddings, floats `[n, dim]`.
+        states: Optimizer states, floats `[n, slots, dim]` (`[n, dim]` with one slot). Default:
+            `None`, states start fresh.
 
     Example:
 
@@ -102,23 +102,27 @@ class ArrayRows:
         embeddings: npt.ArrayLike,
         states: npt.ArrayLike | None = None,
     ) -> None:
-        given = [keys, embeddings, *([] if states is None else [states])]
-        self._arrays = [np.asarray(array) for array in given]
+        arrays = [keys, embeddings, *([] if states is None else [states])]
+        self._arrays = [np.asarray(array) for array in arrays]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+
+        Raises:
+            DataError: The arrays do not fit the table.
+        """
         yield from _cut(self.path, dim, state_shape, *self._arrays)
 
 
 class NumpyRows:
-    """An `.npz` file of arrays.
+    """Rows in an `.npz` file of arrays.
 
     Args:
-        path: The file; every host reads it alone.
-        keys: Name of the array of keys, whole numbers `[n]`.
-        embeddings: Name of the array of embeddings, floats `[n, dim]`.
-        states: Name of the array of optimizer states, floats `[n, slots, dim]` (`[n, dim]` where
-            there is one slot). `None`: states start fresh.
+        path: Path of the file; every host reads it.
+        keys: Name of the array of keys, whole numbers `[n]`. Default `"keys"`.
+        embeddings: Name of the array of embeddings, floats `[n, dim]`. Default `"embeddings"`.
+        states: Name of the array of optimizer states, floats `[n, slots, dim]` (`[n, dim]` with one
+            slot). Default: `None`, states start fresh.
 
     Example:
 
@@ -139,24 +143,28 @@ class NumpyRows:
         self._names = [keys, embeddings, *([states] if states else [])]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+
+        Raises:
+            DataError: The file is damaged, lacks an array, or does not fit the table.
+        """
         with _archive(self.path) as file:
-            found = sorted(file)
-            arrays = [file[name] for name in self._names if name in found]
+            names = sorted(file)
+            arrays = [file[name] for name in self._names if name in names]
         if len(arrays) < len(self._names):
-            raise DataError(f"{self.path} wants the arrays {self._names}. Received: {found}")
+            raise DataError(f"{self.path} needs the arrays {self._names}. Received: {names}")
         yield from _cut(self.path, dim, state_shape, *arrays)
 
 
 class ParquetRows:
-    """A Parquet file of one row per key.
+    """Rows in a Parquet file with one row per key.
 
     Args:
-        path: The file; every host reads it alone.
-        key: Column of the keys, of an integer type.
-        embedding: Column of the embeddings, lists of `dim` floats.
-        state: Column of the optimizer states, lists of `slots * dim` floats. `None`: states start
-            fresh.
+        path: Path of the file; every host reads it.
+        key: Name of the column of keys, of an integer type. Default `"key"`.
+        embedding: Name of the column of embeddings, lists of `dim` floats. Default `"embedding"`.
+        state: Name of the column of optimizer states, lists of `slots * dim` floats. Default:
+            `None`, states start fresh.
 
     Example:
 
@@ -177,12 +185,16 @@ class ParquetRows:
         self._columns = [key, embedding, *([state] if state else [])]
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+
+        Raises:
+            DataError: The file is damaged, lacks a column, or does not fit the table.
+        """
         with _parquet(self.path) as file:
             missing = set(self._columns) - set(file.schema_arrow.names)
             if missing:
                 raise DataError(
-                    f"{self.path} wants the columns {self._columns}. "
+                    f"{self.path} needs the columns {self._columns}. "
                     f"Received: {file.schema_arrow.names}"
                 )
             for batch in file.iter_batches(BLOCK_ROWS, columns=self._columns):
@@ -194,7 +206,9 @@ class ParquetRows:
     def _plain(self, batch: Any, name: str) -> Any:
         column = batch.column(name)
         if column.null_count:
-            raise DataError(f"{self.path} has rows without a value in column '{name}'.")
+            raise DataError(
+                f"{self.path} has rows without a value in column '{name}': remove them."
+            )
         return column
 
     def _lists(self, batch: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -211,22 +225,23 @@ class ParquetRows:
             or pyarrow.compute.any(pyarrow.compute.not_equal(lengths, length)).as_py()
         ):
             raise DataError(
-                f"{self.path} wants {length} floats in each list of column '{name}'. "
+                f"{self.path} needs {length} floats in each list of column '{name}'. "
                 f"Received: {column.type}"
             )
         return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), *shape)
 
 
 class VariableRows:
-    """A variable `[vocabulary, dim]` of a TensorFlow checkpoint; a row's number is its key.
+    """Rows of a variable `[vocabulary, dim]` in a TensorFlow checkpoint; a row's number is its key.
 
     Args:
-        checkpoint: A prefix or a directory, as for `tf.train.load_checkpoint`.
-        variable: The variable's name, with or without `/.ATTRIBUTES/VARIABLE_VALUE`
+        checkpoint: Prefix or directory of the checkpoint, as for `tf.train.load_checkpoint`.
+        variable: Name of the variable, with or without `/.ATTRIBUTES/VARIABLE_VALUE`
             (`tf.train.list_variables` lists the names).
         states: Names of the optimizer's variables for it, in the order of the table's optimizer:
-            Adagrad `(accumulator,)`, Adam `(momentum, velocity)`. `None`: states start fresh.
-        first_key: The key of row 0.
+            Adagrad `(accumulator,)`, Adam `(momentum, velocity)`. Default: `None`, states start
+            fresh.
+        first_key: Key of row 0. Default 0.
 
     Example:
 
@@ -250,23 +265,28 @@ class VariableRows:
         self._first_key = first_key
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns, whose state has that shape."""
+        """Yields the rows in blocks, for a table of that `dim` and shape of a row's state.
+
+        Raises:
+            DataError: The checkpoint is missing or damaged, lacks a variable, or does not fit the
+                table.
+        """
         import tensorflow as tf
 
         try:
             reader = tf.train.load_checkpoint(str(self.path))
         except (tf.errors.OpError, ValueError) as error:
             raise DataError(f"{self.path} is not a TensorFlow checkpoint: {error}") from error
-        known = reader.get_variable_to_shape_map()
+        names = reader.get_variable_to_shape_map()
         arrays = []
         for name in self._names:
-            found = name if name in known else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
-            if found not in known:
+            full_name = name if name in names else f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
+            if full_name not in names:
                 raise DataError(
                     f"{self.path} has no variable of that name. Received: {name!r}; it has "
-                    f"{sorted(known)}"
+                    f"{sorted(names)}"
                 )
-            arrays.append(reader.get_tensor(found))
+            arrays.append(reader.get_tensor(full_name))
         embeddings, *states = arrays
         keys = np.arange(len(embeddings), dtype=np.int64) + self._first_key
         if not states:
@@ -276,11 +296,11 @@ class VariableRows:
 
 
 class TfraRows:
-    """Key and value files of TFRA (`Variable.save_to_file_system`): `NAME-keys`, `NAME-values`.
+    """Rows in the files of TFRA's `Variable.save_to_file_system`, `NAME-keys` and `NAME-values`.
 
     Args:
-        directory: The directory of the files; every host reads them itself.
-        name: Their name without `-keys` and `-values`.
+        directory: Directory of the files; every host reads them.
+        name: Name of the files without `-keys` and `-values`.
 
     Example:
 
@@ -293,12 +313,17 @@ class TfraRows:
         self.path = Path(directory) / name
 
     def blocks(self, dim: int, state_shape: tuple[int, int]) -> Iterator[RowBlock]:
-        """Yields the rows of a table of `dim` columns."""
+        """Yields the rows in blocks, for a table of that `dim`. Optimizer states start fresh.
+
+        Raises:
+            DataError: A file is truncated, or does not fit the table.
+            OSError: A file is missing.
+        """
         keys = _mapped(self.path.with_name(f"{self.path.name}-keys"), "<i8")
         values = _mapped(self.path.with_name(f"{self.path.name}-values"), "<f4")
         if len(values) != len(keys) * dim:
             raise DataError(
-                f"{self.path} wants {dim} floats for each of its {len(keys)} keys. "
+                f"{self.path} needs {dim} floats for each of its {len(keys)} keys. "
                 f"Received: {len(values)} floats"
             )
         yield from _cut(self.path, dim, state_shape, keys, values.reshape(len(keys), dim))
@@ -326,11 +351,11 @@ def _cut(
     arrays = [embeddings, *([] if states is None else [states])]
     real = all(np.issubdtype(array.dtype, np.floating) for array in arrays)
     count = keys.shape[0] if keys.ndim == 1 else -1
-    wanted = [(count, dim), (count, *state_shape)][: len(arrays)]
-    if not (whole and real and [array.shape for array in arrays] == wanted):
+    shapes = [(count, dim), (count, *state_shape)][: len(arrays)]
+    if not (whole and real and [array.shape for array in arrays] == shapes):
         received = ", ".join(f"{array.dtype} {list(array.shape)}" for array in [keys, *arrays])
         raise DataError(
-            f"{path} wants keys [n] of whole numbers that fit in int64, floats [n, {dim}], and "
+            f"{path} needs keys [n] of whole numbers that fit in int64, floats [n, {dim}], and "
             f"states, if any, [n, {state_shape[0]}, {state_shape[1]}]. Received: {received}"
         )
     for begin in range(0, count, BLOCK_ROWS):

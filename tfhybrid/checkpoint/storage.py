@@ -1,7 +1,8 @@
-"""Where checkpoints are kept: local folders, or URLs that TensorFlow supports.
+"""Storage of checkpoints: local folders, or URLs that TensorFlow supports.
 
-A location is a `pathlib.Path`, or a `RemotePath` with the part of its interface that is needed.
-Local paths need neither TensorFlow nor Horovod.
+A location is a `pathlib.Path`, or a `RemotePath` with the part of its interface that checkpoints
+need. Local paths need neither TensorFlow nor Horovod. Every function raises `OSError` if the
+storage fails.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _RENAME_EXCHANGE = 2  # from <linux/fs.h>
 
 
 def location(directory: str | os.PathLike[str]) -> Location:
-    """Returns the location that a path or a URL (`SCHEME://...`) names.
+    """Returns the location of a path or a URL (`SCHEME://...`).
 
     Example:
 
@@ -45,7 +46,7 @@ def size(path: Location) -> int:
     """Returns a file's size in bytes.
 
     Raises:
-        OSError: It is missing or no plain file.
+        OSError: The file is missing, or is not a plain file.
     """
     _check_plain(path)
     return path.size() if isinstance(path, RemotePath) else path.stat().st_size
@@ -57,10 +58,10 @@ def modified(path: Location) -> float:
 
 
 def read(path: Location) -> np.ndarray:
-    """Returns a file's content, uint8 `[n]`: local files are mapped, others read into memory.
+    """Returns a file's content, uint8 `[n]`. Local files are mapped, others are read into memory.
 
     Raises:
-        OSError: It is missing or no plain file.
+        OSError: The file is missing, or is not a plain file.
     """
     _check_plain(path)
     if isinstance(path, RemotePath):
@@ -76,7 +77,7 @@ def pieces(path: Location) -> Iterator[np.ndarray]:
     """Yields a file's content in pieces, uint8; each piece overwrites the previous one.
 
     Raises:
-        OSError: It is missing, no plain file or cannot be read.
+        OSError: The file is missing, is not a plain file, or cannot be read.
     """
     _check_plain(path)
     if isinstance(path, RemotePath):
@@ -90,7 +91,7 @@ def pieces(path: Location) -> Iterator[np.ndarray]:
 
 
 def write(path: Location, content: bytes) -> None:
-    """Writes a file, and forces it to disk."""
+    """Writes a file and forces it to disk. Other processes may see it half written."""
     if isinstance(path, Path):
         whole_file.write(path, content)
     else:
@@ -98,7 +99,7 @@ def write(path: Location, content: bytes) -> None:
 
 
 def write_whole(path: Location, content: bytes) -> None:
-    """Writes a file atomically, replacing an existing one."""
+    """Writes a file atomically and forces it to disk; replaces an existing one."""
     if isinstance(path, Path):
         whole_file.write_whole(path, content)
     else:
@@ -107,7 +108,7 @@ def write_whole(path: Location, content: bytes) -> None:
 
 @contextlib.contextmanager
 def local_file(path: Location) -> Iterator[Path]:
-    """Yields a local path for native code to write; a remote file is then uploaded from it."""
+    """Yields a local path for native code to write; then uploads the file if `path` is remote."""
     if isinstance(path, Path):
         yield path
         return
@@ -118,11 +119,14 @@ def local_file(path: Location) -> Iterator[Path]:
 
 
 def remove(folder: Location, first: str = "") -> None:
-    """Removes a folder and its contents as far as possible; a local one disappears at once.
+    """Removes a folder and its contents as far as possible; a local folder disappears at once.
+
+    Never raises `OSError`.
 
     Args:
-        folder: The folder to remove.
-        first: The file to remove first if the folder cannot disappear at once.
+        folder: Folder to remove.
+        first: Name of the file to remove first if the folder cannot disappear at once. Default:
+            any.
     """
     if isinstance(folder, RemotePath):
         folder.remove(first)
@@ -143,15 +147,14 @@ def sync(path: Location) -> None:
 
 
 def begin(folder: Location, mark: str = "unfinished") -> Location:
-    """Creates the folder that `finish` turns into `folder`.
+    """Creates and returns an unfinished folder, which `finish` turns into `folder`.
 
-    Leftovers of a killed process are removed. Remote stores cannot rename: there it is `folder`
-        itself,
-    which is complete once its last file is written.
+    Leftovers of killed processes are removed. Remote stores cannot rename: there it is `folder`
+    itself, which is complete once its last file is written.
 
     Args:
-        folder: The final folder.
-        mark: Part of the temporary name.
+        folder: Final folder.
+        mark: Part of the temporary name. Default `"unfinished"`.
     """
     if isinstance(folder, RemotePath):
         folder.remove()
@@ -164,16 +167,16 @@ def begin(folder: Location, mark: str = "unfinished") -> Location:
 
 
 def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> None:
-    """Makes a folder of synced files appear at once.
+    """Makes a folder appear at once under its final name.
 
     Args:
-        unfinished: The folder, which is complete now.
-        folder: Its final name.
+        unfinished: Folder of `begin`, complete now, with all its files forced to disk.
+        folder: Final folder.
         replace: Whether to replace an existing folder; this is atomic if the file system can
-            exchange two names.
+            exchange two names. Default: no.
 
     Raises:
-        OSError: A non-empty folder of that name has appeared meanwhile.
+        OSError: The final folder has appeared meanwhile and is not empty.
     """
     if isinstance(unfinished, RemotePath) or isinstance(folder, RemotePath):
         return
@@ -189,7 +192,7 @@ def finish(unfinished: Location, folder: Location, *, replace: bool = False) -> 
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchanges the names of two folders atomically; returns whether that is supported here."""
+    """Exchanges the names of two folders atomically; returns whether it could."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
@@ -201,9 +204,12 @@ def _exchange(one: Path, other: Path) -> bool:
 def appearing(folder: Path) -> Iterator[Path]:
     """Makes a local folder appear complete, or not at all.
 
+    Args:
+        folder: Final folder.
+
     Yields:
-        A hidden folder beside it, to write to. When the block ends, its files are forced to disk
-        and it is renamed; if the block raises, it is removed.
+        A hidden folder to write to, beside the final one. When the block ends, its files are forced
+        to disk and it is renamed; if the block raises, it is removed.
 
     Raises:
         OSError: The disk is full, or the folder has appeared meanwhile.

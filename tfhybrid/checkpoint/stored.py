@@ -1,4 +1,4 @@
-"""Existing checkpoints: which ones a directory has, and what one holds together with its bases.
+"""Existing checkpoints of a directory, and the contents of one together with its bases.
 
 This module needs neither TensorFlow nor Horovod.
 """
@@ -30,26 +30,31 @@ _STEP = re.compile(r"step-(\d{10})")
 
 
 class TableUpdate(NamedTuple):
-    """A checkpoint's changes to a table, relative to its base."""
+    """Changes of a checkpoint to a table, relative to its base."""
 
     evicted: np.ndarray  # int64 [n]: keys whose rows are removed before `rows` are added
     blocks: Iterable[Rows]
 
 
 class Link(NamedTuple):
-    """A checkpoint of a chain: its folder and manifest."""
+    """Checkpoint of a chain: its folder and manifest."""
 
     folder: Location
     manifest: Manifest
 
     def check_file(self, name: str) -> None:
-        """Verifies the size and checksum of a file."""
+        """Verifies the size and checksum of a file; raises as `Manifest.check_file` does."""
         self.manifest.check_file(self.folder, name)
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredCheckpoint:
-    """A checkpoint and, if it is a delta, its bases.
+    """Checkpoint and, if it is a delta, its bases.
+
+    Files are read when they are needed; `check` verifies all of them first.
+
+    Args:
+        chain: Checkpoints from the one with all rows to this one, each the base of the next.
 
     Example:
 
@@ -59,14 +64,17 @@ class StoredCheckpoint:
     ```
     """
 
-    chain: tuple[Link, ...]  # starts with the checkpoint that has all rows
+    chain: tuple[Link, ...]
 
     @classmethod
     def open(cls, folder: Location) -> StoredCheckpoint:
         """Reads the manifests of a checkpoint and of its bases.
 
+        Args:
+            folder: Folder of the checkpoint; see `locate`.
+
         Raises:
-            CheckpointError: One is missing, damaged, or not the base of the delta.
+            CheckpointError: A manifest is missing or damaged, or is not that of the delta's base.
         """
         chain = [Link(folder, Manifest.read(folder))]
         while (base := chain[0].manifest.base) is not None:
@@ -80,27 +88,28 @@ class StoredCheckpoint:
 
     @property
     def manifest(self) -> Manifest:
-        """The checkpoint's own manifest; a delta's also counts all rows of the tables."""
+        """The checkpoint's own manifest; also a delta's counts all rows of the tables."""
         return self.chain[-1].manifest
 
     def base(self) -> Base:
-        """Returns the base for the next delta."""
+        """Returns this checkpoint as the base of the next delta."""
         return Base(self.manifest.step, _checksum(self.folder), self.manifest.sequence)
 
     def check(self) -> dict[str, list[TableUpdate]]:
         """Verifies the size, checksum and rows of every file, including those of the bases.
 
         Returns:
-            Each table's updates, as `updates` yields them. Local files are mapped, and not opened
-            again.
+            The updates of each table, as `updates` yields them. Local files stay mapped and are not
+            opened again.
 
         Raises:
-            CheckpointError: A file is missing or damaged, or has other rows than were saved.
+            CheckpointError: A file is missing or damaged, or its rows are not those that were
+                saved.
         """
         links = [(link, name) for link in self.chain for name in link.manifest.files]
         with ThreadPoolExecutor(_CHECKERS) as threads:
             for _ in threads.map(lambda each: each[0].check_file(each[1]), links):
-                pass  # raises what the first bad file raised
+                pass  # raises the error of the first bad file
             return {table: self._checked(table, threads) for table in self.manifest.tables}
 
     def _checked(self, table: str, threads: Executor) -> list[TableUpdate]:
@@ -117,7 +126,7 @@ class StoredCheckpoint:
         """Verifies the size and checksum of the files with a table's rows.
 
         Raises:
-            CheckpointError: There is no such table, or a file is missing or damaged.
+            CheckpointError: The checkpoint has no such table, or a file is missing or damaged.
         """
         for folder, manifest in self._links(table):
             for name in manifest.tables[table].all_files:
@@ -129,7 +138,8 @@ class StoredCheckpoint:
         Rows of a later block overwrite those of an earlier one.
 
         Raises:
-            CheckpointError: There is no such table, or a file is not what its manifest says.
+            CheckpointError: The checkpoint has no such table, or a file does not match its
+                manifest.
         """
         for folder, manifest in self._links(table):
             entry = manifest.tables[table]
@@ -141,10 +151,11 @@ class StoredCheckpoint:
     def rows(self, table: str) -> list[Rows]:
         """Returns a table's rows in blocks; in the order of creation if no row is ever evicted.
 
-        Blocks are views of mapped files; the rows of a delta are gathered in memory.
+        Blocks are views of mapped files, except for a delta, whose rows are merged in memory.
 
         Raises:
-            CheckpointError: See `updates`; or rows are missing.
+            CheckpointError: The checkpoint has no such table, a file does not match its manifest,
+                or rows are missing.
         """
         blocks: list[Rows] = []
         for update in self.updates(table):
@@ -153,34 +164,34 @@ class StoredCheckpoint:
             blocks += update.blocks
         if len(self._links(table)) == 1:
             return blocks
-        merged, wanted = _merged(blocks), self.manifest.tables[table].rows
-        if len(merged.keys) != wanted:
+        merged, count = _merged(blocks), self.manifest.tables[table].rows
+        if len(merged.keys) != count:
             raise CheckpointError(
-                f"Table '{table}' of {self.folder} must have {wanted} rows, with its bases. "
+                f"Table '{table}' of {self.folder} must have {count} rows, with its bases. "
                 f"Received: {len(merged.keys)}"
             )
         return [merged]
 
     def _links(self, table: str) -> list[Link]:
-        """Returns the part of the chain with a table's rows, from the last one that has all."""
+        """Returns the part of the chain that a table needs, from the last one with all its rows."""
         if table not in self.manifest.tables:
             raise CheckpointError(
                 f"{self.folder} has the tables {sorted(self.manifest.tables)}. Received: {table!r}"
             )
         last = self.manifest.tables[table]
-        found: list[Link] = []
+        links: list[Link] = []
         for link in reversed(self.chain):
             entry = link.manifest.tables.get(table)
             shape = entry and (entry.dim, *entry.state_shape, entry.history)
             if entry is None or shape != (last.dim, *last.state_shape, last.history):
                 raise CheckpointError(
-                    f"{found[0].folder} adds to table '{table}' of {link.folder}, which needs the "
-                    f"same dim and state. Received: {shape}"
+                    f"{links[0].folder} is a delta of table '{table}' in {link.folder}, which must "
+                    f"have the same dim, state and history. Received: {shape}"
                 )
-            found.insert(0, link)
+            links.insert(0, link)
             if entry.whole:
                 break
-        return found
+        return links
 
 
 def folder_of(directory: Location, step: int) -> Location:
@@ -192,7 +203,8 @@ def steps(directory: str | os.PathLike[str]) -> list[int]:
     """Returns the steps of a directory's checkpoints, oldest first.
 
     Args:
-        directory: A path, or a URL that `tf.io.gfile` supports.
+        directory: Directory of the checkpoints: a path, or a URL that `tf.io.gfile` supports. It
+            need not exist.
 
     Example:
 
@@ -211,11 +223,11 @@ def locate(directory: str | os.PathLike[str], step: int | None = None) -> Locati
     """Returns the folder of a checkpoint.
 
     Args:
-        directory: Where checkpoints are kept, or the folder of one.
-        step: Which one. Defaults to the newest.
+        directory: Directory of the checkpoints, or the folder of one checkpoint.
+        step: Step of the checkpoint. Default: the newest.
 
     Raises:
-        CheckpointError: There is none, or none of that step.
+        CheckpointError: There is no checkpoint, or none of that step.
 
     Example:
 
@@ -229,23 +241,28 @@ def locate(directory: str | os.PathLike[str], step: int | None = None) -> Locati
     return newest(path, steps(path), step)
 
 
-def newest(directory: Location, known: list[int], step: int | None = None) -> Location:
-    """Returns the folder of the given step, or of the newest known one.
+def newest(directory: Location, existing: list[int], step: int | None = None) -> Location:
+    """Returns the folder of the given step, or of the newest existing one.
+
+    Args:
+        directory: Directory of the checkpoints.
+        existing: Steps of the checkpoints, ascending; see `steps`.
+        step: Step of the checkpoint. Default: the newest.
 
     Raises:
-        CheckpointError: There is none, or none of that step.
+        CheckpointError: There is no checkpoint, or none of that step.
     """
-    if not known:
+    if not existing:
         raise CheckpointError(f"{directory} has no checkpoint. Received: step={step}")
-    if step not in (None, *known):
+    if step not in (None, *existing):
         raise CheckpointError(
-            f"{directory} has checkpoints of the steps {known}. Received: step={step}"
+            f"{directory} has checkpoints of the steps {existing}. Received: step={step}"
         )
-    return folder_of(directory, known[-1] if step is None else step)
+    return folder_of(directory, existing[-1] if step is None else step)
 
 
 def is_base(directory: Location, base: Base) -> bool:
-    """Whether the base of a delta still exists."""
+    """Returns whether the base of a delta still exists in a directory."""
     folder = folder_of(directory, base.step)
     try:
         return _checksum(folder) == base.crc32c
@@ -254,7 +271,7 @@ def is_base(directory: Location, base: Base) -> bool:
 
 
 def sweep(directory: Location) -> None:
-    """Removes incomplete checkpoints that killed processes left."""
+    """Removes the incomplete checkpoints of killed processes from a local directory."""
     if isinstance(directory, Path):
         for left in directory.glob(".step-*.*"):
             storage.remove(left)
@@ -263,14 +280,22 @@ def sweep(directory: Location) -> None:
 def prune(directory: Location, max_to_keep: int | None) -> None:
     """Removes all checkpoints but the newest ones, the best one, and their bases.
 
-    Later checkpoints are removed first, so that no delta exists without its base.
+    Later checkpoints are removed first, so that no delta exists without its base. Nothing is
+    removed if the bases of a checkpoint to keep cannot be read; a warning is logged.
+
+    Args:
+        directory: Directory of the checkpoints.
+        max_to_keep: Number of newest checkpoints to keep. `None` keeps all.
+
+    Raises:
+        CheckpointError: The record of the best checkpoint is damaged.
     """
-    known = steps(directory)
-    if max_to_keep is None or len(known) <= max_to_keep:
+    existing = steps(directory)
+    if max_to_keep is None or len(existing) <= max_to_keep:
         return
-    needed = set(known[-max_to_keep:])
+    needed = set(existing[-max_to_keep:])
     pinned = best.read(directory)
-    if pinned is not None and pinned.step in known:
+    if pinned is not None and pinned.step in existing:
         needed.add(pinned.step)
     for step in sorted(needed):
         try:
@@ -278,31 +303,33 @@ def prune(directory: Location, max_to_keep: int | None) -> None:
         except CheckpointError as error:
             cause = error.__cause__
             if not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError):
-                continue  # what is broken needs nothing
-            _log.warning("No older checkpoints are removed, which it may add to: %s", error)
+                continue  # a broken checkpoint needs no bases
+            _log.warning(
+                "No older checkpoints are removed, because a newer one may need them: %s", error
+            )
             return
         needed |= {link.manifest.step for link in chain}
-    for step in reversed(known):
+    for step in reversed(existing):
         if step not in needed:
             storage.remove(folder_of(directory, step), MANIFEST)
 
 
 def _open_base(folder: Location, base: Base) -> Link:
-    found = folder_of(folder.parent, base.step)
+    base_folder = folder_of(folder.parent, base.step)
     try:
-        checksum = _checksum(found)
+        checksum = _checksum(base_folder)
     except OSError as error:
         raise CheckpointError(
-            f"{folder} is a delta and needs its base: {found} cannot be read: {error}"
+            f"{folder} is a delta and needs its base: {base_folder} cannot be read: {error}"
         ) from error
-    manifest = Manifest.read(found)
+    manifest = Manifest.read(base_folder)
     same = checksum == base.crc32c and manifest.sequence == base.sequence
     if not same:
         raise CheckpointError(
-            f"{folder} is a delta of a checkpoint other than {found}: wanted {base}. Received: "
-            f"{Base(manifest.step, checksum, manifest.sequence)}"
+            f"{folder} is a delta of a checkpoint other than {base_folder}: wanted {base}. "
+            f"Received: {Base(manifest.step, checksum, manifest.sequence)}"
         )
-    return Link(found, manifest)
+    return Link(base_folder, manifest)
 
 
 def _checksum(folder: Location) -> int:
@@ -310,7 +337,7 @@ def _checksum(folder: Location) -> int:
 
 
 def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
-    """Yields a table's files, then checks the number of rows of a whole table."""
+    """Yields the rows of a table's files; then checks their number if the table is whole."""
     rows = 0
     for file in entry.files:
         block = read_rows(folder / file, entry.dim, entry.state_shape, history=entry.history)
@@ -325,14 +352,20 @@ def _blocks(folder: Location, entry: TableEntry) -> Iterator[Rows]:
 def check_digest(folder: Location, table: str, entry: TableEntry, digests: Iterable[int]) -> None:
     """Compares the digests of a table's blocks with the digest of the saved rows.
 
+    Args:
+        folder: Folder of the checkpoint, for the error.
+        table: Name of the table, for the error.
+        entry: Entry of the table in the manifest.
+        digests: Digests of the table's blocks; see `table_file.digest`.
+
     Raises:
-        CheckpointError: The rows differ.
+        CheckpointError: The rows are not those that were saved.
     """
-    found = sum(digests) % 2**64
-    if found != entry.digest:
+    total = sum(digests) % 2**64
+    if total != entry.digest:
         raise CheckpointError(
-            f"Table '{table}' in {folder} is not what was saved: wanted rows with digest "
-            f"{entry.digest:016x}. Received: {found:016x} of {entry.files}"
+            f"Table '{table}' in {folder} does not have the rows that were saved: wanted rows with "
+            f"digest {entry.digest:016x}. Received: {total:016x} of {entry.files}"
         )
 
 

@@ -1,11 +1,11 @@
-"""Reads the safetensors files of a checkpoint without trusting them.
+"""Reader of a checkpoint's safetensors files, which it does not trust.
 
     u64      bytes of the header, little-endian
     header   JSON: {"keys": {"dtype": "I64", "shape": [n], "data_offsets": [begin, end]}, ...}
     data     the arrays; offsets are relative to its start
 
-Lengths, types, shapes and offsets are first checked against each other and against the file's size.
-Nothing is copied: an array is a read-only view of the mapped file. Format:
+Lengths, types, shapes and offsets are checked against each other and against the file's size before
+anything else. Nothing is copied: an array is a read-only view of the mapped file. Format:
 https://github.com/huggingface/safetensors#format. This module needs neither TensorFlow nor Horovod.
 """
 
@@ -25,9 +25,9 @@ from tfhybrid.checkpoint.untrusted_json import are_counts, is_text, parse_object
 from tfhybrid.core import native
 from tfhybrid.errors import CheckpointError
 
-_MAX_HEADER_BYTES = 16 << 20  # a hundred thousand arrays
-_MAX_AXES = 32  # NumPy's
-# bfloat16 as its bits: NumPy has no such type.
+_MAX_HEADER_BYTES = 16 << 20  # enough for a hundred thousand arrays
+_MAX_AXES = 32  # NumPy's limit
+# bfloat16 is read as its bits: NumPy has no such type.
 _DTYPES = {
     **{"BOOL": "?", "I8": "i1", "U8": "u1", "I16": "<i2", "U16": "<u2", "F16": "<f2"},
     **{"BF16": "<u2", "I32": "<i4", "U32": "<u4", "F32": "<f4", "C64": "<c8"},
@@ -36,7 +36,7 @@ _DTYPES = {
 
 
 class Rows(NamedTuple):
-    """A block of a table's rows."""
+    """Block of a table's rows."""
 
     keys: np.ndarray  # int64 [n]
     embeddings: np.ndarray  # float32 [n, dim]
@@ -53,7 +53,7 @@ class _Array:
 
 
 def no_history(rows: int) -> np.ndarray:
-    """Returns empty histories."""
+    """Returns empty histories for `rows` rows, uint8 `[rows, 0]`."""
     return np.empty((rows, 0), np.uint8)
 
 
@@ -74,7 +74,7 @@ def file_name(table: str, block: int, owner: int | None = None) -> str:
     Args:
         table: Name of the table.
         block: Number of the block among its owner's blocks.
-        owner: The host that owns the rows, for a sharded table.
+        owner: Number of the host that owns the rows, for a sharded table. Default: none.
 
     Example:
 
@@ -91,13 +91,13 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
     """Maps the arrays of a safetensors file.
 
     Args:
-        path: The file; it must not be truncated while an array of it is in use.
+        path: Path of the file, which must not be truncated while an array of it is in use.
 
     Returns:
         Read-only arrays by name; bfloat16 as uint16.
 
     Raises:
-        CheckpointError: It is missing, truncated, or inconsistent.
+        CheckpointError: The file is missing, truncated, or inconsistent.
     """
     try:
         file = storage.read(path)
@@ -112,45 +112,50 @@ def read_arrays(path: Location) -> dict[str, np.ndarray]:
 
 
 def read_names(path: Location) -> dict[str, str]:
-    """Returns the model's names of a safetensors file's arrays, by array name.
+    """Returns the names that the model gives to the arrays of a file, by array name.
+
+    Returns:
+        The file's metadata, empty if it has none.
 
     Raises:
-        CheckpointError: It is missing, truncated, or has no names.
+        CheckpointError: The file is missing or truncated, or a name is not text.
     """
     try:
         _, header = _parse_header(storage.read(path))
-        found = header.get("__metadata__", {})
-        legal = isinstance(found, dict) and all(map(is_text, [*found, *found.values()]))
-        want(legal, "names of arrays", found)
+        names = header.get("__metadata__", {})
+        legal = isinstance(names, dict) and all(map(is_text, [*names, *names.values()]))
+        want(legal, "names of arrays", names)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-    return found
+    return names
 
 
 def read_rows(path: Location, dim: int, state_shape: tuple[int, int], *, history: bool) -> Rows:
     """Maps the rows of a file.
 
     Args:
-        path: The file.
-        dim: Columns that the embeddings must have.
-        state_shape: Shape that a row's state must have.
-        history: Whether rows must have one.
+        path: Path of the file.
+        dim: Number of columns that the embeddings must have.
+        state_shape: Shape that a row's state must have: `(slots, dim)`.
+        history: Whether rows must have a history.
 
     Raises:
-        CheckpointError: It is missing, damaged, or of another shape.
+        CheckpointError: The file is missing or damaged, or has other arrays or shapes.
     """
     arrays = read_arrays(path)
-    found = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    received = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
     rows = arrays["keys"].shape[0] if "keys" in arrays and arrays["keys"].ndim else 0
-    wanted = {
+    expected = {
         "keys": ("int64", (rows,)),
         "embeddings": ("float32", (rows, dim)),
         "states": ("float32", (rows, *state_shape)),
     }
     if history:
-        wanted["history"] = ("uint8", (rows, native.HISTORY.itemsize))
-    if found != wanted:
-        raise CheckpointError(f"{path} must have the arrays {wanted}. Received: {str(found)[:300]}")
+        expected["history"] = ("uint8", (rows, native.HISTORY.itemsize))
+    if received != expected:
+        raise CheckpointError(
+            f"{path} must have the arrays {expected}. Received: {str(received)[:300]}"
+        )
     return Rows(**({"history": no_history(rows)} | arrays))
 
 
@@ -158,17 +163,17 @@ def read_evicted(path: Location) -> np.ndarray:
     """Maps a file of evicted keys, int64 `[n]`.
 
     Raises:
-        CheckpointError: It is missing or damaged, or has other arrays.
+        CheckpointError: The file is missing or damaged, or has other arrays.
     """
     arrays = read_arrays(path)
-    found = {name: (str(array.dtype), array.ndim) for name, array in arrays.items()}
-    if found != {"keys": ("int64", 1)}:
-        raise CheckpointError(f"{path} must have only int64 keys. Received: {str(found)[:300]}")
+    received = {name: (str(array.dtype), array.ndim) for name, array in arrays.items()}
+    if received != {"keys": ("int64", 1)}:
+        raise CheckpointError(f"{path} must have only int64 keys. Received: {str(received)[:300]}")
     return arrays["keys"]
 
 
 def arrays_of(block: Rows) -> dict[str, np.ndarray]:
-    """Returns the arrays of a file of these rows."""
+    """Returns the arrays to save for a block of rows, by name; no history if it is empty."""
     arrays = {name: np.ascontiguousarray(array) for name, array in block._asdict().items()}
     if not arrays["history"].shape[1]:
         del arrays["history"]
@@ -182,33 +187,37 @@ def parts(block: Rows, rows: int) -> Iterator[Rows]:
 
 
 def sorted_keys(blocks: Sequence[Rows], what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the keys of all blocks in ascending order, and their positions in that order.
+    """Returns the keys of all blocks in ascending order, and their indices in the blocks.
 
     Args:
-        blocks: The blocks, in order.
-        what: Their description, for the error.
+        blocks: Blocks; the indices count rows over all of them.
+        what: Description of the blocks, for the error.
 
     Raises:
         CheckpointError: A key occurs twice.
     """
     keys = np.concatenate([np.empty(0, np.int64), *(block.keys for block in blocks)])
-    places = np.argsort(keys, kind="stable")
-    keys = keys[places]
+    indices = np.argsort(keys, kind="stable")
+    keys = keys[indices]
     repeated = keys[1:][keys[1:] == keys[:-1]]
     if len(repeated):
         raise CheckpointError(
             f"{what} has duplicate keys among {len(keys)}: {np.unique(repeated)[:5]}"
         )
-    return keys, places
+    return keys, indices
 
 
 def digest(block: Rows) -> int:
-    """Returns a block's share of a digest. `Table.digest` returns their sum modulo 2^64."""
+    """Returns the digest of a block. The sum over a table's blocks, modulo 2^64, is the table's."""
     return native.rows_digest(*block)
 
 
 def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:
-    """Returns the offset of the data, and the arrays."""
+    """Returns the offset of the data in a file, and the arrays by name.
+
+    Raises:
+        ValueError: The header is malformed, or does not fit the file.
+    """
     start, header = _parse_header(file)
     header.pop("__metadata__", None)
     arrays = {name: _array(name, entry) for name, entry in header.items()}
@@ -217,7 +226,7 @@ def _read_header(file: np.ndarray) -> tuple[int, dict[str, _Array]]:
 
 
 def _parse_header(file: np.ndarray) -> tuple[int, dict[str, Any]]:
-    """Returns the offset of the data, and the header."""
+    """Returns the offset of the data in a file, and the parsed header."""
     want(len(file) >= 8, "a file of at least 8 bytes", len(file))
     length = int.from_bytes(file[:8].tobytes(), "little")
     start = 8 + length

@@ -1,6 +1,6 @@
 """Strict parsing of JSON from untrusted files; each field is checked before it is used.
 
-All functions raise ValueError; the caller adds the file's name.
+`parse_object` and `want` raise `ValueError`; the caller adds the file's name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from typing import Any, TypeGuard
 def parse_object(text: bytes) -> dict[str, Any]:
     """Parses a JSON object in UTF-8 and rejects duplicate names.
 
-    For a duplicate name some readers take the first value and others the last.
+    With a duplicate name some readers would take the first value and others the last.
+
+    Raises:
+        ValueError: The text is not a JSON object, has a duplicate name, or is nested too deeply.
 
     Example:
 
@@ -28,8 +31,16 @@ def parse_object(text: bytes) -> dict[str, Any]:
     return value
 
 
-def want(condition: bool, wanted: str, received: object) -> None:
-    """Checks a condition.
+def want(condition: bool, expected: str, received: object) -> None:
+    """Raises an error if a condition is false.
+
+    Args:
+        condition: Condition to check.
+        expected: Description of the expected value, for the error.
+        received: Value to show in the error, at most 300 characters of it.
+
+    Raises:
+        ValueError: The condition is false.
 
     Example:
 
@@ -38,39 +49,39 @@ def want(condition: bool, wanted: str, received: object) -> None:
     ValueError: wanted less than 2 rows. Received: 3
     """
     if not condition:
-        shown = repr(received)
+        text = repr(received)
         raise ValueError(
-            f"wanted {wanted}. Received: {shown if len(shown) < 300 else f'{shown[:300]}...'}"
+            f"wanted {expected}. Received: {text if len(text) < 300 else f'{text[:300]}...'}"
         )
 
 
 def is_count(value: object, limit: int) -> bool:
-    """Whether it is a whole number from 0 to `limit - 1`; JSON's `true` is not one."""
+    """Returns whether a value is a whole number from 0 to `limit - 1`; JSON's `true` is not."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < limit
 
 
 def is_integer(value: object, limit: int) -> bool:
-    """Whether it is a whole number from `-limit` to `limit - 1`; JSON's `true` is not one."""
+    """Returns whether a value is a whole number from `-limit` to `limit - 1`; `true` is not."""
     return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
 
 
 def are_counts(values: object, limit: int) -> TypeGuard[list[int]]:
-    """Whether it is a list of whole numbers from 0 to `limit - 1`."""
+    """Returns whether a value is a list of whole numbers from 0 to `limit - 1`."""
     return isinstance(values, list) and all(is_count(value, limit) for value in values)
 
 
 def are_numbers(values: object) -> TypeGuard[list[float]]:
-    """Whether it is a list of finite numbers; Python's JSON also accepts NaN and Infinity."""
+    """Returns whether a value is a list of finite numbers; Python's JSON also parses NaN."""
     return isinstance(values, list) and all(map(_is_finite, values))
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether it is a string that can be encoded: JSON may contain half a surrogate pair."""
+    """Returns whether a value is a string that can be encoded: JSON may have half a surrogate."""
     return isinstance(value, str) and value == value.encode("utf-8", "ignore").decode("utf-8")
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:
-    """Whether it is a JSON object that can be written again, at any depth."""
+    """Returns whether a value is a JSON object that can be written again, at any depth."""
     return isinstance(value, dict) and _is_json(value)
 
 

@@ -1,4 +1,4 @@
-"""What an export copies: a table that is trained, or one of a publication."""
+"""Interface of a table that can be exported: one in training, or one of a publication."""
 
 from __future__ import annotations
 
@@ -11,30 +11,37 @@ from tfhybrid.core.row_block import RowBlock
 
 
 class CopiedTable(Protocol):
-    """What is copied: a `Table`, or the rows that a reader of publications has."""
+    """Interface of a table to export: a `Table`, or the table of a reader of publications."""
 
     @property
     def name(self) -> str:
-        """As of `Table`."""
+        """Name of the table; determines the initial values, with the seed."""
 
     @property
     def dim(self) -> int:
-        """As of `Table`."""
+        """Number of floats in an embedding."""
 
     @property
     def config(self) -> Any:
-        """As of `Table`; of it the initializer alone."""
+        """Configuration of the table. Only its `initializer` is read."""
 
     @property
     def seed(self) -> int:
-        """As of `Table`."""
+        """Seed of the initial values."""
 
     @property
     def decay(self) -> float:
-        """As of `Table`."""
+        """Factor by which the initial values of keys without a row have decayed."""
 
     def blocks(self) -> Iterator[RowBlock]:
-        """As of `Table`."""
+        """Yields all rows in blocks. No row may change meanwhile."""
 
     def lookup(self, keys: np.ndarray) -> np.ndarray:
-        """As of `Table`."""
+        """Returns the embeddings of keys, the initial values of keys without a row.
+
+        Args:
+            keys: Keys, int64, any shape.
+
+        Returns:
+            float32 `keys.shape + (dim,)`.
+        """

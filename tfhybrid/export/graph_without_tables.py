@@ -1,8 +1,8 @@
-"""The graph of a model without its tables: for processes that have the rows from elsewhere.
+"""Graph of a model without its tables, for processes that read the rows from elsewhere.
 
 It is a SavedModel of built-in operations with two signatures. "keys" takes the model's inputs and
-returns, of each lookup, the keys. "predict" takes the inputs and the embeddings of those keys, and
-returns the outputs. `tables.json` says which table each lookup reads.
+returns the keys of each lookup. "predict" takes the inputs and the embeddings of those keys, and
+returns the outputs. `tables.json` has the table of each lookup.
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from tfhybrid.store import Table
 
 
 def serving_graph(model: keras.Model, path: str | os.PathLike[str], *, inputs: Any = None) -> Path:
-    """Writes what a serving process needs of a model beside its published weights.
+    """Writes the graph of a model, for serving processes that read published weights.
 
-    It holds dense weights, too, which publications replace. Write it once, and again when the
-    model is built otherwise. One process calls it.
+    The graph has dense weights, too, which each publication replaces. Write it once, and again when
+    the model's structure changes. Only one process may call this.
 
     Args:
-        model: Built.
-        path: The folder, which must not exist.
-        inputs: As of `saved_model`.
+        model: Model, built.
+        path: Folder to write, which must not exist. It appears at once, complete.
+        inputs: Inputs of a subclassed model; see `saved_model`. Default: `None`, for a functional
+            model.
 
     Returns:
         The folder.
 
     Raises:
-        ConfigError: The model's inputs are not known.
+        ConfigError: The model is not built, or its inputs are unknown.
         ExportError: Stock TensorFlow cannot run the model, or the folder could not be written.
 
     Example:
@@ -60,26 +61,26 @@ def serving_graph(model: keras.Model, path: str | os.PathLike[str], *, inputs: A
 
 
 class _Graph(tf.Module):
-    """What is saved."""
+    """Object to save: the two traced graphs, the dense weights and the vocabularies."""
 
     def __init__(self, model: keras.Model, signature: Signature) -> None:
         super().__init__()
         lookups: list[tuple[Table, tf.TensorSpec]] = []
 
         def keys_of(inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            found: list[tf.Tensor] = []
+            keys_of_lookups: list[tf.Tensor] = []
 
             def lookup(table: Table, keys: tf.Tensor) -> tf.Tensor:
                 spec = tf.TensorSpec(keys.shape.concatenate([table.dim]), tf.float32)
                 lookups.append((table, spec))
-                found.append(keys)
+                keys_of_lookups.append(keys)
                 rows = tf.zeros(tf.concat([tf.shape(keys), [table.dim]], axis=0))
                 rows.set_shape(spec.shape)
                 return rows
 
             with table_lookup.replaced_by(lookup):
                 model(signature.pack(inputs), training=False)
-            return {f"keys_{i}": keys for i, keys in enumerate(found)}
+            return {f"keys_{i}": keys for i, keys in enumerate(keys_of_lookups)}
 
         def predict(
             inputs: dict[str, tf.Tensor], embeddings: dict[str, tf.Tensor]
@@ -88,7 +89,7 @@ class _Graph(tf.Module):
             with table_lookup.replaced_by(lambda _, __: next(rows)):
                 return named_outputs(model(signature.pack(inputs), training=False))
 
-        # The traced graphs are kept, not the functions: saving would trace those once more.
+        # The traced graphs are kept, not the functions, which saving would trace again.
         self.keys = tf.function(keys_of).get_concrete_function(signature.specs)
         embeddings = {
             f"embeddings_{i}": tf.TensorSpec(spec.shape, tf.float32, f"embeddings_{i}")
@@ -98,12 +99,12 @@ class _Graph(tf.Module):
         self.tables = [table.name for table, _ in lookups]
         for graph in (self.keys, self.predict):
             refuse_foreign(model, graph)
-        # In the order in which online training publishes them.
+        # In the order of online training's publications.
         weights = [*model.trainable_variables, *model.non_trainable_weights]
         self.dense = [_tensor_of(each) for each in weights if not isinstance(each, TableProxy)]
         self.vocabularies = list(vocabularies(model))
 
 
 def _tensor_of(variable: Any) -> tf.Variable:
-    """Returns the variable of TensorFlow behind one of Keras 2 or 3."""
+    """Returns the TensorFlow variable behind a variable of Keras 2 or 3."""
     return variable if isinstance(variable, tf.Variable) else variable.value

@@ -1,4 +1,4 @@
-"""The graph of a model without its tables, loaded where nothing of the model's code is."""
+"""Loaded graph of a model without its tables. It does not need the model's code."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TABLES = "tables.json"
 
 @dataclasses.dataclass(frozen=True)
 class LoadedGraph:
-    """What `serving_graph` wrote.
+    """Graph that `serving_graph` wrote, loaded by `load_graph`.
 
     Attributes:
-        module: As `tf.saved_model.load` returns it; `module.dense` has the dense weights.
-        tables: The table that each lookup reads.
+        module: Result of `tf.saved_model.load`; `module.dense` has the dense weights.
+        tables: Name of the table that each lookup reads, by the number of the lookup.
     """
 
     module: Any
@@ -29,39 +29,48 @@ class LoadedGraph:
 
     @property
     def keys(self) -> Any:
-        """From inputs by name to the keys of lookup 0, 1 and so on, `"keys_0"`."""
+        """Function from inputs by name to the keys of lookup 0, 1 and so on, `"keys_0"`."""
         return self.module.signatures["keys"]
 
     @property
     def predict(self) -> Any:
-        """From inputs by name, and embeddings `"embeddings_0"` and so on, to outputs by name."""
+        """Function from inputs by name and embeddings, `"embeddings_0"`, to outputs by name."""
         return self.module.signatures["predict"]
 
     @property
     def inputs(self) -> dict[str, tf.TensorSpec]:
-        """The inputs by name."""
+        """Specifications of the inputs by name."""
         return dict(self.keys.structured_input_signature[1])
 
     def assign(self, dense: Any) -> None:
-        """Gives the graph the dense weights of a publication.
+        """Assigns the dense weights of a publication to the graph.
+
+        Args:
+            dense: Dense weights, in the order of `ModelSpec.shapes`.
 
         Raises:
-            ExportError: They are of another model.
+            ExportError: The weights are those of another model. Nothing was changed.
         """
-        wanted = [tuple(each.shape) for each in self.module.dense]
-        found = [tuple(each.shape) for each in dense]
-        if wanted != found:
-            raise ExportError(f"The graph has dense weights {wanted}. Received: {found}")
+        expected = [tuple(each.shape) for each in self.module.dense]
+        received = [tuple(each.shape) for each in dense]
+        if expected != received:
+            raise ExportError(
+                f"The graph has dense weights of the shapes {expected}: write it again with "
+                f"serving_graph for the model that is published. Received: {received}"
+            )
         for variable, value in zip(self.module.dense, dense, strict=True):
             variable.assign(tf.cast(value, variable.dtype))
 
 
 def load_graph(path: str | os.PathLike[str]) -> LoadedGraph:
-    """Loads what `serving_graph` wrote.
+    """Loads a graph that `serving_graph` wrote.
+
+    Args:
+        path: Folder of the graph.
 
     Raises:
-        ExportError: It is not there.
-        CorruptFileError: It is something else.
+        ExportError: The folder or a file of it is missing.
+        CorruptFileError: The folder has something else.
     """
     try:
         tables = json.loads((Path(path) / TABLES).read_text())
@@ -69,4 +78,4 @@ def load_graph(path: str | os.PathLike[str]) -> LoadedGraph:
     except OSError as error:
         raise ExportError(f"There is no serving graph in {path}: {error}") from error
     except (ValueError, TypeError) as error:
-        raise CorruptFileError(f"{path} is no serving graph: {error}") from error
+        raise CorruptFileError(f"{path} is not a serving graph: {error}") from error

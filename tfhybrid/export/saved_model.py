@@ -38,23 +38,23 @@ def saved_model(
 ) -> Path:
     """Writes a model as a SavedModel of built-in operations; every rank must call it.
 
-    It loads where nothing of tfhybrid is installed, and predicts what `model.predict` does. Keys
-    and embeddings are variables in its variables files. Rank 0 writes, and reads tables a block at
-    a time, so they may be larger than its memory. The folder appears at once, complete, and no step
-    may run.
+    It loads without tfhybrid and predicts as `model.predict` does. Keys and embeddings are
+    variables in its variables files. Rank 0 writes, and reads tables a block at a time, so they may
+    be larger than its memory. The folder appears at once, complete. No step may run meanwhile.
 
     Args:
-        model: Built; it need not be compiled. A table of 2^31 rows or more is refused.
-        path: The folder of this model's versions, which TensorFlow Serving calls its base path: a
-            local or mounted folder, created if it does not exist.
-        version: The number of this version, 0 or more, which must be new. `None` uses the highest
+        model: Model, built; it need not be compiled. A table of 2^31 rows or more is refused.
+        path: Folder of this model's versions, which TensorFlow Serving calls its base path: a local
+            or mounted folder, created if it does not exist.
+        version: Number of this version, at least 0, which must be new. Default: `None`, the highest
             number plus one, 1 for the first.
-        unseen: What a key without a row reads: `"initial"`, its initial value as in training, or
-            `"zeros"`.
-        min_norm: Rows whose embedding has a smaller Euclidean norm are left out; their keys are
-            then unseen. Rows cannot be chosen by frequency, which is not stored.
-        inputs: The inputs of a subclassed model: a dict of `tf.TensorSpec` by name, or one or a
-            list of them with names. A functional model defines its inputs itself.
+        unseen: Embedding of a key without a row: `"initial"` (default), its initial value as in
+            training, or `"zeros"`.
+        min_norm: Minimum Euclidean norm of an embedding. Rows below it are left out; their keys are
+            then unseen. Default 0, all rows. Rows cannot be chosen by frequency, which is not
+            stored.
+        inputs: Inputs of a subclassed model: a dict of `tf.TensorSpec` by name, or one or a list of
+            them with names. Default: `None`, for a functional model, which defines its inputs.
 
     Returns:
         The folder, `path/version`. Its signature "serving_default" takes the model's inputs by

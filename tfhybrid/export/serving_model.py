@@ -1,4 +1,4 @@
-"""A model's prediction as one graph of built-in operations."""
+"""Prediction of a model as one graph of built-in operations."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ _SHORT_FLOATS = (tf.bfloat16, tf.float16)
 
 
 class Signature:
-    """The inputs of a model, by the names that requests use.
+    """Inputs of a model, by the names that requests use.
 
     Args:
-        model: Built. A functional or sequential model defines its inputs itself.
-        inputs: For any other model, its inputs: one `tf.TensorSpec`, or a dict or a list of them,
-            each with a name unless it is in a dict.
+        model: Model, built. A functional or sequential model defines its inputs itself.
+        inputs: Inputs of any other model: one `tf.TensorSpec`, or a dict or a list of them, each
+            with a name unless it is in a dict. Default: `None`, the model's own.
+
+    Attributes:
+        specs: Specifications of the tensors in a request, by name. A ragged or sparse input has
+            several.
 
     Raises:
-        ConfigError: The inputs are unknown, or have no names.
+        ConfigError: The model is not built, its inputs are unknown, or they lack different names.
     """
 
     def __init__(self, model: keras.Model, inputs: Any = None) -> None:
@@ -51,7 +55,11 @@ class Signature:
         }
 
     def pack(self, named: Mapping[str, tf.Tensor]) -> Any:
-        """Returns inputs in the structure that the model expects."""
+        """Returns inputs in the structure that the model expects.
+
+        Args:
+            named: Tensors of a request, by the names of `specs`.
+        """
         leaves = {name: _as_leaf(name, leaf, named) for name, leaf in self._leaves.items()}
         if isinstance(self._structure, Mapping):
             return leaves
@@ -85,7 +93,12 @@ def _as_leaf(name: str, leaf: Any, named: Mapping[str, tf.Tensor]) -> Any:
 
 
 def _is(leaf: Any, kind: str) -> bool:
-    """Whether an input, a Keras tensor or a specification, is ragged or sparse."""
+    """Returns whether an input, a Keras tensor or a specification, is of a kind.
+
+    Args:
+        leaf: Input of a model.
+        kind: Kind of tensor, `"ragged"` or `"sparse"`.
+    """
     specs = {"ragged": tf.RaggedTensorSpec, "sparse": tf.SparseTensorSpec}
     # A Keras 2 tensor has a specification; a Keras 3 tensor has the attributes itself.
     spec = getattr(leaf, "type_spec", leaf)
@@ -93,12 +106,15 @@ def _is(leaf: Any, kind: str) -> bool:
 
 
 class ServingModel(tf.Module):
-    """The object that is saved: the graph of a prediction, its dense variables and its tables.
+    """Object to save: the graph of a prediction, its dense variables and its tables.
 
     Args:
-        model: The trained model.
-        tables: The copies of its tables, by name.
-        signature: The graph's signature.
+        model: Trained model.
+        tables: Copies of the model's tables, by name.
+        signature: Inputs of the graph.
+
+    Attributes:
+        prediction: Traced graph, from inputs by name to outputs by name.
 
     Raises:
         ExportError: The graph has operations that stock TensorFlow lacks.
@@ -131,13 +147,17 @@ def _inputs_of(model: keras.Model) -> Any:
         return model.input
     except (AttributeError, ValueError):
         raise ConfigError(
-            f"'{model.name}' does not define its inputs, as a functional model does: give its "
-            'inputs, such as inputs={"user": tf.TensorSpec([None, 1], tf.int64)}.'
+            f"'{model.name}' does not define its inputs, as a functional model does: pass them, "
+            'such as inputs={"user": tf.TensorSpec([None, 1], tf.int64)}.'
         ) from None
 
 
 def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
-    """Names outputs as `keras.Model.export` does, and widens floats that JSON does not have."""
+    """Returns outputs by the names of `keras.Model.export`; 16-bit floats, unknown to JSON, widen.
+
+    Args:
+        outputs: Output of a model: a tensor, or a dict or a nest of tensors.
+    """
     if isinstance(outputs, Mapping):
         named = dict(outputs)
     else:
@@ -149,22 +169,30 @@ def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
 
 
 def vocabularies(layer: keras.layers.Layer) -> Iterator[tf.lookup.StaticHashTable]:
-    """Yields what layers like `keras.layers.StringLookup` hold beside variables."""
+    """Yields the tables of layers like `keras.layers.StringLookup`, which are not variables."""
     yield from (x for x in vars(layer).values() if isinstance(x, tf.lookup.StaticHashTable))
     for inner in getattr(layer, "layers", ()):
         yield from vocabularies(inner)
 
 
 def refuse_foreign(model: keras.Model, graph: Any) -> None:
-    """Raises `ExportError` if a graph has operations that stock TensorFlow does not have."""
+    """Checks that stock TensorFlow can run a graph.
+
+    Args:
+        model: Model of the graph, for the error.
+        graph: Concrete function.
+
+    Raises:
+        ExportError: The graph has operations of tfhybrid or Horovod.
+    """
     definition = graph.graph.as_graph_def()
     nodes = [*definition.node]
     for function in definition.library.function:
         nodes += function.node_def
-    found = sorted({node.op for node in nodes if node.op.startswith(_FOREIGN)})
-    if found:
+    foreign = sorted({node.op for node in nodes if node.op.startswith(_FOREIGN)})
+    if foreign:
         raise ExportError(
-            f"'{model.name}' contains the operations {found}, which stock TensorFlow lacks. A "
+            f"'{model.name}' contains the operations {foreign}, which stock TensorFlow lacks. A "
             "call() or layer that is decorated with tf.function was traced in training and is not "
             "traced again: remove the decorator"
         )

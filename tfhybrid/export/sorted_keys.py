@@ -1,4 +1,4 @@
-"""The keys of a table in ascending order, of any number, with a few of them in memory."""
+"""Keys of a table in ascending order, sorted on disk so that only a few are in memory."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import numpy as np
 from tfhybrid.errors import ExportError
 from tfhybrid.export.copied_table import CopiedTable
 
-# `tf.searchsorted` counts in 32 bits on the CPU, whatever it is told to return.
-_MOST_ROWS = 2**31 - 1
+# `tf.searchsorted` counts in 32 bits on the CPU, whatever its `out_type`.
+_MAX_ROWS = 2**31 - 1
 
-# Keys that are sorted in memory at once, and that are in memory while sorted runs are merged.
+# Maximum number of keys in memory, while runs are sorted and while they are merged.
 _RUN_KEYS = 2 << 20
 
 _KEY_BYTES = 8
 
 
 class SortedKeys:
-    """A context with the keys of all rows that are exported, sorted on disk.
+    """Context with the keys of all rows to export, sorted on disk.
 
-    Runs of keys are sorted in memory and written to a file without a name. `blocks` merges them.
-    The file is gone when the context ends.
+    The constructor sorts runs of keys in memory and writes them to a file without a name. `blocks`
+    merges them. The file is gone when the context ends.
 
     Args:
-        table: No step may run while its keys are read.
-        min_norm: Rows whose embedding has a smaller Euclidean norm are left out.
-        directory: On a disk with 8 bytes for each key.
+        table: Table to export. No step may run while its keys are read.
+        min_norm: Minimum Euclidean norm of an embedding; rows below it are left out.
+        directory: Directory for the file, on a disk with space for 8 bytes per key.
 
     Attributes:
-        count: The number of keys.
+        count: Number of keys.
 
     Raises:
         ExportError: The table has more rows than `tf.searchsorted` can count.
@@ -57,10 +57,10 @@ class SortedKeys:
             self._file.write(run.data)
             self._lengths.append(len(run))
         self.count = sum(self._lengths)
-        if self.count > _MOST_ROWS:
+        if self.count > _MAX_ROWS:
             raise ExportError(
-                f"A table of an exported model has at most {_MOST_ROWS:,} rows. Received: "
-                f"{self.count:,} in '{table.name}'; a larger min_norm leaves more of them out"
+                f"A table of an exported model may have at most {_MAX_ROWS:,} rows; a larger "
+                f"min_norm leaves more of them out. Received: {self.count:,} in '{table.name}'"
             )
 
     def __enter__(self) -> SortedKeys:
@@ -75,7 +75,11 @@ class SortedKeys:
         self._file.close()
 
     def blocks(self, block_keys: int) -> Iterator[np.ndarray]:
-        """Yields all keys in order, `block_keys` at a time; the last block may have fewer."""
+        """Yields all keys in ascending order, int64.
+
+        Args:
+            block_keys: Number of keys in a block; the last block may have fewer.
+        """
         return _regrouped(self._merged(), block_keys)
 
     def _merged(self) -> Iterator[np.ndarray]:
@@ -89,7 +93,7 @@ class SortedKeys:
                     count = min(part, ends[run] - read[run])
                     parts[run] = self._read(read[run], count)
                     read[run] += count
-            # Up to the smallest last key of the runs that go on, every key is in memory.
+            # Up to the smallest last key of the unfinished runs, every key is in memory.
             bounds = [keys[-1] for run, keys in enumerate(parts) if read[run] < ends[run]]
             counts = [
                 np.searchsorted(keys, min(bounds), side="right") if bounds else len(keys)
@@ -113,7 +117,7 @@ class SortedKeys:
 def _kept_keys(table: CopiedTable, min_norm: float) -> Iterator[np.ndarray]:
     for block in table.blocks():
         if min_norm > 0:
-            # A row with a NaN is not small: the exported model shows what the trained one has.
+            # A row with a NaN is kept: the exported model must predict as the trained one does.
             yield block.keys[~(np.linalg.norm(block.embeddings, axis=1) < min_norm)]
         else:
             yield block.keys

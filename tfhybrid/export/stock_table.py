@@ -1,4 +1,4 @@
-"""A table in stock TensorFlow: sorted keys, their vectors, binary search."""
+"""Table in stock TensorFlow: sorted keys, their vectors, binary search."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tfhybrid.export.copied_table import CopiedTable
 from tfhybrid.export.sorted_keys import SortedKeys
 from tfhybrid.ops.initial_values import initial_values, table_seed
 
-# The names of InitializerKind of the core, by number.
+# Names of the core's InitializerKind, by number.
 _KINDS = ("zeros", "constant", "uniform", "normal", "truncated_normal")
 
-# The vectors that are read from the table at once.
+# Size of the vectors that are read from the table at once.
 _BLOCK_BYTES = 8 << 20
 
 
 class RowSlice(NamedTuple):
-    """Some rows of a table: the keys and vectors from row `first` on."""
+    """Consecutive rows of a table: the keys and vectors from row `first` on."""
 
     first: int
     keys: np.ndarray
@@ -28,21 +28,25 @@ class RowSlice(NamedTuple):
 
 
 class StockTable(tf.Module):
-    """A table in two variables, and its lookup in built-in operations.
+    """Copy of a table in two variables, with a lookup in built-in operations.
 
     The variables of this object have one row, so that a table of any size can be traced and saved.
-    `slices` yields the rows that belong into them.
+    `slices` yields the rows to write to them afterwards.
 
-    Every int64 is a valid key, so none can mark an empty slot of a hash table. Keys are sorted and
-    found by binary search.
+    Every int64 is a valid key, so none can mark an empty slot of a hash table. Therefore keys are
+    sorted and looked up by binary search.
 
     Args:
-        table: The table; no step may run while it is exported.
-        sorted_keys: The keys of those rows that are exported.
-        mark: What the variable of keys contains in place of keys, by which it is found in a
-            checkpoint.
-        unseen: What a key without a row reads: `"initial"`, its initial value as in training, or
-            `"zeros"`.
+        table: Table to copy. No step may run while it is exported.
+        sorted_keys: Keys of the rows to export; must be open until they are written.
+        mark: Number that the variable of keys contains in place of keys, to find it in a
+            checkpoint. Default 0.
+        unseen: Embedding of a key without a row: `"initial"` (default), its initial value as in
+            training, or `"zeros"`.
+
+    Attributes:
+        dim: Number of floats in an embedding.
+        rows: Number of rows to export.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class StockTable(tf.Module):
         self._kind = _KINDS[kind]
         self._seed = table_seed(table.seed, table.name)
         self._decay = table.decay
-        # In host memory, where the table lies too.
+        # In host memory, like the original table.
         with tf.device("CPU:0"):
             self.keys = tf.Variable(
                 tf.constant([mark], tf.int64), trainable=False, name="keys", shape=[None]
@@ -74,7 +78,7 @@ class StockTable(tf.Module):
 
     @property
     def bytes(self) -> int:
-        """The size of all keys and vectors."""
+        """Size of all keys and vectors, in bytes."""
         return self.rows * (8 + 4 * self.dim)
 
     def slices(self) -> Iterator[RowSlice]:
@@ -87,10 +91,10 @@ class StockTable(tf.Module):
             yield RowSlice(0, np.empty(0, np.int64), np.empty((0, self.dim), np.float32))
 
     def lookup(self, keys: tf.Tensor) -> tf.Tensor:
-        """Returns the embeddings of keys.
+        """Returns the embeddings of keys; built-in operations, for use in a graph.
 
         Args:
-            keys: int64, any shape.
+            keys: Keys, int64, any shape.
 
         Returns:
             float32 `keys.shape + [dim]`.
@@ -101,7 +105,7 @@ class StockTable(tf.Module):
         return embeddings
 
     def _lookup(self, keys: tf.Tensor) -> tf.Tensor:
-        """`[n]` -> `[n, dim]`."""
+        """Returns the embeddings `[n, dim]` of keys `[n]`."""
         if self.rows == 0:
             return self._values_of_unseen(keys)
         positions = tf.searchsorted(self.keys, keys, out_type=tf.int64)

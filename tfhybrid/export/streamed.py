@@ -1,4 +1,4 @@
-"""A module with tables as a SavedModel, without a whole table in memory."""
+"""Writer of a SavedModel with tables that never has a whole table in memory."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import tensorflow as tf
 from tfhybrid.export.stock_table import StockTable
 from tfhybrid.export.variable_files import VariableFiles
 
-# A file has so many bytes, or more, so that there are not too many files. A process that loads the
-# model has all of them open, and often may open 1,024 files.
+# Minimum size and maximum number of the files. A process that loads the model opens all of them,
+# and is often limited to 1,024 open files.
 _PIECE_BYTES = 32 << 20
-_MOST_PIECES = 256
+_MAX_PIECES = 256
 
 _KEYS, _VECTORS = (f"{name}/.ATTRIBUTES/VARIABLE_VALUE" for name in ("keys", "vectors"))
 
@@ -25,10 +25,13 @@ def save(
     """Saves a module as `tf.saved_model.save` does, with all rows of its tables.
 
     Args:
-        module: Has each of the tables as an attribute, or in one.
-        folder: Exists, and receives the SavedModel.
-        signatures: As `tf.saved_model.save` takes them.
-        tables: By mark.
+        module: Module to save; each of the tables must be an attribute of it, or in one.
+        folder: Existing folder for the SavedModel.
+        signatures: Signatures, as for `tf.saved_model.save`.
+        tables: Tables by their `mark`; the marks must differ.
+
+    Raises:
+        tf.errors.OpError: A file cannot be written.
 
     Example:
 
@@ -37,26 +40,26 @@ def save(
     ```
     """
     tf.saved_model.save(module, str(folder), signatures)
-    places = _places_of(folder, tables)
-    piece_bytes = max(_PIECE_BYTES, sum(table.bytes for table in tables.values()) // _MOST_PIECES)
-    names = [place + name for place in places.values() for name in (_KEYS, _VECTORS)]
+    prefixes = _prefixes_of(folder, tables)
+    piece_bytes = max(_PIECE_BYTES, sum(table.bytes for table in tables.values()) // _MAX_PIECES)
+    names = [prefix + name for prefix in prefixes.values() for name in (_KEYS, _VECTORS)]
     with VariableFiles(folder, names, piece_bytes) as files:
         for mark, table in tables.items():
-            place = places[mark]
+            prefix = prefixes[mark]
             for rows in table.slices():
-                files.add(place + _KEYS, (table.rows,), rows.first, rows.keys)
-                files.add(place + _VECTORS, (table.rows, table.dim), rows.first, rows.vectors)
+                files.add(prefix + _KEYS, (table.rows,), rows.first, rows.keys)
+                files.add(prefix + _VECTORS, (table.rows, table.dim), rows.first, rows.vectors)
 
 
-def _places_of(folder: Path, tables: Mapping[int, StockTable]) -> dict[int, str]:
-    """Returns what the checkpoint's names of each table begin with, by mark."""
+def _prefixes_of(folder: Path, tables: Mapping[int, StockTable]) -> dict[int, str]:
+    """Returns the prefix of each table's variables in the checkpoint, by mark."""
     saved = tf.train.load_checkpoint(str(folder / "variables" / "variables"))
     names = saved.get_variable_to_shape_map()
-    # How TensorFlow spells a name in a path is its own affair; values tell what belongs to what.
-    places = {
+    # TensorFlow does not document how it spells the names, so a table is found by its mark.
+    prefixes = {
         int(saved.get_tensor(name)[0]): name.removesuffix(_KEYS)
         for name in names
         if name.endswith(f"/{_KEYS}") and name.removesuffix(_KEYS) + _VECTORS in names
     }
-    assert places.keys() == tables.keys()
-    return places
+    assert prefixes.keys() == tables.keys()
+    return prefixes

@@ -1,9 +1,9 @@
-"""The variables files of a SavedModel, written a piece at a time.
+"""Writer of a SavedModel's variables files, a piece at a time.
 
 `tf.saved_model.save` needs whole variables in memory. So it saves tables of one row, and this
 module writes the variables files again with all rows, in slices: `SaveV2` writes some slices at a
-time, and `MergeV2Checkpoints` makes one checkpoint of what it wrote. TensorFlow saves variables
-that are partitioned over servers in the same way, so whatever restores checkpoints reads them.
+time, and `MergeV2Checkpoints` merges its files into one checkpoint. TensorFlow saves variables that
+are partitioned over servers in the same way, so everything that restores checkpoints can read them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _CHECKPOINT_HASH = 5 << 3
 
 
 class VariableFiles:
-    """A context that gives variables of a SavedModel other values and sizes.
+    """Context that replaces values and sizes of variables in a SavedModel.
 
-    When the context ends without an error, the SavedModel has the new files.
+    When the context ends without an error, the SavedModel has the new files. After an error the
+    folder must be removed.
 
     Args:
-        folder: The SavedModel.
-        replaced: The names in its checkpoint that are to be written.
-        piece_bytes: Values are written to a new file once they have this size together.
+        folder: Folder of the SavedModel.
+        replaced: Names of the variables to replace, as in the SavedModel's checkpoint.
+        piece_bytes: Minimum size of the values in a file, in bytes; smaller values wait in memory.
 
     Example:
 
@@ -53,13 +54,13 @@ class VariableFiles:
         return self
 
     def add(self, name: str, shape: tuple[int, ...], first: int, values: np.ndarray) -> None:
-        """Adds rows of a variable; every row is added once, in any order.
+        """Adds rows of a variable. Every row must be added exactly once, in any order.
 
         Args:
-            name: One of `replaced`.
-            shape: Of the whole variable.
-            first: The row of the variable that is the first of `values`.
-            values: `[n, ...]`.
+            name: Name of the variable; one of `replaced`.
+            shape: Shape of the whole variable.
+            first: Number of the variable's row that `values` starts with.
+            values: Rows, `[n, ...]`; the caller must not change them afterwards.
         """
         slice_spec = ""
         if len(values) != shape[0]:
@@ -93,7 +94,7 @@ class VariableFiles:
             self._waiting.clear()
 
     def _keep_others(self) -> None:
-        """Writes what was saved and is not replaced: dense variables and the object graph."""
+        """Writes the variables that are not replaced: dense variables and the object graph."""
         saved = str(self._folder / _NAMES)
         dtypes = tf.train.load_checkpoint(saved).get_variable_to_dtype_map()
         names = [name for name in dtypes if name not in self._replaced]
@@ -126,7 +127,7 @@ class VariableFiles:
 
 
 def _varint(value: int) -> bytes:
-    """Returns a number as protocol buffers have it: 7 bits a byte, the lowest first."""
+    """Returns a number as a varint of protocol buffers: 7 bits per byte, the lowest first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,7 +1,7 @@
 """Version folders as TensorFlow Serving expects them, named by number.
 
-PATH/3/                  complete: Serving loads the highest number it sees
-PATH/.4.unfinished/      being written; Serving does not look at it (checkpoint.storage.appearing)
+PATH/3/                  complete: Serving loads the highest number
+PATH/.4.unfinished/      being written; Serving ignores it (checkpoint.storage.appearing)
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ def versions(path: Path) -> list[int]:
 
 
 def choose(path: Path, version: int | None) -> Path:
-    """Returns the folder that a new version gets.
+    """Returns the folder for a new version.
 
     Args:
-        path: Where the versions of a model are kept.
-        version: The number wanted. `None` takes the one after the highest, 1 for the first.
+        path: Folder of the model's versions.
+        version: Number of the version. `None` takes the one after the highest, 1 for the first.
 
     Raises:
         ExportError: The version exists; Serving would not notice that it was replaced.
     """
-    there = versions(path)
+    existing = versions(path)
     if version is None:
-        version = max(there, default=0) + 1
-    if version in there:
-        raise ExportError(f"A new version must not exist yet. Received: {version} of {there}")
+        version = max(existing, default=0) + 1
+    if version in existing:
+        raise ExportError(
+            "A new version must not exist yet: TensorFlow Serving would not load it again. "
+            f"Received: {version} of {existing}"
+        )
     return path / str(version)

@@ -88,7 +88,7 @@ def test_states_of_arrays_are_loaded(table) -> None:
 
 
 def test_arrays_that_do_not_fit_are_refused(table) -> None:
-    with pytest.raises(DataError, match=r"ArrayRows wants keys \[n\].*Received: int64 \[5\], "):
+    with pytest.raises(DataError, match=r"ArrayRows needs keys \[n\].*Received: int64 \[5\], "):
         table.load(ArrayRows(KEYS, EMBEDDINGS[:, :2]))
 
 
@@ -168,9 +168,9 @@ def test_arrays_of_objects_are_not_unpickled(table, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"key": [1], "embedding": [[1.0, 2.0]]}, "wants 3 floats in each list"),
+        ({"key": [1], "embedding": [[1.0, 2.0]]}, "needs 3 floats in each list"),
         ({"key": [1], "embedding": [None]}, "without a value in column 'embedding'"),
-        ({"key": [1], "embedding": [1.0]}, "wants 3 floats in each list"),
+        ({"key": [1], "embedding": [1.0]}, "needs 3 floats in each list"),
         ({"key": ["a"], "embedding": [[1.0, 2.0, 3.0]]}, "Received: object"),
         ({"id": [1], "embedding": [[1.0, 2.0, 3.0]]}, r"Received: \['id', 'embedding'\]"),
     ],
@@ -188,7 +188,7 @@ def test_tfra_files_that_are_cut_short_are_refused(table, tmp_path, file) -> Non
     content = (tmp_path / file).read_bytes()
     for cut in (1, 4, 8):
         (tmp_path / file).write_bytes(content[:-cut])
-        with pytest.raises(DataError, match=r"is truncated|wants 3 floats"):
+        with pytest.raises(DataError, match=r"is truncated|needs 3 floats"):
             table.load(rows)
 
 

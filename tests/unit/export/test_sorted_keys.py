@@ -39,7 +39,7 @@ def test_no_keys_are_no_blocks(tmp_path) -> None:
 
 
 def test_a_table_beyond_32_bits_is_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("tfhybrid.export.sorted_keys._MOST_ROWS", 3)
+    monkeypatch.setattr("tfhybrid.export.sorted_keys._MAX_ROWS", 3)
     table = table_of(np.arange(4))
     with pytest.raises(tfhybrid.errors.ExportError, match="Received: 4 in 'item'"):
         SortedKeys(table, min_norm=0.0, directory=tmp_path)

@@ -114,7 +114,7 @@ def test_any_number_of_blocks_pieces_and_sorted_runs_makes_the_same_table(
 ) -> None:
     monkeypatch.setattr("tfhybrid.export.stock_table._BLOCK_BYTES", 5 * 4 * 7)
     monkeypatch.setattr("tfhybrid.export.streamed._PIECE_BYTES", 5 * 4 * 20)
-    monkeypatch.setattr("tfhybrid.export.streamed._MOST_PIECES", 5)
+    monkeypatch.setattr("tfhybrid.export.streamed._MAX_PIECES", 5)
     monkeypatch.setattr("tfhybrid.export.sorted_keys._RUN_KEYS", 9)
     keys = np.random.default_rng(3).permutation(np.arange(-50, 50))
     table = table_of(keys)

@@ -305,7 +305,7 @@ def test_what_is_not_finite_is_withheld_and_named(sites):
     key = int(update.keys["item"][3])
     with pytest.raises(WithheldError, match=rf"key {key} of table 'item' has .*inf"):
         site.publish()
-    assert "are finite" in files.withheld(site.place)["reason"]
+    assert "must be finite" in files.withheld(site.place)["reason"]
     reader = site.reader()
     reader.refresh()
     site.assert_served(reader)
@@ -366,5 +366,5 @@ def test_damage_changes_nothing(sites):
 
 @pytest.mark.parametrize("change", [{"seconds": 0}, {"deltas": -1}, {"keep": 0}, {"auc_drop": 2.0}])
 def test_rules_that_cannot_be(change):
-    with pytest.raises(ConfigError, match="Publications have seconds above 0"):
+    with pytest.raises(ConfigError, match="Publications need seconds above 0"):
         PublishRules("folder", **change)

@@ -1,4 +1,4 @@
-"""The files of a publication: embeddings of frozen tables, without optimizer states."""
+"""Files of a publication: embeddings of frozen tables, without optimizer states."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tfhybrid.stream.weights.publication import PublishedFile
 
 
 class NotFiniteError(PublicationError):
-    """A row that was to be published has a value that is not finite."""
+    """Error: a row to publish has a value that is not finite."""
 
 
 class WrittenRows(NamedTuple):
-    """What was written: the files, how many rows and removed keys they have, and their bytes."""
+    """Written files of a publication, with the numbers of rows, removed keys and bytes in them."""
 
     files: list[PublishedFile]
     rows: int
@@ -31,7 +31,11 @@ class WrittenRows(NamedTuple):
 
 
 def write(snapshot: Snapshot, folder: Location) -> WrittenRows:
-    """Writes the rows of a snapshot.
+    """Writes the rows and removed keys of a snapshot into a folder.
+
+    Args:
+        snapshot: Weights to write; the snapshot must stay frozen meanwhile.
+        folder: Unfinished folder of the publication. On an error, files may remain in it.
 
     Raises:
         NotFiniteError: A value is not finite; the message names table and key.
@@ -60,19 +64,19 @@ def write(snapshot: Snapshot, folder: Location) -> WrittenRows:
 
 
 def _checked(table: str, path: Path, crc: int) -> int:
-    """Checks the embeddings of a file and drops states from it; returns its checksum."""
+    """Checks the embeddings of a file and removes the states; returns the file's checksum."""
     arrays = table_file.read_arrays(path)
     embeddings = arrays["embeddings"]
     finite = np.isfinite(embeddings).all(axis=1)
     if not finite.all():
         row = int(np.flatnonzero(~finite)[0])
         raise NotFiniteError(
-            f"Published weights are finite. Received: key {int(arrays['keys'][row])} of table "
-            f"'{table}' has {embeddings[row]}"
+            f"Weights must be finite to be published. Received: key {int(arrays['keys'][row])} of "
+            f"table '{table}' has {embeddings[row]}"
         )
     if not arrays["states"].size:
         return crc
     content = safetensors.numpy.save({"keys": arrays["keys"], "embeddings": embeddings})
-    path.unlink()  # what is mapped lives on
+    path.unlink()  # not overwritten: `arrays` still maps the old content
     path.write_bytes(content)
     return native.crc32c(content)

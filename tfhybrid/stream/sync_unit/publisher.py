@@ -1,6 +1,6 @@
-"""The publisher of a target model: decides what is published, and lets it appear at once.
+"""Publisher of a target model: writes bases and deltas, each of which appears at once.
 
-It runs in the sync unit's process, where the rows lie and where what changes them is noted.
+It runs in the sync unit's process, which has the rows and tracks their changes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ _log = logging.getLogger("tfhybrid.stream")
 
 @dataclasses.dataclass(frozen=True)
 class PublishRules:
-    """What `stream.yaml` says of the publications of a model.
+    """Settings of a model's publications, from `stream.yaml`.
 
     Args:
-        folder: Where they go: a folder, or a URL that TensorFlow can write to.
-        seconds: From one to the next.
-        rows: After how many rows of data one comes earlier; by default not.
-        deltas: How many deltas follow a base, at most.
-        keep: How many chains are kept, for readers that are late and for rollbacks.
-        auc_drop: By how much the AUC may fall below that of the publication before; more is
-            withheld. By default nothing is withheld for it.
-        auc_rows: Of how many rows the AUC must be, to decide that.
+        folder: Folder of the publications, or a URL that TensorFlow can write to.
+        seconds: Time between two publications, in seconds. Default 600.
+        rows: Number of trained samples after which to publish earlier. Default: `None`, by time
+            alone.
+        deltas: Maximum number of deltas after a base. Default 24.
+        keep: Number of chains to keep, for late readers and for rollbacks. Default 2, minimum 1.
+        auc_drop: Maximum fall of the AUC below that of the previous publication, from 0 to 1;
+            weights that fall further are withheld. Default: `None`, no limit.
+        auc_rows: Minimum number of samples in an AUC that decides this. Default 1000.
 
     Raises:
-        ConfigError: A number cannot be.
+        ConfigError: A number is out of range.
     """
 
     folder: str
@@ -54,32 +55,38 @@ class PublishRules:
         legal = legal and (self.rows is None or self.rows >= 1)
         if not legal or (self.auc_drop is not None and not 0 <= self.auc_drop < 1):
             raise ConfigError(
-                "Publications have seconds above 0, rows from 1, deltas from 0, keep from 1, "
-                f"auc_drop from 0 to 1 and auc_rows from 1. Received: {self}"
+                "Publications need seconds above 0, rows of at least 1, deltas of at least 0, keep "
+                "of at least 1, auc_drop from 0 to below 1, and auc_rows of at least 1. "
+                f"Received: {self}"
             )
 
 
 class WithheldError(PublicationError):
-    """Weights are not published: they are not finite, or the AUC has fallen."""
+    """Error: weights are withheld, because they are not finite or the AUC has fallen."""
 
 
 class _AucError(WithheldError):
-    """The AUC has fallen."""
+    """Error: weights are withheld, because the AUC has fallen."""
 
 
 class _NeedsBaseError(TfhybridError):
-    """What has changed is not known of all tables."""
+    """Error: the changes of a table are unknown, so the publication must be a base."""
 
 
 class Published:
-    """What a publisher finds when it starts: the publications of those before it.
+    """Publications of earlier processes, read when a publisher starts.
+
+    Publications that are incomplete or damaged are skipped; a damaged newest one is logged.
 
     Args:
-        rules: Of the model.
+        rules: Settings of the model's publications.
 
     Attributes:
-        last: The newest publication and its place in the chain; `None` if there is none that can
-            be read.
+        place: Folder of the publications.
+        last: Newest publication, and the same as a member of its chain; `None` if there is none
+            that can be read.
+        incarnation: Highest number of an incarnation; 0 without publications.
+        number: Highest number of a publication; 0 without publications.
     """
 
     def __init__(self, rules: PublishRules) -> None:
@@ -89,75 +96,86 @@ class Published:
         self.number = max(files.numbers(self.place), default=0)
         for number in files.numbers(self.place):
             try:
-                found = files.read_manifest(self.place, number)
+                publication = files.read_manifest(self.place, number)
             except TfhybridError:
-                continue  # it was never complete, or is damaged
-            self.incarnation = max(self.incarnation, found.incarnation)
+                continue  # incomplete or damaged
+            self.incarnation = max(self.incarnation, publication.incarnation)
         try:
             pointer = files.current(self.place)
             if pointer is not None:
                 self.number = max(self.number, pointer.number)
                 self.incarnation = max(self.incarnation, pointer.incarnation)
-                found = files.read_manifest(self.place, pointer.number, pointer.crc)
-                self.last = found, Member(pointer.number, pointer.crc, found.bytes)
+                publication = files.read_manifest(self.place, pointer.number, pointer.crc)
+                member = Member(pointer.number, pointer.crc, publication.bytes)
+                self.last = publication, member
         except TfhybridError as error:
-            _log.error("The next publication will be a base: %s", error)
+            _log.error("The newest publication cannot be read; the next one is a base. %s", error)
 
     @property
     def weights(self) -> tuple[int, str] | None:
-        """Version and history of what was published last."""
+        """Version and history of the newest publication, or `None`."""
         return None if self.last is None else (self.last[0].version, self.last[0].history)
 
 
 class Publisher:
     """Publishes a target model. Thread-safe: one publication at a time.
 
-    What could not be published is part of the next publication. A process that is killed leaves
-    the publication before, or the new one; the next process goes on with the chain if it has the
-    weights of its last member, and begins a new incarnation if not.
+    Changes that could not be published are part of the next publication. A process that is killed
+    leaves either the previous publication or the new one. The next process continues the chain if
+    its weights are those of the last member; otherwise it starts a new incarnation.
 
     Args:
-        model: The target model, opened with `found.weights`.
-        rules: What is published, and when.
-        found: What was there.
+        model: Target model, created with `published=earlier.weights`.
+        rules: Settings of the model's publications.
+        earlier: Publications of earlier processes in the same folder.
+
+    Attributes:
+        counts: Number of publications that were published, withheld, and that failed.
+        bytes: Size of all publications of this process, in bytes.
     """
 
-    def __init__(self, model: TargetModel, rules: PublishRules, found: Published) -> None:
+    def __init__(self, model: TargetModel, rules: PublishRules, earlier: Published) -> None:
         self.model = model
         self.rules = rules
-        self._place = found.place
-        self._number = found.number
-        self._last = found.last if model.continues else None
-        self._incarnation = found.incarnation + (0 if model.continues else 1)
-        self._auc = None if found.last is None else found.last[0].auc
-        self._suspected = False  # the AUC had fallen when it was judged last
+        self._place = earlier.place
+        self._number = earlier.number
+        self._last = earlier.last if model.continues else None
+        self._incarnation = earlier.incarnation + (0 if model.continues else 1)
+        self._auc = None if earlier.last is None else earlier.last[0].auc
+        self._suspected = False  # whether the AUC had fallen at the last check
         self._lock = threading.Lock()
         self.counts = {"published": 0, "withheld": 0, "failed": 0}
         self.bytes = 0
 
     @property
     def last(self) -> Publication | None:
-        """The newest publication of this incarnation."""
+        """Newest publication of this incarnation, or `None`."""
         return None if self._last is None else self._last[0]
 
     def due(self, seconds: float) -> bool:
-        """Whether it is time, so many seconds after the last one."""
+        """Returns whether it is time to publish.
+
+        Args:
+            seconds: Time since the last publication, in seconds.
+        """
         rows = self.rules.rows
         enough = rows is not None and self.model.unpublished_rows >= rows
         return enough or seconds >= self.rules.seconds
 
     def publish(self, *, anyway: bool = False) -> Publication | None:
-        """Publishes what has changed.
+        """Publishes the changes since the last publication.
+
+        Waits for a publication that runs on another thread. Updates may be applied meanwhile.
 
         Args:
-            anyway: Even if the AUC has fallen.
+            anyway: Whether to publish even if the AUC has fallen. Default: no.
 
         Returns:
-            The publication, or `None` if nothing has changed.
+            The publication, or `None` if nothing has changed or no trainer has opened the model.
 
         Raises:
             WithheldError: The weights are not finite, or the AUC has fallen.
-            PublicationError: They could not be written. The next publication has them.
+            PublicationError: The files could not be written. The next publication has the changes.
         """
         with self._lock:
             if not self.model.is_open or (
@@ -165,10 +183,10 @@ class Publisher:
             ):
                 return None
             try:
-                made = self._publish(anyway)
+                publication = self._publish(anyway)
             except WithheldError as error:
                 if isinstance(error, _AucError):
-                    self.model.forget_scores()  # the next rows are judged by themselves
+                    self.model.forget_scores()  # the next AUC is of new samples alone
                 self.counts["withheld"] += 1
                 self._note_withheld(error)
                 raise
@@ -178,11 +196,11 @@ class Publisher:
                     f"Model '{self.model.name}' could not be published to {self._place}: {error}"
                 ) from error
             self.counts["published"] += 1
-            self.bytes += made.bytes
-            return made
+            self.bytes += publication.bytes
+            return publication
 
     def status(self) -> dict[str, Any]:
-        """Returns what people want to know: numbers of the last publication, and counts."""
+        """Returns counts, and figures of the last publication, `None` before there is one."""
         last = self._last
         return {
             **self.counts,
@@ -214,7 +232,8 @@ class Publisher:
         if self._last is None:
             return False
         base, *deltas = self._chain()
-        return len(deltas) < self.rules.deltas and sum(it.bytes for it in deltas) <= base.bytes
+        size = sum(delta.bytes for delta in deltas)
+        return len(deltas) < self.rules.deltas and size <= base.bytes
 
     def _write(self, snapshot: Snapshot, anyway: bool, chain: tuple[Member, ...]) -> Publication:
         """Writes a publication and points readers to it."""
@@ -227,21 +246,21 @@ class Publisher:
                 rows = published_rows.write(snapshot, unfinished)
             except published_rows.NotFiniteError as error:
                 raise WithheldError(str(error)) from error
-            made = self._described(snapshot, chain, rows, auc)
-            member = files.write_manifest(unfinished, made)
+            publication = self._described(snapshot, chain, rows, auc)
+            member = files.write_manifest(unfinished, publication)
             storage.finish(unfinished, folder)
         except BaseException:
             storage.remove(unfinished, files.MANIFEST)
             raise
-        self._point_to(Pointer(member.number, member.crc, made.incarnation))
-        self._last, self._auc, self._suspected = (made, member), auc, False
+        self._point_to(Pointer(member.number, member.crc, publication.incarnation))
+        self._last, self._auc, self._suspected = (publication, member), auc, False
         self._prune()
         _log.info(
-            "Model '%s': %s %d, %d updates, %.1f MB",
-            *(self.model.name, "base" if made.is_base else "delta", made.number),
-            *(made.version, made.bytes / 1e6),
+            "Model '%s': published %s %d, %d updates, %.1f MB",
+            *(self.model.name, "base" if publication.is_base else "delta", publication.number),
+            *(publication.version, publication.bytes / 1e6),
         )
-        return made
+        return publication
 
     def _described(
         self,
@@ -271,27 +290,27 @@ class Publisher:
         try:
             files.point_to(self._place, pointer)
         except OSError:
-            # A remote store may have it nevertheless: then readers have it.
+            # A remote store may have written the file before it failed.
             if files.current(self._place) != pointer:
                 raise
 
     def _judged(self, snapshot: Snapshot, anyway: bool) -> float | None:
-        """Returns the AUC that the next publication is compared with."""
-        seen = snapshot.observed
-        auc = seen.auc if seen.judged >= self.rules.auc_rows else None
-        most = self.rules.auc_drop
-        if anyway or most is None or self._auc is None:
+        """Returns the AUC to compare the next publication with; raises if it has fallen."""
+        observed = snapshot.observed
+        auc = observed.auc if observed.judged >= self.rules.auc_rows else None
+        max_drop = self.rules.auc_drop
+        if anyway or max_drop is None or self._auc is None:
             return self._auc if auc is None else auc
         if auc is None and self._suspected:
             raise WithheldError(
-                f"The AUC has fallen, and {self.rules.auc_rows} new rows say whether it has risen. "
-                f"Received: {seen.judged} rows"
+                f"The AUC has fallen, and it takes {self.rules.auc_rows} new samples to see "
+                f"whether it has risen again. Received: {observed.judged} samples"
             )
-        if auc is not None and auc < self._auc - most:
+        if auc is not None and auc < self._auc - max_drop:
             self._suspected = True
             raise _AucError(
-                f"The AUC may fall by {most} from {self._auc:.5f}. Received: {auc:.5f} on the "
-                f"last {seen.judged} rows, at version {snapshot.version}"
+                f"The AUC may fall by at most {max_drop} from {self._auc:.5f}. Received: {auc:.5f} "
+                f"on the last {observed.judged} samples, at version {snapshot.version}"
             )
         return self._auc if auc is None else auc
 
@@ -301,10 +320,10 @@ class Publisher:
         try:
             files.note_withheld(self._place, self.model.version, reason, wall_clock.now())
         except OSError as failure:
-            _log.error("That could not be noted: %s", failure)
+            _log.error("The reason could not be written to %s: %s", self._place, failure)
 
     def _prune(self) -> None:
-        """Removes what nobody needs any longer; what cannot be removed is tried the next time."""
+        """Removes publications that are no longer needed; failures are logged and tried again."""
         try:
             held = files.held(self._place)
             kept = self._kept({} if held is None else {held.number: held.crc})
@@ -312,10 +331,16 @@ class Publisher:
                 if number not in kept:
                     storage.remove(files.folder_of(self._place, number), files.MANIFEST)
         except (OSError, TfhybridError) as error:
-            _log.warning("Old publications of model '%s' stay: %s", self.model.name, error)
+            _log.warning(
+                "Model '%s': old publications could not be removed: %s", self.model.name, error
+            )
 
     def _kept(self, others: Mapping[int, int]) -> set[int]:
-        """Returns the numbers of the newest chains, and of those that others are in."""
+        """Returns the numbers of the publications to keep.
+
+        Args:
+            others: Checksum of other publications to keep, with their chains, by number.
+        """
         base, *deltas = self._chain()
         kept = {base.number, *(member.number for member in deltas)}
         for number, crc in others.items():
@@ -326,12 +351,12 @@ class Publisher:
             try:
                 members = _members(files.read_manifest(self._place, older[-1]))
             except TfhybridError:
-                members = set()  # what was never complete
+                members = set()  # incomplete or damaged
             chains += bool(members)
             kept |= members
-            older = [it for it in older[:-1] if it not in members]
+            older = [number for number in older[:-1] if number not in members]
         return kept
 
 
-def _members(found: Publication) -> set[int]:
-    return {found.number, *(member.number for member in found.chain)}
+def _members(publication: Publication) -> set[int]:
+    return {publication.number, *(member.number for member in publication.chain)}

@@ -1,4 +1,4 @@
-"""Publications by the clock."""
+"""Threads that publish models when publications are due."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from tfhybrid.stream.sync_unit.publisher import Publisher, WithheldError
 
 _log = logging.getLogger("tfhybrid.stream")
 
-_LONGEST_LOOK = 1.0  # seconds between two looks at how many rows have come
+_MAX_CHECK_SECONDS = 1.0  # between two checks whether a publication is due
 
 
 class PublisherClock:
-    """Publishes each model when it is due. Each has a thread of its own: none waits for another.
+    """Publishes each model when it is due, on one thread per model, so that none waits for another.
+
+    The threads start at once, and `close` ends them. Errors are logged: the next publication has
+    the changes.
 
     Args:
-        publishers: By name of the model.
+        publishers: Publishers by the name of the model.
     """
 
     def __init__(self, publishers: Mapping[str, Publisher]) -> None:
@@ -34,15 +37,15 @@ class PublisherClock:
             thread.start()
 
     def close(self) -> None:
-        """Ends the threads, once they have published what has changed."""
+        """Publishes the last changes of each model, then ends the threads. Waits for both."""
         self._ends.set()
         for thread in self._threads:
             thread.join()
 
     def _run(self, publisher: Publisher) -> None:
-        look = min(_LONGEST_LOOK, publisher.rules.seconds / 4)
+        pause = min(_MAX_CHECK_SECONDS, publisher.rules.seconds / 4)
         began = time.monotonic()
-        while not self._ends.wait(look):
+        while not self._ends.wait(pause):
             if publisher.due(time.monotonic() - began):
                 began = time.monotonic()
                 _publish(publisher)
@@ -53,6 +56,6 @@ def _publish(publisher: Publisher) -> None:
     try:
         publisher.publish()
     except WithheldError:
-        pass  # the publisher has said so
+        pass  # the publisher has logged it
     except PublicationError as error:
-        _log.error("%s. The next publication has what has changed", error)
+        _log.error("%s. The next publication will have the changes", error)

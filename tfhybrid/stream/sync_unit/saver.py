@@ -1,4 +1,4 @@
-"""Bases of target models, written by the clock."""
+"""Thread that writes the bases of target models at intervals."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 class Saver:
-    """Writes a base of each model that has changed, every so many seconds, on a thread of its own.
+    """Writes a base of each changed model at intervals, on a thread of its own.
 
-    A journal then holds what came since the last base, and a restart replays no more. What cannot
-    be written is told, and tried again the next time: the journal still has all.
+    This keeps journals short: a restart replays only the updates since the last base. If a base
+    cannot be written, the error is logged and the next round tries again; the journal still has all
+    updates. The thread starts at once, and `close` ends it.
 
     Args:
-        models: By name.
-        seconds: From one round to the next.
+        models: Target models by name.
+        seconds: Time between two rounds, in seconds.
     """
 
     def __init__(self, models: Mapping[str, TargetModel], seconds: float) -> None:
@@ -32,7 +33,7 @@ class Saver:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread, once it has saved what has changed."""
+        """Saves the models that have changed, then ends the thread. Waits for both."""
         self._ends.set()
         self._thread.join()
 
@@ -50,7 +51,7 @@ class Saver:
         try:
             folder = model.save()
         except (OSError, TfhybridError) as error:
-            _log.error("Model '%s': no base was written: %s", name, error)
+            _log.error("Model '%s': the base could not be written: %s", name, error)
             return
         self._saved[name] = version
-        _log.info("Model '%s': base %s, %d updates", name, folder.name, version)
+        _log.info("Model '%s': wrote %s, %d updates", name, folder.name, version)

@@ -1,4 +1,4 @@
-"""What the sync unit tells of its models and their publications, by the metrics registry."""
+"""Metrics of a sync unit: its models and their publications."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Values = Iterable[tuple[Metric, dict[str, float]]]
 def stream_stats(
     models: Mapping[str, TargetModel], publishers: Mapping[str, Publisher]
 ) -> dict[str, dict[str, float]]:
-    """Notes the metrics of a sync unit in this process's registry, and returns them.
+    """Records the metrics of a sync unit in this process's registry, and returns them.
 
     Args:
-        models: By name.
-        publishers: Of some of them.
+        models: Target models by name.
+        publishers: Publishers by the name of their model; a model need not have one.
 
     Returns:
-        By metric and label.
+        Values by the name of the metric and the label, which is a model or a queue.
     """
     for name, model in models.items():
         for metric, value in _of_model(model):
@@ -36,17 +36,17 @@ def stream_stats(
 
 
 def as_dict(values: Values) -> dict[str, dict[str, float]]:
-    """Returns metrics as a message says them."""
+    """Returns metrics as JSON for a message: values by the name of the metric and the label."""
     return {metric.name: dict(of_metric) for metric, of_metric in values}
 
 
 def from_dict(
-    found: Mapping[str, Mapping[str, float]],
+    fields: Mapping[str, Mapping[str, float]],
 ) -> Iterator[tuple[Metric, dict[str, float]]]:
-    """Yields what `as_dict` was given; what this version does not know is left out."""
+    """Yields the metrics in the JSON of `as_dict`; skips metrics that this version lacks."""
     for metric in metrics.OF_STREAM:
-        if metric.name in found:
-            yield metric, dict(found[metric.name])
+        if metric.name in fields:
+            yield metric, dict(fields[metric.name])
 
 
 def _of_model(model: TargetModel) -> Iterator[tuple[Metric, float]]:
@@ -55,21 +55,21 @@ def _of_model(model: TargetModel) -> Iterator[tuple[Metric, float]]:
     yield metrics.UNPUBLISHED_ROWS, model.unpublished_rows
     staleness = list(model.staleness)
     if staleness:
-        middle, high = np.quantile(staleness, [0.5, 0.99], method="higher")
-        yield metrics.STREAM_STALENESS_P50, float(middle)
+        median, high = np.quantile(staleness, [0.5, 0.99], method="higher")
+        yield metrics.STREAM_STALENESS_P50, float(median)
         yield metrics.STREAM_STALENESS_P99, float(high)
 
 
 def _of_publisher(publisher: Publisher) -> Iterator[tuple[Metric, float]]:
-    found = publisher.status()
-    yield metrics.PUBLICATIONS, found["published"]
-    yield metrics.PUBLICATIONS_WITHHELD, found["withheld"]
-    yield metrics.PUBLICATIONS_FAILED, found["failed"]
-    yield metrics.PUBLISHED_BYTES, found["bytes"]
+    status = publisher.status()
+    yield metrics.PUBLICATIONS, status["published"]
+    yield metrics.PUBLICATIONS_WITHHELD, status["withheld"]
+    yield metrics.PUBLICATIONS_FAILED, status["failed"]
+    yield metrics.PUBLISHED_BYTES, status["bytes"]
     for metric, field in (
         (metrics.LAST_PUBLICATION_BYTES, "last_bytes"),
         (metrics.PUBLICATION_NUMBER, "number"),
         (metrics.PUBLICATION_AUC, "auc"),
     ):
-        if found[field] is not None:
-            yield metric, found[field]
+        if status[field] is not None:
+            yield metric, status[field]

@@ -1,4 +1,4 @@
-"""The sync unit as a process serves it, and as others see it from afar."""
+"""Sync unit: the target models that a process serves, and their clients in other processes."""
 
 from __future__ import annotations
 
@@ -26,27 +26,41 @@ from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 
 def lease_fields(lease: Lease) -> dict[str, Any]:
-    """Returns a lease as a message says it."""
+    """Returns a lease as JSON for a message."""
     return dataclasses.asdict(lease)
 
 
 def lease_from(fields: Mapping[str, Any]) -> Lease:
-    """Returns what `lease_fields` was called on."""
+    """Returns the lease from the JSON of `lease_fields`.
+
+    Raises:
+        KeyError: A field is missing.
+    """
     begin, end = (Position(*fields[name]) for name in ("begin", "end"))
     return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
 
 
 class SyncUnit:
-    """Several target models, each with a folder, journal and lock of its own.
+    """Several target models, each with a folder, a journal and a lock of its own.
+
+    The models are recovered from their folders, and the threads that save and publish are started.
 
     Args:
-        models: Their names.
-        folder: Where each has its folder.
-        memory: Directory of the stores, in shared memory.
-        fsync: As of `LogQueue`, for the journals.
-        save_seconds: How often a base of each model is written; never by default.
-        policies: Of the tables of each model, as of `ModelSpec.with_policies`.
-        publish: What is published of models, by name; nothing of the others.
+        models: Names of the target models.
+        folder: Folder that contains one folder for each model.
+        memory: Directory of the models' stores, in shared memory.
+        fsync: When the journals are forced to disk, as `LogQueue`'s `fsync`: `"always"` (default)
+            or `"never"`.
+        save_seconds: Time between two bases of a model, in seconds. Default: `None`, never.
+        policies: Policies of the tables, by model and table; see `ModelSpec.with_policies`.
+            Default: none.
+        publish: Settings of publications, by model. Models without an entry are not published.
+
+    Attributes:
+        models: Target models by name.
+        publishers: Publishers by the name of their model.
+        calls: Functions that serve `RemoteModel`, by the name of the call. Any thread may call
+            them.
     """
 
     def __init__(
@@ -61,7 +75,7 @@ class SyncUnit:
         publish: Mapping[str, PublishRules] | None = None,
     ) -> None:
         of_models = policies or {}
-        found = {name: Published(rules) for name, rules in (publish or {}).items()}
+        earlier = {name: Published(rules) for name, rules in (publish or {}).items()}
         self.models = {
             name: TargetModel(
                 name,
@@ -69,12 +83,12 @@ class SyncUnit:
                 memory,
                 fsync=fsync,
                 policies=of_models.get(name),
-                published=found[name].weights if name in found else None,
+                published=earlier[name].weights if name in earlier else None,
             )
             for name in models
         }
         self.publishers = {
-            name: Publisher(self.models[name], rules, found[name])
+            name: Publisher(self.models[name], rules, earlier[name])
             for name, rules in (publish or {}).items()
         }
         self._clock = PublisherClock(self.publishers)
@@ -99,8 +113,9 @@ class SyncUnit:
         }
 
     def close(self) -> None:
-        """Publishes, writes the last bases, where that is done, and frees memory and files."""
-        # In this order: the next process goes on with the chain from a base of what is published.
+        """Publishes and saves the last changes, if that is enabled, and frees memory and files."""
+        # In this order: the next process can only continue a chain of publications if its weights
+        # are those that were published.
         self._clock.close()
         if self._saver is not None:
             self._saver.close()
@@ -110,7 +125,9 @@ class SyncUnit:
     def _model(self, arguments: Mapping[str, Any]) -> TargetModel:
         name = arguments["model"]
         if name not in self.models:
-            raise LeaseRefusedError(f"The models are {sorted(self.models)}. Received: '{name}'")
+            raise LeaseRefusedError(
+                f"The sync unit has the models {sorted(self.models)}. Received: '{name}'"
+            )
         return self.models[name]
 
     def _of_lease(self, do: Callable[[TargetModel, dict[str, Any]], Any]) -> Called:
@@ -131,7 +148,7 @@ class SyncUnit:
         return None, {}
 
     def _apply(self, arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        # Its journal's kind is not the trainer's to say.
+        # A trainer must not choose the kind of a journal's record.
         attributes = {**arguments["attributes"], "kind": "update"}
         record = Record(arrays["payload"].tobytes(), attributes)
         return self._model(arguments).apply(WeightUpdate.from_record(record), record), {}
@@ -140,7 +157,7 @@ class SyncUnit:
         name = self._model(arguments).name
         if name not in self.publishers:
             raise PublicationError(
-                f"stream.yaml has publications of {sorted(self.publishers)}. Received: '{name}'"
+                f"stream.yaml publishes the models {sorted(self.publishers)}. Received: '{name}'"
             )
         self.publishers[name].publish(anyway=arguments["anyway"])
         return self.publishers[name].status(), {}
@@ -151,11 +168,14 @@ class SyncUnit:
 
 
 class RemoteModel:
-    """A target model of a sync unit in another process; as `TargetModel`.
+    """Client of a target model in another process. Has the methods of `TargetModel`.
+
+    Every method raises the errors of the `TargetModel` method, and `StreamError` if the sync unit
+    does not answer. `remote` determines which threads may call; its owner closes it.
 
     Args:
-        remote: To the sync unit.
-        name: Of the model.
+        remote: Connection to the sync unit.
+        name: Name of the model.
     """
 
     def __init__(self, remote: Remote, name: str) -> None:
@@ -169,66 +189,68 @@ class RemoteModel:
         checkpoint: tuple[str, int] | None = None,
         states: np.ndarray | None = None,
     ) -> None:
-        """Begins the model, unless it has been; see `TargetModel.open`."""
+        """Creates the model's weights, unless they exist; see `TargetModel.open`."""
         arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
         if states is not None:
             arrays["states"] = states
         self._ask("open", arrays, spec=spec.to_json(), checkpoint=checkpoint)
 
     def begin(self, queue: str, first: Position) -> Standing:
-        """Ends the leases of earlier providers; see `Weights`."""
-        found, _ = self._ask("begin", queue=queue, first=first)
-        ranges = [(Position(*begin), Position(*end)) for begin, end in found["ranges"]]
-        return Standing(found["epoch"], Position(*found["frontier"]), ranges)
+        """Ends all leases of earlier providers of a queue; see `TargetModel.begin`."""
+        fields, _ = self._ask("begin", queue=queue, first=first)
+        ranges = [(Position(*begin), Position(*end)) for begin, end in fields["ranges"]]
+        return Standing(fields["epoch"], Position(*fields["frontier"]), ranges)
 
     def revoke(self, queue: str, lease: Lease) -> bool:
-        """Ends a lease; see `Weights`."""
+        """Ends a lease; returns whether the weights contain its update."""
         return bool(self._ask("revoke", queue=queue, lease=lease_fields(lease))[0])
 
     def pass_over(self, queue: str, lease: Lease) -> None:
-        """Notes that a lease had no good rows; see `Weights`."""
+        """Records that a lease is skipped, because it had no good rows."""
         self._ask("pass_over", queue=queue, lease=lease_fields(lease))
 
     def apply(self, update: WeightUpdate) -> tuple[int, bool]:
-        """Applies an update; see `TargetModel.apply`."""
+        """Applies an update; returns the version, and whether it was new (`TargetModel.apply`)."""
         record = update.to_record()
         payload = {"payload": np.frombuffer(record.payload, np.uint8)}
         (version, new), _ = self._ask("apply", payload, attributes=dict(record.attributes))
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Returns rows of some tables, and the version; see `TargetModel.read`."""
+        """Returns rows by table, and the version that all of them have; see `TargetModel.read`."""
         version, rows = self._ask("read", keys)
         return rows, int(version)
 
     def save(self) -> str:
-        """Writes a base; returns its folder, on the sync unit's host."""
+        """Writes a base; returns the path of its folder on the sync unit's host."""
         return str(self._ask("save")[0])
 
     def standing(self) -> dict[str, tuple[Position, int]]:
-        """Returns the frontier of each queue, and how many ranges lie behind it."""
-        found: dict[str, Any] = self._ask("standing")[0]
-        return {queue: (Position(*frontier), ranges) for queue, (frontier, ranges) in found.items()}
+        """Returns each queue's frontier and number of contained ranges behind it, by queue."""
+        fields: dict[str, Any] = self._ask("standing")[0]
+        return {
+            queue: (Position(*frontier), ranges) for queue, (frontier, ranges) in fields.items()
+        }
 
     def publish(self, *, anyway: bool = False) -> dict[str, Any]:
-        """Publishes what has changed; see `Publisher.publish`. Returns `Publisher.status`."""
-        found: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
-        return found
+        """Publishes the changes as `Publisher.publish` does; returns `Publisher.status`."""
+        status: dict[str, Any] = self._ask("publish", anyway=anyway)[0]
+        return status
 
     def stats(self) -> dict[str, dict[str, float]]:
-        """Returns what the sync unit tells of its models; see `stream_stats`."""
-        found: dict[str, dict[str, float]] = self._ask("stats")[0]
-        return found
+        """Returns the metrics of all models of the sync unit, as `stream_stats` does."""
+        values: dict[str, dict[str, float]] = self._ask("stats")[0]
+        return values
 
     def saved(self) -> dict[str, int]:
-        """Returns where each queue goes on behind the newest base; see `TargetModel.saved`."""
-        found: dict[str, int] = self._ask("saved")[0]
-        return found
+        """Returns each queue's offset before which the newest base contains all rows."""
+        offsets: dict[str, int] = self._ask("saved")[0]
+        return offsets
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table."""
-        found: dict[str, int] = self._ask("digests")[0]
-        return found
+        """Returns a hash of each table's rows and optimizer states, by table."""
+        digests: dict[str, int] = self._ask("digests")[0]
+        return digests
 
     def _ask(
         self, call: str, arrays: Arrays | None = None, **arguments: Any

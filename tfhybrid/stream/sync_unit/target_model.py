@@ -1,4 +1,4 @@
-"""A target model of the sync unit: its weights, its journal, and which rows are in the weights."""
+"""Target model of the sync unit: its weights, its journal, and the rows that they contain."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from tfhybrid.stream.weights.weight_base import Base
 from tfhybrid.stream.weights.weight_store import WeightStore
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
-_CURSOR = "publisher"  # of the changed rows
-_STALENESS_OF = 1000  # updates
+_CURSOR = "publisher"  # name of the cursor that tracks changed rows for publications
+_STALENESS_OF = 1000  # updates whose staleness is remembered
 
 
 class Snapshot(NamedTuple):
-    """The weights of a target model at one version.
+    """Frozen weights of a target model at one version.
 
     Attributes:
-        store: That has them.
-        frozen: As of `WeightStore.frozen`.
-        version: Updates that are in them.
-        history: By which two histories of weights of one version are told apart.
-        observed: Of the rows that were trained since the last publication.
+        store: Store of the weights.
+        frozen: Frozen tables by name, as `WeightStore.frozen` yields them.
+        version: Number of updates in the weights.
+        history: Hash of all updates so far; tells apart two histories with the same version.
+        observed: Observations of the samples trained since the last publication.
     """
 
     store: WeightStore
@@ -55,11 +55,11 @@ class Snapshot(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """An update, and what the journal will have of it.
+    """Submitted update, with its record for the journal.
 
     Attributes:
-        update: What a trainer sends.
-        record: `update.to_record()`.
+        update: Update from a trainer.
+        record: Result of `update.to_record()`.
     """
 
     update: WeightUpdate
@@ -67,26 +67,34 @@ class Submitted(NamedTuple):
 
 
 class TargetModel:
-    """Applies each lease's update once. Thread-safe.
+    """Applies the update of each lease exactly once. Thread-safe.
 
     An update is in the journal, with its lease, before it is applied and acknowledged. Updates that
-    come while others are being written go to the disk together (`GroupCommit`). After
-    `kill -9` the weights come from the last base and the journal behind it, to the bit: the journal
-    has the order in which updates were applied. So rows and weights cannot part.
+    arrive while others are being written go to disk together (`GroupCommit`). After `kill -9` the
+    weights are recovered bit for bit from the last base and the journal after it, which has the
+    updates in the order in which they were applied. So the weights always contain exactly the rows
+    that the model's ranges say.
 
     Args:
-        name: Of the model.
-        folder: Of its journal and bases; of no other process.
-        memory: Directory of its store, in shared memory.
-        fsync: As of `LogQueue`, for the journal.
-        policies: Of its tables, as of `ModelSpec.with_policies`.
-        published: Version and history of the weights that were published last, if any were.
+        name: Name of the model.
+        folder: Folder of the journal and the bases. No other process may use it.
+        memory: Directory of the model's store, in shared memory.
+        fsync: When the journal is forced to disk, as `LogQueue`'s `fsync`: `"always"` (default) or
+            `"never"`.
+        policies: Policies of the tables, by table; see `ModelSpec.with_policies`. Default: none.
+        published: Version and history of the last published weights. Default: `None`, nothing was
+            published.
 
     Attributes:
-        continues: Whether what has changed since they were published is known.
-        refused: Updates that were refused.
-        staleness: Of the last updates: how many came between the weights that each is based on and
-            those that it was added to.
+        continues: Whether all changes since the last publication are known.
+        refused: Number of updates that were refused.
+        staleness: Staleness of the last 1000 updates: the number of other updates applied between
+            the version that the update is based on and the update.
+
+    Raises:
+        NameTakenError: Another process writes the journal.
+        CorruptFileError: The newest base or the journal is damaged.
+        OutOfSpaceError: Shared memory is full.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class TargetModel:
         self._folder = folder
         self._memory = memory
         self._lock = threading.RLock()
-        self._saving = threading.Lock()  # before _lock
+        self._saving = threading.Lock()  # acquired before _lock
         self._journal = LogQueue(folder / "journal", write=True, fsync=fsync)
         self._store: WeightStore | None = None
         self._done: dict[str, AppliedRanges] = {}
@@ -126,17 +134,17 @@ class TargetModel:
 
     @property
     def version(self) -> int:
-        """Updates that were applied."""
+        """Number of updates in the weights."""
         return 0 if self._store is None else self._store.version
 
     @property
     def is_open(self) -> bool:
-        """Whether a trainer has said what the model consists of."""
+        """Whether the model has weights, because a trainer has opened it."""
         return self._store is not None
 
     @property
     def unpublished_rows(self) -> int:
-        """Rows of data that were trained since the last publication."""
+        """Number of samples trained since the last publication."""
         return self._observed.rows
 
     def open(
@@ -146,33 +154,42 @@ class TargetModel:
         checkpoint: tuple[str, int] | None = None,
         states: np.ndarray | None = None,
     ) -> None:
-        """Begins the model, unless it has been.
+        """Creates the model's weights, unless they exist: the first trainer's weights count.
 
         Args:
-            spec: What it consists of.
-            dense: Initial dense weights; those of the first trainer that comes.
-            checkpoint: Of a synchronous job, from which the rows of the tables come: directory and
-                step. By default tables are empty.
-            states: Of the optimizer of the dense weights in that job, as of
-                `ModelSpec.rows_of_states`. By default that optimizer begins now.
+            spec: Specification of the model, without policies.
+            dense: Initial dense weights, in the order of `spec.shapes`.
+            checkpoint: Directory and step of a synchronous job's checkpoint, from which the tables
+                are read. Default: `None`, the tables are empty.
+            states: States of the dense weights' optimizer in that job, as returned by
+                `ModelSpec.rows_of_states`. Default: `None`, the optimizer starts fresh.
 
         Raises:
-            ConfigError: It was begun with another one, or the weights do not fit.
-            CheckpointError: The checkpoint cannot be read, or has other tables.
+            ConfigError: The model was opened with another specification, or `dense` or `states`
+                have other shapes.
+            CheckpointError: The checkpoint cannot be read, or does not fit the model.
+            OutOfSpaceError: The disk or shared memory is full.
         """
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
-            raise ConfigError(f"Dense weights are {spec.shapes}. Received: {shapes}")
-        wanted = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
-        if states is not None and states.shape != wanted:
-            raise ConfigError(f"Their optimizer's states are {wanted}. Received: {states.shape}")
+            raise ConfigError(
+                f"Dense weights must have the shapes {spec.shapes} of the specification. "
+                f"Received: {shapes}"
+            )
+        shape = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
+        if states is not None and states.shape != shape:
+            raise ConfigError(
+                f"The dense optimizer's states must have the shape {shape}. "
+                f"Received: {states.shape}"
+            )
         spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
                 if self._store.spec.to_json() != spec.to_json():
                     raise ConfigError(
-                        f"Model '{self.name}' is {self._store.spec.to_json()}. Received: a trainer "
-                        f"with {spec.to_json()}"
+                        f"All trainers of model '{self.name}' must have the specification of the "
+                        f"first one, {self._store.spec.to_json()}. Received: a trainer with "
+                        f"{spec.to_json()}"
                     )
                 return
             if checkpoint is not None:
@@ -186,23 +203,42 @@ class TargetModel:
             self._append_and_replay(record)
 
     def begin(self, queue: str, first: Position) -> Standing:
-        """Ends the leases of earlier providers; see `Weights`.
+        """Ends all leases of earlier providers of a queue, and starts the next term.
+
+        Called by a provider when it starts.
 
         Args:
             queue: Name of the queue.
-            first: Where it begins, for a model that has had nothing of it.
+            first: Position at which to begin, if the model has trained nothing of the queue.
+
+        Returns:
+            The term of the new provider, and the rows of the queue that the weights contain.
+
+        Raises:
+            OutOfSpaceError: The journal cannot be written. Nothing was changed.
         """
         with self._lock:
             epoch = self._epochs.get(queue, 0) + 1
-            known = self._done.get(queue)
-            frontier = first if known is None else known.frontier
+            applied = self._done.get(queue)
+            frontier = first if applied is None else applied.frontier
             text = json.dumps([queue, epoch, *frontier])
             self._append_and_replay(Record(b"", {"kind": "epoch", "epoch": text}))
             done = self._done[queue]
             return Standing(epoch, done.frontier, done.ranges)
 
     def revoke(self, queue: str, lease: Lease) -> bool:
-        """Ends a lease; see `Weights`."""
+        """Ends a lease: an update that arrives later is refused.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease of the queue, granted by the current provider.
+
+        Returns:
+            Whether the weights contain the lease's update.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+        """
         with self._lock:
             if self._ranges(queue).covers(lease.range):
                 return True
@@ -210,36 +246,64 @@ class TargetModel:
             return False
 
     def pass_over(self, queue: str, lease: Lease) -> None:
-        """Notes that a lease had no good rows; see `Weights`."""
+        """Records that a lease is skipped, because it had no good rows: no update comes for it.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease of the queue, granted by the current provider.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+            OutOfSpaceError: The journal cannot be written. Nothing was changed.
+        """
         with self._lock:
             if not self._ranges(queue).covers(lease.range):
                 text = json.dumps([queue, *lease.begin, *lease.end])
                 self._append_and_replay(Record(b"", {"kind": "passed", "range": text}))
 
     def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
-        """Applies an update, unless its rows are in the weights.
+        """Applies an update, unless the weights contain its rows already.
+
+        Returns once the update is in the journal and in the weights. A trainer may therefore send
+        an update again until it gets an answer.
 
         Args:
-            update: What a trainer sends.
-            record: What `update.to_record` returns, if it is at hand.
+            update: Update from a trainer.
+            record: Result of `update.to_record()`, if the caller has it. Default: made here.
 
         Returns:
             The version of the weights, and whether the update was new.
 
         Raises:
-            LeaseRefusedError: It is another model's, or its lease is over.
-            ConfigError: It has other tables, or a value that is not finite.
-            OutOfSpaceError: There is no room for its rows; nothing was changed.
+            LeaseRefusedError: The update is for another model, or its lease has ended.
+            ConfigError: The update has other tables, or a value that is not finite.
+            OutOfSpaceError: Memory or disk has no space for the update. Nothing was changed.
+            StreamError: No trainer has opened the model.
         """
         version, new = self._updates.submit(Submitted(update, record or update.to_record()))
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Returns rows of some tables as they all are after one update, and its number."""
+        """Returns rows of tables, all at the same version, and that version.
+
+        Args:
+            keys: Keys by table name, int64 `[n]`; the rows have their order.
+
+        Raises:
+            StreamError: No trainer has opened the model.
+        """
         return self._opened().read(keys)
 
     def save(self) -> Path:
-        """Writes a base, and removes what it makes needless; returns its folder."""
+        """Writes a base, then removes older bases and the journal before it; updates may come.
+
+        Returns:
+            The folder of the base.
+
+        Raises:
+            OSError: The base could not be written; the older base and the journal are kept.
+            StreamError: No trainer has opened the model.
+        """
         with self._saving:
             return self._save()
 
@@ -271,14 +335,17 @@ class TargetModel:
     def _begin_from(
         self, spec: ModelSpec, dense: Sequence[np.ndarray], first: FirstWeights
     ) -> None:
-        """Begins with a base, which appears whole: the journal need not know where it came from."""
+        """Creates the weights from a checkpoint and writes them as a base.
+
+        The base appears complete, so the journal needs no record of the checkpoint.
+        """
         store = WeightStore(spec, self._memory, self.name)
         try:
             dense = [np.asarray(each, np.float32) for each in dense]
             store.set_dense(dense, first.dense_states)
             store.begin_with(first)
-            told = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
-            self._history = _continued("", Record(b"", told))
+            attributes = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
+            self._history = _continued("", Record(b"", attributes))
             with store.frozen() as frozen:
                 weight_base.write(
                     self._folder, self._base_of(store), lambda at: store.write(frozen, at)
@@ -291,13 +358,20 @@ class TargetModel:
 
     @contextlib.contextmanager
     def publishing(self, *, only_changed: bool) -> Iterator[Snapshot]:
-        """Keeps the weights as they are meanwhile, to be written; updates may come.
+        """Freezes the weights for a publication. Updates may be applied meanwhile.
 
-        What has changed since the last publication is taken with them. If the block raises, the
-        next publication has that, too.
+        The block must write the snapshot. If it raises, the next snapshot has its changes, too.
+        Waits for a `save` or publication on another thread.
 
         Args:
-            only_changed: Whether to keep the rows that have changed alone.
+            only_changed: Whether to freeze only the rows that changed since the last publication,
+                if all changes are known (`continues`).
+
+        Yields:
+            The frozen weights, and the observations since the last publication.
+
+        Raises:
+            StreamError: No trainer has opened the model.
         """
         with self._saving, contextlib.ExitStack() as stack:
             with self._lock:
@@ -318,36 +392,40 @@ class TargetModel:
             self.continues = True
 
     def forget_scores(self) -> None:
-        """Forgets how the model did on the rows that are not published yet."""
+        """Deletes the scores of the samples since the last publication; the next AUC lacks them."""
         with self._lock:
             self._observed = dataclasses.replace(self._observed, scores={})
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table's rows and optimizer states."""
+        """Returns a hash of each table's rows and optimizer states, by table.
+
+        Raises:
+            StreamError: No trainer has opened the model.
+        """
         with self._lock:
             return self._opened().digests()
 
     def saved(self) -> dict[str, int]:
-        """Returns the offset of each queue before which all rows are in the newest base."""
+        """Returns each queue's offset before which the newest base contains all rows."""
         with self._lock:
             return dict(self._saved)
 
     def standing(self) -> dict[str, tuple[Position, int]]:
-        """Returns the frontier of each queue, and how many ranges lie behind it."""
+        """Returns each queue's frontier and number of contained ranges behind it, by queue."""
         with self._lock:
             return {queue: (each.frontier, len(each.ranges)) for queue, each in self._done.items()}
 
     def close(self) -> None:
-        """Frees memory and files."""
+        """Frees memory and files. No other method may be called afterwards."""
         self._journal.close()
         if self._store is not None:
             self._store.close()
 
     def _recover(self) -> None:
-        found = weight_base.newest(self._folder)
+        newest = weight_base.newest(self._folder)
         offset = self._journal.begin()
-        if found is not None:
-            base, files = found
+        if newest is not None:
+            base, files = newest
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
             self._store.load(files, base)
             self._history = base.history
@@ -367,7 +445,11 @@ class TargetModel:
             offset = piece.next_offset
 
     def _commit(self, tickets: Sequence[Ticket[Submitted]]) -> None:
-        """Applies updates, as many as can be with one write to the journal."""
+        """Applies updates in groups, each of which is written to the journal at once.
+
+        Updates whose ranges overlap go to different groups, so that the second one is compared with
+        the ranges that the first one has added.
+        """
         rest = list(tickets)
         while rest:
             group: list[Ticket[Submitted]] = []
@@ -394,11 +476,12 @@ class TargetModel:
                 ticket.succeed((self.version, True))
 
     def _admit(self, update: WeightUpdate, rows: Counter[str]) -> bool:
-        """Checks an update and makes room for it; returns whether its rows are not applied yet.
+        """Checks an update and reserves space for it; returns whether it is new.
 
         Args:
-            update: What came.
-            rows: Of the updates before it that are in no table yet, by table; its own are added.
+            update: Update from a trainer.
+            rows: Number of rows, by table, in the earlier updates of the group, which are not
+                applied yet. The update's rows are added to it.
         """
         store = self._opened()
         if update.model != self.name:
@@ -421,7 +504,7 @@ class TargetModel:
         self._replay(record)
 
     def _replay(self, record: Record) -> None:
-        """Does what a record of the journal says: when it has been written, and when it is read."""
+        """Applies a record of the journal: after it is written, and again in recovery."""
         kind = record.attributes["kind"]
         if kind == "model":
             spec = ModelSpec.from_json(record.attributes["spec"])
@@ -437,8 +520,8 @@ class TargetModel:
             self._done.setdefault(queue, AppliedRanges(Position(*frontier)))
             self._revoked[queue] = set()
         elif kind == "passed":
-            queue, *places = json.loads(record.attributes["range"])
-            self._done[queue].add((Position(*places[:2]), Position(*places[2:])))
+            queue, *numbers = json.loads(record.attributes["range"])
+            self._done[queue].add((Position(*numbers[:2]), Position(*numbers[2:])))
         else:
             self._replay_update(WeightUpdate.from_record(record), record)
 
@@ -452,7 +535,7 @@ class TargetModel:
         self._meet_published()
 
     def _meet_published(self) -> None:
-        """Begins to note what changes, where the weights are those that were published last."""
+        """Starts to track changes if the weights are those of the last publication."""
         if self._published == (self.version, self._history):
             self._opened().track_changes(_CURSOR)
             self._observed = Observed()
@@ -461,26 +544,28 @@ class TargetModel:
     def _ranges(self, queue: str) -> AppliedRanges:
         if queue not in self._done:
             raise LeaseRefusedError(
-                f"Model '{self.name}' is trained from {sorted(self._done)}. Received: a lease of "
-                f"queue '{queue}'"
+                f"Model '{self.name}' is trained from the queues {sorted(self._done)}. "
+                f"Received: a lease of queue '{queue}'"
             )
         return self._done[queue]
 
     def _refusal(self, update: WeightUpdate, what: str) -> LeaseRefusedError:
         self.refused += 1
         return LeaseRefusedError(
-            f"Model '{self.name}' takes updates under its own leases. Received: {what}, lease "
-            f"{update.fence} of queue {update.queue}, from {update.trainer}"
+            f"Model '{self.name}' takes only updates of its own open leases. Received: {what}, "
+            f"lease {update.fence} of queue {update.queue}, from {update.trainer}"
         )
 
     def _opened(self) -> WeightStore:
         if self._store is None:
-            raise StreamError(f"No trainer has said what model '{self.name}' consists of")
+            raise StreamError(
+                f"Model '{self.name}' has no weights yet: start a trainer of it first"
+            )
         return self._store
 
 
 def _overlap(one: WeightUpdate, other: WeightUpdate) -> bool:
-    """Returns whether two updates have rows in common."""
+    """Returns whether the leases of two updates have rows in common."""
     return one.queue == other.queue and one.begin < other.end and other.begin < one.end
 
 
@@ -489,7 +574,7 @@ def _offsets(base: Base) -> dict[str, int]:
 
 
 def _continued(history: str, record: Record) -> str:
-    """Returns the history of weights into which one more record went."""
+    """Returns the hash of a history after one more record."""
     digest = hashlib.blake2b(history.encode(), digest_size=8)
     digest.update(native.crc32c(record.payload).to_bytes(4, "little"))
     for name in sorted(record.attributes):

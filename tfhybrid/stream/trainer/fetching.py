@@ -1,4 +1,4 @@
-"""The weights of a target model, given to a Keras model: from the stream back to batches."""
+"""Transfer of a target model's weights to a Keras model, to go back from a stream to batches."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) -> int:
-    """Gives a model the weights of a target model, as they all are after one update.
+    """Loads the weights of a target model into a Keras model, all at the same version.
 
-    Has the sync unit write a base, and reads it: its folder must be visible here under the same
-    path. A checkpoint of the model is then one of a synchronous job. Optimizer states
-    come along if trainers push gradients, and begin afresh otherwise.
+    The sync unit writes a base, and this process reads it. The sync unit's folder must therefore be
+    visible here under the same path. A checkpoint saved afterwards is one of a synchronous job.
+    Optimizer states are loaded if the trainers push gradients; otherwise the optimizers start
+    fresh.
 
     Args:
-        model: Built and compiled as the trainers', in a job of one rank.
-        config: `stream.yaml`.
-        target: The target model.
+        model: Keras model, built and compiled like the trainers' models, in a job of one rank.
+        config: Path of `stream.yaml`.
+        target: Name of the target model.
 
     Returns:
-        How many updates are in the weights.
+        Number of updates that the weights contain.
 
     Raises:
-        ConfigError: The model is another one, or this is one of several ranks.
-        StreamError: The sync unit cannot be reached, or the target model has not begun.
+        ConfigError: The model has other tables, dense weights or another seed than the target
+            model, or the job has several ranks.
+        StreamError: The sync unit cannot be reached, or no trainer has opened the target model yet.
         CorruptFileError: The base is damaged.
 
     Example:
@@ -58,7 +60,8 @@ def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) ->
     """
     if distributed.size() > 1:
         raise ConfigError(
-            "fetch is for a job of one rank; restore its checkpoint in a larger one. "
+            "fetch needs a job of one rank: save a checkpoint there and restore it in the larger "
+            "job. "
             f"Received: {distributed.size()} ranks"
         )
     unit = StreamSettings.read(config).remote_model(target, "fetch")
@@ -72,54 +75,55 @@ def fetch(model: keras.Model, config: str | os.PathLike[str], *, target: str) ->
         paths = [path for of, path in files if of == name]
         start = base.optimizer_starts.get(name, 0)
         _load(table, spec.tables[name], paths, base.version, start)
-    found = {
+    dense = {
         name: _whole(spec.all_tables[name], [path for of, path in files if of == name])
         for name in spec.keys_of_weights()
     }
-    weights = spec.weights_of({name: rows for name, (rows, _) in found.items()})
+    weights = spec.weights_of({name: rows for name, (rows, _) in dense.items()})
     for variable, value in zip((*trained, *others), weights, strict=True):
         variable.assign(value)
-    _load_states(model.optimizer, spec, found[DENSE_TABLE][1] if spec.dense else None)
+    _load_states(model.optimizer, spec, dense[DENSE_TABLE][1] if spec.dense else None)
     model.optimizer.iterations.assign(base.version)
     return base.version
 
 
 def _check(spec: ModelSpec, tables: dict[str, Table], shapes: list[tuple[int, ...]]) -> None:
-    wanted = {name: table.dim for name, table in spec.tables.items()}
-    found = {name: table.dim for name, table in tables.items()}
+    target_dims = {name: table.dim for name, table in spec.tables.items()}
+    dims = {name: table.dim for name, table in tables.items()}
     seeds = {table.seed for table in tables.values()} - {spec.seed}
-    if wanted != found or spec.shapes != shapes or seeds:
+    if target_dims != dims or spec.shapes != shapes or seeds:
         raise ConfigError(
-            f"The target model has tables {wanted}, dense weights {spec.shapes} and seed "
-            f"{spec.seed}. Received: {found}, {shapes}, seed {sorted(seeds) or spec.seed}"
+            f"The model must be built like the target model, which has the tables {target_dims}, "
+            f"dense weights {spec.shapes} and seed {spec.seed}. Received: {dims}, {shapes}, seed "
+            f"{sorted(seeds) or spec.seed}"
         )
 
 
 def _load(table: Table, spec: TableSpec, paths: list[Path], version: int, start: int) -> None:
-    goes_on = not spec.adds and table.optimizer[:1] == (spec.settings["kind"],)
-    goes_on = goes_on and table.state_shape == spec.state_shape
+    same_optimizer = not spec.adds and table.optimizer[:1] == (spec.settings["kind"],)
+    same_optimizer = same_optimizer and table.state_shape == spec.state_shape
     table.writer.clear()
     for path in paths:
-        keeps = bool(spec.policy)
-        rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=keeps)
-        states = rows.states if goes_on else None
+        history = bool(spec.policy)
+        rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=history)
+        states = rows.states if same_optimizer else None
         table.writer.write_rows(RowBlock(rows.keys, rows.embeddings, states))
-    table.set_version(version, start if goes_on else None)
-    if not goes_on:
-        _log.info("Table '%s': its optimizer begins afresh at update %d", table.name, version)
+    table.set_version(version, start if same_optimizer else None)
+    if not same_optimizer:
+        _log.info("Table '%s': its optimizer starts fresh at update %d", table.name, version)
 
 
 def _load_states(optimizer: Any, spec: ModelSpec, rows: np.ndarray | None) -> None:
-    if not _is_of(optimizer, spec):
-        _log.info("The optimizer of the dense weights begins afresh: the stream has no state of it")
+    if not _same_dense_optimizer(optimizer, spec):
+        _log.info("The optimizer of the dense weights starts fresh: the stream has no state for it")
     elif rows is not None:
         for slot, values in zip(dense_states(optimizer), spec.states_of(rows), strict=True):
             for variable, value in zip(slot, values, strict=True):
                 variable.assign(value)
 
 
-def _is_of(optimizer: Any, spec: ModelSpec) -> bool:
-    """Returns whether the sync unit's optimizer of dense weights has the same state as this one."""
+def _same_dense_optimizer(optimizer: Any, spec: ModelSpec) -> bool:
+    """Returns whether the optimizer can use the sync unit's state of the dense weights."""
     try:
         mine = twin(optimizer)
     except UnsupportedError:
@@ -131,7 +135,7 @@ def _is_of(optimizer: Any, spec: ModelSpec) -> bool:
 
 
 def _whole(spec: TableSpec, paths: list[Path]) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns the rows of a table in the order of their keys, and their optimizer states."""
+    """Returns a table's rows sorted by key, and their optimizer states, `None` without any."""
     blocks = [
         table_file.read_rows(path, spec.dim, spec.state_shape, history=False) for path in paths
     ]

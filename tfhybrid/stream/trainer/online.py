@@ -1,4 +1,4 @@
-"""The callback that trains a Keras model online: weights in, a lease trained, deltas out."""
+"""Keras callback for online training: reads weights, trains a lease, sends the update."""
 
 from __future__ import annotations
 
@@ -24,25 +24,31 @@ from tfhybrid.stream.trainer.pushing import Push
 
 
 class Online(keras.callbacks.Callback):
-    """Trains the sync unit's weights instead of this process's own.
+    """Callback that trains the sync unit's weights instead of this process's own.
 
-    Before the first step of a lease the weights that it needs come from the sync unit. After its
-    last step, how they have changed goes there; the optimizer's state stays in this process, with
-    the rows that it has trained. With `Leases(push="gradients")` a lease is one step, its gradients
-    go to the sync unit, and the optimizer's state is there.
+    Before the first step of a lease, the callback reads the weights for it from the sync unit.
+    After the last step it sends the changes of these weights; the optimizer's state stays in this
+    process, beside the rows that it has trained. With `Leases(push="gradients")` a lease is one
+    step: its gradients are sent, and the sync unit keeps the optimizer's state.
+
+    The callback is for a job of one rank. Errors are raised when training begins.
 
     Args:
-        leases: Of the dataset that `fit` is given.
-        tables: By the name of a table, the column that has its keys; all tables of the model.
-        checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest,
-            and the first trainer of all has the sync unit begin with it, which must see the
-            directory too. With `Leases(push="gradients")` optimizer states come along.
+        leases: Leases of the dataset given to `fit`.
+        tables: Name of the column with the keys of each table, by table name; all tables of the
+            model.
+        checkpoint: Directory of checkpoints of a synchronous job. This trainer restores the newest
+            one. If it is the model's first trainer, the sync unit reads its initial weights from
+            that checkpoint, too, so it must see the directory. With `Leases(push="gradients")` the
+            optimizer states are included. Default: `None`, no checkpoint.
 
     Raises:
-        ConfigError: At the beginning of training, if the model's tables are others, or this process
-            is one of several ranks.
-        UnsupportedError: Likewise, if a table has admission or eviction, which are the sync unit's;
-            or the optimizer does something that the sync unit does not.
+        ConfigError: `tables` does not name exactly the model's tables, or the job has several
+            ranks.
+        UnsupportedError: A table has admission or eviction, which only the sync unit may do; or the
+            optimizer does something that the sync unit cannot do.
+        CheckpointError: `checkpoint` has no checkpoint, or it does not fit the model.
+        StreamError: The sync unit cannot be reached.
 
     Example:
 
@@ -69,24 +75,24 @@ class Online(keras.callbacks.Callback):
         self._in_lease = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Tells the sync unit what the model consists of."""
+        """Opens the target model in the sync unit, unless it is open."""
         if self._push is None:
             self._open()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Reads the weights, if a lease begins."""
+        """Reads the weights if a lease begins."""
         if not self._in_lease and self._leases.batch() is not None:
             self._read()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Sends what the lease has given, if it ends."""
+        """Sends the update of the lease if this was its last batch."""
         if self._leases.trained():
             self._in_lease = False
             pushed = self._opened().collect()
             self._leases.send(pushed.keys, pushed.values, pushed.dense, pushed.rates)
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Gives back what has not been trained."""
+        """Gives back the leases that were not trained."""
         self._in_lease = False
         self._leases.leave()
         self._opened().close()
@@ -95,23 +101,23 @@ class Online(keras.callbacks.Callback):
     def _open(self) -> None:
         if distributed.size() > 1:
             raise ConfigError(
-                "A trainer of a stream is a job of one rank: start more of them. "
+                "A trainer of a stream must be a job of one rank: start more trainers instead. "
                 f"Received: {distributed.size()} ranks"
             )
         self._tables = tables_of(self.model)
         if set(self._tables) != set(self._columns):
             raise ConfigError(
-                f"Online wants the column of each table of the model, {sorted(self._tables)}. "
+                f"Online needs the column of each table of the model, {sorted(self._tables)}. "
                 f"Received: {sorted(self._columns)}"
             )
         for name, table in self._tables.items():
             if table.keeps_history:
                 raise UnsupportedError(
-                    f"Table '{name}' has admission or eviction. The sync unit decides both: "
-                    "leave them out of the trainers' TableConfig"
+                    f"Table '{name}' has admission or eviction, and the sync unit does both: "
+                    "remove them from the trainers' TableConfig and set them in stream.yaml"
                 )
         restored = None if self._checkpoint is None else self._restore(self._checkpoint)
-        goes_on = restored is not None and self._was_saved_with_its_optimizer(restored)
+        same_optimizer = restored is not None and self._was_saved_with_its_optimizer(restored)
         trained, others = dense_variables(self.model)
         self._dense = [*trained, *others]
         if self._leases.push == "gradients":
@@ -119,18 +125,18 @@ class Online(keras.callbacks.Callback):
         else:
             self._push = PushedDeltas(self._tables, self._dense)
         first = [np.asarray(each, np.float32) for each in self._dense]
-        states = self._push.states() if goes_on else None
+        states = self._push.states() if same_optimizer else None
         self._leases.open(self._push.spec(), first, restored, states)
 
     def _restore(self, directory: str | os.PathLike[str]) -> tuple[str, int]:
-        known = stored.steps(directory)
-        if not known:
+        steps = stored.steps(directory)
+        if not steps:
             raise CheckpointError(
-                f"Online begins with the newest checkpoint. Received: {os.fspath(directory)}, "
+                f"Online restores the newest checkpoint. Received: {os.fspath(directory)}, "
                 "which has none"
             )
-        restoring.restore(self.model, directory, step=known[-1])
-        return os.path.abspath(directory), known[-1]
+        restoring.restore(self.model, directory, step=steps[-1])
+        return os.path.abspath(directory), steps[-1]
 
     def _was_saved_with_its_optimizer(self, restored: tuple[str, int]) -> bool:
         saved = stored.StoredCheckpoint.open(stored.locate(*restored)).manifest.optimizer
@@ -154,9 +160,12 @@ class Online(keras.callbacks.Callback):
 
 
 def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
-    """Returns the dense weights that the sync unit has: trained ones, and those without gradients.
+    """Returns the dense weights that the sync unit holds.
 
-    Neither the states of random generators nor those of metrics, which are the trainer's own.
+    The states of random generators and of metrics belong to each trainer and are left out.
+
+    Returns:
+        The weights that gradients train, and the weights that they do not.
     """
     return (
         [each for each in model.trainable_variables if not isinstance(each, TableProxy)],
@@ -166,16 +175,16 @@ def dense_variables(model: keras.Model) -> tuple[list[Any], list[Any]]:
 
 def _keys(column: pa.Array) -> np.ndarray:
     flat = column.flatten() if pa.types.is_list(column.type) else column
-    distinct = pc.unique(flat)  # by a hash: there are far fewer than rows
+    distinct = pc.unique(flat)  # hashing before sorting: there are far fewer keys than rows
     return np.sort(distinct.to_numpy(zero_copy_only=False).astype(np.int64))
 
 
 def _write(table: Table, keys: np.ndarray, rows: np.ndarray) -> None:
-    """Writes rows; those that were trained here before keep their optimizer's state."""
+    """Writes rows; rows that this process has trained keep their optimizer states."""
     table.lookup(keys[:1])  # waits for the last step's update
-    known = table.read(keys, states=True)
-    places = np.searchsorted(keys, known.keys)
-    table.writer.write_rows(RowBlock(known.keys, rows[places], known.states))
+    present = table.read(keys, states=True)
+    indices = np.searchsorted(keys, present.keys)
+    table.writer.write_rows(RowBlock(present.keys, rows[indices], present.states))
     new = np.ones(len(keys), bool)
-    new[places] = False
+    new[indices] = False
     table.writer.write_rows(RowBlock(keys[new], rows[new], None))

@@ -1,4 +1,4 @@
-"""What a trainer sends that runs the optimizers itself: how the weights have changed."""
+"""Pushed deltas, for trainers that run the optimizers: the changes of the weights in a lease."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from tfhybrid.store import Table
-from tfhybrid.stream.trainer.pushing import Pushed
+from tfhybrid.stream.trainer.pushing import Push, Pushed
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 
 
-class PushedDeltas:
-    """Deltas of rows and of dense weights; see `Push`.
+class PushedDeltas(Push):
+    """Deltas of rows and of dense weights.
 
     Args:
-        tables: Of the model, by name.
-        weights: Its dense weights, those without gradients too: what batch normalisation counts is
-            added up over the trainers as weights are.
+        tables: Tables of the model, by name.
+        weights: Dense weights of the model, including those without gradients: the statistics of
+            batch normalization are summed over the trainers, as weights are.
     """
 
     def __init__(self, tables: Mapping[str, Table], weights: Sequence[Any]) -> None:
@@ -28,8 +29,8 @@ class PushedDeltas:
         self._rows: Mapping[str, np.ndarray] = {}
         self._dense: Sequence[np.ndarray] = ()
 
+    @override
     def spec(self) -> ModelSpec:
-        """Returns what the model consists of."""
         return ModelSpec(
             {
                 name: TableSpec(table.dim, table.config.initializer.native)
@@ -39,9 +40,11 @@ class PushedDeltas:
             seed=next((table.seed for table in self._tables.values()), 0),
         )
 
+    @override
     def states(self) -> None:
-        """Returns none: the optimizers stay here."""
+        return None  # the optimizers stay in this process
 
+    @override
     def begin(
         self,
         keys: Mapping[str, np.ndarray],
@@ -49,11 +52,10 @@ class PushedDeltas:
         dense: Sequence[np.ndarray],
         version: int,
     ) -> None:
-        """Notes with which weights a lease begins."""
         self._keys, self._rows, self._dense = keys, rows, dense
 
+    @override
     def collect(self) -> Pushed:
-        """Returns how they have changed since."""
         values = {
             name: table.lookup(self._keys[name]) - self._rows[name]
             for name, table in self._tables.items()
@@ -64,5 +66,6 @@ class PushedDeltas:
         ]
         return Pushed(self._keys, values, dense)
 
+    @override
     def close(self) -> None:
-        """Does nothing: the model trains its own weights."""
+        pass  # the model has trained its own weights all along

@@ -1,4 +1,4 @@
-"""What a trainer sends that leaves the optimizers to the sync unit: the gradients of a step."""
+"""Pushed gradients, for trainers whose optimizers run in the sync unit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
+from typing_extensions import override
 
 from tfhybrid._keras import path_of
 from tfhybrid.core import native
@@ -18,23 +19,23 @@ from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.optimizers.distributed_step import Trained
 from tfhybrid.optimizers.twin import twin
 from tfhybrid.store import Table
-from tfhybrid.stream.trainer.pushing import Pushed
+from tfhybrid.stream.trainer.pushing import Push, Pushed
 from tfhybrid.stream.weights.model_spec import DENSE_TABLE, ModelSpec, TableSpec
 
 
-class PushedGradients:
-    """Gradients of rows and of dense weights, and learning rates; see `Push`.
+class PushedGradients(Push):
+    """Gradients of rows and of dense weights, and the learning rates.
 
-    It takes the optimizer's gradients (`GradientSink`) into variables, from which `collect` reads
-    them once the step is over. The optimizer counts steps, but changes no weight.
+    Takes the optimizer's gradients (as its `GradientSink`) into variables, from which `collect`
+    reads them after the step. The optimizer counts steps, but changes no weight until `close`.
 
     Args:
-        model: Compiled with a `DistributedOptimizer`.
-        tables: Of the model, by name.
-        statistics: Its dense weights without gradients: their deltas are sent.
+        model: Keras model, compiled with a `DistributedOptimizer`.
+        tables: Tables of the model, by name.
+        statistics: Dense weights of the model without gradients; their deltas are sent.
 
     Raises:
-        UnsupportedError: The optimizer does something that the sync unit does not.
+        UnsupportedError: The optimizer does something that the sync unit cannot do.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class PushedGradients:
         self._optimizer.distributed_step.send_to(self)
         model.make_train_function(force=True)
 
+    @override
     def spec(self) -> ModelSpec:
-        """Returns what the model consists of, its optimizers too."""
         dense = twin(self._optimizer)
         return ModelSpec(
             {name: _table_spec(table) for name, table in sorted(self._tables.items())},
@@ -72,12 +73,13 @@ class PushedGradients:
             statistics=[tuple(each.shape) for each in self._statistics],
         )
 
+    @override
     def states(self) -> np.ndarray | None:
-        """Returns the optimizer's state of the dense weights, with which the sync unit goes on."""
         return self.spec().rows_of_states(
             [[np.asarray(each) for each in slot] for slot in dense_states(self._optimizer)]
         )
 
+    @override
     def begin(
         self,
         keys: Mapping[str, np.ndarray],
@@ -85,33 +87,42 @@ class PushedGradients:
         dense: Sequence[np.ndarray],
         version: int,
     ) -> None:
-        """Notes the statistics; learning rates follow the number of updates of all trainers."""
         self._before = dense[len(self._weights) :]
+        # A learning rate's schedule follows the number of updates of all trainers.
         self._optimizer.iterations.assign(version)
 
     def take(
         self, trained: Trained, contribution: Contribution, dense: Sequence[tf.Tensor]
     ) -> None:
-        """Takes the gradients of a step, in its graph."""
-        given = {id(variable) for variable in trained.variables}
-        without = [path_of(each) for each in self._weights if id(each) not in given]
-        if without:
+        """Stores the gradients of a step; called by the optimizer while the step is traced.
+
+        Args:
+            trained: Variables and table proxies that the step trains, and their learning rates.
+            contribution: Gradients of the rows, and whether the step fails or is skipped.
+            dense: Gradients of `trained.variables`.
+
+        Raises:
+            UnsupportedError: A dense weight has no gradient.
+        """
+        with_gradient = {id(variable) for variable in trained.variables}
+        missing = [path_of(each) for each in self._weights if id(each) not in with_gradient]
+        if missing:
             raise UnsupportedError(
-                "push='gradients' wants a gradient of each dense weight: the sync unit's optimizer "
-                f"trains all of them. Received: none of {without}"
+                "push='gradients' needs a gradient of each dense weight, because the sync unit's "
+                f"optimizer trains all of them. Received: no gradient of {missing}"
             )
-        places = {id(variable): place for place, variable in enumerate(self._weights)}
+        indices = {id(variable): index for index, variable in enumerate(self._weights)}
         for variable, gradient in zip(trained.variables, dense, strict=True):
-            self._dense[places[id(variable)]].assign(tf.cast(gradient, tf.float32))
-        found = {name: (tf.zeros([0], tf.int64), None) for name in self._tables}
+            self._dense[indices[id(variable)]].assign(tf.cast(gradient, tf.float32))
+        gradients = {name: (tf.zeros([0], tf.int64), None) for name in self._tables}
         rates = trained.rates() if trained.proxies else tf.zeros([0])
         for number, (proxy, slices) in enumerate(
             zip(trained.proxies, contribution.gradients, strict=True)
         ):
             name = proxy.table.name
-            found[name] = tf.cast(slices.indices, tf.int64), tf.cast(slices.values, tf.float32)
+            gradients[name] = tf.cast(slices.indices, tf.int64), tf.cast(slices.values, tf.float32)
             self._rates[name].assign(rates[number])
-        for name, (keys, values) in found.items():
+        for name, (keys, values) in gradients.items():
             dim = self._tables[name].dim
             self._keys[name].assign(tf.reshape(keys, [-1]))
             self._values[name].assign(tf.zeros([0, dim]) if values is None else values)
@@ -119,12 +130,8 @@ class PushedGradients:
         self._failure.assign(contribution.failure)
         self._skip.assign(contribution.skip)
 
+    @override
     def collect(self) -> Pushed:
-        """Returns the gradients of the step, each key's summed up in the order of the batch.
-
-        Raises:
-            DataError: A gradient is not finite, and the optimizer does not skip such steps.
-        """
         failure = self._failure.numpy().decode()
         if failure:
             raise DataError(failure)
@@ -145,8 +152,8 @@ class PushedGradients:
         ]
         return Pushed(keys, values, [*dense, *changes], rates)
 
+    @override
     def close(self) -> None:
-        """Lets the model train its own weights again."""
         self._optimizer.distributed_step.send_to(None)
         self._model.make_train_function(force=True)
 
@@ -158,22 +165,23 @@ def _growing(dtype: tf.DType, inner: list[int]) -> tf.Variable:
 
 
 def _summed(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    distinct, places = np.unique(keys, return_inverse=True)
+    """Returns the distinct keys and the sum of each key's gradients."""
+    distinct, indices = np.unique(keys, return_inverse=True)
     sums = np.zeros((len(distinct), values.shape[1]), np.float32)
-    np.add.at(sums, places, values)  # one by one and in order, as the engine does
+    np.add.at(sums, indices, values)  # one by one, in the order of the batch, as the core does
     return distinct, sums
 
 
 def _settings(optimizer: Sequence[float]) -> dict[str, float]:
-    """Returns what an optimizer's numbers are called, but for those that are zero."""
+    """Returns an optimizer's settings by name, without those that are zero."""
     settings = native.optimizer_settings(optimizer)
     whole = {name: int(settings[name]) for name in ("kind", "flags")}
-    found = {name: value for name, value in (settings | whole).items() if value}
-    return {"kind": whole["kind"], **found}
+    nonzero = {name: value for name, value in (settings | whole).items() if value}
+    return {"kind": whole["kind"], **nonzero}
 
 
 def _table_spec(table: Table) -> TableSpec:
-    if not table.optimizer:  # frozen: no gradient ever comes
+    if not table.optimizer:  # a frozen table has no gradients
         return TableSpec(table.dim, table.config.initializer.native)
     slots, slot_dim = table.state_shape
     return TableSpec(
@@ -191,11 +199,11 @@ def _check(optimizer: Any) -> None:
         "update='pass'": step.update == "pass",
         "weight decay": any(decays),
     }
-    found = [name for name, is_set in refused.items() if is_set]
-    if found:
+    received = [name for name, is_set in refused.items() if is_set]
+    if received:
         raise UnsupportedError(
-            "push='gradients' takes optimizers without clipping, weight decay, "
-            "backward_passes_per_step and update='pass', which the sync unit does not do; "
-            "push='deltas' takes all. "
-            f"Received: {', '.join(found)}"
+            "push='gradients' needs an optimizer without clipping, weight decay, "
+            "backward_passes_per_step and update='pass', because the sync unit does none of these; "
+            "use push='deltas' instead. "
+            f"Received: {', '.join(received)}"
         )

@@ -1,4 +1,4 @@
-"""What of a lease a trainer sends to the sync unit: an interface with two implementations."""
+"""Interface of the two ways to make a lease's update: `PushedDeltas` and `PushedGradients`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from tfhybrid.stream.weights.model_spec import ModelSpec
 
 @dataclasses.dataclass(frozen=True)
 class Pushed:
-    """What is sent of a lease.
+    """Content of a lease's update: deltas or gradients.
 
     Args:
-        keys: int64 `[n]` of each table, each key once.
-        values: Of each key, float32 `[n, dim]`.
-        dense: Of the dense weights; `None` leaves them as they are.
-        rates: Learning rate of each table that has an optimizer in the sync unit.
+        keys: Keys by table name, int64 `[n]`, each key once.
+        values: Delta or gradient of each key by table name, float32 `[n, dim]`.
+        dense: Delta or gradient of each dense weight, in the order of `ModelSpec.shapes`; `None`
+            leaves the weights as they are.
+        rates: Learning rate of each table that has an optimizer in the sync unit, by table name.
+            Default: none.
     """
 
     keys: Mapping[str, np.ndarray]
@@ -29,15 +31,15 @@ class Pushed:
 
 
 class Push(Protocol):
-    """Turns a trained lease into what is sent of it."""
+    """Interface that turns a trained lease into an update. Used by the training thread alone."""
 
     def spec(self) -> ModelSpec:
-        """Returns what the model consists of, as the sync unit must know it."""
+        """Returns the specification of the model for the sync unit."""
 
     def states(self) -> np.ndarray | None:
-        """Returns the optimizer's state of the dense weights, as of `ModelSpec.states_of`.
+        """Returns the optimizer's state of the dense weights, as `ModelSpec.rows_of_states` does.
 
-        `None`, if the sync unit runs no optimizer for them.
+        `None` if the sync unit runs no optimizer for them.
         """
 
     def begin(
@@ -47,17 +49,24 @@ class Push(Protocol):
         dense: Sequence[np.ndarray],
         version: int,
     ) -> None:
-        """Notes with which weights a lease begins; the model has them already.
+        """Remembers the weights at the beginning of a lease; the model has them already.
 
         Args:
-            keys: Of the rows that the lease needs, by table.
-            rows: Of each key.
-            dense: The dense weights.
-            version: Of all of them.
+            keys: Keys that the lease needs, by table name, int64 `[n]`, each key once.
+            rows: Rows of these keys, by table name, float32 `[n, dim]`.
+            dense: Dense weights, in the order of `ModelSpec.shapes`.
+            version: Version of all these weights.
         """
 
     def collect(self) -> Pushed:
-        """Returns what is sent of the lease that has been trained."""
+        """Returns the content of the update, once the lease is trained.
+
+        A key's gradients are summed in the order of the batch. A step that the optimizer skips has
+        neither keys nor dense values.
+
+        Raises:
+            DataError: A gradient is not finite, and the optimizer does not skip such steps.
+        """
 
     def close(self) -> None:
         """Lets the model train its own weights again."""

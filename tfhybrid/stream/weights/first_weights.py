@@ -1,4 +1,4 @@
-"""The weights with which a target model begins that a synchronous job has trained."""
+"""Initial weights of a target model, read from a checkpoint of a synchronous job."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _log = logging.getLogger("tfhybrid.stream")
 
 @dataclasses.dataclass(frozen=True)
 class FirstRows:
-    """The rows of a table.
+    """Initial rows of a table.
 
     Args:
-        blocks: All of them; with optimizer states, if the sync unit goes on with the optimizer.
-        optimizer_start: The version at which that began.
+        blocks: All rows. They have optimizer states if the sync unit continues with the
+            checkpoint's optimizer.
+        optimizer_start: Version at which the table's optimizer started.
     """
 
     blocks: Sequence[RowBlock]
@@ -33,13 +34,13 @@ class FirstRows:
 
 @dataclasses.dataclass(frozen=True)
 class FirstWeights:
-    """What the sync unit takes from a checkpoint.
+    """Weights that the sync unit takes from a checkpoint.
 
     Args:
-        version: The checkpoint's step, from which versions are counted on.
-        tables: Rows of each table.
-        dense_states: Of the rows of dense weights, whose optimizer has made all steps up to that
-            version. By default it begins then.
+        version: Step of the checkpoint. The model's versions count up from it.
+        tables: Rows of each table, by table name.
+        dense_states: Optimizer states of the rows that hold the dense weights; their optimizer has
+            made all steps up to `version`. Default: none, and the optimizer starts at `version`.
     """
 
     version: int
@@ -48,15 +49,20 @@ class FirstWeights:
 
 
 def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:
-    """Reads the rows of a checkpoint. Needs neither TensorFlow nor Horovod.
+    """Reads the rows of a checkpoint's tables. Needs neither TensorFlow nor Horovod.
 
     Args:
-        directory: Where checkpoints are kept.
-        step: Which one.
-        spec: The target model, which has the checkpoint's tables.
+        directory: Directory of the checkpoints.
+        step: Step of the checkpoint to read.
+        spec: Specification of the target model, which must have the checkpoint's tables.
+
+    Returns:
+        The rows, without `dense_states`: the first trainer sends the dense weights and their
+        states. A table's states are dropped, with a warning, if its optimizer is another one than
+        in the checkpoint.
 
     Raises:
-        CheckpointError: It is missing or damaged, or does not fit the model.
+        CheckpointError: The checkpoint is missing or damaged, or does not fit the model.
     """
     stored = StoredCheckpoint.open(locate(directory, step))
     manifest = stored.manifest
@@ -65,18 +71,18 @@ def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:
     tables = {}
     for name, table in spec.tables.items():
         entry = manifest.tables[name]
-        goes_on = _same_optimizer(entry, table)
-        if not goes_on and not table.adds:
+        same_optimizer = _same_optimizer(entry, table)
+        if not same_optimizer and not table.adds:
             _log.warning(
                 "Table '%s' of %s was saved with another optimizer: its state is dropped",
                 name,
                 directory,
             )
         blocks = [
-            RowBlock(rows.keys, rows.embeddings, rows.states if goes_on else None)
+            RowBlock(rows.keys, rows.embeddings, rows.states if same_optimizer else None)
             for rows in stored.rows(name)
         ]
-        updates = entry.version - entry.optimizer_start if goes_on else 0
+        updates = entry.version - entry.optimizer_start if same_optimizer else 0
         tables[name] = FirstRows(blocks, max(manifest.step - updates, 0))
     return FirstWeights(manifest.step, tables)
 
@@ -84,22 +90,24 @@ def read_checkpoint(directory: str, step: int, spec: ModelSpec) -> FirstWeights:
 def _check(manifest: Manifest, spec: ModelSpec, directory: str) -> None:
     if manifest.seed != spec.seed or set(manifest.tables) != set(spec.tables):
         raise CheckpointError(
+            "The target model must have the checkpoint's tables and seed: "
             f"{directory} has the tables {sorted(manifest.tables)} and seed {manifest.seed}. "
             f"Received: a model with {sorted(spec.tables)} and seed {spec.seed}"
         )
     for name, table in spec.tables.items():
         entry = manifest.tables[name]
         saved = (entry.dim, tuple(entry.initializer), entry.history, entry.decay)
-        wanted = (table.dim, tuple(table.initializer), False, 1.0)
-        if saved != wanted:
+        expected = (table.dim, tuple(table.initializer), False, 1.0)
+        if saved != expected:
             raise CheckpointError(
-                f"The sync unit begins with tables without history and decay. Table '{name}' has "
-                f"dim, initializer, history and decay {wanted}. Received: {saved} in {directory}"
+                "The sync unit reads only tables without history and decay. Table '"
+                f"{name}' must have the dim, initializer, history and decay {expected}. "
+                f"Received: {saved} in {directory}"
             )
 
 
 def _same_optimizer(entry: TableEntry, table: TableSpec) -> bool:
-    """Returns whether a row's state means the same to both optimizers."""
+    """Returns whether the table's optimizer can use the checkpoint's optimizer states."""
     settings = native.optimizer_settings(entry.optimizer)
     same_kind = settings.get("kind") == table.settings["kind"]
     same_flags = settings.get("flags", 0) == table.settings.get("flags", 0)

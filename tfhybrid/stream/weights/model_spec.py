@@ -1,4 +1,4 @@
-"""What a target model consists of, as the sync unit must know it: tables, and dense weights."""
+"""Specification of a target model: the tables and dense weights that the sync unit holds."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ DENSE_DIM = 64  # floats of a row of dense weights
 
 @dataclasses.dataclass(frozen=True)
 class TableSpec:
-    """A table.
+    """Specification of a table.
 
     Args:
-        dim: Floats of an embedding.
-        initializer: `native` of one of `tfhybrid.initializers`.
-        optimizer: Fields of `native.OptimizerConfigStruct`; or none, if trainers send deltas.
-        slots: Vectors of floats in a row's optimizer state.
-        slot_dim: Floats in each of them; `dim` by default.
-        policy: Fields of `native.RowPolicyStruct`: which keys get a row and keep it; by default all
-            do. The sync unit's settings say it, never a trainer.
+        dim: Number of floats in an embedding.
+        initializer: `native` form of one of `tfhybrid.initializers`. Default: zeros.
+        optimizer: Fields of `native.OptimizerConfigStruct`, by name. Default: `None`, for trainers
+            that send deltas.
+        slots: Number of vectors in a row's optimizer state. Default 0.
+        slot_dim: Number of floats in each of these vectors. Default: `dim`.
+        policy: Fields of `native.RowPolicyStruct`, by name: admission and eviction of keys.
+            Default: every key gets a row and keeps it. The sync unit's settings decide it; a
+            trainer's specification never has one.
     """
 
     dim: int
@@ -40,35 +42,38 @@ class TableSpec:
 
     @property
     def state_shape(self) -> tuple[int, int]:
-        """Vectors in a row's optimizer state, and floats in each."""
+        """Number of vectors in a row's optimizer state, and number of floats in each."""
         return self.slots, self.dim if self.slot_dim is None else self.slot_dim
 
     @property
     def adds(self) -> bool:
-        """Whether updates are deltas, which are added."""
+        """Whether updates are deltas, which are added to the rows."""
         return self.optimizer is None
 
     @property
     def settings(self) -> Mapping[str, float]:
-        """Of the engine's optimizer. A delta is the gradient of SGD at rate 1, negated."""
+        """Settings of the core's optimizer. A delta is a negated gradient of SGD at rate 1."""
         return {"kind": OptimizerKind.SGD} if self.optimizer is None else self.optimizer
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """A target model. All its trainers say the same.
+    """Specification of a target model. All its trainers must have the same one.
+
+    The dense weights are stored as rows of further tables: see `all_tables` and `rows_of`.
 
     Args:
-        tables: By name.
-        dense: Shape of each dense weight, in their order.
-        seed: Of the initial embeddings.
-        dense_optimizer: As of `TableSpec`, for the dense weights.
-        dense_slots: Likewise.
-        statistics: Shape of each dense weight that no gradient trains, if `dense` has an optimizer.
-            Trainers send its delta.
+        tables: Tables by name.
+        dense: Shape of each dense weight, in the model's order. Default: none.
+        seed: Seed of the initial embeddings. Default 0.
+        dense_optimizer: Optimizer of the dense weights, as `TableSpec.optimizer`. Default: `None`,
+            for trainers that send deltas.
+        dense_slots: Number of vectors in the optimizer state of a dense row. Default 0.
+        statistics: Shape of each dense weight that no gradient trains, for models with a
+            `dense_optimizer`. Trainers send its delta. Default: none.
 
     Raises:
-        ConfigError: There is nothing to train, or a table has a name that is taken.
+        ConfigError: The model has neither tables nor dense weights, or a table has a reserved name.
 
     Example:
 
@@ -88,25 +93,26 @@ class ModelSpec:
         taken = {DENSE_TABLE, STATISTICS_TABLE} & set(self.tables)
         if taken or not (self.tables or self.dense):
             raise ConfigError(
-                f"A target model has tables or dense weights, and no table '{DENSE_TABLE}' or "
-                f"'{STATISTICS_TABLE}'. Received: tables {sorted(self.tables)}, {len(self.dense)} "
-                "dense weights"
+                f"A target model needs tables or dense weights, and the names '{DENSE_TABLE}' and "
+                f"'{STATISTICS_TABLE}' are reserved. Received: tables {sorted(self.tables)}, "
+                f"{len(self.dense)} dense weights"
             )
 
     def with_policies(self, policies: Mapping[str, Mapping[str, float]]) -> ModelSpec:
-        """Returns the same model whose tables have these policies.
+        """Returns the specification with other policies of the tables.
 
         Args:
-            policies: As of `TableSpec`, by table; other tables have none.
+            policies: Policy of each table, by table name, as `TableSpec.policy`. Tables without an
+                entry get no policy.
 
         Raises:
-            ConfigError: The model has no such table.
+            ConfigError: `policies` names a table that the model does not have.
         """
         unknown = sorted(set(policies) - set(self.tables))
         if unknown:
             raise ConfigError(
-                f"Policies are those of tables of the model. Received: {unknown}, and the tables "
-                f"{sorted(self.tables)}"
+                "Policies must name tables of the model. Received: policies of "
+                f"{unknown}; the model's tables are {sorted(self.tables)}"
             )
         tables = {
             name: dataclasses.replace(table, policy=policies.get(name, {}))
@@ -116,12 +122,12 @@ class ModelSpec:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of all dense weights: those of `dense`, then those of `statistics`."""
+        """Shapes of all dense weights: first `dense`, then `statistics`."""
         return [tuple(shape) for shape in (*self.dense, *self.statistics)]
 
     @property
     def all_tables(self) -> dict[str, TableSpec]:
-        """The tables, and last those whose rows are the dense weights, if there are any."""
+        """The tables by name; last the tables whose rows hold the dense weights, if any."""
         tables = dict(self.tables)
         if self.dense:
             tables[DENSE_TABLE] = TableSpec(
@@ -133,7 +139,7 @@ class ModelSpec:
 
     @property
     def stored_tables(self) -> dict[str, TableSpec]:
-        """All tables, and those of the keys that wait for admission to them."""
+        """`all_tables`, and the tables of keys that wait for admission to them."""
         waiting = {
             name + WAITING_SUFFIX: TableSpec(1, policy=table.policy)
             for name, table in self.tables.items()
@@ -142,24 +148,25 @@ class ModelSpec:
         return self.all_tables | waiting
 
     def rows_of(self, weights: Sequence[np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Returns the keys and rows that stand for dense weights, by table.
+        """Returns the keys and rows that hold the dense weights, by table.
 
         Args:
-            weights: As many as `shapes`.
+            weights: Dense weights, one for each of `shapes`.
         """
         count = len(self.dense)
         parts = {DENSE_TABLE: weights[:count], STATISTICS_TABLE: weights[count:]}
         return {name: dense_rows(part) for name, part in parts.items() if len(part)}
 
     def rows_of_states(self, states: Sequence[Sequence[np.ndarray]]) -> np.ndarray | None:
-        """Returns the optimizer states of the rows that stand for the weights of `dense`.
+        """Returns the optimizer states of the rows that hold the weights of `dense`.
 
         Args:
-            states: As many as `dense_slots`; of each, an array for each weight.
+            states: Optimizer states, one list for each of `dense_slots`, with one array for each
+                weight.
 
         Returns:
-            float32 `[rows, dense_slots, DENSE_DIM]`, or `None` if there are none. What fills up the
-            last row is as in a new row's state.
+            float32 `[rows, dense_slots, DENSE_DIM]`, or `None` without states or dense weights. The
+            padding of the last row has the values of a new row's state.
         """
         if not states or not self.dense:
             return None
@@ -170,16 +177,24 @@ class ModelSpec:
         return slots
 
     def states_of(self, rows: np.ndarray) -> list[list[np.ndarray]]:
-        """Returns the optimizer states that `rows_of_states` made rows of."""
+        """Returns the optimizer states in rows, as given to `rows_of_states`.
+
+        Args:
+            rows: float32 `[rows, dense_slots, DENSE_DIM]`.
+        """
         return [dense_weights(rows[:, slot], self.dense) for slot in range(self.dense_slots)]
 
     def keys_of_weights(self) -> dict[str, np.ndarray]:
-        """Returns the keys of the rows that stand for dense weights, by table."""
+        """Returns the keys of the rows that hold the dense weights, by table."""
         parts = {DENSE_TABLE: self.dense, STATISTICS_TABLE: self.statistics}
         return {name: dense_keys(part) for name, part in parts.items() if len(part)}
 
     def weights_of(self, rows: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Returns the dense weights that `rows_of` made rows of."""
+        """Returns the dense weights in rows, in the order of `shapes`.
+
+        Args:
+            rows: Rows of each table of dense weights, float32 `[n, DENSE_DIM]`, sorted by key.
+        """
         parts = {DENSE_TABLE: self.dense, STATISTICS_TABLE: self.statistics}
         return [
             weight
@@ -189,34 +204,38 @@ class ModelSpec:
         ]
 
     def to_json(self) -> str:
-        """Returns it as text."""
+        """Returns the specification as JSON. Equal specifications have equal texts."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> ModelSpec:
-        """Returns what `to_json` was called on.
+        """Returns the specification from the JSON of `to_json`.
 
         Raises:
-            ConfigError: The text is none.
+            ConfigError: The text is not a specification.
         """
         try:
-            found: dict[str, Any] = json.loads(text)
+            fields: dict[str, Any] = json.loads(text)
             tables = {
                 name: TableSpec(**{**table, "initializer": tuple(table["initializer"])})
-                for name, table in found.pop("tables").items()
+                for name, table in fields.pop("tables").items()
             }
             dense, statistics = (
-                [tuple(shape) for shape in found.pop(name, ())] for name in ("dense", "statistics")
+                [tuple(shape) for shape in fields.pop(name, ())] for name in ("dense", "statistics")
             )
-            return cls(tables, dense, statistics=tuple(statistics), **found)
+            return cls(tables, dense, statistics=tuple(statistics), **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(
-                f"A target model was described by {text[:200]!r}: {error!r}"
+                "The text must be the JSON of a target model's specification. Received: "
+                f"{text[:200]!r} ({error!r})"
             ) from error
 
 
 def dense_rows(weights: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns keys and rows, float32 `[n, DENSE_DIM]`, of dense weights laid end to end."""
+    """Returns keys int64 `[n]` and rows float32 `[n, DENSE_DIM]` of dense weights.
+
+    The weights are concatenated; the last row is padded with zeros.
+    """
     flat = np.concatenate([np.ravel(np.asarray(each, np.float32)) for each in weights])
     count = -(-len(flat) // DENSE_DIM)
     padded = np.zeros(count * DENSE_DIM, np.float32)
@@ -225,13 +244,13 @@ def dense_rows(weights: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dense_weights(rows: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
-    """Returns the dense weights that `dense_rows` made rows of."""
+    """Returns the dense weights in the rows of `dense_rows`, with the given shapes."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     pieces = np.split(rows.reshape(-1)[: sum(sizes)], np.cumsum(sizes)[:-1])
     return [piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def dense_keys(shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """Returns the keys of the rows that dense weights of these shapes have."""
+    """Returns the keys of the rows that hold dense weights of the given shapes, int64 `[n]`."""
     size = sum(int(np.prod(shape)) for shape in shapes)
     return np.arange(-(-size // DENSE_DIM), dtype=np.int64)

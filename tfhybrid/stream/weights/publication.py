@@ -1,16 +1,16 @@
-"""Publications of a target model: weights that serving processes take, as files.
+"""Publications of a target model: files of weights that serving processes read.
 
 FOLDER/
-    current.json      which one readers shall have; replaced at once
-    held.json         which one they shall have instead, after a rollback
-    withheld.json     why the last one that was not published was not
-    0000000012/       appears whole
+    current.json      pointer to the publication to read; replaced atomically
+    held.json         pointer that takes precedence after a rollback
+    withheld.json     reason for the last publication that was withheld
+    0000000012/       one publication; appears complete
         publication.json TABLE-PART.safetensors, TABLE-evicted.safetensors
 
-A *base* has all rows, a *delta* those that changed since the publication before it: as they are,
-not by how much they changed. Numbers only grow. A base and the deltas on it are a chain, whose
-members name each other by number and checksum. An *incarnation* is a history of weights: after a
-fall-back to older weights there is a new one, with a base of its own.
+A *base* has all rows. A *delta* has the rows that changed since the previous publication, with
+their new values. Numbers only grow. A base and the deltas after it are a *chain*; each delta lists
+the earlier members by number and checksum. An *incarnation* is one history of weights: if the sync
+unit falls back to older weights, a new incarnation starts with a base.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WITHHELD = "withheld.json"
 
 
 class Member(NamedTuple):
-    """A publication of a chain: its number, the checksum of its manifest, and its bytes."""
+    """Member of a chain: a publication's number, its manifest's checksum, and its size in bytes."""
 
     number: int
     crc: int
@@ -44,7 +44,7 @@ class Member(NamedTuple):
 
 
 class PublishedFile(NamedTuple):
-    """A file of a table: `kind` is `"rows"`, or `"removed"` for keys that have lost theirs."""
+    """File of a table. `kind` is `"rows"`, or `"removed"` for keys whose rows were removed."""
 
     table: str
     kind: str
@@ -54,23 +54,23 @@ class PublishedFile(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """What a publication says beside its rows.
+    """Metadata of published weights.
 
     Args:
-        number: Its own.
-        incarnation: Of the weights.
-        spec: `ModelSpec.to_json`.
-        version: Updates that are in the weights.
-        history: By which two histories of weights of one version are told apart.
-        chain: Its base and the deltas on it, in order, without itself; empty for a base.
-        files: Of the rows.
-        rows: How many there are.
-        removed: Keys whose rows were removed since the publication before.
-        bytes: Of the files.
-        samples: Rows of data that were trained since the publication before.
-        times: Those by event time; as of `Observed`.
-        auc: On those, before they were trained; `None` if it is not known.
-        published: When, in seconds since 1970.
+        number: Number of the publication.
+        incarnation: Number of the history of weights; grows after a fall-back.
+        spec: Specification of the model, as JSON of `ModelSpec.to_json`.
+        version: Number of updates in the weights.
+        history: Hash of all updates so far; tells apart two histories with the same version.
+        chain: Base and deltas before this publication, in order; empty for a base.
+        files: Files of the rows and of the removed keys.
+        rows: Number of rows in the files.
+        removed: Number of keys whose rows were removed since the previous publication.
+        bytes: Size of all files, in bytes.
+        samples: Number of samples trained since the previous publication.
+        times: Number of these samples by event time, as `Observed.times`.
+        auc: AUC on these samples, predicted before they were trained; `None` if unknown.
+        published: Time of publication, in seconds since 1970.
     """
 
     number: int
@@ -90,17 +90,17 @@ class Publication:
 
     @property
     def is_base(self) -> bool:
-        """Whether it has all rows."""
+        """Whether the publication has all rows."""
         return not self.chain
 
     @property
     def base(self) -> int:
-        """Number of the base of its chain."""
+        """Number of the base of the publication's chain."""
         return self.chain[0].number if self.chain else self.number
 
 
 class Pointer(NamedTuple):
-    """Which publication is meant, and whether readers are held there."""
+    """Reference to a publication. `held` tells whether a rollback holds readers there."""
 
     number: int
     crc: int
@@ -114,7 +114,13 @@ def folder_of(place: Location, number: int) -> Location:
 
 
 def write_manifest(folder: Location, publication: Publication) -> Member:
-    """Writes what a publication says; the last of its files."""
+    """Writes the manifest of a publication; returns the publication as a member of its chain.
+
+    Must be called after all other files are written: the manifest makes the publication complete.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     fields = dataclasses.asdict(publication)
     fields["times"] = [list(each) for each in publication.times.items()]
     content = json.dumps(fields).encode()
@@ -124,33 +130,34 @@ def write_manifest(folder: Location, publication: Publication) -> Member:
 
 
 def read_manifest(place: Location, number: int, crc: int | None = None) -> Publication:
-    """Reads what a publication says.
+    """Reads the manifest of a publication.
 
     Args:
-        place: Of the target model's publications.
-        number: Of the publication.
-        crc: Checksum that it must have; by default any.
+        place: Folder of the target model's publications.
+        number: Number of the publication.
+        crc: Checksum that the manifest must have. Default: any.
 
     Raises:
-        PublicationError: It is not there, or another one.
-        CorruptFileError: It is damaged.
+        PublicationError: The publication does not exist, or has another checksum.
+        CorruptFileError: The manifest is damaged.
     """
-    publication, found = read_with_crc(place, number)
-    if crc is not None and found != crc:
+    publication, checksum = read_with_crc(place, number)
+    if crc is not None and checksum != crc:
         raise PublicationError(
-            f"{folder_of(place, number)} has the checksum {crc:08x}. Received: {found:08x}"
+            f"{folder_of(place, number)} is another publication: its checksum must be {crc:08x}. "
+            f"Received: {checksum:08x}"
         )
     return publication
 
 
 def read_with_crc(place: Location, number: int) -> tuple[Publication, int]:
-    """Reads what a publication says, and returns its checksum too; see `read_manifest`."""
+    """Returns a publication and the checksum of its manifest; raises as `read_manifest` does."""
     path = folder_of(place, number) / MANIFEST
     try:
         crc, fields = _checked(path)
     except FileNotFoundError as error:
         raise PublicationError(
-            f"{path.parent} is not there: it was pruned, or never complete"
+            f"{path.parent} does not exist: the publication was pruned, or never completed"
         ) from error
     try:
         fields["chain"] = tuple(Member(*each) for each in fields["chain"])
@@ -158,61 +165,92 @@ def read_with_crc(place: Location, number: int) -> tuple[Publication, int]:
         fields["times"] = {int(second): int(count) for second, count in fields["times"]}
         return Publication(**fields), crc
     except (KeyError, TypeError, ValueError) as error:
-        raise CorruptFileError(f"{path} describes no publication: {error!r}") from error
+        raise CorruptFileError(f"{path} does not describe a publication: {error!r}") from error
 
 
 def numbers(place: Location) -> list[int]:
-    """Returns the numbers of the publications that are there, complete ones or not."""
+    """Returns the numbers of all publications in a folder, ascending, incomplete ones included."""
     if not place.is_dir():
         return []
     return sorted(int(each.name) for each in place.iterdir() if each.name.isdecimal())
 
 
 def current(place: Location) -> Pointer | None:
-    """Returns what the publisher has published last, or `None`.
+    """Returns the pointer to the last publication, or `None` if there is none.
 
     Raises:
-        CorruptFileError: The file that says so is damaged.
+        CorruptFileError: The pointer's file is damaged.
     """
     return _pointer(place / CURRENT)
 
 
 def held(place: Location) -> Pointer | None:
-    """Returns where a rollback holds readers, or `None`."""
-    found = _pointer(place / HELD)
-    return None if found is None else found._replace(held=True)
+    """Returns the pointer at which a rollback holds readers, or `None` without a rollback.
+
+    Raises:
+        CorruptFileError: The pointer's file is damaged.
+    """
+    pointer = _pointer(place / HELD)
+    return None if pointer is None else pointer._replace(held=True)
 
 
 def wanted(place: Location) -> Pointer | None:
-    """Returns the publication that readers shall have, or `None` if there is none yet."""
+    """Returns the pointer to the publication that readers must load, or `None` if there is none.
+
+    Raises:
+        CorruptFileError: The pointer's file is damaged.
+    """
     return held(place) or current(place)
 
 
 def point_to(place: Location, pointer: Pointer, name: str = CURRENT) -> None:
-    """Lets readers have a publication."""
+    """Points readers to a publication; replaces the pointer's file atomically.
+
+    Args:
+        place: Folder of the target model's publications.
+        pointer: Publication to read.
+        name: Name of the pointer's file, `CURRENT` or `HELD`. Default: `CURRENT`.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     content = json.dumps([pointer.number, pointer.crc, pointer.incarnation]).encode()
     storage.write_whole(place / name, b"%08x\n" % native.crc32c(content) + content)
 
 
 def note_withheld(place: Location, version: int, reason: str, at: float) -> None:
-    """Notes why weights of a version are not published."""
+    """Records the reason why the weights of a version are withheld.
+
+    Args:
+        place: Folder of the target model's publications.
+        version: Version of the weights.
+        reason: Reason, as text for people.
+        at: Time, in seconds since 1970.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     content = json.dumps({"version": version, "reason": reason, "time": at}).encode()
     storage.write_whole(place / WITHHELD, b"%08x\n" % native.crc32c(content) + content)
 
 
 def withheld(place: Location) -> dict[str, Any] | None:
-    """Returns what was noted last: version, reason and time; or `None`."""
+    """Returns the last record of `note_withheld`, or `None`: version, reason and time.
+
+    Raises:
+        CorruptFileError: The file is damaged.
+    """
     with contextlib.suppress(FileNotFoundError):
-        found: dict[str, Any] = _checked(place / WITHHELD)[1]
-        return found
+        fields: dict[str, Any] = _checked(place / WITHHELD)[1]
+        return fields
     return None
 
 
 def read_file(folder: Location, file: PublishedFile) -> dict[str, np.ndarray]:
-    """Reads the arrays of a file.
+    """Reads the arrays of a publication's file.
 
     Raises:
-        CorruptFileError: It is missing, damaged, or another one.
+        CorruptFileError: The file is missing or damaged, or is not the one that was published.
     """
     path = folder / file.name
     try:
@@ -230,11 +268,11 @@ def _pointer(path: Location) -> Pointer | None:
     except FileNotFoundError:
         return None
     except TypeError as error:
-        raise CorruptFileError(f"{path} names no publication: {error}") from error
+        raise CorruptFileError(f"{path} does not name a publication: {error}") from error
 
 
 def _checked(path: Location) -> tuple[int, Any]:
-    """Returns the checksum of a file of JSON, and what it says."""
+    """Returns the checksum of a JSON file and its parsed content."""
     head, _, content = storage.read(path).tobytes().partition(b"\n")
     crc = native.crc32c(content)
     if head != b"%08x" % crc:

@@ -1,4 +1,4 @@
-"""Points readers back to an earlier publication, and lets them go on."""
+"""Rollback of all readers of a model to an earlier publication, and its release."""
 
 from __future__ import annotations
 
@@ -11,39 +11,59 @@ from tfhybrid.stream.weights.publication import Pointer
 
 
 def roll_back(place: Location, number: int | None = None) -> Pointer:
-    """Holds all readers at an earlier publication, until `release`.
+    """Holds all readers at an earlier publication until `release`.
 
-    The publisher goes on, and keeps what readers are held at. It need not run: the folder is
-    enough.
+    The publisher continues, and keeps the publication at which readers are held. Only the folder is
+    needed: the publisher need not run. If this raises, readers may be held already; `release` them
+    or choose another publication.
 
     Args:
-        place: Of the model's publications.
-        number: Of the publication. Defaults to the one before that which readers have.
+        place: Folder of the model's publications.
+        number: Number of the publication. Default: the newest one before the publication that
+            readers load now.
 
     Returns:
-        Where they are held.
+        Pointer to the publication at which readers are held.
 
     Raises:
-        PublicationError: There is no such publication, or it lacks something.
+        PublicationError: There is no such publication, or a member of its chain is missing.
+        CorruptFileError: A pointer or a manifest is damaged.
+        OSError: The folder cannot be written.
     """
-    there = _complete(place)
+    complete = _complete(place)
     if number is None:
-        wanted = files.wanted(place)
-        older = [it for it in there if wanted is not None and it < wanted.number]
+        current = files.wanted(place)
+        older = [each for each in complete if current is not None and each < current.number]
         if not older:
-            raise PublicationError(f"{place} has no earlier publication. Received: {sorted(there)}")
+            raise PublicationError(
+                f"{place} has no earlier publication to roll back to. Received: {sorted(complete)}"
+            )
         number = max(older)
-    if number not in there:
-        raise PublicationError(f"{place} has the publications {sorted(there)}. Received: {number}")
-    pointer = there[number]
+    if number not in complete:
+        raise PublicationError(
+            f"{place} has the complete publications {sorted(complete)}. Received: {number}"
+        )
+    pointer = complete[number]
     files.point_to(place, pointer, files.HELD)
-    for member in files.read_manifest(place, number).chain:  # they may be pruned meanwhile
+    # Checked again, because the publisher may have pruned them before it saw the pointer.
+    for member in files.read_manifest(place, number).chain:
         files.read_manifest(place, member.number, member.crc)
     return pointer._replace(held=True)
 
 
 def release(place: Location) -> Pointer | None:
-    """Lets readers have what the publisher has published last; returns that."""
+    """Ends a rollback, if there is one, so that readers load the newest publication again.
+
+    Args:
+        place: Folder of the model's publications.
+
+    Returns:
+        Pointer to the newest publication, or `None` if there is none.
+
+    Raises:
+        CorruptFileError: The pointer is damaged.
+        OSError: The folder cannot be written.
+    """
     path = place / files.HELD
     if path.exists():
         path.unlink()
@@ -51,8 +71,8 @@ def release(place: Location) -> Pointer | None:
 
 
 def _complete(place: Location) -> dict[int, Pointer]:
-    """Returns the publications of which all is there."""
-    found: dict[int, Pointer] = {}
+    """Returns pointers to the published publications whose chains are complete, by number."""
+    pointers: dict[int, Pointer] = {}
     crcs: dict[int, int] = {}
     last = files.current(place)
     for number in files.numbers(place):
@@ -60,6 +80,6 @@ def _complete(place: Location) -> dict[int, Pointer]:
             break  # it was never published
         with contextlib.suppress(TfhybridError):
             manifest, crcs[number] = files.read_with_crc(place, number)
-            if all(crcs.get(it.number) == it.crc for it in manifest.chain):
-                found[number] = Pointer(number, crcs[number], manifest.incarnation)
-    return found
+            if all(crcs.get(member.number) == member.crc for member in manifest.chain):
+                pointers[number] = Pointer(number, crcs[number], manifest.incarnation)
+    return pointers

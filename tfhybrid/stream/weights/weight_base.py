@@ -1,7 +1,7 @@
-"""A base: the weights of a target model at one version, and which rows are in them.
+"""Base: the weights of a target model at one version, and the rows that they contain.
 
-base-NUMBER/     of the first record of the journal that is not in it; appears whole
-    base.json        version, rows of each queue that are in the weights, files and checksums
+base-NUMBER/     NUMBER is the offset of the first journal record not in it; appears complete
+    base.json        version, rows of each queue that the weights contain, files and checksums
     TABLE-PART.safetensors
 """
 
@@ -25,17 +25,20 @@ _MANIFEST = "base.json"
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """What a base says beside the weights.
+    """Metadata of a base.
 
     Args:
-        spec: `ModelSpec.to_json`.
-        version: Updates that are in the weights.
-        journal: Offset of the first record of the journal that is not.
-        epochs: Of the provider of each queue.
-        done: Rows of each queue that are in the weights: frontier, and ranges behind it.
-        optimizer_starts: The version at which each table's optimizer began; 0 if it is not here.
-        history: By which two histories of weights of one version are told apart.
-        event_time: The latest that came with an update, if any did.
+        spec: Specification of the model, as JSON of `ModelSpec.to_json`.
+        version: Number of updates in the weights.
+        journal: Offset of the first journal record that the weights do not contain.
+        epochs: Term of each queue's provider, by queue.
+        done: Rows that the weights contain, by queue: the frontier, and the ranges behind it.
+        optimizer_starts: Version at which each table's optimizer started, by table; 0 for tables
+            without an entry. Default: no entries.
+        history: Hash of all updates so far; tells apart two histories with the same version.
+            Default: empty, for bases of older versions of tfhybrid.
+        event_time: Latest event time of all updates, in seconds since 1970. Default: `None`, no
+            update had one.
     """
 
     spec: str
@@ -51,20 +54,24 @@ class Base:
 def write(
     folder: Path, base: Base, write_tables: Callable[[Path], list[tuple[str, str, TableFile]]]
 ) -> Path:
-    """Writes a base; it appears whole or not at all.
+    """Writes a base, which appears complete or not at all; does nothing if it exists.
 
     Args:
-        folder: Of the target model.
-        base: What it says.
-        write_tables: Writes the tables into a folder; as of `WeightStore.write`.
+        folder: Folder of the target model.
+        base: Metadata of the base.
+        write_tables: Function that writes the tables into a folder and returns the table, the file
+            name and the description of each file, as `WeightStore.write` does.
 
     Returns:
-        Its folder.
+        The folder of the base.
+
+    Raises:
+        OSError: A file cannot be written.
     """
     place = folder / f"base-{base.journal:020d}"
     if not place.exists():
         with storage.appearing(place) as unfinished:
-            files = [(table, file, its.crc32c) for table, file, its in write_tables(unfinished)]
+            files = [(table, name, file.crc32c) for table, name, file in write_tables(unfinished)]
             content = json.dumps({**dataclasses.asdict(base), "files": files})
             crc = native.crc32c(content.encode())
             (unfinished / _MANIFEST).write_text(f"{crc:08x}\n{content}")
@@ -72,43 +79,58 @@ def write(
 
 
 def newest(folder: Path) -> tuple[Base, list[tuple[str, Path]]] | None:
-    """Returns the newest base, and table and path of each of its files; or `None`.
+    """Reads the newest base of a target model; see `read`.
+
+    Args:
+        folder: Folder of the target model.
+
+    Returns:
+        The metadata, and the table and path of each file; `None` if there is no base.
 
     Raises:
-        CorruptFileError: It is damaged.
+        CorruptFileError: The newest base is damaged.
+        OSError: A file cannot be read.
     """
     places = sorted(folder.glob("base-*"))
     return read(places[-1]) if places else None
 
 
 def read(place: Path) -> tuple[Base, list[tuple[str, Path]]]:
-    """Returns a base, and table and path of each of its files.
+    """Reads the metadata of a base and checks the checksums of its files.
 
     Args:
-        place: What `write` returned.
+        place: Folder of the base, as returned by `write`.
+
+    Returns:
+        The metadata, and the table and path of each file.
 
     Raises:
-        CorruptFileError: It is damaged.
+        CorruptFileError: The base is damaged.
         OSError: A file cannot be read.
     """
     crc, _, content = (place / _MANIFEST).read_text().partition("\n")
     if crc != f"{native.crc32c(content.encode()):08x}":
         raise CorruptFileError(f"{place / _MANIFEST} is damaged: its checksum is not {crc[:8]}")
-    found = json.loads(content)
+    fields = json.loads(content)
     files = []
-    for table, name, wanted in found.pop("files"):
-        if native.crc32c(storage.read(place / name)) != wanted:
-            raise CorruptFileError(f"{place / name} is damaged: its checksum is not {wanted:08x}")
+    for table, name, checksum in fields.pop("files"):
+        if native.crc32c(storage.read(place / name)) != checksum:
+            raise CorruptFileError(f"{place / name} is damaged: its checksum is not {checksum:08x}")
         files.append((table, place / name))
-    found["done"] = {
+    fields["done"] = {
         queue: (Position(*frontier), [(Position(*b), Position(*e)) for b, e in ranges])
-        for queue, (frontier, ranges) in found["done"].items()
+        for queue, (frontier, ranges) in fields["done"].items()
     }
-    return Base(**found), files
+    return Base(**fields), files
 
 
 def remove_older(folder: Path, kept: Path) -> None:
-    """Removes the bases before one."""
+    """Removes all older bases of a target model.
+
+    Args:
+        folder: Folder of the target model.
+        kept: Folder of the oldest base to keep.
+    """
     for place in folder.glob("base-*"):
         if place.name < kept.name:
             shutil.rmtree(place)

@@ -1,4 +1,4 @@
-"""The weights of a target model in an engine of this process, without TensorFlow."""
+"""Store of a target model's weights, in the core's engine of this process, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from tfhybrid.stream.weights.weight_base import Base
 
 
 class WeightStore:
-    """Tables and dense weights of one target model, dense ones as rows of one more table.
+    """Tables and dense weights of one target model; the dense weights are rows of further tables.
 
-    Not thread-safe but for `read`.
+    Not thread-safe, except for `read`. The owner must call `close`.
 
     Args:
-        spec: What the model consists of.
-        directory: Of its store, in shared memory.
-        name: Of the model.
+        spec: Specification of the model, with policies.
+        directory: Directory of the store, in shared memory; created if it does not exist.
+        name: Name of the model.
 
     Attributes:
-        version: Updates that were applied.
-        event_time: The latest that came with one of them, if any did.
-        optimizer_starts: As of `Base`.
+        version: Number of updates in the weights.
+        event_time: Latest event time of all updates, in seconds since 1970; `None` without any.
+        optimizer_starts: Version at which each table's optimizer started, as
+            `Base.optimizer_starts`.
     """
 
     def __init__(self, spec: ModelSpec, directory: str | os.PathLike[str], name: str) -> None:
@@ -64,8 +65,12 @@ class WeightStore:
         """Writes the initial dense weights, and the states of their optimizer.
 
         Args:
-            weights: As many as the model has.
-            states: As of `ModelSpec.rows_of_states`; by default those of new rows.
+            weights: Dense weights, one for each of `ModelSpec.shapes`.
+            states: Optimizer states, as returned by `ModelSpec.rows_of_states`. Default: `None`,
+                the states of new rows.
+
+        Raises:
+            OutOfSpaceError: Shared memory is full.
         """
         for table, (keys, rows) in self.spec.rows_of(weights).items():
             block = RowBlock(keys, rows, states if table == DENSE_TABLE else None)
@@ -77,11 +82,16 @@ class WeightStore:
         values: Mapping[str, np.ndarray],
         rates: Mapping[str, float],
     ) -> None:
-        """Checks an update.
+        """Checks an update before it is applied. Changes nothing.
+
+        Args:
+            keys: Keys by table, as `WeightUpdate.keys`.
+            values: Values by table, as `WeightUpdate.values`.
+            rates: Learning rates by table, as `WeightUpdate.rates`.
 
         Raises:
-            ConfigError: Its arrays are not those of this model's tables, a value is not finite, or
-                a table with an optimizer has no learning rate.
+            ConfigError: The update has other tables or dims than the model, a value is not finite,
+                or a table with an optimizer has no learning rate.
         """
         missing = [
             name
@@ -90,27 +100,31 @@ class WeightStore:
         ]
         if missing:
             raise ConfigError(
-                f"An update has the learning rate of each table with an optimizer, here of "
-                f"{missing}. Received: {dict(rates)}"
+                "An update must have a finite learning rate for each table with an optimizer, but "
+                f"has none for {missing}. Received: {dict(rates)}"
             )
-        found = {name: (keys[name].dtype, keys[name].shape[0]) for name in keys}
+        counts = {name: keys[name].shape[0] for name in keys}
         for name, spec in self._tables.items():
-            wanted = (found.get(name, (None, 0))[1], spec.dim)
+            shape = (counts.get(name, 0), spec.dim)
             value = values.get(name)
-            if name not in found or value is None or value.shape != wanted:
+            if name not in counts or value is None or value.shape != shape:
                 raise ConfigError(
-                    f"An update has keys [n] and values [n, dim] of {self._dims}. Received: "
+                    "An update must have keys [n] and values [n, dim] of each table, with the dims "
+                    f"{self._dims}. Received: values of the shapes "
                     f"{ {each: array.shape for each, array in values.items()} }"
                 )
             if not np.isfinite(value).all():
                 row = int(np.flatnonzero(~np.isfinite(value).all(axis=1))[0])
                 raise ConfigError(
-                    f"The values of an update are finite. Received: key {int(keys[name][row])} of "
-                    f"table '{name}' has {value[row]}"
+                    "The values of an update must be finite. Received: key "
+                    f"{int(keys[name][row])} of table '{name}' has {value[row]}"
                 )
 
     def reserve(self, rows: Mapping[str, int]) -> None:
-        """Makes room for so many more rows of tables, so that applying updates cannot fail.
+        """Reserves space for new rows, so that applying updates cannot fail.
+
+        Args:
+            rows: Maximum number of new rows, by table.
 
         Raises:
             OutOfSpaceError: Shared memory is full. Nothing was changed.
@@ -129,15 +143,15 @@ class WeightStore:
     ) -> None:
         """Applies an update: adds deltas, or runs the tables' optimizers on gradients.
 
-        Then tables evict rows. By event time they do so where the latest one that ever came says
-        it, which a late update does not turn back.
+        Tables then evict rows. Eviction by event time uses the latest event time of all updates, so
+        a late update does not turn the clock back. Call `check` and `reserve` before.
 
         Args:
-            keys: As of `WeightUpdate`.
-            values: Likewise.
-            rates: Likewise.
-            samples: Its rows.
-            event_time: Likewise.
+            keys: Keys by table, as `WeightUpdate.keys`.
+            values: Values by table, as `WeightUpdate.values`.
+            rates: Learning rates by table, as `WeightUpdate.rates`.
+            samples: Number of samples of the update, as `WeightUpdate.rows`.
+            event_time: Event time of the update's latest sample, as `WeightUpdate.event_time`.
         """
         adds = {name: spec.adds for name, spec in self._tables.items()}
         self._update.post(
@@ -155,17 +169,25 @@ class WeightStore:
             self.event_time = event_time if latest is None else max(latest, event_time)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Returns rows of some tables as they all are after one update, and its number."""
+        """Returns rows of tables, all at the same version, and that version. Thread-safe.
+
+        Args:
+            keys: Keys by table name, int64 `[n]`; the rows have their order.
+        """
         dims = {name: self._dims[name] for name in keys}
         rows, versions = self._engine.read(dims, list(keys.values()))
         return dict(zip(dims, rows, strict=True)), versions[0] if versions else self.version
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table's rows and optimizer states."""
+        """Returns a hash of each table's rows and optimizer states, by table."""
         return {name: self._engine.digest(name) for name in self._stored}
 
     def track_changes(self, cursor: str) -> None:
-        """Notes from now on which rows change; see `TableWriter.track_changes`."""
+        """Tracks changed rows from now on, for `frozen` with the same cursor.
+
+        Args:
+            cursor: Name of the cursor; see `TableWriter.track_changes`.
+        """
         for name in self._tables:
             self._writer(name).track_changes(cursor)
 
@@ -173,10 +195,18 @@ class WeightStore:
     def frozen(
         self, cursor: str = "", *, only_changed: bool = False
     ) -> Iterator[dict[str, FrozenTable]]:
-        """Keeps all tables as they are meanwhile, for `write`; see `TableWriter.freeze`.
+        """Freezes all tables for `write`; see `TableWriter.freeze`.
 
-        Beginning must not be beside an update; the block may. If it raises, the cursor has again
-        what was taken from it.
+        No update may be applied while the block is entered; within the block updates may be
+        applied. If the block raises, the cursor gets the changed rows back.
+
+        Args:
+            cursor: Name of a cursor of `track_changes`, whose changed rows are taken. Default:
+                none, for a base, which also has the keys that wait for admission.
+            only_changed: Whether to freeze only the changed rows. Default: all rows.
+
+        Yields:
+            The frozen tables by name. They are thawed when the block ends.
         """
         frozen: dict[str, FrozenTable] = {}
         try:
@@ -195,7 +225,18 @@ class WeightStore:
     def write(
         self, frozen: Mapping[str, FrozenTable], folder: Location
     ) -> list[tuple[str, str, TableFile]]:
-        """Writes frozen tables; returns table, file, and what is known of it, of each part."""
+        """Writes frozen tables, one file for each part.
+
+        Args:
+            frozen: Frozen tables by name, as `frozen` yields them.
+            folder: Folder to write to.
+
+        Returns:
+            The table, the file name and the description of each file.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         written = []
         for name, of_table in frozen.items():
             for part in range(of_table.parts):
@@ -205,32 +246,47 @@ class WeightStore:
         return written
 
     def write_part(self, name: str, part: int, path: Path) -> TableFile:
-        """Writes a part of a frozen table; see `TableWriter.write_part`."""
+        """Writes a part of a frozen table to a file; see `TableWriter.write_part`."""
         return self._writer(name).write_part(part, path)
 
     def removed_keys(self, name: str, frozen: FrozenTable) -> np.ndarray:
-        """Returns the keys of a frozen table whose rows were removed, before the rows came."""
+        """Returns the keys whose rows were removed before the table was frozen, int64 `[n]`.
+
+        A key may have got a new row since; readers must remove the old rows first.
+        """
         return self._writer(name).removed_keys(frozen)
 
     def load(self, files: list[tuple[str, Path]], base: Base) -> None:
-        """Reads the rows of a base into tables that are empty, and goes on from its version."""
+        """Reads a base into empty tables; the versions continue from the base.
+
+        Args:
+            files: Table and path of each file, as `weight_base.read` returns them.
+            base: Metadata of the base.
+
+        Raises:
+            CheckpointError: A file does not fit the model.
+            OutOfSpaceError: Shared memory is full.
+        """
         for name, path in files:
             spec = self._stored[name]
-            keeps = bool(spec.policy)
-            rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=keeps)
+            has_history = bool(spec.policy)
+            rows = table_file.read_rows(path, spec.dim, spec.state_shape, history=has_history)
             history = None
-            if keeps:
+            if has_history:
                 history = np.ascontiguousarray(rows.history).view(native.HISTORY)[:, 0]
             block = RowBlock(rows.keys, rows.embeddings, rows.states, history)
             self._writer(name).write_rows(block)
-        self._go_on(base.version, base.optimizer_starts)
+        self._continue_from(base.version, base.optimizer_starts)
         self.event_time = base.event_time
         if base.event_time is not None:
             for name in self._stored:
                 self._writer(name).set_event_time(base.event_time)
 
     def begin_with(self, first: FirstWeights) -> None:
-        """Gives tables that are empty the rows of a checkpoint, and goes on from its step.
+        """Writes the rows of a checkpoint to empty tables; the versions continue from its step.
+
+        Args:
+            first: Rows of the checkpoint.
 
         Raises:
             OutOfSpaceError: Shared memory is full.
@@ -242,16 +298,16 @@ class WeightStore:
         if first.dense_states is not None:
             dense[DENSE_TABLE] = 0
         starts = {name: table.optimizer_start for name, table in first.tables.items()}
-        self._go_on(first.version, {**dense, **starts})
+        self._continue_from(first.version, {**dense, **starts})
 
-    def _go_on(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
+    def _continue_from(self, version: int, optimizer_starts: Mapping[str, int]) -> None:
         for name in self._stored:
             self._engine.set_version(name, version, optimizer_starts.get(name, 0))
         self.version = version
         self.optimizer_starts = dict(optimizer_starts)
 
     def close(self) -> None:
-        """Frees the memory."""
+        """Frees the memory. No other method may be called afterwards."""
         self._engine.close_store()
 
     def _rows(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What a trainer sends under a lease: deltas or gradients of the rows that it touched."""
+"""Update that a trainer sends for a lease: deltas or gradients of the rows that it trained."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ from tfhybrid.stream.queues.queue import Position, Record
 
 @dataclasses.dataclass(frozen=True)
 class WeightUpdate:
-    """An update of a target model's weights.
+    """Update of a target model's weights, made from the rows of one lease.
 
     Args:
-        model: The target model.
-        queue: Of the lease.
-        fence: Of the lease.
-        begin: Of the lease.
-        end: Of the lease.
-        rows: Of the lease.
-        trainer: Who sends it.
-        version: Of the weights that it is based on.
-        keys: int64 `[n]` of each table, each key once.
-        values: Of each key, float32 `[n, dim]`: a delta, or a gradient.
-        rates: Learning rate of each table that has an optimizer.
-        observed: `Observed.to_json` of the rows; it changes no weight.
-        event_time: When the latest of its rows happened, by which tables may evict others; `None`
-            is not known.
+        model: Name of the target model.
+        queue: Name of the lease's queue.
+        fence: Fence of the lease.
+        begin: Position of the lease's first row.
+        end: Position behind the lease's last row.
+        rows: Number of rows in the lease.
+        trainer: Name of the trainer that sends the update, for errors and logs.
+        version: Version of the weights that the update is based on.
+        keys: Keys by table name, int64 `[n]`, each key once. Dense weights are tables, too.
+        values: Delta or gradient of each key by table name, float32 `[n, dim]`.
+        rates: Learning rate of each table that has an optimizer, by table name. Default: none.
+        observed: Observations of the rows, as JSON of `Observed.to_json`. They change no weight.
+            Default: empty.
+        event_time: Event time of the lease's latest row, in seconds since 1970, for eviction by
+            event time. Default: `None`, unknown.
     """
 
     model: str
@@ -53,11 +54,11 @@ class WeightUpdate:
 
     @property
     def range(self) -> Range:
-        """Of the lease."""
+        """Begin and end of the lease."""
         return self.begin, self.end
 
     def to_record(self) -> Record:
-        """Returns it as a journal stores it, and as it travels."""
+        """Returns the update as a record, for the journal and for messages."""
         arrays = {f"keys/{name}": np.ascontiguousarray(k) for name, k in self.keys.items()}
         arrays |= {f"values/{name}": np.ascontiguousarray(v) for name, v in self.values.items()}
         fields = {
@@ -70,10 +71,10 @@ class WeightUpdate:
 
     @classmethod
     def from_record(cls, record: Record) -> WeightUpdate:
-        """Returns what `to_record` was called on.
+        """Returns the update from the record of `to_record`.
 
         Raises:
-            DataError: It is nothing of the kind.
+            DataError: The record is not an update.
         """
         try:
             fields = json.loads(record.attributes["update"])
@@ -89,4 +90,4 @@ class WeightUpdate:
             begin, end = (Position(*fields.pop(name)) for name in ("begin", "end"))
             return cls(begin=begin, end=end, keys=keys, values=values, **fields)
         except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DataError(f"What should be an update of weights is none: {error!r}") from error
+            raise DataError(f"The record is not an update of weights: {error!r}") from error

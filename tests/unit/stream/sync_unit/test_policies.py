@@ -71,7 +71,7 @@ def test_rows_come_and_go_as_in_the_reference(
 def test_policies_are_the_settings_and_fixed(opened: Open, tmp_path: Path, shm_directory: Path):
     opened().open(SPEC, [])
     other = ModelSpec({"other": TableSpec(3)})
-    with pytest.raises(ConfigError, match=r"Policies are those of tables.*\['item'\].*\['other'\]"):
+    with pytest.raises(ConfigError, match=r"Policies must name tables.*\['item'\].*\['other'\]"):
         opened().open(other, [])
     settings = StreamSettings.read(write_config(tmp_path, shm_directory))
     rules = {"admission": {"updates": 2, "forget_after": 9}}

@@ -119,7 +119,7 @@ def test_saving_prunes_and_updates_may_come_meanwhile(models: Models):
 
 def test_what_is_refused(models: Models):
     model = models()
-    with pytest.raises(StreamError, match="No trainer has said what model 'ads' consists of"):
+    with pytest.raises(StreamError, match="Model 'ads' has no weights yet"):
         model.apply(lease_update(0))
     begun_model(model)
     refused = [
@@ -175,7 +175,7 @@ def test_trainers_of_a_model_agree(models: Models):
         np.testing.assert_array_equal(found, first)
     with pytest.raises(ConfigError, match="a trainer with"):
         model.open(dataclasses.replace(DELTAS, seed=4), DENSE)
-    with pytest.raises(ConfigError, match="Dense weights are"):
+    with pytest.raises(ConfigError, match="Dense weights must have the shapes"):
         models().open(DELTAS, DENSE[:1])
 
 

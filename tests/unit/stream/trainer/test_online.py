@@ -217,7 +217,7 @@ def test_what_cannot_be(site: Site):
         tfhybrid.stream.Leases(site.config, model="ads", batch_size=0)
     data = tfhybrid.stream.dataset(leases, features=["item", "history"], label="label")
     online = tfhybrid.stream.Online(leases, tables={"items": "item"})
-    with pytest.raises(ConfigError, match=r"Online wants the column of each table"):
+    with pytest.raises(ConfigError, match=r"Online needs the column of each table"):
         small_model().fit(data, callbacks=[online], verbose=0)
 
 
