@@ -17,8 +17,9 @@ from tfhybrid.core.native import OptimizerKind, PlacementKind
 from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.initializers import Uniform
-from tfhybrid.job.row_service import Leader, RowService, new_token
+from tfhybrid.job.row_service import Leader, RowService
 from tfhybrid.rpc.tls import Tls
+from tfhybrid.rpc.tokens import new_token
 
 NAME, ROWS, SILENCE = "item", 1_000_000, 60.0
 HOSTS = (0, 1)

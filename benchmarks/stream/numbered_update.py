@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 

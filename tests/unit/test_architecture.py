@@ -9,70 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.dependencies.imports import imports, included_headers, running_nodes
+from tests.support.architecture.rooms import (
+    NATIVE_MAY_INCLUDE,
+    ROOT,
+    graph,
+    graph_of_rooms,
+    imported_modules,
+    level_of,
+    module_file,
+    package_files,
+    room_of,
+)
+from tests.support.dependencies.imports import included_headers
+from tests.unit.documentation import architecture_page
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# What the files of a native folder may include besides their own folder.
-NATIVE_MAY_INCLUDE = {
-    "core/util": set(),
-    "core/shm": {"core/util"},
-    "core/compute": {"core/util"},
-    "core/tier": {"core/util"},
-    "core/store": {"core/util", "core/shm", "core/compute", "core/tier"},
-    "core/placement": {"core/util"},
-    "core/update": {"core/util", "core/shm", "core/compute", "core/store", "core/placement"},
-    "core/exchange": {
-        *("core/util", "core/shm", "core/compute", "core/store", "core/placement", "core/update"),
-    },
-    "core/passes": {
-        *("core/util", "core/shm", "core/compute", "core/store", "core/placement"),
-        "core/exchange",
-    },
-    "core/checkpoint": {"core/util", "core/shm", "core/compute", "core/store"},
-    "core/engine": {
-        *("core/util", "core/shm", "core/compute", "core/store", "core/placement", "core/update"),
-        *("core/exchange", "core/passes"),
-    },
-    "core": {
-        "core/placement",
-        *("core/util", "core/shm", "core/compute", "core/store", "core/update"),
-        *("core/checkpoint", "core/engine", "core/passes"),
-    },
-    "tf": {
-        "core",
-        *("core/util", "core/shm", "core/compute", "core/store", "core/update", "core/exchange"),
-        "core/engine",
-        *("tensorflow", "absl", "tsl", "Eigen", "unsupported"),
-    },
-}
 # System headers that belong to one folder.
 ONLY_IN_SHM = {"sys/mman.h", "sys/file.h", "linux/futex.h"}
-
-# The Python package from bottom to top: a part may import those beside and below it.
-# The last is the facade.
-PYTHON_LEVELS = [
-    {"errors", "_version", "_lazy", "_keras", "settings"},
-    {"core"},
-    {"file_tier", "initializers", "placement", "row_policy", "table_optimizers"},
-    {"config"},
-    {"ops"},
-    {"distributed", "nodes"},
-    {"job"},
-    {"announcing", "store"},
-    {"checkpoint", "data", "export", "layers", "metrics", "optimizers", "serving", "stream"},
-    {"callbacks", "models"},
-    {"cli"},
-    {"__init__"},
-]
 ONLY_IN_DISTRIBUTED = {"horovod"}
 PRIVATE_MODULES = ("tensorflow.python", "keras.src")
 
+MOST_FILES_OF_A_ROOM = 20
 LONGEST_FILE = 500
-
-
-def package_files() -> Iterator[Path]:
-    return (ROOT / "tfhybrid").rglob("*.py")
 
 
 # Folders are written as paths, by which `scripts/test --changed` sees that these tests read them.
@@ -87,30 +44,10 @@ def native_files(folder: Path) -> Iterator[Path]:
     yield from folder.rglob("*.cc")
 
 
-def imported_modules(file: Path) -> Iterator[str]:
-    """Every module that a file imports, at its top or in a function, as an absolute dotted name."""
-    nodes = running_nodes(ast.parse(file.read_text()))
-    for each in imports(nodes, file.relative_to(ROOT).parent.parts):
-        yield each.module
-
-
 def included_folders(file: Path) -> Iterator[str]:
     for header in included_headers(file.read_text()):
         if "/" in header:
             yield header if header in ONLY_IN_SHM else header.rpartition("/")[0]
-
-
-def part_of(module: str) -> str:
-    """The part of the package that a dotted name belongs to; a name of the facade is `__init__`."""
-    name = (*module.split("."), "__init__")[1]
-    is_part = any((ROOT / "tfhybrid" / path).exists() for path in (name, f"{name}.py"))
-    return name if is_part else "__init__"
-
-
-def level_of(part: str) -> int:
-    levels = [level for level, parts in enumerate(PYTHON_LEVELS) if part in parts]
-    assert levels, f"tfhybrid/{part} has no place in PYTHON_LEVELS"
-    return levels[0]
 
 
 @pytest.mark.parametrize(
@@ -132,29 +69,37 @@ def test_native_includes_point_down(file: Path):
     "file", sorted(package_files()), ids=lambda file: file.relative_to(ROOT).as_posix()
 )
 def test_package_imports_point_down(file: Path):
-    part = file.relative_to(ROOT / "tfhybrid").with_suffix("").parts[0]
     for module in imported_modules(file):
         if module.split(".")[0] in ONLY_IN_DISTRIBUTED:
-            assert part == "distributed", f"only tfhybrid/distributed imports {module}"
-        if module.split(".")[0] == "tfhybrid":
-            imported = part_of(module)
-            assert level_of(imported) <= level_of(part), f"{part} may not import {imported}"
+            assert room_of(file) == "distributed", f"only tfhybrid/distributed imports {module}"
+        imported = module_file(module)
+        if imported is not None and file.name != "__init__.py" != imported.name:
+            mine, theirs = room_of(file), room_of(imported)
+            assert level_of(theirs) <= level_of(mine), f"{mine} may not import {theirs}"
 
 
-def test_parts_do_not_import_each_other_in_circles():
-    """Not for type checkers alone either: who must name what lies above names a protocol."""
-    imported: dict[str, set[str]] = {}
+@pytest.mark.parametrize("depth", [1, 2])
+def test_rooms_do_not_import_each_other_in_circles(depth: int):
+    """Imports for type checkers count: who must name what lies above names a protocol."""
+    graphlib.TopologicalSorter(graph_of_rooms(depth)).prepare()  # CycleError names the circle
+
+
+def test_files_do_not_import_each_other_in_circles():
+    graphlib.TopologicalSorter(graph()).prepare()
+
+
+def test_rooms_are_small():
+    files: dict[str, int] = {}
     for file in package_files():
-        part = file.relative_to(ROOT / "tfhybrid").with_suffix("").parts[0]
-        nodes = ast.walk(ast.parse(file.read_text()))
-        for each in imports(nodes, file.relative_to(ROOT).parent.parts):
-            if each.module.split(".")[0] == "tfhybrid":
-                imported.setdefault(part, set()).add(part_of(each.module))
-    imported.pop("__init__")  # the facade
-    order = graphlib.TopologicalSorter(
-        {part: others - {part, "__init__"} for part, others in imported.items()}
-    )
-    order.prepare()  # raises CycleError, which names the circle
+        if file.name != "__init__.py":
+            files[room_of(file)] = files.get(room_of(file), 0) + 1
+    assert {room: n for room, n in files.items() if n > MOST_FILES_OF_A_ROOM} == {}
+
+
+def test_the_page_has_the_rooms():
+    """python -m tests.unit.documentation.architecture_page writes it."""
+    page = architecture_page.PAGE.read_text()
+    assert architecture_page.written(page) == page
 
 
 def test_private_modules_are_not_imported():

@@ -22,10 +22,9 @@ from tfhybrid.cluster.membership import OWNING_ROLE, Membership, NodeState
 from tfhybrid.cluster.node_options import read_token, set_up_logging
 from tfhybrid.cluster.rates import Rates
 from tfhybrid.cluster.status import StatusServer, status_of
-from tfhybrid.embedding_nodes.owned_store import Arguments, Found
 from tfhybrid.errors import StoreError
 from tfhybrid.rpc import listener
-from tfhybrid.rpc.calls import Answer, answer_calls
+from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
 from tfhybrid.rpc.handshake import Greeting
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
@@ -99,7 +98,7 @@ class MetadataNode:
             now = self._membership.view
             return {"epoch": now.epoch, "draining": now.nodes[node["name"]].draining}
 
-        def join(arguments: Arguments, _: Found) -> Answer:
+        def join(arguments: Arguments, _: ReceivedArrays) -> Answer:
             host, port = arguments["address"]
             epoch = self._membership.join(
                 str(arguments["name"]),
@@ -111,7 +110,7 @@ class MetadataNode:
             _log.info("%s has registered, allocation epoch %d", node["name"], epoch)
             return response(), {}
 
-        def beat(arguments: Arguments, _: Found) -> Answer:
+        def beat(arguments: Arguments, _: ReceivedArrays) -> Answer:
             if not node:
                 raise StoreError("A node must register (`join`) before it sends heartbeats")
             numbers = {str(name): float(number) for name, number in arguments["numbers"].items()}
@@ -120,25 +119,25 @@ class MetadataNode:
             self._membership.heard_of(node["name"], node["incarnation"])
             return response(), {}
 
-        def drain(arguments: Arguments, _: Found) -> Answer:
+        def drain(arguments: Arguments, _: ReceivedArrays) -> Answer:
             self._membership.drain(str(arguments["name"]))
             return None, {}
 
-        def move(arguments: Arguments, _: Found) -> Answer:
+        def move(arguments: Arguments, _: ReceivedArrays) -> Answer:
             share, epoch = int(arguments["share"]), int(arguments["epoch"])
             origin, to = str(arguments["origin"]), str(arguments["to"])
             return self._membership.move(share, origin, to, epoch), {}
 
-        def plan(_: Arguments, __: Found) -> Answer:
+        def plan(_: Arguments, __: ReceivedArrays) -> Answer:
             return _as_json(moves(self._membership.view)), {}
 
-        def balance(_: Arguments, __: Found) -> Answer:
+        def balance(_: Arguments, __: ReceivedArrays) -> Answer:
             return self._balance(), {}
 
-        def view(_: Arguments, __: Found) -> Answer:
+        def view(_: Arguments, __: ReceivedArrays) -> Answer:
             return self._membership.view.as_json(), {}
 
-        def status(_: Arguments, __: Found) -> Answer:
+        def status(_: Arguments, __: ReceivedArrays) -> Answer:
             return self.status(), {}
 
         try:

@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from tfhybrid.errors import ConfigError
-from tfhybrid.job.row_service import new_token
 from tfhybrid.rpc.tls import Tls
+from tfhybrid.rpc.tokens import new_token
 from tfhybrid.settings import log_level
 
 

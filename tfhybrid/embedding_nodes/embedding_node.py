@@ -22,7 +22,7 @@ from tfhybrid.cluster.registration import Registration
 from tfhybrid.core import native, split_batches
 from tfhybrid.core.native import LinkPurpose
 from tfhybrid.data_nodes.key_links import key_calls
-from tfhybrid.embedding_nodes.owned_store import Arguments, Found, OwnedStore
+from tfhybrid.embedding_nodes.owned_store import OwnedStore
 from tfhybrid.embedding_nodes.store_copy import (
     receive_batches,
     receive_store,
@@ -31,7 +31,7 @@ from tfhybrid.embedding_nodes.store_copy import (
 )
 from tfhybrid.errors import NameTakenError, StaleEpochError, StoreError, TfhybridError
 from tfhybrid.rpc import listener
-from tfhybrid.rpc.calls import Answer, answer_calls
+from tfhybrid.rpc.calls import Answer, Arguments, ReceivedArrays, answer_calls
 from tfhybrid.rpc.handshake import Greeting, Link
 from tfhybrid.rpc.messages import MessageLink
 from tfhybrid.rpc.server import NodeServer
@@ -105,7 +105,7 @@ class EmbeddingNode:
             answer_calls(link, key_calls(self._of_session(greeting).engine))
         calls: dict[str, OwnedStore] = {}
 
-        def begin(arguments: Arguments, _: Found) -> Answer:
+        def begin(arguments: Arguments, _: ReceivedArrays) -> Answer:
             store = self._begin(greeting, arguments)
             calls["store"] = store
             served.update(store.calls())

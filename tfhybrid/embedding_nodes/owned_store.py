@@ -25,15 +25,12 @@ from tfhybrid.core.update import UpdateChoices
 from tfhybrid.embedding_nodes.record_layout import dtype_of
 from tfhybrid.embedding_nodes.row_arrays import block_of
 from tfhybrid.errors import StoreError
-from tfhybrid.rpc.calls import Answer, Called
+from tfhybrid.rpc.calls import Answer, Arguments, Called, ReceivedArrays
 
 _log = logging.getLogger("tfhybrid.embedding_nodes")
 
 _LONGEST_NAME = 64  # characters, of a job's name as the core takes it
 _UNEVENNESS = 1.05  # rows of the largest shard over the mean, as a hash spreads them
-
-Arguments = dict[str, Any]
-Found = dict[str, np.ndarray]
 
 
 class OwnedStore:
@@ -147,7 +144,7 @@ class OwnedStore:
                 self._placements = {}
                 self.engine.close_store(leave=leave)
 
-    def _open_store(self, arguments: Arguments, _: Found) -> Answer:
+    def _open_store(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         reclaimed = self.engine.open_store(
             self._directory, self._name, 0, self._described, arguments["token"]
         )
@@ -156,29 +153,29 @@ class OwnedStore:
             _log.warning("Removed the store of a dead job, %s", line)
         return None, {}
 
-    def _recover_store(self, _: Arguments, __: Found) -> Answer:
+    def _recover_store(self, _: Arguments, __: ReceivedArrays) -> Answer:
         token = self.engine.recover_store(self._directory, self._name, self._described)
         self._is_open = True
         split_batches.restore(self.engine, self._batches)
         self._batches = np.empty(0, np.int64)
         return {"token": token, "versions": self.engine.store_versions()}, {}
 
-    def _last_updates(self, _: Arguments, __: Found) -> Answer:
+    def _last_updates(self, _: Arguments, __: ReceivedArrays) -> Answer:
         return None, {"updates": self.engine.last_updates()}
 
-    def _roll_forward(self, _: Arguments, arrays: Found) -> Answer:
+    def _roll_forward(self, _: Arguments, arrays: ReceivedArrays) -> Answer:
         self.engine.roll_forward(arrays["updates"])
         return self.engine.store_versions(), {}
 
-    def _forget_updates(self, _: Arguments, __: Found) -> Answer:
+    def _forget_updates(self, _: Arguments, __: ReceivedArrays) -> Answer:
         self.engine.forget_updates()
         return None, {}
 
-    def _close_store(self, arguments: Arguments, _: Found) -> Answer:
+    def _close_store(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._end(leave=arguments["leave"])
         return None, {}
 
-    def _open_table(self, arguments: Arguments, _: Found) -> Answer:
+    def _open_table(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         kind, a, b = arguments["initializer"]
         placement = native.PlacementKind(arguments["placement"][0]), int(arguments["placement"][1])
         path, cache_bytes = arguments["files"]
@@ -195,12 +192,12 @@ class OwnedStore:
         self._opening.append(("open_table", arguments))
         return None, {}
 
-    def _set_optimizer(self, arguments: Arguments, _: Found) -> Answer:
+    def _set_optimizer(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self.engine.set_optimizer(arguments["table"], **arguments["settings"])
         self._opening.append(("set_optimizer", arguments))
         return None, {}
 
-    def _forget_optimizer(self, arguments: Arguments, _: Found) -> Answer:
+    def _forget_optimizer(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._wait(arguments, {})
         self.engine.forget_optimizer(arguments["table"])
         table = arguments["table"]
@@ -212,14 +209,14 @@ class OwnedStore:
         ]
         return None, {}
 
-    def _open_update(self, arguments: Arguments, _: Found) -> Answer:
+    def _open_update(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         choices = UpdateChoices(**arguments["choices"])
         self.engine.open_update(arguments["name"], arguments["tables"], choices, arguments["steps"])
         if ("open_update", arguments) not in self._opening:
             self._opening.append(("open_update", arguments))
         return None, {}
 
-    def _tell_opening(self, _: Arguments, __: Found) -> Answer:
+    def _tell_opening(self, _: Arguments, __: ReceivedArrays) -> Answer:
         """Returns the calls by which another node opens its copy of this store.
 
         Raises:
@@ -237,12 +234,12 @@ class OwnedStore:
             )
         return self._opening, {}
 
-    def _versions(self, _: Arguments, __: Found) -> Answer:
+    def _versions(self, _: Arguments, __: ReceivedArrays) -> Answer:
         """Returns the version of each table, by name."""
         tables = list(self._placements)
         return {name: int(self.engine.table_stats(name).version) for name in tables}, {}
 
-    def _wait(self, arguments: Arguments, _: Found) -> Answer:
+    def _wait(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         """Waits until a table has reached the version that the arguments name."""
         none = [np.empty(0, np.int64)]
         self.engine.read(
@@ -250,24 +247,24 @@ class OwnedStore:
         )
         return None, {}
 
-    def _stats(self, arguments: Arguments, _: Found) -> Answer:
+    def _stats(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         struct = self.engine.table_stats(arguments["table"])
         return {name: getattr(struct, name) for name, *_ in struct._fields_}, {}
 
-    def _count_nan(self, arguments: Arguments, _: Found) -> Answer:
+    def _count_nan(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         rows = ctypes.c_int64()
         self.engine.call("table_count_nan", arguments["table"].encode(), ctypes.byref(rows))
         return rows.value, {}
 
-    def _digest(self, arguments: Arguments, _: Found) -> Answer:
+    def _digest(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._wait(arguments, {})
         return self.engine.digest(arguments["table"]), {}
 
-    def _set_version(self, arguments: Arguments, _: Found) -> Answer:
+    def _set_version(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self.engine.set_version(arguments["table"], arguments["version"], arguments["start"])
         return None, {}
 
-    def _reserve(self, arguments: Arguments, _: Found) -> Answer:
+    def _reserve(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         """Reserves space for this shard's part of a table's rows."""
         kind, owner = self._placements[arguments["table"].removesuffix(native.WAITING_SUFFIX)]
         rows = int(arguments["rows"])
@@ -278,37 +275,37 @@ class OwnedStore:
         self._writer(arguments).reserve(rows)
         return None, {}
 
-    def _write_rows(self, arguments: Arguments, arrays: Found) -> Answer:
+    def _write_rows(self, arguments: Arguments, arrays: ReceivedArrays) -> Answer:
         return self._writer(arguments).write_rows(block_of(arrays)), {}
 
-    def _load_records(self, arguments: Arguments, _: Found) -> Answer:
+    def _load_records(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         file = RecordFile(
             arguments["path"], dtype_of(arguments["dtype"]), arguments["header_bytes"]
         )
         self._writer(arguments).load_records(file)
         return None, {}
 
-    def _remove_keys(self, arguments: Arguments, arrays: Found) -> Answer:
+    def _remove_keys(self, arguments: Arguments, arrays: ReceivedArrays) -> Answer:
         self._writer(arguments).remove_keys(arrays["keys"])
         return None, {}
 
-    def _clear(self, arguments: Arguments, _: Found) -> Answer:
+    def _clear(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._writer(arguments).clear()
         return None, {}
 
-    def _set_decay(self, arguments: Arguments, _: Found) -> Answer:
+    def _set_decay(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._writer(arguments).set_decay(arguments["decay"])
         return None, {}
 
-    def _set_event_time(self, arguments: Arguments, _: Found) -> Answer:
+    def _set_event_time(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._writer(arguments).set_event_time(arguments["time"])
         return None, {}
 
-    def _track_changes(self, arguments: Arguments, _: Found) -> Answer:
+    def _track_changes(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._writer(arguments).track_changes(arguments["cursor"])
         return None, {}
 
-    def _freeze(self, arguments: Arguments, _: Found) -> Answer:
+    def _freeze(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._wait(arguments, {})
         frozen = self._writer(arguments).freeze(
             arguments["cursor"], only_changed=arguments["only_changed"]
@@ -316,15 +313,15 @@ class OwnedStore:
         self._frozen.add(arguments["table"])
         return frozen, {}
 
-    def _return_changes(self, arguments: Arguments, _: Found) -> Answer:
+    def _return_changes(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._writer(arguments).return_changes()
         return None, {}
 
-    def _removed_keys(self, arguments: Arguments, _: Found) -> Answer:
+    def _removed_keys(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         keys = self._writer(arguments).removed_keys(FrozenTable(*arguments["frozen"]))
         return None, {"keys": keys}
 
-    def _write_part(self, arguments: Arguments, _: Found) -> Answer:
+    def _write_part(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         try:
             return self._writer(arguments).write_part(arguments["part"], arguments["path"]), {}
         except StoreError as error:
@@ -332,7 +329,7 @@ class OwnedStore:
                 f"{error}. Every embedding node writes its own rows, so it must see the directory"
             ) from error
 
-    def _thaw(self, arguments: Arguments, _: Found) -> Answer:
+    def _thaw(self, arguments: Arguments, _: ReceivedArrays) -> Answer:
         self._writer(arguments).thaw()
         self._frozen.discard(arguments["table"])
         return None, {}

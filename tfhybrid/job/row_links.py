@@ -8,9 +8,10 @@ import time
 from tfhybrid import distributed
 from tfhybrid.core import native
 from tfhybrid.core.engine import Engine
-from tfhybrid.job.row_service import Leader, RowService, new_token
+from tfhybrid.job.row_service import Leader, RowService
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.tls import Tls
+from tfhybrid.rpc.tokens import new_token
 from tfhybrid.settings import silence_seconds
 
 _log = logging.getLogger("tfhybrid.job")

@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import secrets
 import socket
 import threading
 from collections.abc import Sequence
@@ -26,15 +25,9 @@ from tfhybrid.rpc.tls import Tls, accepted, dialled
 
 _log = logging.getLogger("tfhybrid.job")
 
-PROTOCOL = "rows2."  # prefix of a token, so that processes of another protocol are refused
 
 _CONNECT_SECONDS = 30.0
 _LOOK_SECONDS = 0.2
-
-
-def new_token() -> str:
-    """Returns a random token, which the processes of one job or cluster send to a listener."""
-    return PROTOCOL + secrets.token_hex(16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +49,7 @@ class RowService:
     Args:
         engine: Engine of this rank. It owns the connections, and ends them with its store.
         rank: Index of this rank in `engine.hosts`.
-        listener: Listening socket of a leader, closed by the service; `None` on other ranks.
+        listener_socket: Listening socket of a leader, closed by the service; `None` on other ranks.
         token: Token of the job.
         silence: Seconds after which a host that does not respond counts as gone.
         tls: TLS relay of this process, closed by `stop`. Default `None`: no encryption.

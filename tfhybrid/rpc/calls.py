@@ -14,8 +14,10 @@ from tfhybrid import errors
 from tfhybrid.errors import StoreError, TfhybridError
 from tfhybrid.rpc.messages import Arrays, MessageLink
 
+Arguments = dict[str, Any]
+ReceivedArrays = dict[str, np.ndarray]
 Answer = tuple[Any, Arrays]
-Called = Callable[[dict[str, Any], dict[str, np.ndarray]], Answer]
+Called = Callable[[Arguments, ReceivedArrays], Answer]
 
 
 class Caller:

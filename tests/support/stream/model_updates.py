@@ -8,9 +8,9 @@ import numpy as np
 
 from tfhybrid.core.native import OptimizerKind
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.sync_unit.target_model import TargetModel
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.weights.model_spec import (
     DENSE_TABLE,
     ModelSpec,

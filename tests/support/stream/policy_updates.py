@@ -8,9 +8,8 @@ import numpy as np
 
 import tfhybrid
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.provider.lease_book import Lease
-from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 

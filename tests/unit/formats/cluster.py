@@ -16,12 +16,11 @@ from tfhybrid.data_nodes import key_links, read_log
 from tfhybrid.data_nodes.data_streams import BY_BATCH, BY_FILE, Reading
 from tfhybrid.data_nodes.splitting import Declared
 from tfhybrid.rpc import handshake, messages
-from tfhybrid.stream.provider.lease_book import Lease
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import Request
-from tfhybrid.stream.provider.served_queue import Standing
 from tfhybrid.stream.queues.queue import Position
-from tfhybrid.stream.sync_unit import sync_unit
+from tfhybrid.stream.weights import lease
+from tfhybrid.stream.weights.lease import Lease, Standing
 
 # State of the metadata node.
 
@@ -163,7 +162,7 @@ def write_messages(folder: Path, _: Path) -> None:
         "who speaks first": [key_links.REQUEST, key_links.NOTICE, key_links.UNASKED],
     }
     plain = {name: dataclasses.asdict(each) for name, each in PLAIN.items()}
-    own = {"lease": sync_unit.lease_fields(LEASE), "declared": DECLARED.as_json()}
+    own = {"lease": lease.lease_fields(LEASE), "declared": DECLARED.as_json()}
     (folder / "messages.json").write_text(json.dumps(words | plain | own, indent=1))
     (folder / "greeting.json").write_text(GREETING.text())
     (folder / "framed").write_bytes(framed())
@@ -173,7 +172,7 @@ def read_messages(folder: Path, _: Path) -> Any:
     content = json.loads((folder / "messages.json").read_text())
     return (
         handshake.Greeting.heard((folder / "greeting.json").read_text()),
-        sync_unit.lease_from(content["lease"]),
+        lease.lease_from(content["lease"]),
         Declared.from_json(content["declared"]),
         Reading(**content["reading"]),
         key_links.SentKeys(

@@ -13,12 +13,11 @@ import numpy as np
 from tests.unit.checkpoint import conftest as checkpoints
 from tfhybrid.core.frozen_table import TableFile
 from tfhybrid.core.native import OptimizerKind, crc32c
-from tfhybrid.stream.provider.lease_book import Lease
-from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.sync_unit.published_rows import write as write_rows
 from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights import publication, weight_base
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease
 from tfhybrid.stream.weights.model_spec import (
     DENSE_DIM,
     DENSE_TABLE,

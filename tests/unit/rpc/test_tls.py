@@ -27,9 +27,10 @@ from tfhybrid.core.row_block import RowBlock
 from tfhybrid.core.table_writer import TableWriter
 from tfhybrid.errors import ConfigError, StoreError, TfhybridError
 from tfhybrid.initializers import Uniform
-from tfhybrid.job.row_service import Leader, RowService, new_token
+from tfhybrid.job.row_service import Leader, RowService
 from tfhybrid.rpc import listener
 from tfhybrid.rpc.tls import Tls
+from tfhybrid.rpc.tokens import new_token
 from tfhybrid.settings import TlsFiles, tls_files
 
 SILENCE = 10.0

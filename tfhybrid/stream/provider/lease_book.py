@@ -7,36 +7,12 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.queues.applied_ranges import Range
 from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.lease import Lease, Range
 
 # Function from the begin of a lease, its maximum number of rows and its latest end (`None`: the
 # end of the queue) to its actual end and number of rows; `None` if the queue has nothing there yet.
 Cut = Callable[[Position, int, Position | None], tuple[Position, int] | None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Lease:
-    """The right to train some rows of a queue.
-
-    Args:
-        fence: Number of the lease: unique, and greater than that of every lease granted before.
-        holder: Name of the trainer that holds the lease.
-        begin: Position of the first row.
-        end: Position after the last row.
-        rows: Number of good rows between `begin` and `end`.
-    """
-
-    fence: int
-    holder: str
-    begin: Position
-    end: Position
-    rows: int
-
-    @property
-    def range(self) -> Range:
-        """The pair of `begin` and `end`."""
-        return self.begin, self.end
 
 
 @dataclasses.dataclass

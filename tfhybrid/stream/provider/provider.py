@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 
 from tfhybrid.errors import LeaseRefusedError, StreamError
-from tfhybrid.stream.provider.lease_book import Lease
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
 from tfhybrid.stream.provider.routes import Routes
 from tfhybrid.stream.provider.served_queue import ServedQueue
@@ -20,6 +19,7 @@ from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.dead_letters import DeadLetters
 from tfhybrid.stream.queues.numbered_writer import Numbered
 from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 _log = logging.getLogger("tfhybrid.stream")

@@ -12,12 +12,11 @@ import pyarrow as pa
 from tfhybrid.rpc.calls import Answer, Called
 from tfhybrid.rpc.messages import Arrays
 from tfhybrid.rpc.remote import Remote
-from tfhybrid.stream.provider.lease_book import Lease
 from tfhybrid.stream.provider.lease_length import Load
 from tfhybrid.stream.provider.provider import Provider, Request, Work
 from tfhybrid.stream.queues import rows
 from tfhybrid.stream.queues.queue import Record
-from tfhybrid.stream.sync_unit.sync_unit import lease_fields, lease_from
+from tfhybrid.stream.weights.lease import Lease, lease_fields, lease_from
 
 
 def provider_calls(provider: Provider) -> dict[str, Called]:

@@ -2,76 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import pyarrow as pa
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
-from tfhybrid.stream.provider.lease_book import Lease, LeaseBook
-from tfhybrid.stream.queues.applied_ranges import AppliedRanges, Range
+from tfhybrid.stream.provider.lease_book import LeaseBook
 from tfhybrid.stream.queues.numbered_writer import Numbered, NumberedWriter
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.queues.queue_reader import QueueReader
-
-
-@dataclasses.dataclass(frozen=True)
-class Standing:
-    """Rows of one queue that a target model's weights contain.
-
-    Args:
-        epoch: Term of the provider: number of providers that have started on this queue. Leases of
-            earlier terms are over.
-        frontier: Position before which all rows are contained.
-        ranges: Ranges behind the frontier that are contained.
-    """
-
-    epoch: int
-    frontier: Position
-    ranges: Sequence[Range]
-
-
-class Weights(Protocol):
-    """The calls that the provider makes to a target model in the sync unit.
-
-    Every method raises `StreamError` if the sync unit does not answer.
-    """
-
-    def begin(self, queue: str, first: Position) -> Standing:
-        """Starts a provider's term on a queue, and ends all leases of earlier providers.
-
-        Args:
-            queue: Name of the queue.
-            first: Position at which a model starts that has no rows of the queue yet.
-
-        Returns:
-            The new term, and the rows that the weights contain.
-        """
-
-    def revoke(self, queue: str, lease: Lease) -> bool:
-        """Ends a lease: an update that arrives later is refused.
-
-        Args:
-            queue: Name of the queue.
-            lease: Lease to end.
-
-        Returns:
-            Whether the update of the lease is in the weights.
-        """
-
-    def pass_over(self, queue: str, lease: Lease) -> None:
-        """Skips a lease that has no good rows: its range counts as applied.
-
-        Args:
-            queue: Name of the queue.
-            lease: Lease to skip.
-        """
-
-
-# Number of fences in a term. A fence of an earlier term is smaller than any of a later one.
-FENCES_OF_AN_EPOCH = 1 << 40
+from tfhybrid.stream.weights.applied_ranges import AppliedRanges
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease, Weights
 
 
 class ServedQueue:

@@ -13,31 +13,15 @@ from tfhybrid.errors import LeaseRefusedError, PublicationError
 from tfhybrid.rpc.calls import Answer, Called
 from tfhybrid.rpc.messages import Arrays
 from tfhybrid.rpc.remote import Remote
-from tfhybrid.stream.provider.lease_book import Lease
-from tfhybrid.stream.provider.served_queue import Standing
 from tfhybrid.stream.queues.queue import Position, Record
 from tfhybrid.stream.sync_unit.publisher import Published, Publisher, PublishRules
 from tfhybrid.stream.sync_unit.publisher_clock import PublisherClock
 from tfhybrid.stream.sync_unit.saver import Saver
 from tfhybrid.stream.sync_unit.stats import stream_stats
 from tfhybrid.stream.sync_unit.target_model import TargetModel
+from tfhybrid.stream.weights.lease import Lease, Standing, lease_fields, lease_from
 from tfhybrid.stream.weights.model_spec import ModelSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate
-
-
-def lease_fields(lease: Lease) -> dict[str, Any]:
-    """Returns a lease as JSON for a message."""
-    return dataclasses.asdict(lease)
-
-
-def lease_from(fields: Mapping[str, Any]) -> Lease:
-    """Returns the lease from the JSON of `lease_fields`.
-
-    Raises:
-        KeyError: A field is missing.
-    """
-    begin, end = (Position(*fields[name]) for name in ("begin", "end"))
-    return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
 
 
 class SyncUnit:

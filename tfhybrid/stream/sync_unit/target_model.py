@@ -18,14 +18,13 @@ import safetensors.numpy
 from tfhybrid.core import native
 from tfhybrid.core.frozen_table import FrozenTable
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError, TfhybridError
-from tfhybrid.stream.provider.lease_book import Lease
-from tfhybrid.stream.provider.served_queue import FENCES_OF_AN_EPOCH, Standing
-from tfhybrid.stream.queues.applied_ranges import AppliedRanges
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import Position, Record
 from tfhybrid.stream.sync_unit.group_commit import GroupCommit, Ticket
 from tfhybrid.stream.weights import weight_base
+from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.first_weights import FirstWeights, read_checkpoint
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease, Standing
 from tfhybrid.stream.weights.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weights.observed import Observed
 from tfhybrid.stream.weights.weight_base import Base

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from tfhybrid.errors import LeaseRefusedError
-from tfhybrid.stream.provider.lease_book import Lease
 from tfhybrid.stream.queues.queue_address import open_queue
 from tfhybrid.stream.queues.queue_reader import QueueReader
+from tfhybrid.stream.weights.lease import Lease
 
 
 class LeasedRows:

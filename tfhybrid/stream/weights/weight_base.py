@@ -17,8 +17,8 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.core import native
 from tfhybrid.core.frozen_table import TableFile
 from tfhybrid.errors import CorruptFileError
-from tfhybrid.stream.queues.applied_ranges import Range
 from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.lease import Range
 
 _MANIFEST = "base.json"
 

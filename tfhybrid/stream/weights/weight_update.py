@@ -12,8 +12,8 @@ import safetensors.numpy
 from safetensors import SafetensorError
 
 from tfhybrid.errors import DataError
-from tfhybrid.stream.queues.applied_ranges import Range
 from tfhybrid.stream.queues.queue import Position, Record
+from tfhybrid.stream.weights.lease import Range
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError
-from tfhybrid.stream.provider.lease_book import Lease, LeaseBook
+from tfhybrid.stream.provider.lease_book import LeaseBook
 from tfhybrid.stream.provider.lease_length import LeaseLength, Load
-from tfhybrid.stream.queues.applied_ranges import AppliedRanges
 from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.applied_ranges import AppliedRanges
+from tfhybrid.stream.weights.lease import Lease
 
 SECONDS = 10.0
 

@@ -23,9 +23,9 @@ from tests.support.stream.model_updates import (
 )
 from tfhybrid.errors import ConfigError, CorruptFileError, LeaseRefusedError, StreamError
 from tfhybrid.initializers import Uniform
-from tfhybrid.stream.provider.lease_book import Lease
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.sync_unit.target_model import TargetModel
+from tfhybrid.stream.weights.lease import Lease
 from tfhybrid.stream.weights.model_spec import (
     DENSE_TABLE,
     ModelSpec,

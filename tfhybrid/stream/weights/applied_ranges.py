@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from tfhybrid.errors import StreamError
 from tfhybrid.stream.queues.queue import Position
-
-Range = tuple[Position, Position]
+from tfhybrid.stream.weights.lease import Range
 
 
 class AppliedRanges:

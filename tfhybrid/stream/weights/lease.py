@@ -1,0 +1,106 @@
+"""Leases: what the provider and the sync unit tell each other about rows of a queue."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from tfhybrid.stream.queues.queue import Position
+
+Range = tuple[Position, Position]
+
+# Number of fences in a term. A fence of an earlier term is smaller than any of a later one.
+FENCES_OF_AN_EPOCH = 1 << 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Lease:
+    """The right to train some rows of a queue.
+
+    Args:
+        fence: Number of the lease: unique, and greater than that of every lease granted before.
+        holder: Name of the trainer that holds the lease.
+        begin: Position of the first row.
+        end: Position after the last row.
+        rows: Number of good rows between `begin` and `end`.
+    """
+
+    fence: int
+    holder: str
+    begin: Position
+    end: Position
+    rows: int
+
+    @property
+    def range(self) -> Range:
+        """The pair of `begin` and `end`."""
+        return self.begin, self.end
+
+
+def lease_fields(lease: Lease) -> dict[str, Any]:
+    """Returns a lease as JSON for a message."""
+    return dataclasses.asdict(lease)
+
+
+def lease_from(fields: Mapping[str, Any]) -> Lease:
+    """Returns the lease from the JSON of `lease_fields`.
+
+    Raises:
+        KeyError: A field is missing.
+    """
+    begin, end = (Position(*fields[name]) for name in ("begin", "end"))
+    return Lease(fields["fence"], fields["holder"], begin, end, fields["rows"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Rows of one queue that a target model's weights contain.
+
+    Args:
+        epoch: Term of the provider: number of providers that have started on this queue. Leases of
+            earlier terms are over.
+        frontier: Position before which all rows are contained.
+        ranges: Ranges behind the frontier that are contained.
+    """
+
+    epoch: int
+    frontier: Position
+    ranges: Sequence[Range]
+
+
+class Weights(Protocol):
+    """The calls that the provider makes to a target model in the sync unit.
+
+    Every method raises `StreamError` if the sync unit does not answer.
+    """
+
+    def begin(self, queue: str, first: Position) -> Standing:
+        """Starts a provider's term on a queue, and ends all leases of earlier providers.
+
+        Args:
+            queue: Name of the queue.
+            first: Position at which a model starts that has no rows of the queue yet.
+
+        Returns:
+            The new term, and the rows that the weights contain.
+        """
+
+    def revoke(self, queue: str, lease: Lease) -> bool:
+        """Ends a lease: an update that arrives later is refused.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease to end.
+
+        Returns:
+            Whether the update of the lease is in the weights.
+        """
+
+    def pass_over(self, queue: str, lease: Lease) -> None:
+        """Skips a lease that has no good rows: its range counts as applied.
+
+        Args:
+            queue: Name of the queue.
+            lease: Lease to skip.
+        """
