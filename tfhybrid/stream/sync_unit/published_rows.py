@@ -13,7 +13,7 @@ from tfhybrid.checkpoint.storage import Location
 from tfhybrid.checkpoint.table_file import evicted_file_name, file_name
 from tfhybrid.core import native
 from tfhybrid.errors import PublicationError
-from tfhybrid.stream.sync_unit.target_model import Snapshot
+from tfhybrid.stream.sync_unit.snapshot import Snapshot
 from tfhybrid.stream.weights.publication import PublishedFile
 
 

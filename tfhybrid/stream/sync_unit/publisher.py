@@ -15,7 +15,8 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ConfigError, PublicationError, TfhybridError
 from tfhybrid.stream.sync_unit import published_rows
 from tfhybrid.stream.sync_unit.published_rows import WrittenRows
-from tfhybrid.stream.sync_unit.target_model import Snapshot, TargetModel
+from tfhybrid.stream.sync_unit.snapshot import Snapshot
+from tfhybrid.stream.sync_unit.target_model import TargetModel
 from tfhybrid.stream.weights import publication as files
 from tfhybrid.stream.weights import wall_clock
 from tfhybrid.stream.weights.publication import Member, Pointer, Publication

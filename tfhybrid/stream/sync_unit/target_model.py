@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import safetensors.numpy
 
-from tfhybrid.core import native
-from tfhybrid.core.frozen_table import FrozenTable
-from tfhybrid.errors import ConfigError, LeaseRefusedError, StreamError, TfhybridError
+from tfhybrid.errors import ConfigError, StreamError, TfhybridError
 from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.queues.queue import Position, Record
 from tfhybrid.stream.sync_unit.group_commit import GroupCommit, Ticket
+from tfhybrid.stream.sync_unit.lease_ledger import LeaseLedger
+from tfhybrid.stream.sync_unit.snapshot import Snapshot, continued_history
+from tfhybrid.stream.sync_unit.submitted import Submitted
 from tfhybrid.stream.weights import weight_base
-from tfhybrid.stream.weights.applied_ranges import AppliedRanges
 from tfhybrid.stream.weights.first_weights import FirstWeights, read_checkpoint
-from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease, Standing
+from tfhybrid.stream.weights.lease import Lease, Standing
 from tfhybrid.stream.weights.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weights.observed import Observed
 from tfhybrid.stream.weights.weight_base import Base
@@ -33,36 +31,6 @@ from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 _CURSOR = "publisher"  # name of the cursor that tracks changed rows for publications
 _STALENESS_OF = 1000  # updates whose staleness is remembered
-
-
-class Snapshot(NamedTuple):
-    """Frozen weights of a target model at one version.
-
-    Attributes:
-        store: Store of the weights.
-        frozen: Frozen tables by name, as `WeightStore.frozen` yields them.
-        version: Number of updates in the weights.
-        history: Hash of all updates so far; tells apart two histories with the same version.
-        observed: Observations of the samples trained since the last publication.
-    """
-
-    store: WeightStore
-    frozen: Mapping[str, FrozenTable]
-    version: int
-    history: str
-    observed: Observed
-
-
-class Submitted(NamedTuple):
-    """Submitted update, with its record for the journal.
-
-    Attributes:
-        update: Update from a trainer.
-        record: Result of `update.to_record()`.
-    """
-
-    update: WeightUpdate
-    record: Record
 
 
 class TargetModel:
@@ -86,7 +54,6 @@ class TargetModel:
 
     Attributes:
         continues: Whether all changes since the last publication are known.
-        refused: Number of updates that were refused.
         staleness: Staleness of the last 1000 updates: the number of other updates applied between
             the version that the update is based on and the update.
 
@@ -114,22 +81,24 @@ class TargetModel:
         self._saving = threading.Lock()  # acquired before _lock
         self._journal = LogQueue(folder / "journal", write=True, fsync=fsync)
         self._store: WeightStore | None = None
-        self._done: dict[str, AppliedRanges] = {}
-        self._epochs: dict[str, int] = {}
-        self._revoked: dict[str, set[int]] = {}
+        self._ledger = LeaseLedger(name)
         self._updates: GroupCommit[Submitted] = GroupCommit(self._lock, self._commit)
         self._saved: dict[str, int] = {}
         self._history = ""
         self._observed = Observed()
         self._published = published
         self.continues = False
-        self.refused = 0
         self.staleness: deque[int] = deque(maxlen=_STALENESS_OF)
         try:
             self._recover()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def refused(self) -> int:
+        """Number of updates that were refused."""
+        return self._ledger.refused
 
     @property
     def version(self) -> int:
@@ -196,10 +165,8 @@ class TargetModel:
                 self._begin_from(spec, dense, dataclasses.replace(first, dense_states=states))
                 return
             arrays = {str(i): np.asarray(each, np.float32) for i, each in enumerate(dense)}
-            record = Record(
-                safetensors.numpy.save(arrays), {"kind": "model", "spec": spec.to_json()}
-            )
-            self._append_and_replay(record)
+            attributes = {"kind": "model", "spec": spec.to_json()}
+            self._record(Record(safetensors.numpy.save(arrays), attributes))
 
     def begin(self, queue: str, first: Position) -> Standing:
         """Ends all leases of earlier providers of a queue, and starts the next term.
@@ -217,13 +184,13 @@ class TargetModel:
             OutOfSpaceError: The journal cannot be written. Nothing was changed.
         """
         with self._lock:
-            epoch = self._epochs.get(queue, 0) + 1
-            applied = self._done.get(queue)
+            term = self._ledger.terms.get(queue, 0) + 1
+            applied = self._ledger.applied.get(queue)
             frontier = first if applied is None else applied.frontier
-            text = json.dumps([queue, epoch, *frontier])
-            self._append_and_replay(Record(b"", {"kind": "epoch", "epoch": text}))
-            done = self._done[queue]
-            return Standing(epoch, done.frontier, done.ranges)
+            text = json.dumps([queue, term, *frontier])
+            self._record(Record(b"", {"kind": "epoch", "epoch": text}))
+            applied = self._ledger.applied[queue]
+            return Standing(term, applied.frontier, applied.ranges)
 
     def revoke(self, queue: str, lease: Lease) -> bool:
         """Ends a lease: an update that arrives later is refused.
@@ -239,10 +206,7 @@ class TargetModel:
             LeaseRefusedError: The model is not trained from the queue.
         """
         with self._lock:
-            if self._ranges(queue).covers(lease.range):
-                return True
-            self._revoked[queue].add(lease.fence)
-            return False
+            return self._ledger.revoke(queue, lease)
 
     def pass_over(self, queue: str, lease: Lease) -> None:
         """Records that a lease is skipped, because it had no good rows: no update comes for it.
@@ -256,9 +220,9 @@ class TargetModel:
             OutOfSpaceError: The journal cannot be written. Nothing was changed.
         """
         with self._lock:
-            if not self._ranges(queue).covers(lease.range):
+            if not self._ledger.ranges(queue).covers(lease.range):
                 text = json.dumps([queue, *lease.begin, *lease.end])
-                self._append_and_replay(Record(b"", {"kind": "passed", "range": text}))
+                self._record(Record(b"", {"kind": "passed", "range": text}))
 
     def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
         """Applies an update, unless the weights contain its rows already.
@@ -315,7 +279,7 @@ class TargetModel:
             folder = weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
         with self._lock:
             self._journal.forget_before(base.journal)
-            self._saved = _offsets(base)
+            self._saved = base.offsets()
         weight_base.remove_older(self._folder, folder)
         return folder
 
@@ -324,8 +288,8 @@ class TargetModel:
             store.spec.to_json(),
             store.version,
             self._journal.end(),
-            dict(self._epochs),
-            {queue: (each.frontier, each.ranges) for queue, each in self._done.items()},
+            dict(self._ledger.terms),
+            {queue: (each.frontier, each.ranges) for queue, each in self._ledger.applied.items()},
             dict(store.optimizer_starts),
             self._history,
             store.event_time,
@@ -344,11 +308,10 @@ class TargetModel:
             store.set_dense(dense, first.dense_states)
             store.begin_with(first)
             attributes = {"spec": spec.to_json(), "digests": json.dumps(store.digests())}
-            self._history = _continued("", Record(b"", attributes))
+            self._history = continued_history("", Record(b"", attributes))
+            base = self._base_of(store)
             with store.frozen() as frozen:
-                weight_base.write(
-                    self._folder, self._base_of(store), lambda at: store.write(frozen, at)
-                )
+                weight_base.write(self._folder, base, lambda at: store.write(frozen, at))
         except BaseException:
             store.close()
             raise
@@ -412,7 +375,10 @@ class TargetModel:
     def standing(self) -> dict[str, tuple[Position, int]]:
         """Returns each queue's frontier and number of contained ranges behind it, by queue."""
         with self._lock:
-            return {queue: (each.frontier, len(each.ranges)) for queue, each in self._done.items()}
+            return {
+                queue: (each.frontier, len(each.ranges))
+                for queue, each in self._ledger.applied.items()
+            }
 
     def close(self) -> None:
         """Frees memory and files. No other method may be called afterwards."""
@@ -428,12 +394,9 @@ class TargetModel:
             self._store = WeightStore(ModelSpec.from_json(base.spec), self._memory, self.name)
             self._store.load(files, base)
             self._history = base.history
-            self._saved = _offsets(base)
+            self._saved = base.offsets()
             self._meet_published()
-            self._epochs = dict(base.epochs)
-            for queue, (frontier, ranges) in base.done.items():
-                self._done[queue] = AppliedRanges(frontier, ranges)
-                self._revoked[queue] = set()
+            self._ledger.load(base)
             offset = base.journal
         while True:
             piece = self._journal.read(offset)
@@ -453,9 +416,7 @@ class TargetModel:
         while rest:
             group: list[Ticket[Submitted]] = []
             rows: Counter[str] = Counter()
-            while rest and not any(
-                _overlap(rest[0].item.update, each.item.update) for each in group
-            ):
+            while rest and not any(rest[0].item.overlaps(each.item) for each in group):
                 ticket = rest.pop(0)
                 try:
                     new = self._admit(ticket.item.update, rows)
@@ -483,22 +444,15 @@ class TargetModel:
                 applied yet. The update's rows are added to it.
         """
         store = self._opened()
-        if update.model != self.name:
-            raise self._refusal(update, f"model '{update.model}'")
-        done = self._ranges(update.queue)
-        if done.covers(update.range):
+        if not self._ledger.admits(update):
             return False
-        if update.fence // FENCES_OF_AN_EPOCH < self._epochs[update.queue]:
-            raise self._refusal(update, "a lease of an earlier provider")
-        if update.fence in self._revoked[update.queue] or done.overlaps(update.range):
-            raise self._refusal(update, "a lease that has expired")
         store.check(update.keys, update.values, update.rates)
         counts = {name: len(keys) for name, keys in update.keys.items()}
         store.reserve({name: rows[name] + count for name, count in counts.items()})
         rows.update(counts)
         return True
 
-    def _append_and_replay(self, record: Record) -> None:
+    def _record(self, record: Record) -> None:
         self._journal.append([record])
         self._replay(record)
 
@@ -511,25 +465,22 @@ class TargetModel:
             if spec.shapes:
                 arrays = safetensors.numpy.load(record.payload)
                 self._store.set_dense([arrays[str(i)] for i in range(len(spec.shapes))])
-            self._history = _continued("", record)
+            self._history = continued_history("", record)
             self._meet_published()
         elif kind == "epoch":
-            queue, epoch, *frontier = json.loads(record.attributes["epoch"])
-            self._epochs[queue] = epoch
-            self._done.setdefault(queue, AppliedRanges(Position(*frontier)))
-            self._revoked[queue] = set()
+            queue, term, *frontier = json.loads(record.attributes["epoch"])
+            self._ledger.start_term(queue, term, Position(*frontier))
         elif kind == "passed":
             queue, *numbers = json.loads(record.attributes["range"])
-            self._done[queue].add((Position(*numbers[:2]), Position(*numbers[2:])))
+            self._ledger.applied[queue].add((Position(*numbers[:2]), Position(*numbers[2:])))
         else:
             self._replay_update(WeightUpdate.from_record(record), record)
 
     def _replay_update(self, update: WeightUpdate, record: Record) -> None:
-        self._opened().apply(
-            update.keys, update.values, update.rates, update.rows, update.event_time
-        )
-        self._done[update.queue].add(update.range)
-        self._history = _continued(self._history, record)
+        store = self._opened()
+        store.apply(update.keys, update.values, update.rates, update.rows, update.event_time)
+        self._ledger.applied[update.queue].add(update.range)
+        self._history = continued_history(self._history, record)
         self._observed += Observed.from_json(update.observed, update.rows)
         self._meet_published()
 
@@ -540,42 +491,9 @@ class TargetModel:
             self._observed = Observed()
             self.continues = True
 
-    def _ranges(self, queue: str) -> AppliedRanges:
-        if queue not in self._done:
-            raise LeaseRefusedError(
-                f"Model '{self.name}' is trained from the queues {sorted(self._done)}. "
-                f"Received: a lease of queue '{queue}'"
-            )
-        return self._done[queue]
-
-    def _refusal(self, update: WeightUpdate, what: str) -> LeaseRefusedError:
-        self.refused += 1
-        return LeaseRefusedError(
-            f"Model '{self.name}' takes only updates of its own open leases. Received: {what}, "
-            f"lease {update.fence} of queue {update.queue}, from {update.trainer}"
-        )
-
     def _opened(self) -> WeightStore:
         if self._store is None:
             raise StreamError(
                 f"Model '{self.name}' has no weights yet: start a trainer of it first"
             )
         return self._store
-
-
-def _overlap(one: WeightUpdate, other: WeightUpdate) -> bool:
-    """Returns whether the leases of two updates have rows in common."""
-    return one.queue == other.queue and one.begin < other.end and other.begin < one.end
-
-
-def _offsets(base: Base) -> dict[str, int]:
-    return {queue: frontier.offset for queue, (frontier, _) in base.done.items()}
-
-
-def _continued(history: str, record: Record) -> str:
-    """Returns the hash of a history after one more record."""
-    digest = hashlib.blake2b(history.encode(), digest_size=8)
-    digest.update(native.crc32c(record.payload).to_bytes(4, "little"))
-    for name in sorted(record.attributes):
-        digest.update(f"{name}={record.attributes[name]};".encode())
-    return digest.hexdigest()

@@ -50,6 +50,10 @@ class Base:
     history: str = ""
     event_time: int | None = None
 
+    def offsets(self) -> dict[str, int]:
+        """Returns the offset before which all rows of a queue are in the weights, by queue."""
+        return {queue: frontier.offset for queue, (frontier, _) in self.done.items()}
+
 
 def write(
     folder: Path, base: Base, write_tables: Callable[[Path], list[tuple[str, str, TableFile]]]

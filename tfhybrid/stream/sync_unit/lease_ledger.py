@@ -1,0 +1,99 @@
+"""The ledger of a target model: which rows of each queue its weights contain, and ended leases."""
+
+from __future__ import annotations
+
+from tfhybrid.errors import LeaseRefusedError
+from tfhybrid.stream.queues.queue import Position
+from tfhybrid.stream.weights.applied_ranges import AppliedRanges
+from tfhybrid.stream.weights.lease import FENCES_OF_AN_EPOCH, Lease
+from tfhybrid.stream.weights.weight_base import Base
+from tfhybrid.stream.weights.weight_update import WeightUpdate
+
+
+class LeaseLedger:
+    """The applied ranges, the current term and the revoked leases of each queue of a model.
+
+    Not thread-safe: the model's lock guards it.
+
+    Args:
+        model: Name of the target model.
+
+    Attributes:
+        terms: Number of the current provider's term, by queue.
+        applied: Ranges whose rows are in the weights, by queue.
+        refused: Number of updates that were refused.
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self.terms: dict[str, int] = {}
+        self.applied: dict[str, AppliedRanges] = {}
+        self._revoked: dict[str, set[int]] = {}
+        self.refused = 0
+
+    def load(self, base: Base) -> None:
+        """Takes terms and ranges from a base."""
+        self.terms = dict(base.epochs)
+        for queue, (frontier, ranges) in base.done.items():
+            self.applied[queue] = AppliedRanges(frontier, ranges)
+            self._revoked[queue] = set()
+
+    def start_term(self, queue: str, term: int, first: Position) -> None:
+        """Starts a provider's term, which ends all leases of earlier ones.
+
+        Args:
+            queue: Name of the queue.
+            term: Number of the term.
+            first: Position at which to begin, if the model has trained nothing of the queue.
+        """
+        self.terms[queue] = term
+        self.applied.setdefault(queue, AppliedRanges(first))
+        self._revoked[queue] = set()
+
+    def ranges(self, queue: str) -> AppliedRanges:
+        """Returns the applied ranges of a queue.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+        """
+        if queue not in self.applied:
+            raise LeaseRefusedError(
+                f"Model '{self._model}' is trained from the queues {sorted(self.applied)}. "
+                f"Received: a lease of queue '{queue}'"
+            )
+        return self.applied[queue]
+
+    def revoke(self, queue: str, lease: Lease) -> bool:
+        """Ends a lease, unless its rows are applied; returns whether they are.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+        """
+        if self.ranges(queue).covers(lease.range):
+            return True
+        self._revoked[queue].add(lease.fence)
+        return False
+
+    def admits(self, update: WeightUpdate) -> bool:
+        """Checks the lease of an update; returns whether its rows are still to be applied.
+
+        Raises:
+            LeaseRefusedError: The update is for another model, or its lease has ended.
+        """
+        if update.model != self._model:
+            raise self._refusal(update, f"model '{update.model}'")
+        applied = self.ranges(update.queue)
+        if applied.covers(update.range):
+            return False
+        if update.fence // FENCES_OF_AN_EPOCH < self.terms[update.queue]:
+            raise self._refusal(update, "a lease of an earlier provider")
+        if update.fence in self._revoked[update.queue] or applied.overlaps(update.range):
+            raise self._refusal(update, "a lease that has expired")
+        return True
+
+    def _refusal(self, update: WeightUpdate, reason: str) -> LeaseRefusedError:
+        self.refused += 1
+        return LeaseRefusedError(
+            f"Model '{self._model}' takes only updates of its own open leases. Received: {reason}, "
+            f"lease {update.fence} of queue {update.queue}, from {update.trainer}"
+        )
