@@ -114,7 +114,8 @@ def test_sharded_tables_train_the_bits_of_replicated_ones(hosts) -> None:
     output = hosts.horovodrun({"h1": 2, "h2": 1}, job, *cases, timeout=500)
     assert output.count("exact on this rank") == 3
     told = (
-        r"Passes of at most 7 batch.* rows, .* of fast tier .* it may take\. Slow tier of this host"
+        r"Passes of up to 7 batch.* rows, .* of fast tier .* a maximum of .* GB\. "
+        r"Slow tier of this host"
     )
     assert re.search(told, output)
 

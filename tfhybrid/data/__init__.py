@@ -1,6 +1,6 @@
 """Training data: file formats, batches from memory and from files, streams, a generated log.
 
-Its names are imported when they are first used: the command line reads formats without TensorFlow.
+A name is imported when it is first used, because the command line reads formats without TensorFlow.
 """
 
 from typing import TYPE_CHECKING

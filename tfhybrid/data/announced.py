@@ -1,4 +1,4 @@
-"""Announced data: what the next batches look up is told ahead of time, so that rows are there."""
+"""Announced data: keys of the next batches are known ahead, so that their rows are prefetched."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ FETCHES = ("pass", "batch")
 
 @runtime_checkable
 class Layer(Protocol):
-    """What the layers of `tfhybrid.layers` tell of themselves."""
+    """The part of the layers of `tfhybrid.layers` that data sets use."""
 
     @property
     def features(self) -> list[str]:
-        """Names of the features that it looks up."""
+        """Names of the features that the layer looks up."""
 
     @property
     def table_names(self) -> dict[str, str]:
         """The name of each feature's table; empty until the layer is built."""
 
 
-# Tells the name of a table, or `None` before it is open.
+# Function that returns the name of a table, or `None` before the table is open.
 TableName = Callable[[], str | None]
 
 
@@ -53,38 +53,40 @@ def announce(
     fast_tier_bytes: int | None = None,
     optimizer: Any = None,
 ) -> Any:
-    """Returns the batches of a dataset, whose rows are asked for ahead of time.
+    """Returns the batches of a dataset, and prefetches the rows that they look up.
 
-    A pass is `batches` batches. While one is trained, the rows of the next one come from the hosts
-    that own them, and what updates change in the rows of a pass follows it. What is trained stays
-    the same, bit for bit. On one host, and for tables that are not sharded, it has an effect only
-    with `TableConfig(fast_tier="device")`: the rows of a pass lie on the device then.
+    A pass is a group of `batches` batches. While one pass is trained, the rows of the next one are
+    fetched from the hosts that own them. If an update changes rows of a pass, the changed rows are
+    sent after it. The trained weights stay the same, bit for bit. On one host, and for tables that
+    are not sharded, `announce` has an effect only with `TableConfig(fast_tier="device")`: then the
+    rows of a pass are kept on the device.
 
-    It belongs at the end: what runs ahead of the training behind it, as `prefetch` does, makes
-    lookups miss rows that were there.
+    Call `announce` last, after all other transformations. A later transformation that reads ahead
+    of the training, such as `prefetch`, makes lookups miss rows that were fetched.
 
     Args:
-        dataset: A `tf.data.Dataset`, or anything that can be iterated over, of batches: a dict of
-            features, or a tuple that begins with one. Those of this rank.
-        batches: Of a pass.
-        layers: Which features are looked up where: one or several collections, or layers by
-            feature. Of layers that are not built yet nothing is announced.
-        fetch: `"pass"` asks for the rows of a pass at once and holds two passes, `"batch"` for
-            those of each batch, and holds those of the next `batches`.
-        on_miss: `"raise"` makes the lookup of a key that was not announced an error while a pass of
-            its table is open; `"fetch"` brings its row, and counts it.
-        fast_tier_bytes: The shared memory of a host that the passes of its ranks may take, an equal
-            part each; a pass that would need more ends sooner. By default as much as they need.
-            Variables of tables with `fast_tier="device"` may take as much of each rank's device as
-            its part.
-        optimizer: A `tfhybrid.DistributedOptimizer(update="pass")` that trains each of the batches:
-            it makes one update of each pass. In `fit`, `steps_per_execution` is 1.
+        dataset: Batches of this rank: a `tf.data.Dataset` or another iterable. A batch is a dict of
+            features, or a tuple that begins with one.
+        batches: Number of batches in a pass, at least 1.
+        layers: Layers that look up the features: one or several collections, or a dict of layers by
+            feature. The keys of layers that are not built yet are not announced.
+        fetch: `"pass"` (default) fetches all rows of a pass at once, and holds two passes.
+            `"batch"` fetches the rows of each batch, and holds those of the next `batches`.
+        on_miss: Treatment of keys that are looked up without having been announced while a pass of
+            their table is open. `"fetch"` (default) fetches their rows and counts them; `"raise"`
+            makes such a lookup an error.
+        fast_tier_bytes: Maximum shared memory in bytes of the passes of all ranks of a host, an
+            equal part per rank. A pass that would need more ends sooner. Default: no maximum. On
+            each rank's device, variables of tables with `fast_tier="device"` may take as much as
+            the rank's part.
+        optimizer: A `tfhybrid.DistributedOptimizer(update="pass")` that trains every batch. It then
+            makes one update per pass. In `fit`, `steps_per_execution` must be 1. Default: none.
 
     Returns:
-        A `tf.data.Dataset` where it was given one, else an iterable.
+        A `tf.data.Dataset` if `dataset` is one, else an iterable.
 
     Raises:
-        ConfigError: An argument cannot be.
+        ConfigError: An argument is invalid, or `optimizer` does not have `update="pass"`.
 
     Example:
 
@@ -94,7 +96,7 @@ def announce(
     ```
     """
     if batches < 1:
-        raise ConfigError(f"A pass has at least one batch. Received: batches={batches}")
+        raise ConfigError(f"A pass must have at least one batch. Received: batches={batches}")
     if fetch not in FETCHES or on_miss not in MISSES:
         raise ConfigError(
             f"fetch must be one of {FETCHES} and on_miss one of {MISSES}. "
@@ -111,19 +113,19 @@ def announce(
     announced = _Announced(dataset, _tables_of(layers), lookahead, boundary)
     if not isinstance(dataset, tf.data.Dataset):
         return announced
-    made = tf.data.Dataset.from_generator(
+    generated = tf.data.Dataset.from_generator(
         lambda: iter(announced), output_signature=dataset.element_spec
     )
     cardinality = dataset.cardinality()
     if int(cardinality) != tf.data.UNKNOWN_CARDINALITY:
-        made = made.apply(tf.data.experimental.assert_cardinality(cardinality))
+        generated = generated.apply(tf.data.experimental.assert_cardinality(cardinality))
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False  # begins batches before their lookups
-    return made.with_options(options)
+    return generated.with_options(options)
 
 
 class _Announced:
-    """The elements of a dataset, whose keys are announced; may be iterated over again."""
+    """The elements of a dataset, announced while they are read. Can be iterated several times."""
 
     def __init__(
         self,
@@ -136,58 +138,58 @@ class _Announced:
         self._tables = tables
         self._lookahead = lookahead
         self._boundary = boundary
-        self._told = False
+        self._logged = False
 
     def __iter__(self) -> Iterator[Any]:
         engine = current_job().engine
         batches = self._lookahead.over(self._dataset, self._keys, engine, self._boundary)
         with contextlib.closing(batches):
             for element in batches:
-                if not self._told and distributed.rank() == 0:
-                    self._tell()
+                if not self._logged and distributed.rank() == 0:
+                    self._log_memory()
                 yield element
 
-    def _tell(self) -> None:
-        """Logs once what both tiers take, when the first passes stand."""
-        self._told = True
+    def _log_memory(self) -> None:
+        """Logs the memory of both tiers once, after the first passes were announced."""
+        self._logged = True
         stands = passes.stats(current_job().engine)
         if not stands.standing_bytes:
             return
         stores = report_stores(shm_directory())
-        tables = [t for found in stores if found.job == current_job().name for t in found.tables]
+        tables = [t for store in stores if store.job == current_job().name for t in store.tables]
         most = self._lookahead.most_bytes
         _log.info(
-            "Passes of at most %d batch(es): %d rows, %.3f GB of fast tier for this rank%s. "
+            "Passes of up to %d batch(es): %d rows, %.3f GB of fast tier for this rank%s. "
             "Slow tier of this host: %.3f GB of shared memory, %.3f GB in files.",
             max(self._lookahead.length, self._lookahead.ahead),
             stands.standing_rows,
             stands.standing_bytes / _GB,
-            "" if most is None else f", of {most / _GB:.3f} GB that it may take",
+            "" if most is None else f", of a maximum of {most / _GB:.3f} GB",
             sum(table.bytes for table in tables) / _GB,
             sum(table.file_bytes for table in tables) / _GB,
         )
 
     def _keys(self, element: Any) -> BatchKeys:
         features = element[0] if isinstance(element, tuple | list) else element
-        found: dict[str, list[np.ndarray]] = {}
+        keys: dict[str, list[np.ndarray]] = {}
         for feature, name_of in self._tables.items():
             table = name_of() if feature in features else None
             if table is not None:
-                found.setdefault(table, []).append(_flat(features[feature]))
-        return {table: np.concatenate(some) for table, some in found.items()}
+                keys.setdefault(table, []).append(_flat(features[feature]))
+        return {table: np.concatenate(of_features) for table, of_features in keys.items()}
 
 
 def _boundary_of(optimizer: Any, batches: int) -> Boundary:
     step = getattr(optimizer, "distributed_step", None)
     if step is None or step.boundary is None:
         raise ConfigError(
-            "The optimizer whose updates are of passes is a tfhybrid.DistributedOptimizer("
+            "optimizer= must make one update per pass: a tfhybrid.DistributedOptimizer("
             f'update="pass"). Received: {optimizer!r}'
         )
     boundary: Boundary = step.boundary
     if batches > boundary.longest:
         raise ConfigError(
-            f"A pass that makes one update has at most {boundary.longest} batches. "
+            f"A pass with one update may have at most {boundary.longest} batches. "
             f"Received: batches={batches}"
         )
     return boundary
@@ -207,7 +209,7 @@ def _tables_of(layers: Any) -> dict[str, TableName]:
     else:
         collections = [layers] if isinstance(layers, Layer) else list(layers)
         of_layers = {feature: (each, feature) for each in collections for feature in each.features}
-    return {feature: _name_of(*its) for feature, its in of_layers.items()}
+    return {feature: _name_of(*layer) for feature, layer in of_layers.items()}
 
 
 def _name_of(layer: Layer, feature: str) -> TableName:

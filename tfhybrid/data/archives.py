@@ -1,4 +1,4 @@
-"""The real data sets for development and tests, if this machine has them."""
+"""Real data sets for development and tests, if this machine has them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ FRAPPE_FEATURES = (
 
 
 def data_directory() -> Path:
-    """Returns the directory of archives: `TFHYBRID_DATA`, else `../shared/data`.
+    """Returns the directory of archives: that of `TFHYBRID_DATA`, else `../shared/data`.
 
-    The latter is searched beside the working directory and beside the source tree.
+    The latter is relative to the working directory, or else to the source tree.
 
     Raises:
         DataError: There is no such directory.
@@ -51,17 +51,17 @@ def data_directory() -> Path:
 
 
 def unpacked(name: str) -> Path:
-    """Returns the directory of an archive's files.
+    """Returns the directory with the files of the archive `<name>.tar.xz`.
 
-    `<name>.tar.xz` is unpacked once into the user's cache directory, under the archive's digest.
-    Several processes may do so at the same time.
+    The archive is unpacked once into the user's cache directory, under its digest. Several
+    processes may do so at the same time.
 
     Raises:
-        DataError: There is no such archive.
+        DataError: There is no such archive, or it contains something else than files.
     """
     archive = data_directory() / f"{name}.tar.xz"
     if not archive.is_file():
-        raise DataError(f"Wanted the archive {archive.name}. Received: no file at {archive}.")
+        raise DataError(f"Expected the archive {archive.name}. Received: no file at {archive}.")
     with archive.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfhybrid" / "data"
@@ -72,7 +72,7 @@ def unpacked(name: str) -> Path:
 
 
 def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
-    """Returns Frappe_x1's samples for training, validation and test."""
+    """Returns Frappe_x1's samples for training, validation and test; raises like `unpacked`."""
     directory = unpacked("frappe_x1")
     train, valid, test = (
         Csv(FRAPPE_FEATURES).read(directory / f"{part}.csv") for part in ("train", "valid", "test")
@@ -81,20 +81,27 @@ def open_frappe() -> tuple[Clicks, Clicks, Clicks]:
 
 
 def open_movielens_stream() -> Clicks:
-    """Returns MovieLens's ratings in order of time: user, movie, and whether it got 4 or more."""
+    """Returns the ratings of MovieLens in order of time; raises like `unpacked`.
+
+    The features are `user` and `movie`. The label is 1 for a rating of at least 4.
+    """
     path = unpacked("movielens-stream") / "ratings_by_time.csv"
     return Csv(("user", "movie"), label="rating", positive=4.0).read(path)
 
 
 def open_criteo_head(*, bucketize: bool = False) -> Clicks:
-    """Returns the first rows of Criteo's training file."""
+    """Returns the first samples of Criteo's training file; raises like `unpacked`.
+
+    Args:
+        bucketize: Whether the numbers become features (see `Criteo`). Default false.
+    """
     directory = unpacked("criteo-head8000")
     parts = ("train", "dev", "test")
     return Clicks.concatenate([Criteo(bucketize).read(directory / f"{part}.tsv") for part in parts])
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """Unpacks beside the target and renames, so that the target is whole or absent."""
+    """Unpacks into a directory beside the target and renames it: the target is whole or absent."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         files = Path(scratch, "files")
@@ -108,9 +115,9 @@ def _unpack(archive: Path, target: Path) -> None:
 
 
 def _extract(archive: tarfile.TarFile, target: Path) -> None:
-    """Extracts the regular files of an archive, and refuses paths outside the target.
+    """Extracts an archive of regular files, and refuses other members and paths outside the target.
 
-    `extractall(filter="data")` does this from Python 3.11.4 on; Debian 12 has 3.11.2.
+    `extractall(filter="data")` does this in Python 3.11.4 and later, but Debian 12 has 3.11.2.
     """
     root = target.resolve()
     for member in archive:
@@ -120,7 +127,7 @@ def _extract(archive: tarfile.TarFile, target: Path) -> None:
         source = archive.extractfile(member) if member.isfile() else None
         if source is None or not path.is_relative_to(root):
             raise DataError(
-                f"Wanted an archive of files below one folder. Received: {archive.name!r} with "
+                f"Expected an archive of files below one folder. Received: {archive.name!r} with "
                 f"{member.name!r}"
             )
         path.parent.mkdir(parents=True, exist_ok=True)

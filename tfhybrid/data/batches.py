@@ -1,10 +1,11 @@
-"""Batches of samples in memory: sharded by rank, shuffled by seed, resumable at any step."""
+"""Batches from a table in memory: sharded by rank, shuffled by seed, resumable at any step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import numpy as np
+from typing_extensions import override
 
 from tfhybrid.data.resumable import ResumableBatches
 from tfhybrid.data.samples.clicks import Clicks
@@ -12,7 +13,7 @@ from tfhybrid.data.samples.sharding import Shard
 
 
 class Batches(ResumableBatches):
-    """Batches of one rank: the same global batches whatever the number of ranks.
+    """Batches of one rank. The global batches are the same whatever the number of ranks.
 
     An epoch is a permutation of all samples that depends only on (seed, epoch). It is cut into
     global batches of `batch_size * size` samples, and each rank takes a contiguous part of each: no
@@ -21,13 +22,13 @@ class Batches(ResumableBatches):
     the previous batch.
 
     Args:
-        clicks: The samples of all ranks; every rank holds the same table.
-        batch_size: Samples per rank and step.
+        clicks: Samples of all ranks; every rank holds the same table.
+        batch_size: Samples per rank and step, at least 1.
         seed: Seed of the shuffle, not negative, the same on every rank.
-        shuffle: Whether to shuffle; otherwise batches keep the order of the table.
+        shuffle: Whether to shuffle; otherwise batches keep the order of the table. Default true.
         drop_remainder: Whether to drop an incomplete last batch; the dataset's batch dimension is
-            then static.
-        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
+            then static. Default false.
+        shard: Number of this rank, and number of ranks. Defaults to this Horovod rank.
 
     Raises:
         ConfigError: `batch_size` or `seed` is out of range, or there is no batch for every rank.
@@ -57,12 +58,14 @@ class Batches(ResumableBatches):
         self._clicks = clicks
         self._shuffle = shuffle
 
+    @override
     def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
         order = self._order(epoch)
         for index in range(step, self.steps_per_epoch):
             part = self._shard.part(*self._steps.bounds(index))
             yield self._clicks.take(part if order is None else order[part])
 
+    @override
     def _example(self) -> Clicks:
         return self._clicks.take([])
 

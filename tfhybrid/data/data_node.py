@@ -2,9 +2,9 @@
 
     python -m tfhybrid.data.data_node --metadata HOST:PORT --token-file FILE ...
 
-It imports the script, whose functions make the data sets: a script that trains does so behind
-`if __name__ == "__main__":`. Each data set of each trainer has a connection and a thread of its
-own.
+It imports the script, whose functions make the data sets. A script that also trains must do so
+under `if __name__ == "__main__":`. Each data set of each trainer has a connection and a thread of
+its own.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _log = logging.getLogger("tfhybrid.nodes")
 
 
 def load(script: str) -> ModuleType:
-    """Imports a script.
+    """Imports a script. A file's directory is added to `sys.path`.
 
     Args:
-        script: A file that ends with `.py`, or the name of a module.
+        script: Path of a file that ends with `.py`, or name of a module.
 
     Raises:
-        ConfigError: It cannot be imported.
+        ConfigError: The script cannot be imported.
     """
     try:
         if not script.endswith(".py"):
@@ -59,41 +59,43 @@ def load(script: str) -> ModuleType:
         return module
     except Exception as error:
         raise ConfigError(
-            f"A data node imports its script. Received: {script}: {error!r}"
+            f"A data node imports its script, and that failed. Received: {script}: {error!r}"
         ) from error
 
 
 def maker(script: ModuleType) -> Callable[..., Iterable[Any]]:
-    """Returns what makes the data sets of a script, as of `MakeDataset`.
+    """Returns the `MakeDataset` of a script, which calls the script's functions by name.
+
+    It raises `ConfigError` if there is no such function, and `DataError` if the function fails.
 
     Args:
-        script: Whose functions do.
+        script: Module whose functions make data sets.
     """
 
     def make(function: str, shard: tuple[int, int], arguments: Mapping[str, Any]) -> Iterable[Any]:
-        makes = vars(script).get(function)
-        if not callable(makes):
+        make_dataset = vars(script).get(function)
+        if not callable(make_dataset):
             raise ConfigError(
-                f"The script {script.__name__} of the data nodes has the function that makes a "
-                f"data set. Received: {function!r}"
+                f"The script {script.__name__} of the data nodes must have the function that makes "
+                f"a data set. Received: {function!r}"
             )
         try:
-            made: Iterable[Any] = makes(Shard(*shard), **arguments)
+            dataset: Iterable[Any] = make_dataset(Shard(*shard), **arguments)
         except TfhybridError:
             raise
         except Exception as error:
             raise DataError(f"{function} of {script.__name__} failed: {error!r}") from error
-        return made
+        return dataset
 
     return make
 
 
 class DataNode:
-    """The state of a data node.
+    """A data node: its listener, its registration, and the data sets that it serves.
 
     Args:
-        options: With which it was started.
-        script: That it reads the data sets of.
+        options: Options of the command line.
+        script: Module whose functions make the data sets.
     """
 
     def __init__(self, options: NodeOptions, script: ModuleType) -> None:
@@ -103,12 +105,12 @@ class DataNode:
         host, port = listener_socket.getsockname()[:2]
         self._lock = threading.Lock()
         self._streams: list[DataStream] = []  # guarded by _lock
-        self._ended = 0  # batches of streams that have ended; likewise
+        self._ended = 0  # batches sent by streams that have ended; guarded by _lock
         self.server = NodeServer(listener_socket, options.token, self._visit, tls=options.tls)
         self._registration = Registration(options, "data", (host, port), self._numbers)
 
     def run(self) -> None:
-        """Serves until it is stopped."""
+        """Serves trainers until the server is stopped, then ends the registration."""
         try:
             self.server.run()
         finally:
@@ -123,11 +125,11 @@ class DataNode:
         return {name: float(number) for name, number in numbers.items()}
 
     def _visit(self, greeting: Greeting, link: MessageLink) -> None:
-        """Serves a data set of a trainer until that is gone."""
+        """Serves a data set of a trainer until the trainer disconnects. Runs on its own thread."""
         stream = DataStream(self._make, self._connect)
         with self._lock:
             self._streams.append(stream)
-        _log.info("%s reads for %s", self._options.name, greeting.name)
+        _log.info("%s reads a data set for %s", self._options.name, greeting.name)
         try:
             answer_calls(link, stream.calls())
         finally:
@@ -136,14 +138,15 @@ class DataNode:
                 self._streams.remove(stream)
                 self._ended += stream.sent
 
-    def _connect(self, told: Mapping[str, Any]) -> KeyLinks:
-        owners = [(str(name), (str(host), int(port))) for name, (host, port) in told["owners"]]
+    def _connect(self, opened: Mapping[str, Any]) -> KeyLinks:
+        """Connects to the owners that the arguments of an `open` call name."""
+        owners = [(str(name), (str(host), int(port))) for name, (host, port) in opened["owners"]]
         return KeyLinks.connect(
             owners,
             self._options.token,
             self._options.name,
-            str(told["session"]),
-            float(told["silence"]),
+            str(opened["session"]),
+            float(opened["silence"]),
             self._options.tls,
         )
 
@@ -152,11 +155,11 @@ def main() -> None:
     """Runs a data node until SIGTERM."""
     parser = NodeOptions.parser(__doc__ or "")
     parser.add_argument("--script", required=True, help="a file or a module")
-    told = parser.parse_args()
-    options = NodeOptions.told(told)
+    arguments = parser.parse_args()
+    options = NodeOptions.told(arguments)
     # A script that looks for nodes by itself must not take this process for a trainer.
     os.environ.pop("TFHYBRID_NODES", None)
-    node = DataNode(options, load(told.script))
+    node = DataNode(options, load(arguments.script))
     node.server.stop_at_signals()
     with contextlib.suppress(KeyboardInterrupt):
         node.run()

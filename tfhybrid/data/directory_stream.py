@@ -25,7 +25,7 @@ _logger = logging.getLogger("tfhybrid.data.directory_stream")
 
 
 class _Segment(NamedTuple):
-    """Samples that are cut into batches together."""
+    """A run of samples that are cut into batches together."""
 
     start: StreamPosition
     rows: int
@@ -41,23 +41,24 @@ class DirectoryStream:
     - names are published in increasing order (a time or a counter with leading zeros);
     - a file named `_END`, made after the last file, ends the stream; without it readers wait.
 
-    So ranks agree without communication: each reads the next name as soon as it sees it, and all
-        read
-    the same files in the same order, however late some of them look. For the same reason nothing
-    ends by a timeout. Ranks on several hosts need a directory that all of them see.
+    So ranks agree without communication: each reads the next name as soon as it sees it, and all of
+    them read the same files in the same order, however late some of them look. For the same reason
+    nothing ends by a timeout. Ranks on several hosts need a directory that all of them see.
 
     Within a file samples keep their order and are cut as in `Batches`: every rank has the same
-    number of steps and no sample is lost. A file with fewer samples than ranks is joined with the
-    next one. If it is the last file, its samples are left out, with a log message; a stream that
-    starts at the reached position gets them again.
+    number of steps and no sample is lost. A file with fewer samples than ranks is concatenated with
+    the next one. If it is the last file, its samples are left out, with a log message; a stream
+    that starts at the reached position gets them again.
+
+    One iteration at a time: `position` refers to the latest one.
 
     Args:
-        directory: The directory in which files appear.
+        directory: Directory in which files appear. It must exist.
         read: Function that reads a file, for example `Csv(["user", "item"]).read`.
-        batch_size: Samples per rank and step.
-        pattern: Pattern of the files' names.
-        poll_seconds: Time between two listings of the directory.
-        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
+        batch_size: Samples per rank and step, at least 1.
+        pattern: Pattern of the files' names. Default `"*.csv"`.
+        poll_seconds: Time in seconds between two listings of the directory. Default 1.
+        shard: Number of this rank, and number of ranks. Defaults to this Horovod rank.
 
     Raises:
         ConfigError: `directory` is not a directory, or `batch_size` is not positive.
@@ -104,38 +105,46 @@ class DirectoryStream:
         self.close()
 
     def close(self) -> None:
-        """Ends the stream early: iterations stop waiting and end. Callable from any thread."""
+        """Ends the stream early: iterations stop waiting and end. Any thread may call it."""
         self._closed.set()
 
     def batches(self, start: StreamPosition | None = None) -> Iterator[Clicks]:
-        """Yields the batches of `dataset` as tables."""
+        """Yields the batches of `dataset` as tables.
+
+        Args:
+            start: Position to start from. Defaults to the first file of the directory.
+
+        Raises:
+            DataError: The contract is violated, or a file is malformed.
+        """
         return (batch for batch in self._poll(start) if batch is not None)
 
     def dataset(self, start: StreamPosition | None = None) -> tf.data.Dataset:
-        """Returns the batches from a position on. Waits for the first file to learn its columns.
+        """Returns the batches from a position on. Waits for the first file to know its columns.
 
         If the contract is violated or a file is malformed, the iteration ends with a
         `tf.errors.InvalidArgumentError` that contains the message of the `DataError`.
 
         Args:
-            start: Where to begin. Defaults to the first file of the directory.
+            start: Position to start from. Defaults to the first file of the directory.
 
         Returns:
-            Elements like those of `Batches.dataset`, without a known end.
+            Elements like those of `Batches.dataset`. The number of elements is not known.
 
         Raises:
-            DataError: The stream ended or was closed before there was a file.
+            DataError: The stream ended or was closed before there was a file, or the first file is
+                malformed.
         """
         names = (name for name in self._names(None) if name is not None)
         if (first := next(names, None)) is None:
-            raise DataError(f"Wanted files {self._pattern}. Received: none in {self._directory}.")
+            raise DataError(f"Expected files {self._pattern}. Received: none in {self._directory}.")
         example = self._read(self._directory / first).take(slice(0, 0))
 
         def elements() -> Iterator[Element]:
             return (element(example if batch is None else batch) for batch in self._poll(start))
 
-        # A generator that blocks cannot be cancelled by TensorFlow, so it yields an empty element
-        # at each look at the directory.
+        # TensorFlow cannot cancel a generator that blocks, so it yields an empty element whenever
+        # the directory has nothing new.
         polled = dataset_of(elements, example)
         return polled.filter(lambda _, label: tf.shape(label)[0] > 0).prefetch(tf.data.AUTOTUNE)
 
@@ -156,7 +165,7 @@ class DirectoryStream:
         raise ConfigError(f"The stream has not reached this step. Received: step {steps}.")
 
     def _poll(self, start: StreamPosition | None) -> Iterator[Clicks | None]:
-        """Yields batches, and None whenever the directory has nothing new."""
+        """Yields batches, and `None` whenever the directory has nothing new."""
         self._segments = segments = {}
         steps_before = 0
         for item in self._segments_from(start):
@@ -175,7 +184,10 @@ class DirectoryStream:
     def _segments_from(
         self, start: StreamPosition | None
     ) -> Iterator[tuple[Clicks, StreamPosition] | None]:
-        """Yields tables with at least a sample for each rank, and the position of each table."""
+        """Yields tables with at least one sample per rank, each with its position.
+
+        Yields `None` whenever the directory has nothing new.
+        """
         begin, waiting = start, None
         for name in self._names(start):
             if name is None:
@@ -193,12 +205,17 @@ class DirectoryStream:
             self._leave(waiting, begin)
 
     def _leave(self, waiting: Clicks, begin: StreamPosition) -> None:
-        """Logs at the end of the stream which samples are left out."""
+        """Logs which samples are left out at the end of the stream.
+
+        Raises:
+            DataError: The stream was started at a row behind its end.
+        """
         left = len(waiting) - begin.row
         if left < 0:
             raise DataError(
-                f"Wanted a position within the stream. Received: row {begin.row} from {begin.file} "
-                f"on, where {len(waiting)} samples follow."
+                "Expected a position within the stream. "
+                f"Received: row {begin.row} from {begin.file} on, where {len(waiting)} samples "
+                "follow."
             )
         if self._shard.rank == 0:
             _logger.warning(
@@ -209,10 +226,15 @@ class DirectoryStream:
             )
 
     def _names(self, start: StreamPosition | None) -> Iterator[str | None]:
-        """Yields each file's name once it exists, and None whenever there is no new one."""
+        """Yields each file's name once it exists, and `None` whenever there is no new one.
+
+        Raises:
+            DataError: The contract is violated, or the file of `start` is missing.
+        """
         seen: set[str] = set()
         while not self._closed.is_set():
-            ended = (self._directory / END_MARKER).exists()  # before the listing
+            # Looked for before the listing, which then contains the last file.
+            ended = (self._directory / END_MARKER).exists()
             new = sorted(self._published(start) - seen)
             self._check_order(new, seen, start, ended)
             for name in new:
@@ -233,7 +255,7 @@ class DirectoryStream:
     ) -> None:
         if start and not seen and (new or ended) and new[:1] != [start.file]:
             raise DataError(
-                f"Wanted {start.file} in {self._directory}, where the stream should continue. "
+                f"Expected {start.file} in {self._directory}, where the stream should start. "
                 f"Received: {new[0] if new else END_MARKER}."
             )
         if new and seen and new[0] < max(seen):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
+from typing_extensions import override
 
 from tfhybrid.data.file_names import files_of
 from tfhybrid.data.formats.format import Format, Unit
@@ -19,40 +20,40 @@ from tfhybrid.errors import ConfigError, DataError
 
 WINDOW = 1 << 20
 _SCANNERS = 8
-_MOST_READERS = 4
+_MAX_READERS = 4
 
 
 class FileBatches(ResumableBatches):
     r"""Batches of one rank, from files that need not fit in memory.
 
-    An epoch orders the files' units (runs of lines, row groups, runs of records) in a way that
+    An epoch puts the files' units (runs of lines, row groups, runs of records) in an order that
     depends only on (seed, epoch), and cuts their samples into windows. Each rank reads a contiguous
     part of a window, shuffles it and cuts it into batches, while it reads its part of the next
     window. So a rank holds `2 * window / size` samples. No sample is lost or repeated, and all
     ranks have the same number of steps.
 
     To resume with the same number of ranks, only the window of the position is read again. With
-    another
-    number of ranks and the same number of samples per step, a window has the same samples in other
-    batches: start at a multiple of `steps_per_window`.
+    another number of ranks and the same number of samples per step, a window has the same samples
+    in other batches: start at a multiple of `steps_per_window`.
 
     Args:
-        file_format: The format of the files, such as `Parquet(["user", "item"])`.
-        files: A path, a pattern such as `"day_*/*.parquet"`, or several. All ranks must see the
+        file_format: Format of the files, such as `Parquet(["user", "item"])`.
+        files: Path, pattern such as `"day_*/*.parquet"`, or several of them. All ranks must see the
             same files, whose samples are counted when the object is created.
-        batch_size: Samples per rank and step.
+        batch_size: Samples per rank and step, at least 1.
         seed: Seed of the shuffle, not negative, the same on every rank.
-        shuffle: Whether to shuffle; otherwise units keep the order of the sorted names.
+        shuffle: Whether to shuffle; otherwise units keep the order of the sorted names. Default
+            true.
         window: Number of samples, over all ranks, that are shuffled together. Units much larger
-            than `window / size` are read several times.
+            than `window / size` are read several times. Default 2^20, at least 1.
         drop_remainder: Whether to drop an incomplete last batch; the dataset's batch dimension is
-            then static.
-        shard: This rank's number, and the number of ranks. Defaults to this Horovod rank.
+            then static. Default false.
+        shard: Number of this rank, and number of ranks. Defaults to this Horovod rank.
 
     Raises:
         ConfigError: `batch_size`, `seed` or `window` is out of range, or there is no batch for
             every rank.
-        DataError: There are no such files, or one of them is damaged.
+        DataError: There are no such files or no samples in them, or a file is damaged.
 
     Example:
 
@@ -91,14 +92,15 @@ class FileBatches(ResumableBatches):
 
     @property
     def steps_per_window(self) -> int:
-        """Number of batches that are shuffled together; the last window may have others."""
+        """Number of batches that are shuffled together; the last window may have more or fewer."""
         return self._steps_per_window
 
+    @override
     def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
         units = self._ordered(epoch)
         first = min(step // self._steps_per_window, self._windows.count - 1)
         step -= first * self._steps_per_window
-        readers = min(_MOST_READERS, len(os.sched_getaffinity(0)))
+        readers = min(_MAX_READERS, len(os.sched_getaffinity(0)))
         with (
             ThreadPoolExecutor(readers, "tfhybrid-reader") as pool,
             ThreadPoolExecutor(1, "tfhybrid-window") as reader,
@@ -112,7 +114,7 @@ class FileBatches(ResumableBatches):
                 step = 0
 
     def _batches_of(self, window: int, part: Clicks, step: int) -> Iterator[Clicks]:
-        """Yields the batches of this rank's part of a window, starting at a step."""
+        """Yields the batches of this rank's part of a window, from a step of the window on."""
         begin, end = self._windows.bounds(window)
         last = window == self._windows.count - 1
         steps = Steps(
@@ -122,14 +124,14 @@ class FileBatches(ResumableBatches):
             self._steps.drop_remainder and last,
         )
         for index in range(step, steps.count):
-            share = self._shard.part(*steps.bounds(index))
+            of_rank = self._shard.part(*steps.bounds(index))
             row = index * self._steps.batch_size
-            yield part.take(slice(row, row + share.stop - share.start))
+            yield part.take(slice(row, row + of_rank.stop - of_rank.start))
 
     def _read_window(
         self, epoch: int, window: int, units: list[Unit], pool: ThreadPoolExecutor
     ) -> Clicks:
-        """Returns this rank's part of a window, shuffled."""
+        """Returns this rank's part of a window, shuffled if `shuffle` is true."""
         bounds = self._shard.part(*self._windows.bounds(window))
         part = Clicks.concatenate([*self._rows(units, bounds.start, bounds.stop, pool)])
         if not self._shuffle:
@@ -140,15 +142,15 @@ class FileBatches(ResumableBatches):
     def _rows(
         self, units: list[Unit], begin: int, end: int, pool: ThreadPoolExecutor
     ) -> Iterator[Clicks]:
-        """Yields the samples `[begin, end)` of the concatenated units, which are read together."""
+        """Yields the samples `[begin, end)` of the concatenated units, read by several threads."""
         firsts = itertools.accumulate((unit.rows for unit in units), initial=0)
-        wanted = [
+        parts = [
             (unit, slice(max(begin - first, 0), min(end - first, unit.rows)))
             for unit, first in zip(units, firsts, strict=False)
             if begin < first + unit.rows and first < end
         ]
-        read = pool.map(self._format.read_unit, [unit for unit, _ in wanted])
-        for rows, (_, part) in zip(read, wanted, strict=True):
+        read = pool.map(self._format.read_unit, [unit for unit, _ in parts])
+        for rows, (_, part) in zip(read, parts, strict=True):
             yield rows.take(part)
 
     def _ordered(self, epoch: int) -> list[Unit]:
@@ -157,6 +159,7 @@ class FileBatches(ResumableBatches):
         order = np.random.default_rng([self._seed, epoch]).permutation(len(self._units))
         return [self._units[i] for i in order]
 
+    @override
     def _example(self) -> Clicks:
         return self._columns
 
@@ -168,12 +171,12 @@ class FileBatches(ResumableBatches):
 def _units(
     file_format: Format, files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 ) -> list[Unit]:
-    """Returns the units of all files that hold samples."""
+    """Returns the units of all files, without those that have no samples."""
     paths = files_of(files)
     with ThreadPoolExecutor(_SCANNERS) as scanners:
         units = [
             unit for cut in scanners.map(file_format.units, paths) for unit in cut if unit.rows
         ]
     if not units:
-        raise DataError(f"Wanted samples in {files}. Received: {len(paths)} files without any.")
+        raise DataError(f"Expected samples in {files}. Received: {len(paths)} files without any.")
     return units

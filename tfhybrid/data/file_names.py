@@ -1,4 +1,4 @@
-"""Which files a path or a pattern names."""
+"""Expansion of paths and patterns to files."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 from tfhybrid.errors import DataError
 
 
-def files_of(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Returns the files that paths and patterns name, each once, in the order of their names.
+def files_of(names: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Returns the files that paths and patterns name, each once, sorted by their names.
 
     Args:
-        given: A path, a pattern such as `"day_*/*.parquet"`, or several.
+        names: Path, pattern such as `"day_*/*.parquet"`, or several of them.
 
     Raises:
-        DataError: One of them names no file.
+        DataError: One of the names matches no file.
     """
-    each = [given] if isinstance(given, (str, os.PathLike)) else given
-    return sorted({Path(found) for name in each for found in _found(name)})
+    several = [names] if isinstance(names, (str, os.PathLike)) else names
+    return sorted({Path(path) for name in several for path in _matches(name)})
 
 
-def _found(name: str | os.PathLike[str]) -> list[str]:
+def _matches(name: str | os.PathLike[str]) -> list[str]:
     if Path(name).exists():
         return [os.fspath(name)]
-    if not (found := glob.glob(os.fspath(name), recursive=True)):
-        raise DataError(f"Wanted files at {os.fspath(name)!r}. Received: none there.")
-    return found
+    if not (paths := glob.glob(os.fspath(name), recursive=True)):
+        raise DataError(f"Expected files at {os.fspath(name)!r}. Received: none there.")
+    return paths

@@ -1,4 +1,4 @@
-"""Data sets that data nodes read: the same script with and without them."""
+"""Data sets that data nodes read if the job has some; the script is the same without them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ from tfhybrid.job.job import Job
 from tfhybrid.monitoring import metrics
 
 _SHARES = (BY_BATCH, BY_FILE)
-# A lookup of a step waits for the step before; evaluation may have several steps under way.
+# Number of batches to hold, by `trains`: a training step waits for the step before, but an
+# evaluation may have several steps under way.
 _LAG = {True: 2, False: 16}
 
 _START = Position()
@@ -64,51 +65,59 @@ def from_nodes(
     read_log: str | None = None,
     position: Position = _START,
 ) -> Any:
-    """Returns the batches of this rank, which data nodes read where the job has some.
+    """Returns the batches of this rank, which data nodes read if the job has some.
 
-    A data node calls the function in its own process. It gives the keys of the layers' features to
-    the embedding nodes, and sends this rank everything else, with *places* where keys were: numbers
-    of the same shape that mean the rows of these keys. So the model stays as it is, and what is
-    trained, too, bit for bit. Without data nodes this is `make_dataset(shard)`.
+    A data node calls `make_dataset` in its own process. It sends the keys of the layers' features
+    to the embedding nodes, and all other data to this rank. In place of the keys this rank gets
+    *key handles*: numbers of the same shape that stand for the keys' rows. The model needs no
+    change, and the trained weights are the same, bit for bit. Without data nodes the result is
+    `make_dataset(shard)`.
 
-    Nothing behind it may keep batches back or put them into another order, as `shuffle` does:
-    owners forget the keys of a batch once later ones were looked up.
+    No later transformation may hold back or reorder batches, as `shuffle` does: owners free the
+    keys of a batch after later batches were looked up.
 
     Args:
-        make_dataset: A function of the script that was named to the data nodes, not a nested one.
-            It takes a `Shard`, and `arguments`, and returns a `tf.data.Dataset` of batches, or
-            another iterable of NumPy arrays: a dict of features, or a tuple that begins with one.
-            Called again with the same arguments it must return the same data.
-        layers: One or several collections that look features up.
-        arguments: Further arguments of the function, which JSON can say.
-        trains: Whether the batches are trained; without it an update of them is refused.
-        share: How several data nodes share the work. `"batch"`: each reads the shard of this rank,
-            and sends every so many'th batch, in order. `"file"`: each reads a shard of its own,
-            and they take turns.
-        join: Who speaks first of the rows of a batch: `"request"`: this rank asks for them.
-            `"notice"`: the data node tells the embedding nodes to send them, `"unasked"`: they send
-            them by themselves, both as soon as the updates before are applied. The same bits.
-        ahead: Batches that are asked for before they are needed.
-        most_bytes: Of what was asked for and of the keys that owners hold, for this rank. One batch
-            is asked for whatever its size.
-        group_by: `"label"`: batches have samples of one label value each, as many as the first one
-            of the data set; the last one of each value has what is left.
-        staleness: How many updates the rows of a batch may lack. 0: none, the bits of a run without
-            data nodes. k: rows leave the embedding nodes up to k batches before they are needed,
-            and never lack more; the bits then depend on when they left. All trainers must have the
-            same. It needs `trains`.
-        read_log: A directory in which each rank appends to `reads-RANK.jsonl` which versions it has
-            read, if `staleness` is not 0. From these logs the run can be computed again.
-        position: Of the first batch, as a checkpoint has it; `NodeBatches` gives it for
-            `finish_epoch`. It counts the batches of all data nodes, so that there may be any number
-            of them, or none. In the midst of an epoch: the rest of that epoch alone, and not with
-            `share="file"`, where who reads which file depends on that number.
+        make_dataset: Function of the script that the data nodes run; not a method, a nested
+            function or a lambda. It takes a `Shard` and `arguments`, and returns a
+            `tf.data.Dataset` or another iterable of batches of NumPy arrays. A batch is a dict of
+            features, or a tuple that begins with one. The same arguments must give the same data.
+        layers: One or several collections that look up features.
+        arguments: Further keyword arguments of `make_dataset`; JSON must be able to represent them.
+            Default: none.
+        trains: Whether the batches are trained. If false, updates of these batches are refused.
+            Default true.
+        share: Division of the work among several data nodes. `"batch"` (default): each one reads
+            the shard of this rank, and sends one batch in turn, so the order of batches stays.
+            `"file"`: each one reads a shard of its own, and they take turns.
+        join: Delivery of a batch's rows. `"request"` (default): pull, this rank requests them.
+            `"notice"`: notify, the data node tells the embedding nodes to send them. `"unasked"`:
+            push, the embedding nodes send them without being told. In the last two cases they are
+            sent as soon as the updates before the batch are applied. The results are the same, bit
+            for bit.
+        ahead: Maximum number of batches to request before they are needed, at least 1. Default 4.
+        most_bytes: Maximum number of bytes of requested batches and of keys that owners hold for
+            this rank, at least 1. One batch is requested whatever its size. Default 256 MiB.
+        group_by: `"label"` for batches of one label value each: they have as many samples as the
+            first batch of the data set, and the last batch of each value has the rest. Default:
+            batches as the data set has them.
+        staleness: Maximum number of updates that the rows of a batch may lack, equal on all
+            trainers. With 0 (default), results are those of a run without data nodes. With k,
+            embedding nodes may send rows up to k batches before they are needed, and results
+            depend on when they do. Must be 0 if `trains` is false.
+        read_log: Directory in which each rank appends the versions that it has read to
+            `reads-RANK.jsonl`, if `staleness` is not 0. A run can be reproduced from these logs.
+            Default: no log.
+        position: Position of the first batch, from a checkpoint; `NodeBatches` passes it for
+            `finish_epoch`. It counts the batches of all data nodes, whose number may change between
+            runs. If its step is not 0, the data set is the rest of that epoch, and `share` must be
+            `"batch"`, because with `"file"` the files of a data node depend on their number.
+            Default: the start.
 
     Returns:
-        What the function returns, or a `tf.data.Dataset`.
+        A `tf.data.Dataset`; without data nodes the result of `make_dataset`.
 
     Raises:
-        ConfigError: An argument cannot be.
+        ConfigError: An argument is invalid.
         TfhybridError: The data nodes cannot make the data set.
 
     Example:
@@ -127,35 +136,38 @@ def from_nodes(
         )
     if ahead < 1 or most_bytes < 1:
         raise ConfigError(
-            f"ahead and most_bytes are at least 1. Received: ahead={ahead}, most_bytes={most_bytes}"
+            "ahead and most_bytes must be at least 1. "
+            f"Received: ahead={ahead}, most_bytes={most_bytes}"
         )
     if group_by not in GROUPS:
         raise ConfigError(f"group_by must be one of {GROUPS}. Received: {group_by!r}")
     _check_staleness(staleness, trains=trains)
     if min(position) < 0 or (position.step and share == BY_FILE):
         raise ConfigError(
-            "A position is not negative, and with share='file' at the beginning of an epoch. "
+            "A position must not be negative, and with share='file' its step must be 0. "
             f"Received: {position}, share={share!r}"
         )
-    given = dict(arguments or {})
+    keywords = dict(arguments or {})
     job = current_job()
     if job.nodes is None or not job.nodes.data:
-        made = make_dataset(Shard.of_this_process(), **given)
-        return made if group_by is None and not any(position) else _local(made, group_by, position)
+        dataset = make_dataset(Shard.of_this_process(), **keywords)
+        if group_by is None and not any(position):
+            return dataset
+        return _local(dataset, group_by, position)
     name = getattr(make_dataset, "__name__", "")
     if getattr(make_dataset, "__qualname__", "") != name or not name.isidentifier():
         raise ConfigError(
-            "Data nodes call a function of the script by its name, not a method, a nested one or a "
-            f"lambda. Received: {make_dataset!r}"
+            "Data nodes call make_dataset by its name: it must be a function at the top level of "
+            "the script, not a method, a nested function or a lambda. "
+            f"Received: {make_dataset!r}"
         )
-    lag = _LAG[trains]
-    wanted = Wanted(
+    request = Wanted(
         name,
-        given,
+        keywords,
         share,
         trains,
         join,
-        lag,
+        _LAG[trains],
         ahead,
         most_bytes,
         group_by,
@@ -163,59 +175,62 @@ def from_nodes(
         staleness=staleness,
         read_log=read_log,
     )
-    fed = _Fed(job, wanted, [layers] if isinstance(layers, Layer) else list(layers))
+    fed = _Fed(job, request, [layers] if isinstance(layers, Layer) else list(layers))
     return fed.dataset()
 
 
 def _check_staleness(staleness: object, *, trains: bool) -> None:
     if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
-        raise ConfigError(f"staleness is a whole number, 0 or more. Received: {staleness!r}")
+        raise ConfigError(f"staleness must be a whole number, 0 or more. Received: {staleness!r}")
     if staleness and not trains:
         raise ConfigError(
-            "Batches that are not trained lack no update: staleness must be 0 with trains=False. "
+            "Batches that are not trained cannot lack updates: staleness must be 0 with "
+            "trains=False. "
             f"Received: staleness={staleness}"
         )
 
 
 class _Fed:
-    """The elements of a data set that comes from nodes; may be iterated over again."""
+    """The elements of a data set that data nodes read. Can be iterated several times."""
 
-    def __init__(self, job: Job, wanted: Wanted, layers: Sequence[Layer]) -> None:
+    def __init__(self, job: Job, request: Wanted, layers: Sequence[Layer]) -> None:
         assert job.nodes is not None
         assert isinstance(job.engine, NodesEngine)
         self._engine = job.engine
         self._layers = layers
         split_batches.use_places(self._engine)
-        self._feed: Feed = job.nodes.feed(wanted, distributed.rank(), distributed.size())
+        self._feed: Feed = job.nodes.feed(request, distributed.rank(), distributed.size())
         self._log = job.nodes.read_log
-        self._step = wanted.step
-        self._alone = wanted.share == BY_BATCH or len(job.nodes.data) == 1
+        self._step = request.step
+        # Whether one data node knows the length of the whole data set.
+        self._alone = request.share == BY_BATCH or len(job.nodes.data) == 1
 
     def dataset(self) -> tf.data.Dataset:
-        """Returns it as TensorFlow has it."""
-        said = self._feed.describe()
+        """Returns the data set for TensorFlow; asks the first data node for its types."""
+        description = self._feed.describe()
         keys = {
             number
-            for feature, number in features_in(said["structure"]).items()
+            for feature, number in features_in(description["structure"]).items()
             if any(feature in layer.features for layer in self._layers)
         }
         specs = [
-            _spec(its, "int64" if number in keys else its["dtype"])
-            for number, its in enumerate(said["leaves"])
+            _spec(leaf, "int64" if number in keys else leaf["dtype"])
+            for number, leaf in enumerate(description["leaves"])
         ]
-        signature = unflatten(said["structure"], specs)
-        made = tf.data.Dataset.from_generator(lambda: iter(self), output_signature=signature)
-        length = said["cardinality"] if self._alone else tf.data.UNKNOWN_CARDINALITY
+        signature = unflatten(description["structure"], specs)
+        dataset = tf.data.Dataset.from_generator(lambda: iter(self), output_signature=signature)
+        length = description["cardinality"] if self._alone else tf.data.UNKNOWN_CARDINALITY
         if length >= 0:
             length = max(length - self._step, 0)
-        return made.apply(tf.data.experimental.assert_cardinality(length))
+        return dataset.apply(tf.data.experimental.assert_cardinality(length))
 
     def __iter__(self) -> Iterator[Any]:
         for structure, leaves in self._feed.epoch(self._declared()):
-            self._tell_missing()
+            self._report_missing()
             yield unflatten(structure, [_tensor(leaf) for leaf in leaves])
 
-    def _tell_missing(self) -> None:
+    def _report_missing(self) -> None:
+        """Updates the metrics of the updates that rows lacked."""
         missing = self._log.missing()
         if missing:
             metrics.note(metrics.MISSING_UPDATES, middle(missing), "median")
@@ -230,8 +245,8 @@ class _Fed:
         ]
         if missing:
             raise ConfigError(
-                "Layers are built before data nodes send batches to them: build the model, or call "
-                f"it once. Received: features {missing} without a table"
+                "Layers must be built before data nodes send batches to them: build the model, or "
+                f"call it once. Received: features {missing} without a table"
             )
         placements = {table: self._engine.placements[table] for table in tables.values()}
         first = self._engine.first_node
@@ -239,33 +254,39 @@ class _Fed:
 
 
 class _Local:
-    """What data nodes would send, where there are none; may be iterated over again."""
+    """The batches that data nodes would send, in a job without them. Can be iterated several times.
 
-    def __init__(self, made: Iterable[Any], group_by: str | None, position: Position) -> None:
-        self._made = made
+    Args:
+        dataset: Result of the user's function.
+        group_by: Argument `group_by` of `from_nodes`.
+        position: Position of the first batch.
+    """
+
+    def __init__(self, dataset: Iterable[Any], group_by: str | None, position: Position) -> None:
+        self._dataset = dataset
         self._group_by = group_by
         self._step = position.step
-        self._before = position.epoch  # epochs that were not begun here
+        self._before = position.epoch  # number of earlier epochs that were not started here
 
     def __iter__(self) -> Iterator[Any]:
-        while self._before > 0:  # what shuffles does so each time in another way
-            iter(self._made)
+        while self._before > 0:  # each iter() may shuffle differently, so none is left out
+            iter(self._dataset)
             self._before -= 1
-        elements = self._made if self._group_by is None else by_label(self._made)
+        elements = self._dataset if self._group_by is None else by_label(self._dataset)
         for element in itertools.islice(elements, self._step, None):
             structure, tensors = flatten(element)
             yield unflatten(structure, [_tensor(Leaf.of(tensor)) for tensor in tensors])
 
 
-def _local(made: Any, group_by: str | None, position: Position) -> Any:
-    local = _Local(made, group_by, position)
-    if not hasattr(made, "element_spec"):
+def _local(dataset: Any, group_by: str | None, position: Position) -> Any:
+    local = _Local(dataset, group_by, position)
+    if not hasattr(dataset, "element_spec"):
         return local
-    structure, specs = flatten(made.element_spec)
-    like = [told_by(each) for each in specs]
+    structure, specs = flatten(dataset.element_spec)
+    leaves = [told_by(each) for each in specs]
     if group_by is not None:
-        like = [of_any_size(told) for told in like]
-    signature = unflatten(structure, [_spec(told, told["dtype"]) for told in like])
+        leaves = [of_any_size(leaf) for leaf in leaves]
+    signature = unflatten(structure, [_spec(leaf, leaf["dtype"]) for leaf in leaves])
     return tf.data.Dataset.from_generator(lambda: iter(local), output_signature=signature)
 
 
@@ -277,10 +298,11 @@ def _tensor(leaf: Leaf) -> Any:
     return tf.SparseTensor(leaf.parts[0], leaf.values, leaf.parts[1])
 
 
-def _spec(its: Mapping[str, Any], dtype: str) -> tf.TypeSpec:
-    shape, kind = its["shape"], tf.as_dtype(np.dtype(dtype))
-    if its["kind"] == DENSE:
+def _spec(leaf: Mapping[str, Any], dtype: str) -> tf.TypeSpec:
+    """Returns the spec for the description of a leaf (of `told_by`), with another dtype."""
+    shape, kind = leaf["shape"], tf.as_dtype(np.dtype(dtype))
+    if leaf["kind"] == DENSE:
         return tf.TensorSpec(shape, kind)
-    if its["kind"] == RAGGED:
-        return tf.RaggedTensorSpec(shape, kind, its["ragged_rank"], tf.int64)
+    if leaf["kind"] == RAGGED:
+        return tf.RaggedTensorSpec(shape, kind, leaf["ragged_rank"], tf.int64)
     return tf.SparseTensorSpec(shape, kind)

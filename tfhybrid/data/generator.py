@@ -21,7 +21,7 @@ _SCATTER = 2_654_435_761  # a prime above any number of keys
 
 @dataclasses.dataclass(frozen=True)
 class IdSpace:
-    """The ids of one feature of a generated log and how often each occurs.
+    """The ids of one feature of a generated log, and their frequencies.
 
     The id of popularity rank r occurs with a probability proportional to the integral of
     x^-exponent over [r, r + 1), r from 1 to `keys`: Zipf's law with the steps between ranks
@@ -31,9 +31,9 @@ class IdSpace:
 
     Args:
         keys: Number of ids alive at a time, up to 2^31.
-        exponent: Zipf's exponent, not negative; 0 makes all ids equally frequent.
-        drift: Fraction of the ids replaced per sample: each id lives for 1 / drift samples. Then a
-            new id with its own latent factors takes over its popularity.
+        exponent: Zipf's exponent, not negative; 0 makes all ids equally frequent. Default 0.75.
+        drift: Fraction of the ids replaced per sample, 0 (default) to 1: each id lives for
+            1 / drift samples. Then a new id with its own latent factors gets its popularity.
 
     Raises:
         ConfigError: A number is out of range.
@@ -51,7 +51,7 @@ class IdSpace:
             )
 
     def popularity_ranks(self, uniform: np.ndarray) -> np.ndarray:
-        """Returns the int64 rank, from 0, at which the distribution reaches each number."""
+        """Returns the popularity rank, int64 from 0, at each quantile in [0, 1)."""
         power = 1.0 - self.exponent
         top = np.log1p(self.keys)
         if abs(power) * top < 1e-9:
@@ -61,7 +61,7 @@ class IdSpace:
         return np.clip(x.astype(np.int64) - 1, 0, self.keys - 1)
 
     def probability(self, ranks: np.ndarray) -> np.ndarray:
-        """Returns the float64 probability of the ids of these popularity ranks, from 0."""
+        """Returns the float64 probability of the id of each popularity rank, from 0."""
         power = 1.0 - self.exponent
         ratio = np.log1p(1.0 / (ranks + 1.0))
         if abs(power) * np.log1p(self.keys) < 1e-9:
@@ -75,8 +75,8 @@ class BestAuc(NamedTuple):
     """The AUC of a model that knows each sample's true probability.
 
     Attributes:
-        expected: The mean over all labels that the probabilities could have drawn.
-        drawn: The AUC with the labels that were drawn.
+        expected: Mean AUC over all labels that could have been drawn with these probabilities.
+        drawn: AUC with the labels that were drawn.
     """
 
     expected: float
@@ -87,18 +87,17 @@ class ClickLog:
     """An endless click log. Sample i is a pure function of (settings, seed, i).
 
     Ids follow `IdSpace`. Each id has a bias and a latent vector, both hashed from the key, so even
-    10^8
-    keys take no memory. The logit of a sample is the sum of its biases and of the pairwise inner
-    products of its latent vectors (a factorization machine), centred and scaled. The label is drawn
-    with the logit's sigmoid as its probability.
+    10^8 keys take no memory. The logit of a sample is the sum of its biases and of the pairwise
+    inner products of its latent vectors (a factorization machine), centered and scaled. The label
+    is drawn with the logit's sigmoid as its probability.
 
     Args:
-        features: The ids of each feature; a number stands for `IdSpace(keys=number)`.
+        features: Ids of each feature; a number stands for `IdSpace(keys=number)`.
         seed: Seed of everything.
-        latent_dim: Length of the latent vectors, a multiple of 4.
-        positive_rate: Mean of the probabilities.
-        logit_std: Standard deviation of the logits. The best AUC follows from it: about 0.7 at 0.8,
-            0.8 at 1.4, 0.85 at 2.
+        latent_dim: Length of the latent vectors, a multiple of 4. Default 8.
+        positive_rate: Mean of the probabilities, in (0, 1). Default 0.25.
+        logit_std: Standard deviation of the logits, above 0. The best AUC follows from it: about
+            0.7 at 0.8, 0.8 at 1.4 (default), 0.85 at 2.
 
     Raises:
         ConfigError: There are no features, or a number is out of range.
@@ -141,7 +140,7 @@ class ClickLog:
             )
 
     def clicks(self, start: int, count: int) -> Clicks:
-        """Returns samples `start` to `start + count`: keys `[count]` of each feature, and labels.
+        """Returns samples `[start, start + count)`: keys `[count]` of each feature, and labels.
 
         Without drift a feature's keys are `[0, keys)`, frequent and rare ones mixed. The g-th
         successor of an id has the key of the first one plus g times `keys`.
@@ -154,15 +153,15 @@ class ClickLog:
         return Clicks(features, self._labels(start, chances))
 
     def probabilities(self, start: int, count: int) -> np.ndarray:
-        """Returns the true probability of a click, float64 `[count]`, of these samples."""
+        """Returns the true click probability of samples `[start, start + count)`, float64."""
         return np.concatenate([self._block(numbers)[1] for numbers in _blocks(start, count)])
 
     def best_auc(self, count: int, start: int = 0) -> BestAuc:
-        """Returns the AUC that a perfect model would reach on these samples."""
+        """Returns the AUC that a perfect model would reach on samples `[start, start + count)`."""
         chances = self.probabilities(start, count)
         labels = self._labels(start, chances).astype(np.float64)
         return BestAuc(
-            # Each sample counts as positive with its probability and as negative with the rest.
+            # Each sample counts as positive and as negative, weighted by the probability of each.
             expected=auc(
                 np.repeat([1, 0], len(chances)),
                 np.tile(chances, 2),
@@ -179,15 +178,15 @@ class ClickLog:
     def _keys(self, feature: str, numbers: np.ndarray) -> np.ndarray:
         space = self._spaces[feature]
         uniform = uniforms(stream_seed(self._seed, feature, "ids"), numbers)
-        places = space.popularity_ranks(uniform) * _SCATTER % space.keys
+        ids = space.popularity_ranks(uniform) * _SCATTER % space.keys
         if space.drift == 0:
-            return places
-        # Ids are replaced at different times, so that they change one at a time.
-        phases = uniforms(stream_seed(self._seed, feature, "phases"), places)
-        return places + space.keys * (numbers * space.drift + phases).astype(np.int64)
+            return ids
+        # Each id has a phase of its own, so ids are replaced one at a time.
+        phases = uniforms(stream_seed(self._seed, feature, "phases"), ids)
+        return ids + space.keys * (numbers * space.drift + phases).astype(np.int64)
 
     def _scores(self, keys: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns biases and interactions, each of them with about half of the variance."""
+        """Returns the sum of biases and interactions, each with about half of the variance."""
         samples = len(next(iter(keys.values())))
         biases, squares = np.zeros((2, samples), np.float32)
         total = np.zeros((samples, self._latent_dim), np.float32)
@@ -207,7 +206,7 @@ class ClickLog:
 
     @functools.cached_property
     def _calibration(self) -> tuple[float, float]:
-        """The scale and intercept that give the first samples the requested spread and mean."""
+        """Scale and intercept that give the first samples the requested spread and mean."""
         scores = np.concatenate(
             [
                 self._scores({name: self._keys(name, numbers) for name in self._spaces})
@@ -224,7 +223,7 @@ class ClickLog:
 
 
 def _blocks(start: int, count: int) -> list[np.ndarray]:
-    """Returns the numbers of samples, block by block; one empty block if there are none."""
+    """Returns the numbers of samples in blocks; one empty block if there are none."""
     numbers = np.arange(start, start + count)
     return np.split(numbers, range(_BLOCK, count, _BLOCK))
 

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: each one a pure function of its seed and its counter."""
+"""Counter-based random numbers: each one is a pure function of its seed and its counter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MASK = 2**64 - 1
 
 @functools.cache
 def stream_seed(seed: int, *words: str) -> int:
-    """Returns the seed of an independent stream named by `words`."""
+    """Returns the seed of the random stream with the name `words`, independent of other streams."""
     for word in words:
         data = word.encode()
         for begin in range(0, len(data), 8):
@@ -22,7 +22,12 @@ def stream_seed(seed: int, *words: str) -> int:
 
 
 def hash_counters(seed: int, counters: np.ndarray) -> np.ndarray:
-    """Returns the splitmix64 outputs of a stream at these counters, uint64 of the same shape."""
+    """Returns the splitmix64 outputs of a stream at these counters, uint64 of the same shape.
+
+    Args:
+        seed: Seed of the stream (see `stream_seed`).
+        counters: Integers of any shape.
+    """
     values = counters.astype(np.uint64)
     values *= np.uint64(_GOLDEN)
     values += np.uint64((seed + _GOLDEN) & _MASK)
@@ -35,7 +40,7 @@ def hash_counters(seed: int, counters: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seed: int, counters: np.ndarray) -> np.ndarray:
-    """Returns float64 in [0, 1), 53 random bits each."""
+    """Returns float64 in [0, 1) with 53 random bits each, of the same shape as `counters`."""
     return (hash_counters(seed, counters) >> np.uint64(11)) * 2.0**-53
 
 
@@ -43,9 +48,9 @@ def factors(seed: int, counters: np.ndarray, count: int) -> np.ndarray:
     """Returns float32 `[n, count]` of mean 0 and variance 1, uniform on 65,536 values.
 
     Args:
-        seed: The stream.
-        counters: int64 `[n]`.
-        count: Factors of each counter, a multiple of 4: one hash makes four.
+        seed: Seed of the stream (see `stream_seed`).
+        counters: Counters, int64 `[n]`.
+        count: Number of factors per counter, a multiple of 4: one hash makes four.
     """
     columns = np.arange(count // 4, dtype=np.uint64)
     wide = counters.astype(np.uint64)[:, np.newaxis] * np.uint64(count // 4) + columns

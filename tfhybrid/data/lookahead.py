@@ -1,4 +1,4 @@
-"""Reads batches ahead and announces their keys as passes before they are used."""
+"""Reading ahead of the training: the keys of batches are announced as passes before their use."""
 
 from __future__ import annotations
 
@@ -14,33 +14,38 @@ from tfhybrid.errors import ConfigError
 
 
 class Boundary(Protocol):
-    """What an optimizer tells of its updates, each of which is of a pass (`update="pass"`)."""
+    """The part of an optimizer that makes one update per pass (`update="pass"`)."""
 
     @property
     def longest(self) -> int:
-        """Most batches of a pass."""
+        """Maximum number of batches in a pass."""
 
     @property
     def trained(self) -> int:
-        """Batches that were trained."""
+        """Number of batches that were trained."""
 
     @property
     def waiting(self) -> int:
-        """Those of them that wait for their update."""
+        """Number of trained batches whose update was not made yet."""
 
     def offer(self, batches: int) -> None:
-        """Says that a batch is about to be trained, and how many stand announced from it on."""
+        """Declares that a batch is trained next.
+
+        Args:
+            batches: Number of announced batches, including this one; 0 at the end of the data.
+        """
 
 
 @dataclasses.dataclass(frozen=True)
 class Lookahead:
-    """How far to look ahead, and how much memory passes may take.
+    """Limits of reading ahead: the number of batches, and the memory of their rows.
 
     Args:
-        length: Number of batches in a pass.
-        ahead: Number of passes announced beside the one in use.
-        refuses: Whether a key that was not announced is an error.
-        most_bytes: Limit for all existing passes of this rank; `None` for no limit.
+        length: Maximum number of batches in a pass.
+        ahead: Number of passes to announce in addition to the one in use. Default 1.
+        refuses: Whether the lookup of a key that was not announced is an error. Default false.
+        most_bytes: Maximum number of bytes of all announced passes of this rank; `None` (default)
+            for no maximum.
     """
 
     length: int
@@ -55,17 +60,18 @@ class Lookahead:
         engine: Engine,
         boundary: Boundary | None = None,
     ) -> Generator[Any, None, None]:
-        """Yields elements, whose rows were announced.
+        """Yields batches after announcing the keys of those ahead.
 
         Args:
-            elements: Of which each is a batch.
-            keys_of: Tells what one looks up.
-            engine: Of this rank.
-            boundary: Where an update is of a pass: of the optimizer that trains the elements.
+            elements: Iterable of batches.
+            keys_of: Function that returns the keys of a batch.
+            engine: Engine of this rank.
+            boundary: Boundary of the optimizer that trains the batches, if it makes one update per
+                pass. Default: none.
 
         Raises:
-            ConfigError: A batch alone needs more than `most_bytes`, or the optimizer does not train
-                each batch when it is yielded.
+            ConfigError: One batch needs more than `most_bytes`, or a batch is not trained when it
+                is yielded.
         """
         groups = _Groups(self, iter(elements), keys_of, engine)
         in_step = None if boundary is None else _InStep(boundary, max(self.length, self.ahead))
@@ -86,13 +92,13 @@ class Lookahead:
 
 
 def _through(window: Sequence[_Group], groups: _Groups, in_step: _InStep | None) -> Iterator[Any]:
-    """Yields the elements of the first group of those that stand announced."""
+    """Yields the elements of the first announced group."""
     first, *others = window
     behind = sum(len(group.elements) for group in others)
     for batch, element in enumerate(first.elements):
         if in_step is not None:
-            # Another rank has ended the pass: if no group behind this one has found room, the next
-            # pass begins with what is left of it, and takes as much more as fits.
+            # Another rank has ended the pass. If there was no room to announce another group, the
+            # rest of this one becomes the start of the next pass, which takes as much as fits.
             if batch > 0 and not others and groups.waits and in_step.is_between_passes:
                 groups.put_back(first, batch)
                 return
@@ -102,11 +108,11 @@ def _through(window: Sequence[_Group], groups: _Groups, in_step: _InStep | None)
 
 
 class _InStep:
-    """Keeps an optimizer's updates and the batches that it is given in step.
+    """Keeps the updates of an optimizer in step with the batches that are yielded to it.
 
     Args:
-        boundary: Of the optimizer.
-        longest: Batches of a pass, at most.
+        boundary: Boundary of the optimizer.
+        longest: Maximum number of batches in a pass.
     """
 
     def __init__(self, boundary: Boundary, longest: int) -> None:
@@ -117,38 +123,41 @@ class _InStep:
 
     @property
     def is_between_passes(self) -> bool:
-        """Whether the batches begun so far were trained, and their update was made."""
+        """Whether batches were trained, and all of them have had their update."""
         return self._boundary.trained > self._before and self._boundary.waiting == 0
 
     def begin(self, standing: int) -> None:
         """Begins a batch.
 
         Args:
-            standing: Batches that stand announced, this one included.
+            standing: Number of announced batches, including this one.
+
+        Raises:
+            ConfigError: A batch before it was not trained.
         """
         self._check()
         self._boundary.offer(min(standing, self._longest))
         self._begun += 1
 
     def end(self) -> None:
-        """Ends the data."""
+        """Ends the data; raises like `begin`."""
         self._check()
         self._boundary.offer(0)
 
     def _check(self) -> None:
-        # None in an evaluation, which begins batches too.
+        # An evaluation begins batches, but trains none.
         trained = self._boundary.trained - self._before
         if trained not in (0, self._begun):
             raise ConfigError(
-                "With an optimizer, each batch of announce() is trained once, before the next one "
-                "is fetched: announce() comes last, behind prefetch(), and steps_per_execution is "
-                f"1. Received: {self._begun} batches begun and {trained} trained"
+                "With an optimizer, each batch of announce() must be trained once before the next "
+                "one is fetched: announce() comes last, after prefetch(), and steps_per_execution "
+                f"must be 1. Received: {self._begun} batches begun and {trained} trained"
             )
 
 
 @dataclasses.dataclass
 class _Group:
-    """The elements of a pass, and the pass once it is announced."""
+    """The elements of a pass, and the pass itself after it was announced."""
 
     elements: list[Any]
     keys: list[BatchKeys]
@@ -179,16 +188,16 @@ class _Groups:
         self._keys_of = keys_of
         self._engine = engine
         self._next: _Group | None = None  # read, but not announced
-        # Elements that are read, but in no group.
+        # Elements that are read, but in no group yet, with their keys.
         self._left: collections.deque[tuple[Any, BatchKeys]] = collections.deque()
 
     @property
     def waits(self) -> bool:
-        """Whether a group was read and is not announced: there was no room for it."""
+        """Whether a group was read that is not announced, because there was no room for it."""
         return self._next is not None
 
     def put_back(self, group: _Group, batch: int) -> None:
-        """Takes the elements of a group from a batch on out of it; they are the next ones."""
+        """Makes the elements of a group, starting with number `batch`, the next ones to read."""
         for source, first in ((self._next, 0), (group, batch)):
             if source is not None:
                 rest = zip(source.elements[first:], source.keys[first:], strict=True)
@@ -196,7 +205,7 @@ class _Groups:
         self._next = None
 
     def has_next(self, standing: Iterable[_Group]) -> bool:
-        """Returns whether there is another pass, and space for it beside the existing ones."""
+        """Returns whether there is another pass, and memory for it besides the `standing` ones."""
         self._next = self._next or self._gather()
         if self._next is None or self._limits.most_bytes is None:
             return self._next is not None
@@ -217,22 +226,22 @@ class _Groups:
         group = _Group([], [])
         most = self._limits.most_bytes
         while len(group.elements) < self._limits.length:
-            found = self._left.popleft() if self._left else self._read()
-            if found is None:
+            batch = self._left.popleft() if self._left else self._read()
+            if batch is None:
                 break
             if most is not None:
-                size = passes.weigh(self._engine, [*group.keys, found[1]])
+                size = passes.weigh(self._engine, [*group.keys, batch[1]])
                 if size > most and group.elements:
-                    self._left.appendleft(found)
+                    self._left.appendleft(batch)
                     break
                 if size > most:
                     raise ConfigError(
                         f"A rank's part of fast_tier_bytes is {most} bytes; a batch needs more. "
-                        f"Received: a batch of {size} bytes"
+                        f"Increase fast_tier_bytes. Received: a batch of {size} bytes"
                     )
                 group.size = size
-            group.elements.append(found[0])
-            group.keys.append(found[1])
+            group.elements.append(batch[0])
+            group.keys.append(batch[1])
         return group if group.elements else None
 
     def _read(self) -> tuple[Any, BatchKeys] | None:

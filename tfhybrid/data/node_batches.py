@@ -1,4 +1,4 @@
-"""Batches of data nodes from any position on, for jobs that continue from checkpoints."""
+"""Batches of data nodes from any position, for jobs that restore a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tfhybrid.errors import ConfigError
 
 
 class NodeBatches:
-    """The batches of `from_nodes` from any position on, for `tfhybrid.checkpoint.finish_epoch`.
+    """The batches of `from_nodes` from any position, for `tfhybrid.checkpoint.finish_epoch`.
 
-    A position counts steps, which all data nodes together have sent a trainer. So a job continues
-    with any number of data nodes, or without; no batch is trained twice, and none is lost.
+    A position counts the steps of a trainer, whichever data node sent their batches. So a job can
+    resume with any number of data nodes, or with none. No batch is trained twice, and none is lost.
 
     Args:
-        make_dataset: As of `from_nodes`. It must return the same batches in each run.
-        layers: As of `from_nodes`.
-        **options: Further arguments of `from_nodes`.
+        make_dataset: Function that makes the data set (see `from_nodes`). It must return the same
+            batches in each run.
+        layers: One or several collections that look up features.
+        **options: Further arguments of `from_nodes`, except `position`.
 
     Example:
 
@@ -50,24 +51,27 @@ class NodeBatches:
         """Number of batches in an epoch; negative if it is not known.
 
         Raises:
-            ConfigError: There is no end.
+            ConfigError: The data set is endless.
         """
-        made = self.dataset()
-        if not isinstance(made, tf.data.Dataset):
-            return len(made) if hasattr(made, "__len__") else int(tf.data.UNKNOWN_CARDINALITY)
-        if made.cardinality() == tf.data.INFINITE_CARDINALITY:
-            raise ConfigError("A data set with positions has epochs. Received: one without end")
-        return int(made.cardinality())
+        dataset = self.dataset()
+        if not isinstance(dataset, tf.data.Dataset):
+            return len(dataset) if hasattr(dataset, "__len__") else int(tf.data.UNKNOWN_CARDINALITY)
+        if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise ConfigError(
+                "A data set with positions must have epochs. Received: one without end"
+            )
+        return int(dataset.cardinality())
 
     def dataset(self, epoch: int = 0, step: int = 0) -> Any:
-        """Returns the batches from a position on.
+        """Returns the batches from a position on, like `from_nodes`.
 
         Args:
-            epoch: Of the first batch. Each time it is begun again, the epoch is the next one.
-            step: Of the first batch in that epoch. If it is not 0, these are the rest of that epoch
-                alone.
+            epoch: Epoch of the first batch, from 0. Each further iteration reads the next epoch.
+            step: Step of the first batch within its epoch. If it is not 0 (the default), each
+                iteration reads only the rest of that epoch.
 
         Raises:
-            ConfigError: As of `from_nodes`.
+            ConfigError: The position is negative, or another argument of `from_nodes` is invalid.
+            TfhybridError: The data nodes cannot make the data set.
         """
         return self._make(position=Position(epoch, step))

@@ -1,7 +1,7 @@
-"""Positions of training in its data, as saved in checkpoints and kept states.
+"""Positions of training in its data, which are saved in checkpoints and states in memory.
 
 A position is saved as a cursor: a JSON object that only the data source interprets. Sources that
-read from a queue, or from shards, define their own.
+read from a queue, or from shards, define cursors of their own.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, NamedTuple, TypeAlias
 from tfhybrid.errors import ConfigError
 
 Cursor: TypeAlias = dict[str, Any]
-"""An object of JSON."""
+"""A JSON object."""
 
 
 class Position(NamedTuple):
-    """A place in epochs of data: `step` batches of epoch `epoch` have been used."""
+    """A position in epochs of data: `step` batches of epoch `epoch` have been used."""
 
     epoch: int = 0
     step: int = 0
 
 
 class StreamPosition(NamedTuple):
-    """A place in a stream: `row` samples, counted from the start of `file` on, have been used."""
+    """A position in a stream: `row` samples, counted from the start of `file`, have been used."""
 
     file: str
     row: int = 0
 
 
 AnyPosition: TypeAlias = Position | StreamPosition | Mapping[str, Any]
-"""A position of tfhybrid, or a JSON object that its creator understands."""
+"""A position of tfhybrid, or a cursor of another data source."""
 
 
 def cursor_of(position: AnyPosition) -> Cursor:
-    """Returns a position as JSON.
+    """Returns the cursor of a position.
 
     Raises:
-        ConfigError: It is not a position, or cannot be represented in JSON.
+        ConfigError: `position` is not a position, or cannot be represented in JSON.
 
     Example:
 
@@ -74,7 +74,7 @@ def position_of(cursor: Cursor) -> Position | StreamPosition | Cursor:
 
 
 def told(position: AnyPosition) -> str:
-    """Returns a position in words.
+    """Returns a position in words, for logs.
 
     Example:
 

@@ -23,7 +23,7 @@ class ResumableBatches(abc.ABC):
         batch_size: Samples per rank and step.
         seed: Seed of the shuffle, not negative.
         drop_remainder: Whether to drop an incomplete last batch.
-        shard: This rank's number, and the number of ranks.
+        shard: Number of this rank, and number of ranks. `None` for this Horovod rank.
 
     Raises:
         ConfigError: `batch_size` or `seed` is out of range, or there is no batch for every rank.
@@ -53,10 +53,20 @@ class ResumableBatches(abc.ABC):
         return Position(*divmod(steps, self.steps_per_epoch))
 
     def batches(self, epoch: int = 0, step: int = 0, epochs: int | None = 1) -> Iterator[Clicks]:
-        """Yields the batches of `dataset` as tables."""
+        """Yields the batches of `dataset` as tables.
+
+        Args:
+            epoch: Epoch of the first batch. Default 0.
+            step: Step of the first batch within its epoch. Default 0.
+            epochs: Number of epochs, including the rest of the first one; `None` for no end.
+                Default 1.
+
+        Raises:
+            ConfigError: There is no such position.
+        """
         self._check_position(epoch, step)
-        passes = itertools.count(epoch) if epochs is None else range(epoch, epoch + epochs)
-        for current in passes:
+        numbers = itertools.count(epoch) if epochs is None else range(epoch, epoch + epochs)
+        for current in numbers:
             yield from self._epoch(current, step if current == epoch else 0)
 
     def dataset(self, epoch: int = 0, step: int = 0, epochs: int | None = 1) -> tf.data.Dataset:
@@ -73,10 +83,10 @@ class ResumableBatches(abc.ABC):
         To resume within an epoch, call `tfhybrid.checkpoint.finish_epoch` before `fit`.
 
         Args:
-            epoch: Epoch of the first batch.
-            step: Step of the first batch within its epoch.
-            epochs: Number of epochs, including a first one of which only the rest is left. `None`
-                for an endless dataset.
+            epoch: Epoch of the first batch. Default 0.
+            step: Step of the first batch within its epoch. Default 0.
+            epochs: Number of epochs, including the rest of the first one; `None` for an endless
+                dataset. Default 1.
 
         Returns:
             Elements `({name: [batch, length]}, label [batch, 1])`: int64 keys of each feature,
@@ -100,11 +110,11 @@ class ResumableBatches(abc.ABC):
 
     @abc.abstractmethod
     def _epoch(self, epoch: int, step: int) -> Iterator[Clicks]:
-        """Yields the batches of an epoch, starting at a step."""
+        """Yields the batches of an epoch, from a step on."""
 
     @abc.abstractmethod
     def _example(self) -> Clicks:
-        """Returns a table with the columns of every batch; its samples are not used."""
+        """Returns a table with the columns that every batch has; its samples are not used."""
 
     def _check_position(self, epoch: int, step: int) -> None:
         if epoch < 0 or not 0 <= step < self.steps_per_epoch:

@@ -1,4 +1,4 @@
-"""Which data set a trainer wants from data nodes, and who it is."""
+"""Request of a trainer for a data set that data nodes read, and description of the trainer."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """A data set that a trainer wants from data nodes.
+    """Request of a trainer for a data set that data nodes read.
 
     Args:
-        function: Of the script, that makes it.
-        arguments: Of that function, beside the shard.
-        share: `BY_BATCH` or `BY_FILE`, as of `Reading`.
-        trains: Whether its batches are trained.
-        join: How rows come, as of `SentKeys`.
-        lag: Batches that are held behind the last one that was looked up, and `staleness` more.
-        ahead: Batches that are asked for before they are needed; `staleness` + 1 at least.
-        most_bytes: Of what was asked for and is held; one batch is asked for whatever its size.
-        group_by: As of `Reading`.
-        epoch: With which it begins.
-        step: Batches of that epoch, over all data nodes, that were trained before. If there are
-            any, it is the rest of that one epoch, whenever it is begun.
-        staleness: How many updates the rows of a batch may lack.
-        read_log: A directory for the log of what was read; `None`: no log.
+        function: Name of the function of the script that makes the data set.
+        arguments: Arguments of that function after the shard; JSON can represent them.
+        share: Division of the work among data nodes, `BY_BATCH` or `BY_FILE` (see `Reading`).
+        trains: Whether the batches are trained.
+        join: Delivery of the rows: `REQUEST`, `NOTICE` or `UNASKED` (see `SentKeys`).
+        lag: Number of batches that owners hold up to and including the last one that was looked
+            up. `staleness` is added to it.
+        ahead: Maximum number of batches that are requested before they are needed; at least
+            `staleness` + 1 is used.
+        most_bytes: Maximum number of bytes of requested batches and of keys that owners hold. One
+            batch is requested whatever its size.
+        group_by: `LABEL` for batches of one label value each; `None` (default) for batches as the
+            data set has them.
+        epoch: First epoch. Default 0.
+        step: Number of batches of the first epoch, over all data nodes, that were trained before.
+            If it is not 0 (the default), the data set is the rest of that epoch each time.
+        staleness: Maximum number of updates that the rows of a batch may lack. Default 0.
+        read_log: Directory for the log of the versions that were read; `None` (default) for no log.
     """
 
     function: str
@@ -45,15 +49,17 @@ class Wanted:
 
 @dataclasses.dataclass(frozen=True)
 class Trainer:
-    """Who wants it.
+    """A trainer, as its data sets need to know it.
 
     Args:
-        session: Of the job.
-        rank: Of the trainer.
+        session: Session of the job.
+        rank: Rank of the trainer.
         size: Number of trainers.
-        owners: Tells name and address of the node of each share, which may move.
+        owners: Function that returns name and address of the current owner of each shard. Shards
+            may move to other nodes.
         data: Names of the data nodes.
-        silence: Seconds after which a silent node counts as gone, for data nodes too.
+        silence: Time in seconds after which a silent node counts as lost, for the trainer and for
+            data nodes.
     """
 
     session: str

@@ -1,4 +1,4 @@
-"""What a data node does for a data set of a trainer: reads it epoch by epoch, and splits it."""
+"""Data sets that a data node reads for trainers: epoch by epoch, each batch split in two halves."""
 
 from __future__ import annotations
 
@@ -18,40 +18,42 @@ from tfhybrid.errors import ConfigError, DataError, StoreError, TfhybridError
 from tfhybrid.rpc.calls import Answer, Called
 
 BY_BATCH, BY_FILE = "batch", "file"
-UNKNOWN_LENGTH = -2  # as `tf.data` has it
+UNKNOWN_LENGTH = -2  # `tf.data.UNKNOWN_CARDINALITY`
 
-# Makes the data set that a function of the script returns for a shard: its name, which shard, of
-# how many, and further arguments.
+# Calls a function of the job's script that makes a data set. Takes the name of the function, the
+# shard as (number, number of shards), and further arguments of the function.
 MakeDataset = Callable[[str, tuple[int, int], Mapping[str, Any]], Iterable[Any]]
 
 
 class Owners(Protocol):
-    """Where keys go: `KeyLinks`."""
+    """Connections to the embedding nodes that own the keys, such as `KeyLinks`."""
 
-    def send(self, told: SentKeys, keys: list[dict[str, np.ndarray]]) -> None:
-        """Gives every owner its keys."""
+    def send(self, message: SentKeys, keys: list[dict[str, np.ndarray]]) -> None:
+        """Sends every owner its keys of a batch; `keys` has one dict per owner, by table."""
 
     def drop(self, tickets: Sequence[int]) -> None:
-        """Tells all owners of batches that are not needed any longer."""
+        """Tells all owners that they can free the keys of these batches."""
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How a data set is read.
+    """Description of the part of a data set that one data node reads for one trainer.
 
     Args:
-        function: Of the script, that makes it.
-        arguments: Of that function, beside the shard.
-        rank: Of the trainer.
+        function: Name of the function of the script that makes the data set.
+        arguments: Arguments of that function after the shard.
+        rank: Rank of the trainer.
         size: Number of trainers.
-        node: Number of this data node.
-        nodes: Number of all data nodes.
-        share: `BY_BATCH`: each data node reads the shard of the trainer, and sends every so many'th
-            batch. `BY_FILE`: each data node reads a shard of its own.
-        group_by: `LABEL`: batches of one label value each; `None`: as they are.
+        node: Number of this data node, from 0.
+        nodes: Number of data nodes.
+        share: Division of the work among data nodes. `BY_BATCH`: each one reads the whole shard of
+            the trainer, and sends every `nodes`-th batch. `BY_FILE`: each one reads a shard of its
+            own, and sends all of it.
+        group_by: `LABEL` for batches of one label value each; `None` (default) for batches as the
+            data set has them.
     """
 
     function: str
@@ -65,13 +67,17 @@ class Reading:
 
     @property
     def shard(self) -> tuple[int, int]:
-        """The shard that this data node reads, and of how many."""
+        """The shard that this data node reads, as (number, number of shards)."""
         if self.share == BY_FILE:
             return self.rank * self.nodes + self.node, self.size * self.nodes
         return self.rank, self.size
 
     def part(self, elements: Iterator[Any]) -> Iterator[Any]:
-        """Returns the elements of that shard that this data node sends."""
+        """Selects the batches that this data node sends, after grouping them if required.
+
+        Args:
+            elements: All batches of `shard`, in order.
+        """
         if self.group_by == LABEL:
             elements = by_label(elements)
         if self.share == BY_FILE:
@@ -80,11 +86,12 @@ class Reading:
 
 
 class DataStream:
-    """A data set that a data node reads for a trainer; of one thread.
+    """A data set that a data node reads for a trainer. Not thread-safe: one thread serves it.
 
     Args:
-        make: Makes the data set.
-        connect: Connects to the owners that a session's trainer names.
+        make: Function that makes the data set.
+        connect: Function that connects to the owners of the keys. Takes the arguments of the
+            trainer's `open` call, with the owners' names and addresses.
     """
 
     def __init__(self, make: MakeDataset, connect: Callable[[Mapping[str, Any]], Owners]) -> None:
@@ -94,19 +101,19 @@ class DataStream:
         self._reading: Reading | None = None
         self._dataset: Iterable[Any] = ()
         self._declared = Declared({}, {}, 0, 1)
-        self._told: Mapping[str, Any] = {}
+        self._opened: Mapping[str, Any] = {}  # arguments of the latest `open` or `follow` call
         self._elements: Iterator[Any] = iter(())
-        self._begun = 0  # how often
-        self._number = 0  # of the next batch that is sent
-        self.sent = 0  # batches
+        self._begun = 0  # epochs of `_dataset` that were started
+        self._number = 0  # number of the next batch to send
+        self.sent = 0  # number of batches sent in all epochs
 
     @property
     def staleness(self) -> int:
-        """How many updates the rows of its batches may lack; 0 before an epoch has begun."""
-        return int(self._told.get("staleness", 0))
+        """Maximum number of updates that the rows of a batch may lack; 0 before the first epoch."""
+        return int(self._opened.get("staleness", 0))
 
     def calls(self) -> dict[str, Called]:
-        """Returns what the trainer may ask."""
+        """Returns the calls that the trainer may make, by name."""
         return {
             "describe": self._describe,
             "open": self._open,
@@ -115,20 +122,23 @@ class DataStream:
         }
 
     def close(self) -> None:
-        """Ends the connections to the owners."""
+        """Closes the connections to the owners."""
         if self._owners is not None:
             self._owners.close()
             self._owners = None
 
-    def _describe(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """What elements are like, before any is asked for."""
-        reading = Reading(**its["reading"])
+    def _describe(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
+        """Returns the structure and the types of elements, before the first epoch."""
+        reading = Reading(**arguments["reading"])
         dataset = self._make(reading.function, reading.shard, reading.arguments)
         spec = getattr(dataset, "element_spec", None)
         if spec is None:
             first = next(iter(dataset), None)
             if first is None:
-                raise ConfigError(f"{reading.function} returned a data set without data")
+                raise ConfigError(
+                    f"{reading.function} must return a data set with at least one batch. "
+                    "Received: an empty one"
+                )
             structure, tensors = flatten(first)
             leaves = [_like(Leaf.of(tensor)) for tensor in tensors]
         else:
@@ -139,73 +149,74 @@ class DataStream:
             leaves, length = [of_any_size(each) for each in leaves], UNKNOWN_LENGTH
         return {"structure": structure, "leaves": leaves, "cardinality": length}, {}
 
-    def _made(self, its: Mapping[str, Any]) -> Iterable[Any]:
-        reading = Reading(**its["reading"])
+    def _dataset_of(self, arguments: Mapping[str, Any]) -> Iterable[Any]:
+        reading = Reading(**arguments["reading"])
         if reading != self._reading:
             self._dataset = self._make(reading.function, reading.shard, reading.arguments)
             self._reading, self._begun = reading, 0
         return self._dataset
 
-    def _open(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """Begins an epoch, at the batch that the trainer wants next."""
-        dataset = self._made(its)
+    def _open(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
+        """Starts an epoch at the batch that the trainer needs next."""
+        dataset = self._dataset_of(arguments)
         assert self._reading is not None
-        self._declared = Declared.from_json(its["declared"])
-        self._send_to_owners_of(its)
-        epoch, self._number = int(its["epoch"]), int(its["number"])
-        if epoch < self._begun:  # a data set begins its epochs in order
+        self._declared = Declared.from_json(arguments["declared"])
+        self._connect_to_owners_of(arguments)
+        epoch, self._number = int(arguments["epoch"]), int(arguments["number"])
+        if epoch < self._begun:  # a data set cannot go back to an earlier epoch
             self._dataset = dataset = self._make(
                 self._reading.function, self._reading.shard, self._reading.arguments
             )
             self._begun = 0
-        while self._begun <= epoch:  # what shuffles does so each time in another way
+        while self._begun <= epoch:  # each iter() may shuffle differently, so none is left out
             elements = iter(dataset)
             self._begun += 1
         self._elements = itertools.islice(self._reading.part(elements), self._number, None)
         return None, {}
 
-    def _follow(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """Gives keys to the nodes that have the rows now, in the midst of an epoch."""
+    def _follow(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
+        """Sends keys to the current owners from now on, within an epoch."""
         if self._owners is not None:
-            self._send_to_owners_of({**self._told, "owners": its["owners"]})
+            self._connect_to_owners_of({**self._opened, "owners": arguments["owners"]})
         return None, {}
 
-    def _send_to_owners_of(self, told: Mapping[str, Any]) -> None:
-        if self._owners is None or told["owners"] != self._told["owners"]:  # shares have moved
+    def _connect_to_owners_of(self, opened: Mapping[str, Any]) -> None:
+        # Owners change where shards have moved to other nodes.
+        if self._owners is None or opened["owners"] != self._opened["owners"]:
             self.close()
-            self._owners = self._connect(told)
-        self._told = told
+            self._owners = self._connect(opened)
+        self._opened = opened
 
-    def _next(self, its: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
-        """The next batch, once all owners have its keys."""
+    def _next(self, arguments: Mapping[str, Any], _: Mapping[str, np.ndarray]) -> Answer:
+        """Returns the next batch after all owners have its keys."""
         if self._reading is None or self._owners is None:
-            raise StoreError("A data set is opened first")
+            raise StoreError("A data set must be opened first. Received: next before open")
         element = self._read()
         if element is None:
-            self._owners.drop(its["dropped"])
+            self._owners.drop(arguments["dropped"])
             return {"end": True}, {}
         structure, tensors = flatten(element)
-        ticket = int(its["ticket"])
+        ticket = int(arguments["ticket"])
         leaves = [Leaf.of(tensor) for tensor in tensors]
         halves = split(self._declared, structure, leaves, ticket)
         name = BatchId(
-            str(self._told["session"]),
-            (self._reading.rank, int(self._told["data_set"])),
-            int(self._told["epoch"]),
+            str(self._opened["session"]),
+            (self._reading.rank, int(self._opened["data_set"])),
+            int(self._opened["epoch"]),
             self._reading.node,
             self._number,
         ).text()
-        told = SentKeys(
+        message = SentKeys(
             ticket,
             (name, halves.digest),
             self._reading.rank,
-            bool(self._told["trains"]),
-            its["dropped"],
-            its["versions"],
-            str(self._told["join"]),
+            bool(self._opened["trains"]),
+            arguments["dropped"],
+            arguments["versions"],
+            str(self._opened["join"]),
             self.staleness,
         )
-        self._owners.send(told, halves.keys)
+        self._owners.send(message, halves.keys)
         self._number += 1
         self.sent += 1
         kinds, arrays = to_arrays(halves.leaves, halves.places, self._declared.owners)
@@ -225,33 +236,36 @@ class DataStream:
             return next(self._elements, None)
         except TfhybridError:
             raise
-        except Exception as error:  # whatever the user's pipeline raises
+        except Exception as error:  # the user's pipeline may raise anything
             raise DataError(f"Reading the data set failed: {error!r}") from error
 
 
 def _counts(keys: Sequence[Mapping[str, np.ndarray]]) -> dict[str, int]:
-    """The distinct keys of each table."""
+    """Returns the number of distinct keys of each table, over all owners."""
     counts: dict[str, int] = {}
     for of_owner in keys:
-        for table, its in of_owner.items():
-            counts[table] = counts.get(table, 0) + len(its)
+        for table, of_table in of_owner.items():
+            counts[table] = counts.get(table, 0) + len(of_table)
     return counts
 
 
-def of_any_size(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what leaves are like whose batches have other numbers of samples."""
-    return {**told, "shape": told["shape"] and [None, *told["shape"][1:]]}
+def of_any_size(leaf: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the description of a leaf (of `told_by`) with an unknown number of samples."""
+    return {**leaf, "shape": leaf["shape"] and [None, *leaf["shape"][1:]]}
 
 
 def told_by(spec: Any) -> dict[str, Any]:
-    """Returns a `tf.TypeSpec` as a message has it."""
+    """Returns the description of a leaf for messages: kind, dtype and shape of a `tf.TypeSpec`.
+
+    A size that is not known is `None`; a ragged one has a `ragged_rank`, too.
+    """
     shape = None if spec.shape.rank is None else [*map(_side, spec.shape)]
-    told: dict[str, Any] = {"kind": "dense", "dtype": spec.dtype.name, "shape": shape}
+    leaf: dict[str, Any] = {"kind": "dense", "dtype": spec.dtype.name, "shape": shape}
     if hasattr(spec, "ragged_rank"):
-        return told | {"kind": "ragged", "ragged_rank": spec.ragged_rank}
+        return leaf | {"kind": "ragged", "ragged_rank": spec.ragged_rank}
     if "Sparse" in type(spec).__name__:
-        return told | {"kind": "sparse"}
-    return told
+        return leaf | {"kind": "sparse"}
+    return leaf
 
 
 def _side(size: Any) -> int | None:
@@ -259,21 +273,21 @@ def _side(size: Any) -> int | None:
 
 
 def _like(leaf: Leaf) -> dict[str, Any]:
-    """What leaves of other batches are like, too."""
-    told: dict[str, Any] = {"kind": leaf.kind, "dtype": leaf.values.dtype.name}
+    """Returns the description of a leaf that holds for other batches, too."""
+    description: dict[str, Any] = {"kind": leaf.kind, "dtype": leaf.values.dtype.name}
     if leaf.kind == "ragged":
         flat = leaf.values.shape[1:]
-        return told | {
+        return description | {
             "ragged_rank": len(leaf.parts),
             "shape": [None] * (len(leaf.parts) + 1) + list(flat),
         }
     if leaf.kind == "sparse":
-        return told | {"shape": [None] * len(leaf.parts[1])}
-    return told | {"shape": [None, *leaf.values.shape[1:]] if leaf.values.ndim else []}
+        return description | {"shape": [None] * len(leaf.parts[1])}
+    return description | {"shape": [None, *leaf.values.shape[1:]] if leaf.values.ndim else []}
 
 
 def _length(dataset: Any) -> int:
-    """How many elements there are, -1 for ever, -2 where it is not known."""
+    """Returns the number of elements: -1 if there is no end, -2 if it is not known."""
     try:
         return int(dataset.cardinality()) if hasattr(dataset, "cardinality") else len(dataset)
     except TypeError:

@@ -1,12 +1,12 @@
-"""The dense half of a batch as it travels to a trainer: no number takes more bytes than it must.
+"""Encoding of the dense half of a batch, which a data node sends to a trainer.
 
-    places          index << owner_bits | owner - first_owner; the trainer knows ticket and owners
+    key handles     index << owner_bits | owner - first_owner; the trainer knows ticket and owners
     row splits      the lengths of the rows
-    dense shapes,   as they are
+    dense shapes,   unchanged
     indices
 
-each in the smallest of uint8, uint16, uint32 and uint64 that holds all of a tensor. What a model
-does not look up keeps its type: dense features, labels, weights.
+Each of these tensors is sent in the smallest of uint8, uint16, uint32 and uint64 that holds all its
+numbers. Values that the model does not look up keep their type: dense features, labels, weights.
 """
 
 from __future__ import annotations
@@ -24,21 +24,25 @@ from tfhybrid.data_nodes.elements import (
 )
 from tfhybrid.errors import ConfigError
 
-Owners = tuple[int, int]  # the first host that owns rows, and the number of all hosts
+Owners = tuple[int, int]  # number of the first host that owns rows, and number of all hosts
 
 
 def to_arrays(
     leaves: Sequence[Leaf], places: Collection[int], owners: Owners
 ) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Returns the kinds of leaves, and their arrays by the names under which they travel.
+    """Encodes the leaves of a batch.
 
     Args:
-        leaves: Of the batch.
-        places: Numbers of those leaves that have places.
-        owners: Whom the places name.
+        leaves: Leaves of the batch.
+        places: Numbers of the leaves that contain key handles.
+        owners: Hosts that the key handles name.
+
+    Returns:
+        The kind of each leaf, and all arrays by their names in the message.
 
     Raises:
-        ConfigError: A ragged or sparse tensor is none.
+        ConfigError: The row splits of a ragged tensor are invalid, or a sparse tensor has negative
+            indices.
     """
     arrays: dict[str, np.ndarray] = {}
     for number, leaf in enumerate(leaves):
@@ -55,17 +59,17 @@ def from_arrays(
     ticket: int,
     owners: Owners,
 ) -> list[Leaf]:
-    """Returns the leaves that `to_arrays` was given.
+    """Decodes the leaves that `to_arrays` encoded.
 
     Args:
-        kinds: Of the leaves.
-        arrays: By name.
-        places: Numbers of those leaves that have places.
-        ticket: Of the batch.
-        owners: Whom the places name.
+        kinds: Kind of each leaf.
+        arrays: Arrays of all leaves, by their names in the message.
+        places: Numbers of the leaves that contain key handles.
+        ticket: Ticket of the batch, which key handles contain.
+        owners: Hosts that the key handles name.
 
     Raises:
-        ValueError: The arrays are nothing of the kind.
+        ValueError: The arrays are not an encoding of such leaves.
     """
     of_leaves: list[list[np.ndarray]] = []
     for number in range(len(kinds)):
@@ -75,8 +79,8 @@ def from_arrays(
         of_leaves.append(parts)
     if sum(map(len, of_leaves)) != len(arrays) or not set(places) <= set(range(len(kinds))):
         raise ValueError(
-            f"{len(kinds)} tensors of which {sorted(places)} have places are wanted. "
-            f"Received: {sorted(arrays)}"
+            f"A batch must have the arrays of {len(kinds)} tensors of which {sorted(places)} have "
+            f"key handles. Received: {sorted(arrays)}"
         )
     leaves = [_leaf(kind, parts) for kind, parts in zip(kinds, of_leaves, strict=True)]
     for number in places:
@@ -86,11 +90,11 @@ def from_arrays(
 
 
 def shortened(places: np.ndarray, owners: Owners) -> np.ndarray:
-    """Returns what a trainer lacks of the places of a batch.
+    """Returns key handles without the parts that the trainer knows: an unsigned array.
 
     Args:
-        places: int64 of any shape.
-        owners: Whom they name.
+        places: Key handles, int64 of any shape.
+        owners: Hosts that the key handles name.
     """
     short = places & ((1 << INDEX_BITS) - 1)
     bits = _owner_bits(owners)
@@ -101,27 +105,28 @@ def shortened(places: np.ndarray, owners: Owners) -> np.ndarray:
 
 
 def restored(short: np.ndarray, ticket: int, owners: Owners) -> np.ndarray:
-    """Returns the places that `shortened` was given.
+    """Returns the key handles, int64, that `shortened` took.
 
     Args:
-        short: What it returned.
-        ticket: Of the batch.
-        owners: Whom the places name.
+        short: Result of `shortened`.
+        ticket: Ticket of the batch.
+        owners: Hosts that the key handles name.
 
     Raises:
-        ValueError: It is nothing of the kind.
+        ValueError: `short` is not a result of `shortened` for these owners.
     """
-    _check_type("Places", short)
+    _check_type("Key handles", short)
     bits, count = _owner_bits(owners), owners[1] - owners[0]
     most = int(short.max(initial=0))
     if most >> bits >= 1 << INDEX_BITS:
         raise ValueError(
-            f"A place has an index of {INDEX_BITS} bits beside its owner's {bits}. Received: {most}"
+            f"A key handle has an index of {INDEX_BITS} bits beside its owner's {bits}. "
+            f"Received: {most}"
         )
     whole: np.ndarray = short.astype(np.int64)
     owner = whole & ((1 << bits) - 1)
     if owner.max(initial=0) >= count:
-        raise ValueError(f"Places name one of {count} owners. Received: {owner.max()}")
+        raise ValueError(f"A key handle must name one of {count} owners. Received: {owner.max()}")
     return (whole >> bits) + (owner << INDEX_BITS) + place_of(ticket, owners[0], 0)
 
 
@@ -130,24 +135,25 @@ def _owner_bits(owners: Owners) -> int:
 
 
 def _smallest(whole: np.ndarray) -> np.ndarray:
-    """The same numbers, none of which is negative, in as few bytes as will do."""
+    """Returns the same non-negative numbers in the smallest unsigned type that holds them."""
     return whole.astype(np.min_scalar_type(int(whole.max(initial=0))))
 
 
 def _check_type(what: str, array: np.ndarray) -> None:
     if array.dtype.kind != "u":
-        raise ValueError(f"{what} travel as unsigned numbers. Received: {array.dtype}")
+        raise ValueError(f"{what} must be sent as unsigned numbers. Received: {array.dtype}")
 
 
 def _parts(leaf: Leaf) -> list[np.ndarray]:
-    """What of a leaf travels beside its values."""
+    """Returns the arrays of a leaf that are sent after its values."""
     if leaf.kind == RAGGED:
         rows = [len(splits) - 1 for splits in leaf.parts[1:]] + [len(leaf.values)]
         return [_lengths(*each) for each in zip(leaf.parts, rows, strict=True)]
     for array in leaf.parts:
         if array.min(initial=0) < 0:
             raise ConfigError(
-                f"Indices and shape of a sparse tensor are not negative. Received: {array.min()}"
+                "Indices and shape of a sparse tensor must not be negative. "
+                f"Received: {array.min()}"
             )
     return [_smallest(array) for array in leaf.parts]
 
@@ -156,17 +162,21 @@ def _lengths(splits: np.ndarray, rows: int) -> np.ndarray:
     lengths = np.diff(splits)
     if not len(splits) or splits[0] != 0 or splits[-1] != rows or lengths.min(initial=0) < 0:
         raise ConfigError(
-            f"Row splits of a ragged tensor rise from 0 to its {rows} values. Received: {splits}"
+            f"Row splits of a ragged tensor must rise from 0 to its {rows} values. "
+            f"Received: {splits}"
         )
     return _smallest(lengths)
 
 
 def _leaf(kind: str, parts: Sequence[np.ndarray]) -> Leaf:
-    """The leaf of those arrays; places as they came."""
+    """Returns the leaf of these arrays; key handles are not decoded yet."""
     if not parts or not {DENSE: len(parts) == 1, RAGGED: len(parts) > 1}.get(
         kind, kind == SPARSE and len(parts) == 3
     ):
-        raise ValueError(f"A {kind} tensor has other parts. Received: {len(parts)}")
+        raise ValueError(
+            "A dense tensor has 1 array, a ragged one 2 or more, a sparse one 3. "
+            f"A {kind} tensor has other parts. Received: {len(parts)}"
+        )
     values, *others = parts
     if kind == RAGGED:
         return Leaf(kind, values, _splits(others, values))
@@ -176,18 +186,18 @@ def _leaf(kind: str, parts: Sequence[np.ndarray]) -> Leaf:
 
 
 def _splits(lengths: Sequence[np.ndarray], values: np.ndarray) -> tuple[np.ndarray, ...]:
-    made = []
-    for its, rows in zip(lengths, [*lengths[1:], values], strict=True):
-        _check_type("Lengths of rows", its)
-        splits = np.zeros(its.size + 1, np.int64)
-        np.cumsum(its, dtype=np.int64, out=splits[1:])
-        if its.ndim != 1 or not rows.ndim or splits[-1] != len(rows):
+    all_splits = []
+    for row_lengths, rows in zip(lengths, [*lengths[1:], values], strict=True):
+        _check_type("Lengths of rows", row_lengths)
+        splits = np.zeros(row_lengths.size + 1, np.int64)
+        np.cumsum(row_lengths, dtype=np.int64, out=splits[1:])
+        if row_lengths.ndim != 1 or not rows.ndim or splits[-1] != len(rows):
             raise ValueError(
-                f"Lengths of rows are those of values of shape {rows.shape}. "
-                f"Received: {splits[-1]} in all, of shape {its.shape}"
+                f"Lengths of rows must add up to the rows of values of shape {rows.shape}. "
+                f"Received: {splits[-1]} in all, of shape {row_lengths.shape}"
             )
-        made.append(splits)
-    return tuple(made)
+        all_splits.append(splits)
+    return tuple(all_splits)
 
 
 def _check_sparse(values: np.ndarray, indices: np.ndarray, shape: np.ndarray) -> None:
@@ -195,6 +205,6 @@ def _check_sparse(values: np.ndarray, indices: np.ndarray, shape: np.ndarray) ->
     _check_type("Dense shapes", shape)
     if shape.ndim != 1 or values.ndim != 1 or indices.shape != (len(values), len(shape)):
         raise ValueError(
-            "A sparse tensor has a value for each row of indices, with a number for each side. "
+            "A sparse tensor must have one value per row of indices, and one index per dimension. "
             f"Received: shapes {values.shape}, {indices.shape}, {shape.shape}"
         )

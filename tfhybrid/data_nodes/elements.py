@@ -1,6 +1,6 @@
-"""Elements of a data set as arrays that travel: a structure in JSON, and its leaves.
+"""Elements of a data set in a form that can be sent: a structure in JSON, and its leaves.
 
-TensorFlow is not needed: a ragged or sparse tensor is told by what it has.
+This module does not import TensorFlow: it recognizes ragged and sparse tensors by their attributes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tfhybrid.errors import ConfigError
 
 DENSE, RAGGED, SPARSE = "dense", "ragged", "sparse"
 
-# {"dict": {name: structure}}, {"tuple": [structure, ...]}, {"list": ...} or {"leaf": its number}
+# {"dict": {name: structure}}, {"tuple": [structure, ...]}, {"list": ...} or {"leaf": number}
 Structure = dict[str, Any]
 
 
@@ -25,9 +25,9 @@ class Leaf:
 
     Args:
         kind: `DENSE`, `RAGGED` or `SPARSE`.
-        values: Of a ragged one the flat values.
-        parts: The row splits of a ragged one, outermost first; indices and dense shape of a sparse
-            one.
+        values: Values of the tensor; the flat values of a ragged one.
+        parts: Row splits of a ragged tensor, int64, outermost first; indices and dense shape of a
+            sparse one. Empty (default) for a dense one.
     """
 
     kind: str
@@ -36,10 +36,10 @@ class Leaf:
 
     @classmethod
     def of(cls, tensor: Any) -> Leaf:
-        """Returns a tensor as a leaf.
+        """Returns a tensor or array as a leaf; a `Leaf` is returned unchanged.
 
         Raises:
-            ConfigError: It holds no numbers.
+            ConfigError: The tensor contains something else than numbers.
         """
         if isinstance(tensor, cls):
             return tensor
@@ -55,42 +55,44 @@ class Leaf:
             leaf = cls(DENSE, np.asarray(tensor))
         if leaf.values.dtype.kind not in "biuf":
             raise ConfigError(
-                "Data nodes send numbers: the data set turns text into keys "
-                f"(`tfhybrid.data.string_keys`). Received: {leaf.values.dtype}"
+                "Data nodes can only send numbers: turn text into keys in the data set, with "
+                f"`tfhybrid.data.string_keys`. Received: {leaf.values.dtype}"
             )
         return leaf
 
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """Returns all that it consists of."""
+        """Returns all arrays of the tensor: the values, then the parts."""
         return (self.values, *self.parts)
 
 
 def flatten(element: Any) -> tuple[Structure, list[Any]]:
-    """Takes dicts, tuples and lists apart.
+    """Splits an element into its structure and its leaves.
 
     Args:
-        element: Nested as a data set has it.
+        element: Element of a data set: nested dicts, tuples and lists of leaves.
 
     Returns:
-        Its structure, and what it has for leaves.
+        The structure, and the leaves in the order of their numbers.
     """
     leaves: list[Any] = []
-    return _taken_apart(element, leaves), leaves
+    return _structure_of(element, leaves), leaves
 
 
 def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
-    """Returns what `flatten` took apart, with other leaves."""
-    ((kind, its),) = structure.items()
+    """Returns the element with this structure and these leaves; the inverse of `flatten`."""
+    ((kind, content),) = structure.items()
     if kind == "leaf":
-        return leaves[its]
+        return leaves[content]
     if kind == "dict":
-        return {name: unflatten(each, leaves) for name, each in its.items()}
-    made = [unflatten(each, leaves) for each in its]
-    return tuple(made) if kind == "tuple" else made
+        return {name: unflatten(each, leaves) for name, each in content.items()}
+    items = [unflatten(each, leaves) for each in content]
+    return tuple(items) if kind == "tuple" else items
 
 
 def features_of(structure: Structure) -> dict[str, int]:
-    """Returns the number of each feature's leaf: those of a dict, or of the dict that comes first.
+    """Returns the number of each feature's leaf, by the feature's name.
+
+    The features are those of the structure's dict, or of the dict that a tuple or list begins with.
 
     Raises:
         ConfigError: There is no such dict.
@@ -100,18 +102,19 @@ def features_of(structure: Structure) -> dict[str, int]:
         parts = first.get("tuple", first.get("list"))
         if not parts:
             raise ConfigError(
-                "An element is a dict of features, or a tuple that begins with one. "
+                "An element must be a dict of features, or a tuple that begins with one. "
                 f"Received: {structure}"
             )
         first = parts[0]
-    return {name: its["leaf"] for name, its in first["dict"].items() if "leaf" in its}
+    return {name: part["leaf"] for name, part in first["dict"].items() if "leaf" in part}
 
 
-def _taken_apart(element: Any, leaves: list[Any]) -> Structure:
+def _structure_of(element: Any, leaves: list[Any]) -> Structure:
+    """Returns the structure of an element, and appends its leaves to `leaves`."""
     if isinstance(element, Mapping):
-        return {"dict": {str(name): _taken_apart(its, leaves) for name, its in element.items()}}
+        return {"dict": {str(name): _structure_of(part, leaves) for name, part in element.items()}}
     if isinstance(element, tuple | list):
         kind = "tuple" if isinstance(element, tuple) else "list"
-        return {kind: [_taken_apart(each, leaves) for each in element]}
+        return {kind: [_structure_of(each, leaves) for each in element]}
     leaves.append(element)
     return {"leaf": len(leaves) - 1}

@@ -1,4 +1,4 @@
-"""The dense half of batches: how a trainer gets them from data nodes."""
+"""Trainer's side of data nodes: requests batches and receives their dense halves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tfhybrid.rpc.messages import MessageLink
 
 _log = logging.getLogger("tfhybrid.data_nodes")
 
-_RETURN_SECONDS = 60.0  # within which a data node that died is back
+_RETURN_SECONDS = 60.0  # time that a lost data node has to come back
 _RETRY_SECONDS = 0.2
 
 Dial = Callable[[str], MessageLink]
@@ -38,8 +38,8 @@ _Done = TypeVar("_Done")
 
 
 @dataclasses.dataclass
-class _Asked:
-    """A batch that a data node was asked for, and what it said."""
+class _Request:
+    """A request to a data node for a batch, and the answer once it was received."""
 
     node: int
     ticket: int
@@ -58,57 +58,62 @@ class _Asked:
 
 @dataclasses.dataclass
 class _Epoch:
-    """An epoch that has begun and not ended.
+    """An open epoch.
 
     Args:
-        given_up: Whether nobody wants its batches. tf.data says so on any thread, for which another
-            one may wait that holds whatever lock: so that is noted, and the epoch ended later.
+        given_up: Whether its iterator was closed. tf.data closes iterators on any thread, for which
+            threads with other locks may wait. So closing only sets this flag, and the epoch is
+            ended later.
     """
 
     given_up: bool = False
 
 
 class RowsSent(Protocol):
-    """How a trainer's engine takes the rows that owners send unasked."""
+    """The part of a trainer's engine that receives the rows that owners push, and its read log."""
 
     def begin(self, tables: Sequence[str]) -> dict[str, int]:
-        """Returns the version that each table has once all updates so far are applied."""
+        """Waits until all updates so far are applied; returns the version of each table then."""
 
     def expect(self, ticket: int, versions: Mapping[str, int], staleness: int) -> None:
-        """Says of which versions the rows of a batch will be, or how many updates before."""
+        """Announces the table versions at which a batch is read, or `staleness` updates earlier."""
 
     def forget(self, tickets: Sequence[int]) -> None:
-        """Forgets the rows of batches."""
+        """Frees the rows of these batches."""
 
     def name(self, ticket: int, batch: str) -> None:
-        """Says which batch has a ticket."""
+        """Tells the read log the identity (text of `BatchId`) of the batch with a ticket."""
 
     def note(self, function: str) -> None:
-        """Has the log note what was read, at the end of an epoch of a data set."""
+        """Logs the staleness of the rows, at the end of an epoch of the function's data set."""
 
     def row_bytes(self, table: str) -> int:
-        """Returns what a row takes."""
+        """Returns the size in bytes of a row of a table."""
 
 
 class Feed:
-    """A data set that data nodes read for this trainer. Its epochs come one after another.
+    """A data set that data nodes read for this trainer, one epoch at a time.
 
-    Data nodes take turns. One that dies is waited for, and asked again for what it did not answer.
+    Data nodes take turns. If one is lost, the feed waits until it is back, and repeats the requests
+    that it did not answer.
+
+    Any thread may iterate, but only over one epoch at a time. Call `settle` and `follow` only while
+    `OpenEpochs` pauses the data set.
 
     Args:
-        trainer: Who wants it.
-        wanted: What is wanted.
-        number: Of the data set, among those of this trainer.
-        dial: Connects to the data node of a name.
-        book: Of this trainer.
-        rows: Of this trainer.
-        epochs: Of all data sets of this trainer.
+        trainer: Description of this trainer.
+        request: Description of the data set.
+        number: Number of the data set among those of this trainer.
+        dial: Function that connects to a data node, by its name.
+        book: Tickets of this trainer.
+        rows: Receiver of the rows that owners push to this trainer.
+        epochs: Registry of all data sets of this trainer that have an open epoch.
     """
 
     def __init__(
         self,
         trainer: Trainer,
-        wanted: Wanted,
+        request: Wanted,
         number: int,
         dial: Dial,
         book: TicketBook,
@@ -117,51 +122,54 @@ class Feed:
     ) -> None:
         self._epochs = epochs
         self._rows = rows
-        self._base: dict[str, int] = {}  # versions at the begin of the epoch
-        self._count = 0  # batches that were asked for in the epoch
+        self._base: dict[str, int] = {}  # version of each table at the start of the epoch
+        self._count = 0  # number of batches that were requested in the epoch
         self._trainer = trainer
-        self._wanted = wanted
+        self._request = request
         self._number = number
         self._dial = dial
         self._book = book
         self._links: list[MessageLink | None] = [None] * len(trainer.data)
-        self._epoch = wanted.epoch
-        self._answered = [0] * len(trainer.data)  # batches of this epoch, by data node
-        self._asked: collections.deque[_Asked] = collections.deque()
+        self._epoch = request.epoch
+        self._answered = [0] * len(trainer.data)  # batches received in this epoch, by data node
+        self._pending: collections.deque[_Request] = collections.deque()
         self._size = 0  # bytes of the last batch
         self._declared = Declared({}, {}, 0, 1)
         self._holding = Holding(0)
         self._living: list[int] = []  # data nodes whose epoch has not ended
-        self._last = -1  # data node that was asked
+        self._last = -1  # data node that got the last request
         self._under_way: _Epoch | None = None
         self._turns = threading.Lock()  # an iterator that is given up may still be reading ahead
 
     def describe(self) -> dict[str, Any]:
-        """Returns what elements are like.
+        """Asks the first data node for a description of the elements.
+
+        Returns:
+            `structure`, `leaves` (kind, dtype and shape of each) and `cardinality`.
 
         Raises:
-            TfhybridError: The data set cannot be made.
-            PeerDiedError: The first data node is not there, and does not come.
+            TfhybridError: The data node cannot make the data set.
+            PeerDiedError: The data node is lost and did not come back in time.
         """
-        asked = {"call": "describe", "arguments": {"reading": self._reading(0)}}
+        message = {"call": "describe", "arguments": {"reading": self._reading(0)}}
 
         def described() -> dict[str, Any]:
-            self._send(0, asked)
-            found: dict[str, Any] = _result(self._receive(0))[0]
-            return found
+            self._send(0, message)
+            description: dict[str, Any] = _result(self._receive(0))[0]
+            return description
 
-        return self._surely(0, described)
+        return self._retried(0, described)
 
     def epoch(self, declared: Declared) -> Iterator[Batch]:
-        """Yields the batches of the next epoch, with places where keys were.
+        """Yields the batches of the next epoch, with key handles in place of keys.
 
         Args:
-            declared: What the model looks up.
+            declared: Features that the model looks up, and the owners of their rows.
 
         Raises:
-            TfhybridError: A batch cannot be read or split.
-            PeerDiedError: A data node is gone, and does not come back.
-            ConfigError: Another epoch has begun before this one has ended.
+            TfhybridError: A data node cannot read or split a batch.
+            PeerDiedError: A data node is lost and did not come back in time.
+            ConfigError: Another epoch was started before this one ended.
         """
         with self._epochs.working(), self._turns:
             epoch = self._begin(declared)
@@ -173,20 +181,24 @@ class Feed:
             raise
 
     def settle(self) -> None:
-        """Receives what data nodes were asked for: then they have given owners all keys.
+        """Receives the batches that were requested: then owners hold all their keys.
 
-        While this data set pauses, as of `OpenEpochs`.
+        Call it only while this data set is paused by `OpenEpochs`.
 
         Raises:
-            PeerDiedError: A data node is gone, and does not come back.
+            PeerDiedError: A data node is lost and did not come back in time.
         """
         if self._under_way is not None and self._under_way.given_up:
             self._end()
-        for asked in self._asked:
-            self._answer(asked)
+        for request in self._pending:
+            self._answer(request)
 
     def follow(self) -> None:
-        """Has data nodes give keys to the nodes that have the rows now; likewise."""
+        """Tells data nodes to send keys to the current owners.
+
+        Call it only while this data set is paused by `OpenEpochs`. A data node that cannot be
+        reached is connected again with the next request.
+        """
         for node, link in enumerate(self._links):
             if link is None:
                 continue
@@ -194,23 +206,23 @@ class Feed:
                 self._send(node, {"call": "follow", "arguments": {"owners": self._owners()}})
                 _result(self._receive(node))
             except (_LostError, StoreError) as error:
-                _log.warning("%s is connected again: %s", self._trainer.data[node], error)
+                _log.warning("Will connect to %s again: %s", self._trainer.data[node], error)
                 self._forget(node)
 
     def _begin(self, declared: Declared) -> _Epoch:
         if self._under_way is not None:
             self._end()
         self._declared = declared
-        nodes, step = len(self._links), self._wanted.step
+        nodes, step = len(self._links), self._request.step
         self._answered = [len(range(node, step, nodes)) for node in range(nodes)]
         # A lookup waits for the update of the batch before, or for one `staleness` updates older.
-        self._holding = Holding(self._wanted.lag + self._wanted.staleness)
+        self._holding = Holding(self._request.lag + self._request.staleness)
         self._count = 0
         self._base = {}
-        if self._wanted.join != REQUEST:
+        if self._request.join != REQUEST:
             self._base = self._rows.begin(sorted(set(declared.tables.values())))
         for node in range(nodes):
-            self._surely(node, functools.partial(self._open, node))
+            self._retried(node, functools.partial(self._open, node))
         self._living = list(range(nodes))
         self._last = (step - 1) % nodes
         self._under_way = _Epoch()
@@ -218,12 +230,12 @@ class Feed:
         return self._under_way
 
     def _turn(self, epoch: _Epoch) -> Batch | None:
-        """The next batch of an epoch, or none: then it has ended."""
+        """Returns the next batch of an epoch; `None` ends the epoch."""
         with self._epochs.working(), self._turns:
             if self._under_way is not epoch:
                 raise ConfigError(
-                    f"One iterator at a time reads {self._wanted.function} from data nodes. "
-                    "Received: another one has begun"
+                    f"One iterator at a time reads {self._request.function} from data nodes. Use "
+                    "up or drop an iterator before the next one starts. Received: a second one"
                 )
             batch = None
             try:
@@ -234,22 +246,22 @@ class Feed:
             return batch
 
     def _next(self) -> Batch | None:
-        """The next batch, or none."""
+        """Returns the next batch, or `None` after the last one."""
         while self._living:
             while self._may_ask():
                 later = (node for node in self._living if node > self._last)
                 self._ask(next(later, self._living[0]))
-            answer, arrays = _result(self._answer(self._asked[0]))
-            asked = self._asked.popleft()
+            answer, arrays = _result(self._answer(self._pending[0]))
+            request = self._pending.popleft()
             if "end" in answer:
-                self._rows.forget([asked.ticket])
-                self._living = [node for node in self._living if node != asked.node]
+                self._rows.forget([request.ticket])
+                self._living = [node for node in self._living if node != request.node]
                 continue
-            if self._wanted.staleness:
-                self._rows.name(asked.ticket, str(answer["batch"]))
-            self._book.hand_out(self._holding, asked.ticket, self._held_bytes(answer))
+            if self._request.staleness:
+                self._rows.name(request.ticket, str(answer["batch"]))
+            self._book.hand_out(self._holding, request.ticket, self._held_bytes(answer))
             self._size = answer["key_bytes"] + sum(each.nbytes for each in arrays.values())
-            return answer["structure"], self._leaves(asked, answer, arrays)
+            return answer["structure"], self._leaves(request, answer, arrays)
         return None
 
     def _end(self) -> None:
@@ -257,62 +269,62 @@ class Feed:
         self._epochs.remove(self)
         self._drain()
         self._book.end(self._holding)
-        self._epoch += not self._wanted.step
-        self._rows.note(self._wanted.function)
+        self._epoch += not self._request.step
+        self._rows.note(self._request.function)
 
     def close(self) -> None:
-        """Ends the connections."""
+        """Closes the connections to the data nodes."""
         for node, link in enumerate(self._links):
             if link is not None:
                 link.close()
                 self._links[node] = None
 
     def _may_ask(self) -> bool:
-        if not self._asked:
+        if not self._pending:
             return True
-        taken = self._holding.size + len(self._asked) * self._size
-        # Rows that lack k updates leave k batches before they are needed.
-        ahead = max(self._wanted.ahead, self._wanted.staleness + 1)
-        return len(self._asked) < ahead and taken < self._wanted.most_bytes
+        taken = self._holding.size + len(self._pending) * self._size
+        # Rows that may lack k updates are sent k batches before they are needed.
+        ahead = max(self._request.ahead, self._request.staleness + 1)
+        return len(self._pending) < ahead and taken < self._request.most_bytes
 
     def _ask(self, node: int) -> None:
         dropped = self._book.dropped(self._holding)
         ticket = self._book.give()
         versions = self._versions()
         self._rows.forget(dropped)
-        if self._base or self._wanted.staleness:
-            self._rows.expect(ticket, versions, self._wanted.staleness)
-        asked = _Asked(node, ticket, dropped, versions)
-        self._asked.append(asked)
+        if self._base or self._request.staleness:
+            self._rows.expect(ticket, versions, self._request.staleness)
+        request = _Request(node, ticket, dropped, versions)
+        self._pending.append(request)
         self._count += 1
         self._last = node
-        with contextlib.suppress(_LostError):  # who waits for the answer asks again
-            self._send(asked.node, asked.message())
+        with contextlib.suppress(_LostError):  # `_answer` sends the request again
+            self._send(request.node, request.message())
 
     def _versions(self) -> dict[str, int]:
-        """The version that each table will have when the next batch is looked up.
+        """Returns the version that each table should have when the next batch is looked up.
 
-        One update for each batch before it, where they are trained. Where that turns out to be
-        wrong, the lookup asks the owners.
+        If the batches are trained, each batch before it should make one update. If one makes none
+        after all, the lookup asks the owners for the rows.
         """
-        before = self._count if self._wanted.trains else 0
+        before = self._count if self._request.trains else 0
         return {table: version + before for table, version in self._base.items()}
 
     def _leaves(
-        self, asked: _Asked, answer: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+        self, request: _Request, answer: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> list[Leaf]:
-        """A batch's tensors, with places as lookups take them."""
+        """Returns the tensors of a batch, with key handles that lookups accept."""
         declared = self._declared
         try:
             places = declared.leaves_in(answer["structure"]).values()
-            return from_arrays(answer["kinds"], arrays, places, asked.ticket, declared.owners)
+            return from_arrays(answer["kinds"], arrays, places, request.ticket, declared.owners)
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(
-                f"{self._trainer.data[asked.node]} sent what is no half of a batch: {error}"
+                f"{self._trainer.data[request.node]} sent an invalid dense half of a batch: {error}"
             ) from error
 
     def _held_bytes(self, answer: Mapping[str, Any]) -> int:
-        """What owners hold of a batch, and this trainer of its rows."""
+        """Returns the bytes of a batch's keys on owners, and of its pushed rows on this trainer."""
         size = int(answer["key_bytes"])
         if self._base:
             size += sum(
@@ -321,38 +333,46 @@ class Feed:
         return size
 
     def _drain(self) -> None:
-        """Takes the answers that nobody waits for: no key comes to an owner behind its drop."""
-        while self._asked:
-            asked = self._asked.popleft()
+        """Receives the answers to all pending requests, so that no owner gets keys after a drop."""
+        while self._pending:
+            request = self._pending.popleft()
             try:
-                answer = (asked.answer or self._receive(asked.node))[0].get("result")
-            except _LostError:  # owners may hold it
-                self._forget(asked.node)
-                self._book.hand_out(self._holding, asked.ticket, 0)
+                answer = (request.answer or self._receive(request.node))[0].get("result")
+            except _LostError:  # owners may hold the batch all the same
+                self._forget(request.node)
+                self._book.hand_out(self._holding, request.ticket, 0)
                 continue
             if isinstance(answer, dict) and "key_bytes" in answer:
-                self._book.hand_out(self._holding, asked.ticket, self._held_bytes(answer))
+                self._book.hand_out(self._holding, request.ticket, self._held_bytes(answer))
             else:
-                self._rows.forget([asked.ticket])
+                self._rows.forget([request.ticket])
 
-    def _answer(self, asked: _Asked) -> Message:
-        """What a data node says to the first of those that it did not answer yet."""
-        if asked.answer is None:
-            receive = functools.partial(self._receive, asked.node)
-            asked.answer = self._surely(asked.node, receive)
-            self._answered[asked.node] += "batch" in (asked.answer[0].get("result") or {})
-        return asked.answer
+    def _answer(self, request: _Request) -> Message:
+        """Returns the answer to a request, which must be the node's oldest one without an answer.
 
-    def _surely(self, node: int, does: Callable[[], _Done]) -> _Done:
-        """Does something with a data node, again after it has died and is back."""
+        Raises:
+            PeerDiedError: The data node did not come back in time.
+        """
+        if request.answer is None:
+            receive = functools.partial(self._receive, request.node)
+            request.answer = self._retried(request.node, receive)
+            self._answered[request.node] += "batch" in (request.answer[0].get("result") or {})
+        return request.answer
+
+    def _retried(self, node: int, does: Callable[[], _Done]) -> _Done:
+        """Calls `does`. If the data node is lost, connects again and repeats the call.
+
+        Raises:
+            PeerDiedError: The data node did not come back in time.
+        """
         deadline = time.monotonic() + _RETURN_SECONDS
         while True:
             try:
                 if self._links[node] is None:
                     self._links[node] = self._dialled(node)
                     try:
-                        self._go_on(node)
-                    except TfhybridError:  # it was not asked again: nobody must wait for it
+                        self._repeat_requests(node)
+                    except TfhybridError:  # its requests were not repeated: nobody may wait for it
                         self._forget(node)
                         raise
                 return does()
@@ -363,7 +383,7 @@ class Feed:
                     raise PeerDiedError(
                         f"{name} is gone, and did not come back in {_RETURN_SECONDS:.0f} s: {lost}"
                     ) from lost
-                _log.warning("%s is waited for: %s", name, lost)
+                _log.warning("Waiting for %s: %s", name, lost)
                 time.sleep(_RETRY_SECONDS)
 
     def _dialled(self, node: int) -> MessageLink:
@@ -372,13 +392,13 @@ class Feed:
         except StoreError as error:
             raise _LostError(str(error)) from error
 
-    def _go_on(self, node: int) -> None:
-        """Has a data node that is back read again what it did not answer."""
-        asked = [each for each in self._asked if each.node == node and each.answer is None]
-        if not asked:
+    def _repeat_requests(self, node: int) -> None:
+        """Sends a data node that is back the requests that it did not answer."""
+        requests = [each for each in self._pending if each.node == node and each.answer is None]
+        if not requests:
             return
         self._open(node)
-        for each in asked:
+        for each in requests:
             self._send(node, each.message())
 
     def _open(self, node: int) -> None:
@@ -389,9 +409,9 @@ class Feed:
             "silence": self._trainer.silence,
             "declared": self._declared.as_json(),
             "data_set": self._number,
-            "trains": self._wanted.trains,
-            "join": self._wanted.join,
-            "staleness": self._wanted.staleness,
+            "trains": self._request.trains,
+            "join": self._request.join,
+            "staleness": self._request.staleness,
             "epoch": self._epoch,
             "number": self._answered[node],
         }
@@ -402,17 +422,17 @@ class Feed:
         return [[name, list(address)] for name, address in self._trainer.owners()]
 
     def _reading(self, node: int) -> dict[str, Any]:
-        wanted, trainer = self._wanted, self._trainer
+        request, trainer = self._request, self._trainer
         return dataclasses.asdict(
             Reading(
-                wanted.function,
-                dict(wanted.arguments),
+                request.function,
+                dict(request.arguments),
                 trainer.rank,
                 trainer.size,
                 node,
                 len(trainer.data),
-                wanted.share,
-                wanted.group_by,
+                request.share,
+                request.group_by,
             )
         )
 
@@ -424,7 +444,7 @@ class Feed:
     def _send(self, node: int, message: Mapping[str, Any]) -> None:
         link = self._links[node]
         if link is None:
-            raise _LostError("it was not reached")
+            raise _LostError("there is no connection to it")
         try:
             link.send(message)
         except StoreError as error:
@@ -433,7 +453,7 @@ class Feed:
     def _receive(self, node: int) -> Message:
         link = self._links[node]
         if link is None:
-            raise _LostError("it was not reached")
+            raise _LostError("there is no connection to it")
         try:
             return link.receive()
         except StoreError as error:
@@ -441,10 +461,11 @@ class Feed:
 
 
 class _LostError(Exception):
-    """A connection to a data node broke, or could not be made."""
+    """A data node is lost: its connection broke, or could not be made."""
 
 
 def _result(message: Message) -> tuple[Any, dict[str, np.ndarray]]:
+    """Returns the result of an answer and its arrays; raises the error that it contains."""
     answer, arrays = message
     if "error" in answer:
         kind = getattr(errors, str(answer["error"]), StoreError)

@@ -1,4 +1,4 @@
-"""Batches of one label value each, made of those of a data set."""
+"""Regrouping of a data set into batches of one label value each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUPS = (None, LABEL)
 
 @dataclasses.dataclass
 class _Group:
-    """Samples of a label value that wait for more of them."""
+    """Samples of one label value that do not fill a batch yet."""
 
     samples: int = 0
     parts: list[list[Leaf]] = dataclasses.field(default_factory=list)
@@ -35,8 +35,8 @@ class _Group:
         self.parts.append(leaves)
 
     def take(self, samples: int) -> list[Leaf]:
-        """Returns the first ones, and keeps the rest."""
-        leaves = [_joined(parts) for parts in zip(*self.parts, strict=True)]
+        """Removes and returns the first samples; the group keeps the rest."""
+        leaves = [_concatenated(parts) for parts in zip(*self.parts, strict=True)]
         rest = np.arange(samples, self.samples)
         self.parts = [[_taken(leaf, rest) for leaf in leaves]] if len(rest) else []
         self.samples = len(rest)
@@ -46,17 +46,19 @@ class _Group:
 def by_label(elements: Iterable[Any]) -> Iterator[Any]:
     """Yields the samples of a data set in batches of one label value each.
 
-    A batch has as many samples as the first one of the data set, and the last one of each value has
-    what is left. Samples of a value stay in their order. None is lost, and no batch is empty.
+    Each batch has as many samples as the first batch of the data set; the last batch of a label
+    value has the rest. Samples with the same label keep their order. No sample is lost, and no
+    batch is empty.
 
     Args:
-        elements: Batches: tuples of features, labels and whatever else.
+        elements: Batches, as tuples that begin with features and labels. All tensors have one row
+            per sample.
 
     Yields:
-        The same with a `Leaf` for each tensor.
+        Batches with the same structure, and a `Leaf` for each tensor.
 
     Raises:
-        ConfigError: There is not one label per sample, or tensors cannot be joined.
+        ConfigError: There is not one label per sample, or tensors cannot be concatenated.
 
     Example:
 
@@ -90,20 +92,21 @@ def _labels(structure: Structure, leaves: Sequence[Leaf]) -> np.ndarray:
     label = leaves[parts[1]["leaf"]] if len(parts) > 1 and "leaf" in parts[1] else None
     if label is None or label.kind != DENSE or label.values.shape[1:] not in ((), (1,)):
         raise ConfigError(
-            "Batches are grouped by label where they are tuples of features and labels, with one "
+            "Batches can be grouped by label if they are tuples of features and labels, with one "
             f"label per sample. Received: {structure}"
             + ("" if label is None else f", labels of shape {label.values.shape}")
         )
     counts = {_rows(leaf) for leaf in leaves}
     if len(counts) > 1:
         raise ConfigError(
-            "Batches are grouped by label where all tensors have a row per sample. "
+            "Batches can be grouped by label if all tensors have one row per sample. "
             f"Received: tensors of {sorted(counts)} rows"
         )
     return label.values.reshape(-1)
 
 
 def _rows(leaf: Leaf) -> int:
+    """Returns the number of rows of a tensor, or -1 for a scalar."""
     if leaf.kind == RAGGED:
         return len(leaf.parts[0]) - 1
     if leaf.kind == SPARSE:
@@ -112,7 +115,7 @@ def _rows(leaf: Leaf) -> int:
 
 
 def _taken(leaf: Leaf, rows: np.ndarray) -> Leaf:
-    """Some rows of a tensor, in ascending order."""
+    """Returns these rows of a tensor; `rows` is in ascending order."""
     if leaf.kind == SPARSE:
         indices, shape = leaf.parts
         new = np.full(int(shape[0]), -1, np.int64)
@@ -121,23 +124,24 @@ def _taken(leaf: Leaf, rows: np.ndarray) -> Leaf:
         indices = np.column_stack([new[indices[kept, 0]], indices[kept, 1:]])
         return Leaf(SPARSE, leaf.values[kept], (indices, np.array([len(rows), *shape[1:]])))
     parts = []
-    for splits in leaf.parts:  # of a ragged one, outermost first
+    for splits in leaf.parts:  # row splits of a ragged tensor, outermost first; else none
         lengths = np.diff(splits)[rows]
         parts.append(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
         rows = np.repeat(splits[:-1][rows] - parts[-1][:-1], lengths) + np.arange(parts[-1][-1])
     return Leaf(leaf.kind, leaf.values[rows], tuple(parts))
 
 
-def _joined(leaves: Sequence[Leaf]) -> Leaf:
-    """The rows of several tensors, one after another."""
+def _concatenated(leaves: Sequence[Leaf]) -> Leaf:
+    """Returns the rows of several tensors as one tensor."""
     if len(leaves) == 1:
         return leaves[0]
     try:
         values = np.concatenate([leaf.values for leaf in leaves])
     except ValueError as error:
         raise ConfigError(
-            "Batches are grouped by label where tensors differ in their number of rows alone, or "
-            f"are ragged. Received: shapes {[leaf.values.shape for leaf in leaves]}"
+            "Batches can be grouped by label if each tensor has the same shape in all batches, "
+            "except for the number of rows, or is ragged. "
+            f"Received: shapes {[leaf.values.shape for leaf in leaves]}"
         ) from error
     if leaves[0].kind == SPARSE:
         shapes = np.array([leaf.parts[1] for leaf in leaves])
@@ -147,11 +151,12 @@ def _joined(leaves: Sequence[Leaf]) -> Leaf:
         indices[:, 0] += np.repeat(before, [len(leaf.values) for leaf in leaves])
         return Leaf(SPARSE, values, (indices, shape))
     parts = tuple(
-        _end_to_end(splits) for splits in zip(*(leaf.parts for leaf in leaves), strict=True)
+        _concatenated_splits(splits)
+        for splits in zip(*(leaf.parts for leaf in leaves), strict=True)
     )
     return Leaf(leaves[0].kind, values, parts)
 
 
-def _end_to_end(splits: Sequence[np.ndarray]) -> np.ndarray:
+def _concatenated_splits(splits: Sequence[np.ndarray]) -> np.ndarray:
     lengths = np.concatenate([np.diff(each) for each in splits])
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The sparse half of batches: how data nodes give embedding nodes the keys that they own."""
+"""The sparse half of batches: messages with which data nodes send keys to the embedding nodes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tfhybrid.rpc.calls import Answer, Called, Caller
 from tfhybrid.rpc.handshake import Greeting, Link
 from tfhybrid.rpc.tls import Tls, dialled
 
+# Delivery of rows to the trainer; `SentKeys.join` explains them.
 REQUEST, NOTICE, UNASKED = "request", "notice", "unasked"
 JOINS = (REQUEST, NOTICE, UNASKED)
 
@@ -24,14 +25,14 @@ _CONNECT_SECONDS = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class BatchId:
-    """Names a batch; it keeps its name when it is read again.
+    """Identity of a batch, which stays the same if the batch is read again.
 
     Args:
         run: Session of the job.
-        stream: The rank and the number of its data set, in the order in which the rank made them.
-        epoch: How often the data set was begun before.
-        node: Number of the data node that reads it.
-        number: Among the batches that this data node reads of the data set.
+        stream: Rank of the trainer, and number of the data set among those of that trainer.
+        epoch: Epoch of the data set, from 0.
+        node: Number of the data node that reads the batch.
+        number: Number of the batch among those that this data node reads in this epoch, from 0.
     """
 
     run: str
@@ -41,25 +42,26 @@ class BatchId:
     number: int
 
     def text(self) -> str:
-        """Returns it in one word, for messages and logs."""
+        """Returns the identity as one word, `run/rank.data_set/epoch/node/number`."""
         rank, data_set = self.stream
         return f"{self.run}/{rank}.{data_set}/{self.epoch}/{self.node}/{self.number}"
 
 
 @dataclasses.dataclass(frozen=True)
 class SentKeys:
-    """What a data node tells the owners of a batch.
+    """Message from a data node to an embedding node about the keys of one batch.
 
     Args:
-        ticket: Under which places name the batch.
-        batch: Its id and its digest.
-        rank: Of the trainer that has it.
-        trains: Whether there may be an update of it.
-        dropped: Tickets of batches that are not needed any longer.
-        versions: Of each table whose rows owners send, with every update before the batch.
-        join: Who speaks first: `REQUEST`: the trainer asks for rows, and these are not sent.
-            `NOTICE`: owners send them when the data node says so. `UNASKED`: as soon as they can.
-        staleness: How many updates its rows may lack.
+        ticket: Number of the batch; its key handles contain it.
+        batch: Text of the batch's `BatchId`, and digest of the batch.
+        rank: Rank of the trainer that uses the batch.
+        trains: Whether an update may follow.
+        dropped: Tickets of batches whose keys can be freed.
+        versions: Per table, the version with every update before the batch. Default: none.
+        join: Delivery of the rows. `REQUEST` (default): pull, the trainer requests them. `NOTICE`:
+            notify, embedding nodes send them after a second message of the data node. `UNASKED`:
+            push, embedding nodes send them as soon as the updates before the batch are applied.
+        staleness: Maximum number of updates that the rows may lack. Default 0.
     """
 
     ticket: int
@@ -73,10 +75,10 @@ class SentKeys:
 
 
 class KeyLinks:
-    """A data node's connections to the owners of a job; of one thread.
+    """Connections of a data node to the owners of a job's keys. Not thread-safe.
 
     Args:
-        callers: To the node of each share of the slots.
+        callers: Connection to the owner of each shard of the slots, in their order.
     """
 
     def __init__(self, callers: Sequence[Caller]) -> None:
@@ -92,57 +94,61 @@ class KeyLinks:
         silence: float,
         tls: Tls | None = None,
     ) -> KeyLinks:
-        """Connects to all owners.
+        """Connects to all owners. The caller closes the connections.
 
         Args:
-            nodes: Name and address of the node of each share.
-            token: Of the cluster.
-            name: What this data node calls itself.
-            session: Of the job.
-            silence: Seconds after which a silent node counts as gone.
-            tls: What encrypts the connections; `None` for none.
+            nodes: Name and address of the owner of each shard.
+            token: Secret of the cluster.
+            name: Name of this data node, for errors and logs of the owners.
+            session: Session of the job.
+            silence: Time in seconds after which a silent node counts as lost.
+            tls: Certificates for TLS; `None` (default) for plain connections.
 
         Raises:
-            StoreError: One cannot be reached.
+            StoreError: An owner cannot be reached.
         """
-        made = cls([])
+        links = cls([])
         try:
             for share, (node, address) in enumerate(nodes):
                 greeting = Greeting(Link.BATCHES, name, session, share=share).text()
                 wrap = dialled(tls, node)
                 link = listener.dial(address, token, greeting, _CONNECT_SECONDS, silence, wrap)
-                made._callers.append(Caller(link, node))
+                links._callers.append(Caller(link, node))
         except OSError as error:
-            made.close()
+            links.close()
             raise StoreError(
                 f"{name} cannot connect to {node} at {address[0]} port {address[1]} ({error})"
             ) from error
-        return made
+        return links
 
-    def send(self, told: SentKeys, keys: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Gives every owner its keys, and returns when all hold them.
+    def send(self, message: SentKeys, keys: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Sends every owner its keys of a batch, and waits until all owners hold them.
 
         Args:
-            told: Of the batch.
-            keys: Of each owner, by table.
+            message: Description of the batch.
+            keys: Keys of each owner, int64, by table.
 
         Raises:
-            NameTakenError: One holds the batch with another digest.
-            StoreError: One is gone.
+            NameTakenError: An owner holds the batch with another digest.
+            StoreError: An owner is lost.
         """
-        for caller, its in zip(self._callers, keys, strict=True):
-            named = {f"keys.{number}": of_table for number, of_table in enumerate(its.values())}
-            arguments = dataclasses.asdict(told) | {"tables": list(its)}
-            caller.start("put_batch", arguments, named)
+        for caller, of_owner in zip(self._callers, keys, strict=True):
+            arrays = {f"keys.{number}": each for number, each in enumerate(of_owner.values())}
+            arguments = dataclasses.asdict(message) | {"tables": list(of_owner)}
+            caller.start("put_batch", arguments, arrays)
         self._finish()
-        if told.join == NOTICE:
-            notice = {"rank": told.rank, "ticket": told.ticket, "versions": dict(told.versions)}
+        if message.join == NOTICE:
+            notice = {
+                "rank": message.rank,
+                "ticket": message.ticket,
+                "versions": dict(message.versions),
+            }
             for caller in self._callers:
                 caller.start("send_batch", notice)
             self._finish()
 
     def _finish(self) -> None:
-        """Waits for the answers of all owners."""
+        """Waits for the answers of all owners, then raises the first failure."""
         failures: list[TfhybridError] = []
         for caller in self._callers:
             try:
@@ -153,50 +159,52 @@ class KeyLinks:
             raise failures[0]
 
     def drop(self, tickets: Sequence[int]) -> None:
-        """Tells all owners of batches that are not needed any longer.
+        """Tells all owners that they can free the keys of these batches.
 
         Raises:
-            StoreError: One is gone.
+            StoreError: An owner is lost.
         """
         for caller in self._callers:
             caller.ask("drop_batches", {"tickets": list(tickets)})
 
     def close(self) -> None:
-        """Ends the connections; what owners hold stays."""
+        """Closes the connections. Owners keep the batches that they hold."""
         for caller in self._callers:
             caller.close()
 
 
 def key_calls(engine: Engine) -> dict[str, Called]:
-    """Returns what a data node may ask of an embedding node.
+    """Returns the calls that an embedding node answers for data nodes, by name.
 
     Args:
-        engine: Of the embedding node.
+        engine: Engine of the embedding node.
     """
 
-    def put_batch(its: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
-        split_batches.drop(engine, its["dropped"])
-        keys = {table: arrays[f"keys.{number}"] for number, table in enumerate(its["tables"])}
-        batch_id, digest = its["batch"]
+    def put_batch(arguments: dict[str, Any], arrays: dict[str, np.ndarray]) -> Answer:
+        split_batches.drop(engine, arguments["dropped"])
+        keys = {table: arrays[f"keys.{number}"] for number, table in enumerate(arguments["tables"])}
+        batch_id, digest = arguments["batch"]
         split_batches.put(
             engine,
-            its["ticket"],
+            arguments["ticket"],
             (batch_id, digest),
-            its["rank"],
+            arguments["rank"],
             keys,
-            trains=its["trains"],
-            staleness=its["staleness"],
+            trains=arguments["trains"],
+            staleness=arguments["staleness"],
         )
-        if its["join"] == UNASKED:
-            split_batches.send(engine, its["rank"], its["ticket"], its["versions"])
+        if arguments["join"] == UNASKED:
+            split_batches.send(
+                engine, arguments["rank"], arguments["ticket"], arguments["versions"]
+            )
         return None, {}
 
-    def send_batch(its: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
-        split_batches.send(engine, its["rank"], its["ticket"], its["versions"])
+    def send_batch(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+        split_batches.send(engine, arguments["rank"], arguments["ticket"], arguments["versions"])
         return None, {}
 
-    def drop_batches(its: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
-        split_batches.drop(engine, its["tickets"])
+    def drop_batches(arguments: dict[str, Any], _: dict[str, np.ndarray]) -> Answer:
+        split_batches.drop(engine, arguments["tickets"])
         return None, {}
 
     return {"put_batch": put_batch, "send_batch": send_batch, "drop_batches": drop_batches}

@@ -1,4 +1,4 @@
-"""Which data sets of a rank have an epoch under way, and how they pause together."""
+"""Registry of the data sets of a rank that have an open epoch, and a way to pause them all."""
 
 from __future__ import annotations
 
@@ -9,43 +9,47 @@ from typing import Protocol
 
 
 class Pausing(Protocol):
-    """A data set with an epoch under way: `Feed`. Both are called while it pauses."""
+    """A data set with an open epoch, such as `Feed`. Call both methods only while it is paused."""
 
     def settle(self) -> None:
-        """Receives what data nodes were asked for."""
+        """Receives the batches that were requested: then owners hold all their keys."""
 
     def follow(self) -> None:
-        """Has data nodes send keys to where the rows are now."""
+        """Tells data nodes to send keys to the current owners."""
 
 
 class OpenEpochs:
-    """The epochs of data sets that have begun and not ended. Thread-safe."""
+    """The data sets of a rank that have an open epoch. Thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._open: list[Pausing] = []
-        self._working = 0  # data sets
+        self._working = 0  # number of data sets that talk to data nodes now
         self._paused = False
 
     def add(self, feed: Pausing) -> None:
-        """Notes that a data set has an epoch under way."""
+        """Adds a data set, whose epoch has begun."""
         with self._changed:
             self._open.append(feed)
 
     def remove(self, feed: Pausing) -> None:
-        """Notes that it has ended."""
+        """Removes a data set, whose epoch has ended.
+
+        Raises:
+            ValueError: The data set was not added.
+        """
         with self._changed:
             self._open.remove(feed)
 
     @property
     def under_way(self) -> list[Pausing]:
-        """The data sets that have one."""
+        """The data sets that have an open epoch, in the order in which they were added."""
         with self._changed:
             return [*self._open]
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """What a data set does with data nodes; waits while all pause."""
+        """Context in which a data set talks to data nodes; waits to enter while all are paused."""
         with self._changed:
             self._changed.wait_for(lambda: not self._paused)
             self._working += 1
@@ -58,9 +62,10 @@ class OpenEpochs:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[list[Pausing]]:
-        """Has all data sets pause; gives those that have an epoch under way.
+        """Context in which all data sets are paused; its value is those that have an open epoch.
 
-        One thread at a time. It waits for data sets that wait for a data node.
+        Only one thread at a time may enter it. To enter it waits until no data set is inside
+        `working()`, which includes data sets that wait for the answer of a data node.
         """
         with self._changed:
             self._paused = True

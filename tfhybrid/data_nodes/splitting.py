@@ -1,4 +1,4 @@
-"""A data node's work on a batch: sparse keys go to their owners, and a trainer gets the rest."""
+"""Splitting of a batch in two halves: keys for their owners, and all other data for the trainer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _DIGEST_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """What the model of a job looks up, and who owns it.
+    """Features that the model of a job looks up, and the owners of their rows.
 
     Args:
-        tables: The table of each feature.
-        placements: Of each table, as of `Engine.open_table`.
-        first_owner: The first host that owns rows.
-        hosts: How many hosts there are.
+        tables: Name of the table of each feature.
+        placements: Placement of each table: the arguments `placement` of `Engine.open_table`.
+        first_owner: Number of the first host that owns rows.
+        hosts: Number of all hosts.
     """
 
     tables: Mapping[str, str]
@@ -34,31 +34,31 @@ class Declared:
 
     @property
     def owners(self) -> tuple[int, int]:
-        """The first host that owns rows, and the number of all hosts."""
+        """Number of the first host that owns rows, and number of all hosts."""
         return self.first_owner, self.hosts
 
     def leaves_in(self, structure: Structure) -> dict[str, int]:
-        """Returns the leaf of each feature that the model looks up and a batch has.
+        """Returns the number of the leaf of each feature that the model looks up and a batch has.
 
         Args:
-            structure: Of the batch.
+            structure: Structure of the batch.
 
         Raises:
-            ConfigError: As of `features_of`.
+            ConfigError: The batch does not have a dict of features.
         """
         at = features_of(structure)
         return {feature: at[feature] for feature in self.tables if feature in at}
 
     def as_json(self) -> dict[str, Any]:
-        """Returns it as a message has it."""
+        """Returns the fields for a message, all of which JSON can represent."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Declared:
-        """Returns what `as_json` was made from.
+        """Returns the inverse of `as_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: It is nothing of the kind.
+            KeyError, TypeError, ValueError: A field is missing or malformed.
         """
         placements = {
             str(table): (int(kind), int(owner))
@@ -73,10 +73,10 @@ class Split:
     """A batch in two halves.
 
     Args:
-        leaves: For the trainer: places where keys were.
-        places: Numbers of the leaves that have places.
-        keys: For each owner, by table.
-        digest: Of the batch as it was.
+        leaves: Leaves for the trainer, with key handles in place of keys.
+        places: Numbers of the leaves that contain key handles.
+        keys: Distinct keys for each owner, by table, in the order that key handles count.
+        digest: Digest of the batch before it was split, in hexadecimal digits.
     """
 
     leaves: list[Leaf]
@@ -86,16 +86,17 @@ class Split:
 
 
 def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], ticket: int) -> Split:
-    """Splits a batch.
+    """Splits a batch into the keys for their owners and the rest for the trainer.
 
     Args:
-        declared: What the model looks up.
-        structure: Of the batch.
-        leaves: Of the batch, with keys.
-        ticket: Of the batch.
+        declared: Features that the model looks up, and the owners of their rows.
+        structure: Structure of the batch.
+        leaves: Leaves of the batch, with keys.
+        ticket: Ticket of the batch, 0 to `TICKETS` - 1.
 
     Raises:
-        ConfigError: A feature has no whole numbers, or the batch has too many keys.
+        ConfigError: A feature contains something else than integers, or the batch has more keys
+            than key handles can name.
     """
     of_tables: dict[str, list[int]] = {}
     looked_up = declared.leaves_in(structure)
@@ -103,10 +104,10 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
         keys = leaves[number].values
         if keys.dtype.kind not in "iu":
             raise ConfigError(
-                f"Keys of feature '{feature}' are whole numbers. Received: {keys.dtype}"
+                f"Keys of feature '{feature}' must be whole numbers. Received: {keys.dtype}"
             )
         of_tables.setdefault(declared.tables[feature], []).append(number)
-    mine = list(leaves)
+    for_trainer = list(leaves)
     owners = declared.hosts - declared.first_owner
     keys_of: list[dict[str, np.ndarray]] = [{} for _ in range(owners)]
     for table, numbers in of_tables.items():
@@ -118,17 +119,17 @@ def split(declared: Declared, structure: Structure, leaves: Sequence[Leaf], tick
             [leaves[number].values for number in numbers],
         )
         for number, of_feature in zip(numbers, places, strict=True):
-            mine[number] = dataclasses.replace(leaves[number], values=of_feature)
+            for_trainer[number] = dataclasses.replace(leaves[number], values=of_feature)
         for owner, keys in enumerate(owned):
             if len(keys):
                 keys_of[owner][table] = keys
-    return Split(mine, looked_up.values(), keys_of, _digest(structure, leaves))
+    return Split(for_trainer, looked_up.values(), keys_of, _digest(structure, leaves))
 
 
 def _digest(structure: Structure, leaves: Sequence[Leaf]) -> str:
-    made = hashlib.blake2b(repr(structure).encode(), digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(repr(structure).encode(), digest_size=_DIGEST_BYTES)
     for leaf in leaves:
         for array in leaf.arrays():
-            made.update(f"{leaf.kind}{array.dtype}{array.shape}".encode())
-            made.update(np.ascontiguousarray(array).data)
-    return made.hexdigest()
+            digest.update(f"{leaf.kind}{array.dtype}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

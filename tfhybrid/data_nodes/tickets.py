@@ -1,4 +1,4 @@
-"""The tickets of the batches that a trainer has: given, looked up, and given back."""
+"""Tickets: the numbers of a trainer's batches, and the order in which owners can free them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from tfhybrid.core.split_batches import TICKETS
 
 @dataclasses.dataclass
 class _Held:
+    """A batch that owners hold for this trainer."""
+
     ticket: int
     size: int  # bytes of its keys, on their owners
-    seen: bool = False
+    seen: bool = False  # it was looked up
 
 
 class Holding:
     """The batches of one data set that owners hold, in the order in which they were handed out.
 
+    Not thread-safe: a `TicketBook` calls all methods but `size` under its lock.
+
     Args:
-        lag: How many batches are held behind the last one that was looked up.
+        lag: Number of batches to hold up to and including the last one that was looked up.
     """
 
     def __init__(self, lag: int) -> None:
@@ -30,35 +34,35 @@ class Holding:
 
     @property
     def size(self) -> int:
-        """Bytes of all keys."""
+        """Bytes of the keys of all batches."""
         return sum(each.size for each in self._held)
 
     def add(self, held: _Held) -> None:
-        """Notes a batch that is handed out."""
+        """Adds a batch that is handed out."""
         self._held.append(held)
 
     def done(self) -> list[int]:
-        """Forgets, and returns, the tickets of batches that nobody looks up any longer."""
-        last = max((place for place, each in enumerate(self._held) if each.seen), default=-1)
+        """Removes and returns the tickets of batches that are not looked up any more."""
+        last = max((index for index, each in enumerate(self._held) if each.seen), default=-1)
         return [self._held.popleft().ticket for _ in range(last - self.lag + 1)]
 
     def all(self) -> list[int]:
-        """Forgets, and returns, all tickets."""
+        """Removes and returns all tickets."""
         tickets = [each.ticket for each in self._held]
         self._held.clear()
         return tickets
 
 
 class TicketBook:
-    """The tickets of a trainer. Thread-safe.
+    """Issues the tickets of a trainer's batches and tells which ones owners can free. Thread-safe.
 
-    A batch is done once a later one of its data set was looked up: a lookup of a step waits until
-    the step before has posted, and until that update is applied.
+    A batch is finished once a later batch of its data set was looked up, because that lookup waits
+    for the update before it.
 
     Args:
-        looked_up: Tells the tickets that were looked up since it was last called.
-        rank: Of this trainer.
-        size: Number of trainers, of which no two give the same ticket.
+        looked_up: Function that returns the tickets that were looked up since its last call.
+        rank: Rank of this trainer.
+        size: Number of trainers. No two of them issue the same ticket.
     """
 
     def __init__(self, looked_up: Callable[[], list[int]], rank: int, size: int) -> None:
@@ -66,25 +70,26 @@ class TicketBook:
         self._rank = rank
         self._size = size
         self._lock = threading.Lock()
-        self._given = 0
-        self._seen = 0  # tickets
+        self._given = 0  # number of tickets that were issued
+        self._seen = 0  # number of tickets that were looked up
         self._unseen: dict[int, _Held] = {}
-        # Of data sets that have ended: tickets, and how many others must have been seen first.
+        # Tickets of data sets that have ended, each list with the value of `_seen` from which on
+        # they can be freed.
         self._ended: list[tuple[int, list[int]]] = []
 
     def give(self) -> int:
-        """Returns a ticket that is not in use."""
+        """Returns a ticket that no other batch in use has, on any trainer."""
         with self._lock:
             ticket = (self._given * self._size + self._rank) % (TICKETS - TICKETS % self._size)
             self._given += 1
             return ticket
 
     def hand_out(self, holding: Holding, ticket: int, size: int) -> None:
-        """Notes that owners hold a batch.
+        """Records that owners hold a batch.
 
         Args:
-            holding: Of its data set.
-            ticket: Of the batch.
+            holding: Batches of the same data set.
+            ticket: Ticket of the batch.
             size: Bytes of its keys.
         """
         with self._lock:
@@ -93,7 +98,10 @@ class TicketBook:
             holding.add(held)
 
     def dropped(self, holding: Holding) -> list[int]:
-        """Returns the tickets that owners can forget now: of a data set, and of ended ones."""
+        """Returns the tickets that owners can free now, each once.
+
+        These are tickets of the data set of `holding`, and of data sets that have ended.
+        """
         with self._lock:
             self._see()
             tickets = holding.done()
@@ -106,10 +114,10 @@ class TicketBook:
             return tickets
 
     def end(self, holding: Holding) -> None:
-        """Notes that a data set hands out nothing more; its last batches may be in use still.
+        """Ends a data set. Its last batches may still be in use, so they are freed later.
 
         Args:
-            holding: Of the data set.
+            holding: Batches of the data set; it is empty afterwards.
         """
         with self._lock:
             left = holding.all()
@@ -118,7 +126,7 @@ class TicketBook:
                 self._ended.append((self._seen + unseen + holding.lag, left))
 
     def _see(self) -> None:
-        """Notes what was looked up; under the lock."""
+        """Marks the batches that were looked up. Requires `_lock`."""
         for ticket in self._looked_up():
             held = self._unseen.pop(ticket, None)
             if held is not None:

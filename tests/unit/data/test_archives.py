@@ -51,7 +51,7 @@ def test_unpacking_at_once_leaves_one_whole_copy(archive, tmp_path):
 
 
 def test_a_missing_archive_is_named(archive):
-    with pytest.raises(DataError, match=r"Wanted the archive other\.tar\.xz\. Received: no file"):
+    with pytest.raises(DataError, match=r"Expected the archive other\.tar\.xz\. Received: no file"):
         unpacked("other")
 
 

@@ -194,7 +194,7 @@ def test_a_position_that_is_gone_is_refused(tmp_path):
     published(tmp_path, 4, 4)
     (tmp_path / "0000.csv").unlink()
 
-    with pytest.raises(DataError, match=r"Wanted 0000\.csv .* Received: 0001\.csv"):
+    with pytest.raises(DataError, match=r"Expected 0000\.csv .* Received: 0001\.csv"):
         list(stream(tmp_path).batches(StreamPosition("0000.csv", 2)))
     with pytest.raises(DataError, match=r"Received: row 9 from 0001\.csv on, where 4 samples"):
         list(stream(tmp_path).batches(StreamPosition("0001.csv", 9)))
@@ -212,7 +212,7 @@ def test_a_malformed_file_ends_the_dataset_with_its_line(tmp_path):
 
 
 def test_a_stream_without_files_or_directory_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"Wanted files \*\.csv"):
+    with pytest.raises(DataError, match=r"Expected files \*\.csv"):
         stream(published(tmp_path)).dataset()
     with pytest.raises(ConfigError, match=r"Received: .*nowhere"):
         stream(tmp_path / "nowhere")

@@ -185,7 +185,7 @@ def test_options_out_of_range_are_refused(folder, options, message):
 
 
 def test_no_files_and_no_samples_are_said_so(folder, tmp_path):
-    with pytest.raises(DataError, match=r"Wanted files at .*\*\.csv'. Received: none there"):
+    with pytest.raises(DataError, match=r"Expected files at .*\*\.csv'. Received: none there"):
         FileBatches(Csv(["user"]), tmp_path / "*.csv", 2, seed=1, shard=Shard(0, 1))
     with pytest.raises(DataError, match="Received: 1 files without any"):
         FileBatches(Numbered(), files_of(folder, [0], 2), 2, seed=1, shard=Shard(0, 1))

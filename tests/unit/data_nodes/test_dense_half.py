@@ -169,7 +169,7 @@ def test_what_is_no_half_of_a_batch_is_refused(
         (Leaf(RAGGED, np.zeros(0), (np.zeros(0, np.int64),)), r"Received: \[\]"),
         (
             Leaf(SPARSE, np.zeros(1), (np.array([[-1, 0]]), np.array([2, 2]))),
-            r"not negative\. Received: -1",
+            r"not be negative\. Received: -1",
         ),
     ],
 )
@@ -208,7 +208,9 @@ def test_a_trainer_names_the_node_that_sends_something_else(
 
         job.dial = of_another_release
         feed = job.feed(0)
-        with pytest.raises((StoreError, ConfigError), match=f"data-0 sent what is no half.*{why}"):
+        with pytest.raises(
+            (StoreError, ConfigError), match=f"data-0 sent an invalid dense half.*{why}"
+        ):
             next(feed.epoch(job.declared))
         feed.close()
 

@@ -1,1 +1,1 @@
-"""Formats of files of samples. A format cuts a file into units and reads them."""
+"""File formats of samples. A format cuts a file into units and reads them."""

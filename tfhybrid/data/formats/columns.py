@@ -1,4 +1,4 @@
-"""Converts Arrow columns to keys, numbers and labels, including missing values."""
+"""Conversion of Arrow columns to keys, numbers and labels, including missing values."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tfhybrid.data.formats.label import Label
 from tfhybrid.data.samples.ragged import Ragged
 
 Place = Callable[[int], str]
-"""Describes the location of a column's row, for an error."""
+"""Function that describes the location of a row of a column, for errors."""
 
 
 def labels(
     column: pa.ChunkedArray, place: Place, label: Label, clicks: Sequence[float] = (0, 1)
 ) -> np.ndarray:
-    """Returns labels: float32, or int64 for classes.
+    """Returns the labels of a column: float32, or int64 for classes.
 
     Args:
         column: Numbers, booleans, or strings if the classes have names.
-        place: Describes the location of a row.
-        label: What the column contains.
-        clicks: The values that clicks may have.
+        place: Function that describes the location of a row, for errors.
+        label: Description of the column.
+        clicks: Values that clicks without a threshold may have. Default 0 and 1.
 
     Raises:
         DataError: A label is missing or invalid.
@@ -45,7 +45,7 @@ def labels(
 
 
 def type_of(label: Label) -> pa.DataType:
-    """Returns the type of a column of labels in text."""
+    """Returns the Arrow type with which text formats read a column of labels."""
     if label.kind != "class":
         return pa.float32()
     return pa.string() if label.names else pa.int64()
@@ -56,11 +56,11 @@ def _named(array: pa.Array, place: Place, label: Label) -> np.ndarray:
         array = array.dictionary_decode()
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise malformed(place(0), label.wanted, str(array.type))
-    places = pc.index_in(array, value_set=pa.array(label.names, array.type))
-    if places.null_count:
-        row = pc.index(places.is_null(), True).as_py()
+    classes = pc.index_in(array, value_set=pa.array(label.names, array.type))
+    if classes.null_count:
+        row = pc.index(classes.is_null(), True).as_py()
         raise malformed(place(row), label.wanted, array[row].as_py())
-    return places.to_numpy().astype(np.int64)
+    return classes.to_numpy().astype(np.int64)
 
 
 def _classes(array: pa.Array, place: Place, label: Label) -> np.ndarray:
@@ -75,12 +75,15 @@ def _classes(array: pa.Array, place: Place, label: Label) -> np.ndarray:
 
 
 def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.ndarray | Ragged:
-    """Returns int64 keys; strings are hashed as by `string_keys`, lists become `Ragged`.
+    """Returns the int64 keys of a column. Strings are hashed by `string_keys`.
+
+    Lists of a fixed size become `[n, size]`, other lists `Ragged`.
 
     Args:
-        column: Integers, whole floats, strings, or lists of those. A missing list is an empty list.
-        place: Describes the location of a row.
-        missing_key: The key for a missing value. `None`: a missing value is an error.
+        column: Integers, whole floats, strings, or lists of those. A missing list is an empty list,
+            unless lists have a fixed size.
+        place: Function that describes the location of a row, for errors.
+        missing_key: Key for a missing value; `None` if a missing value is an error.
 
     Raises:
         DataError: A value is missing or is not a key.
@@ -88,9 +91,9 @@ def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.n
     array = column.combine_chunks()
     if pa.types.is_fixed_size_list(array.type):
         _refuse_missing_lists(array, place)
-        of = array.type.list_size
-        values = _flat_keys(array.flatten(), lambda i: place(i // of), missing_key)
-        return values.reshape(-1, of)
+        size = array.type.list_size
+        values = _flat_keys(array.flatten(), lambda i: place(i // size), missing_key)
+        return values.reshape(-1, size)
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy().astype(np.int64)
         starts = np.cumsum(lengths)
@@ -104,13 +107,14 @@ def keys(column: pa.ChunkedArray, place: Place, missing_key: int | None) -> np.n
 
 
 def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings: bool) -> Ragged:
-    """Returns the keys of lists that are written in one field.
+    """Returns the keys of lists, each of which is written in one field.
 
     Args:
         column: Strings; an empty or missing one is an empty list.
-        place: Describes the location of a row.
-        separator: The separator of keys.
-        strings: Whether lists contain strings, which are hashed, rather than integers.
+        place: Function that describes the location of a row, for errors.
+        separator: Separator of the keys of a list.
+        strings: Whether lists contain strings, which are hashed by `string_keys`, rather than
+            integers.
 
     Raises:
         DataError: A value is not a key.
@@ -126,8 +130,8 @@ def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings
     )
     if len(odd):
         row = int(np.searchsorted(np.cumsum(lengths), odd[0], "right"))
-        wanted = f"whole numbers separated by {separator!r} (strings= would accept others)"
-        raise malformed(place(row), wanted, texts[int(odd[0])].as_py())
+        expected = f"whole numbers separated by {separator!r} (strings= would accept others)"
+        raise malformed(place(row), expected, texts[int(odd[0])].as_py())
     try:
         values = pc.cast(texts, pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid as error:
@@ -136,12 +140,12 @@ def split_keys(column: pa.ChunkedArray, place: Place, separator: str, *, strings
 
 
 def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) -> np.ndarray:
-    """Returns float32 numbers, `[n]`, or `[n, width]` for lists of equal length `width`.
+    """Returns the float32 numbers of a column: `[n]`, or `[n, width]` for lists of size `width`.
 
     Args:
         column: Numbers, booleans, or fixed-size lists of those.
-        place: Describes the location of a row.
-        missing_value: The number for a missing value or NaN. `None`: a missing value is an error.
+        place: Function that describes the location of a row, for errors.
+        missing_value: Number for a missing value or NaN; `None` if these are errors.
 
     Raises:
         DataError: A value is missing or is not a number.
@@ -154,15 +158,15 @@ def numbers(column: pa.ChunkedArray, place: Place, missing_value: float | None) 
     values = _floats(array, place)
     missing = np.isnan(values)
     if missing_value is None:
-        wanted = "a number (missing_value= would replace a missing one)"
-        _refuse(missing, values, lambda i: place(i // width), wanted)
+        expected = "a number (missing_value= would replace a missing one)"
+        _refuse(missing, values, lambda i: place(i // width), expected)
     else:
         values = np.where(missing, np.float32(missing_value), values)
     return values.reshape(-1, width) if fixed else values
 
 
 def _floats(array: pa.Array, place: Place) -> np.ndarray:
-    """Returns float32 numbers, NaN for missing ones."""
+    """Returns float32 numbers, with NaN for missing ones."""
     try:
         return pc.cast(array, pa.float32(), safe=False).to_numpy(zero_copy_only=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -187,14 +191,14 @@ def _flat_keys(array: pa.Array, place: Place, missing_key: int | None) -> np.nda
 
 
 def _hashed(array: pa.Array, missing_key: int | None) -> np.ndarray:
-    """Returns the keys of strings; each distinct one is hashed once."""
+    """Returns the keys of strings; each distinct string is hashed once."""
     from tfhybrid.data.samples.strings import string_keys  # imports TensorFlow
 
     encoded = array.dictionary_encode()
     texts = encoded.dictionary.to_numpy(zero_copy_only=False)
     hashed = string_keys(texts.astype(object)).numpy() if len(texts) else np.empty(0, np.int64)
-    known = np.append(hashed, np.int64(missing_key or 0))
-    return known[encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
+    with_missing = np.append(hashed, np.int64(missing_key or 0))
+    return with_missing[encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False)]
 
 
 def _refuse_missing_lists(array: pa.FixedSizeListArray, place: Place) -> None:
@@ -203,6 +207,7 @@ def _refuse_missing_lists(array: pa.FixedSizeListArray, place: Place) -> None:
         raise malformed(place(row), f"a list of {array.type.list_size}", None)
 
 
-def _refuse(odd: np.ndarray, values: np.ndarray, place: Place, wanted: str) -> None:
+def _refuse(odd: np.ndarray, values: np.ndarray, place: Place, expected: str) -> None:
+    """Raises the error for the first value that is odd, if there is one."""
     if len(rows := np.flatnonzero(odd)):
-        raise malformed(place(int(rows[0])), wanted, float(values[rows[0]]))
+        raise malformed(place(int(rows[0])), expected, float(values[rows[0]]))

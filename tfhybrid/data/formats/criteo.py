@@ -1,4 +1,4 @@
-"""The format of Criteo's click logs."""
+"""Format of Criteo's click logs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import MISSING_KEY, Unit
@@ -21,17 +22,20 @@ CATEGORIES = tuple(f"C{i}" for i in range(1, 27))
 
 @dataclasses.dataclass(frozen=True)
 class Criteo(Text):
-    r"""Criteo's training files, tab separated: label, I1 to I13, C1 to C26; may be compressed.
+    r"""Format of Criteo's training files: tab-separated label, I1 to I13, C1 to C26.
 
-    Categories are hexadecimal numbers of up to 8 digits and become the int64 of that value, with
-    no collisions; an empty field becomes `MISSING_KEY`. A number x becomes the dense float
-    log(1 + max(x, 0)), an empty one 0; or, as a feature of its own, a bucket that tells an empty
-    field apart: x itself up to 2, above that 2 + floor(log(x)^2).
+    Files may be compressed (`.gz`, `.bz2`).
+
+    Categories (C1 to C26) are hexadecimal numbers of up to 8 digits. Their keys are the values of
+    these numbers, so there are no collisions; the key of an empty field is `MISSING_KEY`. A number
+    x (I1 to I13) becomes the dense float log(1 + max(x, 0)), or 0 if the field is empty. With
+    `bucketize` it becomes a feature instead, whose key is the bucket of max(x, 0): the number
+    itself up to 2, and 2 + floor(log(x)^2) above; the key of an empty field is `MISSING_KEY`.
 
     Args:
-        bucketize: Whether the numbers become features rather than dense columns.
-        label: What the first column contains, if not clicks: `Label("label", "number")`, or
-            classes.
+        bucketize: Whether the numbers become features rather than dense columns. Default false.
+        label: Kind of the label, which is the first column. Clicks by default;
+            `Label("label", "number")` for numbers, `Label("label", "class")` for classes.
 
     Example:
 
@@ -46,8 +50,8 @@ class Criteo(Text):
     label: str | Label = "label"
 
     @functools.cached_property
+    @override
     def layout(self) -> Layout:
-        """How the columns are written."""
         (label,) = labels_of(self.label, None)
         types = {
             label.column: columns.type_of(label),
@@ -56,8 +60,8 @@ class Criteo(Text):
         }
         return Layout(types, delimiter="\t", header=False, quotes=False, empty_is_null=True)
 
+    @override
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        """Returns the samples that a unit's columns hold."""
         place = functools.partial(self.layout.place, unit)
         (label,) = labels_of(self.label, None)
         labels = columns.labels(table[label.column], place, label)

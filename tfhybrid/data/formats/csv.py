@@ -1,4 +1,4 @@
-"""CSV, with or without a header."""
+"""CSV format, with or without a header."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import functools
 from collections.abc import Sequence
 
 import pyarrow as pa
+from typing_extensions import override
 
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
@@ -18,22 +19,24 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class Csv(Text):
-    r"""CSV files whose header, or `columns`, names the columns, perhaps compressed (`.gz`, `.bz2`).
+    r"""CSV format. The header, or `columns`, names the columns.
+
+    Files may be compressed (`.gz`, `.bz2`).
 
     Args:
         features: Columns of integers, read as keys. Columns that are not named are skipped.
         strings: Columns of strings, such as hexadecimal ids; their keys are `string_keys` of them.
-        lists: Columns with any number of integers, separated by `separator`; they become `Ragged`,
-            an empty field an empty list. A column that is also in `strings` contains strings.
+        lists: Columns with any number of integers, separated by `separator`. They become `Ragged`;
+            an empty field is an empty list. A column that is also in `strings` contains strings.
         dense: Columns of numbers.
         label: Label column, 0 or 1; or a `Label` with other values; or several of them.
-        positive: The label is 1 if the column is at least this. By default the column must contain
-            0 and 1.
-        missing_key: The key for an empty field. By default an empty field is an error.
-        missing_value: The number for an empty field. By default an empty field is an error.
-        delimiter: The separator of columns.
-        separator: The separator of a list's keys.
-        columns: The names of all columns, in order, for files without a header.
+        positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
+            column must contain 0 and 1.
+        missing_key: Key for an empty field. By default an empty field is an error.
+        missing_value: Number for an empty field. By default an empty field is an error.
+        delimiter: Separator of columns. Default `","`.
+        separator: Separator of the keys of a list. Default `"|"`.
+        columns: Names of all columns, in order, for files without a header.
 
     Example:
 
@@ -59,8 +62,8 @@ class Csv(Text):
     columns: Sequence[str] | None = None
 
     @functools.cached_property
+    @override
     def layout(self) -> Layout:
-        """How the columns are written."""
         types = {
             **{
                 label.column: columns.type_of(label)
@@ -85,8 +88,8 @@ class Csv(Text):
             of_other_keys=" Put columns of ids that are not decimal numbers into strings=",
         )
 
+    @override
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        """Returns the samples that a unit's columns hold."""
         place = functools.partial(self.layout.place, unit)
         return Clicks(
             {

@@ -1,4 +1,4 @@
-"""Base class of formats."""
+"""Base class of file formats, and its units."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Unit(NamedTuple):
     """A part of a file that can be read on its own.
 
     Attributes:
-        path: The file.
-        begin: Its start: in bytes for text files and TFRecord, in records for compressed TFRecord,
-            in row groups for Parquet.
-        end: Its end, likewise.
-        first_row: Number of samples before it in the file.
-        rows: Number of samples in it.
+        path: Path of the file.
+        begin: Start of the part, in bytes for text files and TFRecord, in records for compressed
+            TFRecord, in row groups for Parquet.
+        end: End of the part, exclusive, in the same measure as `begin`.
+        first_row: Number of samples before the part in the file.
+        rows: Number of samples in the part.
     """
 
     path: Path
@@ -34,15 +34,16 @@ class Unit(NamedTuple):
 
 
 class Format(abc.ABC):
-    """A file format of samples.
+    """Base class of file formats of samples.
 
-    `Csv`, `Libfm`, `Criteo`, `Parquet` and `TFRecord` are formats. A custom format needs `units`
-    and `read_unit`; `FileBatches` and `DirectoryStream` then accept it.
+    `Csv`, `Libfm`, `Criteo`, `Parquet` and `TFRecord` are formats. A custom format implements
+    `units` and `read_unit`, which several threads may call; `FileBatches` and `DirectoryStream`
+    then accept it.
     """
 
     @abc.abstractmethod
     def units(self, path: Path) -> list[Unit]:
-        """Cuts a file into at least one unit; the units, in order, cover the whole file.
+        """Cuts a file into units: at least one, in order, that cover the whole file.
 
         Raises:
             DataError: The file does not have this format.
@@ -50,31 +51,42 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def read_unit(self, unit: Unit) -> Clicks:
-        """Returns the samples of a unit.
+        """Returns the samples of a unit, in the order of the file.
 
         Raises:
-            DataError: A value is malformed; file, place, what was wanted and what came are named.
+            DataError: A value is malformed. The message has the file, the location, what was
+                expected and what was received.
         """
 
     def head(self, unit: Unit) -> Clicks:
-        """Returns a unit's first samples, at least one, to show the columns.
+        """Returns the first samples of a unit, at least one, which show the columns.
 
-        By default it reads the whole unit.
+        The default implementation reads the whole unit.
+
+        Raises:
+            DataError: A value is malformed.
         """
         return self.read_unit(unit)
 
     def read(self, path: str | os.PathLike[str]) -> Clicks:
-        """Returns the samples of a whole file, in its order.
+        """Returns the samples of a whole file, in the order of the file.
 
         Args:
-            path: The file.
+            path: Path of the file.
 
         Raises:
-            DataError: A value is malformed; file, place, what was wanted and what came are named.
+            DataError: A value is malformed. The message has the file, the location, what was
+                expected and what was received.
         """
         return Clicks.concatenate([self.read_unit(unit) for unit in self.units(Path(path))])
 
 
-def malformed(place: str, wanted: str, received: object) -> DataError:
-    """Returns the error for a value that is not among the wanted ones."""
-    return DataError(f"{place}: wanted {wanted}. Received: {received!r}.")
+def malformed(place: str, expected: str, received: object) -> DataError:
+    """Returns the error for a malformed value.
+
+    Args:
+        place: Location of the value: the file, and the line, row or record.
+        expected: Description of valid values.
+        received: Value in the file.
+    """
+    return DataError(f"{place}: expected {expected}. Received: {received!r}.")

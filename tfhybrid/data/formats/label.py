@@ -18,19 +18,22 @@ class Label:
     r"""A column of labels.
 
     A reader accepts the name of a column, whose labels are clicks, or a `Label`, or several of
-    either.
-    Several columns become a dictionary, as Keras expects for a model with outputs of these names.
+    either. Several columns become a dictionary, as Keras expects for a model with outputs of these
+    names.
 
     Args:
-        column: The column's name in the files.
-        kind: `"click"`: 0 or 1, float32. `"number"`: any number, float32, for regression.
-            `"class"`: whole numbers from 0, int64, for `SparseCategoricalCrossentropy`.
-        positive: A click is 1 if the column is at least this. By default the column must contain 0
-            and 1.
-        names: Names of classes: the column contains strings, and a class is the index of its name.
+        column: Name of the column in the files.
+        kind: Kind of the labels. `"click"` (default): 0 or 1, float32. `"number"`: any number,
+            float32, for regression. `"class"`: whole numbers from 0, int64, for
+            `SparseCategoricalCrossentropy`.
+        positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
+            column must contain 0 and 1.
+        names: Names of the classes: the column contains strings, and a class is the index of its
+            name. By default the column contains the classes.
 
     Raises:
-        ConfigError: The kind is unknown, or another argument does not apply to it.
+        ConfigError: The kind is unknown, another argument does not apply to it, or two classes have
+            the same name.
 
     Example:
 
@@ -50,12 +53,11 @@ class Label:
     names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        wanted = "class" if self.names else "click" if self.positive is not None else self.kind
-        if self.kind not in KINDS or wanted != self.kind:
+        implied = "class" if self.names else "click" if self.positive is not None else self.kind
+        if self.kind not in KINDS or implied != self.kind:
             raise ConfigError(
                 f"A Label's kind must be one of {KINDS}; positive= is for clicks, names= for "
-                "classes. "
-                f"Received: {self}"
+                f"classes. Received: {self}"
             )
         if len(set(self.names)) != len(self.names):
             raise ConfigError(
@@ -64,7 +66,7 @@ class Label:
 
     @property
     def wanted(self) -> str:
-        """Describes valid values, for an error."""
+        """Description of valid values, for errors."""
         if self.names:
             return f"one of the names {list(self.names)}"
         kinds = {
@@ -76,27 +78,41 @@ class Label:
 
 
 LabelSpec: TypeAlias = str | Label | Sequence[str | Label]
-"""The type of a reader's `label=`."""
+"""Type of a reader's argument `label`."""
 
 
 def labels_of(spec: LabelSpec, positive: float | None) -> list[Label]:
-    """Returns the labels of a reader's arguments.
+    """Returns the labels that a reader's arguments describe.
 
     Args:
-        spec: The reader's `label=`.
-        positive: The reader's `positive=`, for columns that are given only by name.
+        spec: Argument `label` of the reader.
+        positive: Argument `positive` of the reader, for columns that are given only by name.
+
+    Raises:
+        ConfigError: There is no label, or a column occurs twice.
     """
-    given = [spec] if isinstance(spec, str | Label) else list(spec)
-    found = [each if isinstance(each, Label) else Label(each, positive=positive) for each in given]
-    if not found or len({label.column for label in found}) != len(found):
-        raise ConfigError(f"A reader needs a label, each column once. Received: label={spec!r}")
-    return found
+    specs = [spec] if isinstance(spec, str | Label) else list(spec)
+    labels = [each if isinstance(each, Label) else Label(each, positive=positive) for each in specs]
+    if not labels or len({label.column for label in labels}) != len(labels):
+        raise ConfigError(
+            f"A reader needs at least one label, each column once. Received: label={spec!r}"
+        )
+    return labels
 
 
 def gathered(
     spec: LabelSpec, positive: float | None, read: Callable[[Label], np.ndarray]
 ) -> np.ndarray | dict[str, np.ndarray]:
-    """Returns the requested labels: an array, or a dictionary by column for several."""
+    """Returns the labels of a reader: an array, or a dictionary by column for several.
+
+    Args:
+        spec: Argument `label` of the reader.
+        positive: Argument `positive` of the reader.
+        read: Function that reads one column of labels.
+
+    Raises:
+        ConfigError: There is no label, or a column occurs twice.
+    """
     labels = labels_of(spec, positive)
     if isinstance(spec, str | Label):
         return read(labels[0])

@@ -1,4 +1,4 @@
-"""The format of libfm and libsvm for categorical fields."""
+"""Format of libfm and libsvm for categorical fields."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Unit
@@ -19,15 +20,15 @@ from tfhybrid.data.samples.clicks import Clicks
 
 @dataclasses.dataclass(frozen=True)
 class Libfm(Text):
-    r"""Files of lines like `1 451:1 4149:1 5041:1`, perhaps compressed (`.gz`, `.bz2`).
+    r"""Format of lines like `1 451:1 4149:1 5041:1`. Files may be compressed (`.gz`, `.bz2`).
 
     A label of -1 or 0 is read as 0. All lines have the same number of entries, each `key:1`, as
     libfm and libsvm write categorical fields.
 
     Args:
         features: Names of the fields: the i-th entry of a line is the key of the i-th feature.
-        label: What the first entry of a line contains, if not clicks: `Label("label", "number")`,
-            or classes.
+        label: Kind of the label, which is the first entry of a line. Clicks by default;
+            `Label("label", "number")` for numbers, `Label("label", "class")` for classes.
 
     Example:
 
@@ -42,8 +43,8 @@ class Libfm(Text):
     label: str | Label = "label"
 
     @functools.cached_property
+    @override
     def layout(self) -> Layout:
-        """How the columns are written."""
         (label,) = labels_of(self.label, None)
         types = {
             label.column: columns.type_of(label),
@@ -51,8 +52,8 @@ class Libfm(Text):
         }
         return Layout(types, delimiter=" ", header=False, quotes=False)
 
+    @override
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        """Returns the samples that a unit's columns hold."""
         place = functools.partial(self.layout.place, unit)
         (label,) = labels_of(self.label, None)
         labels = columns.labels(table[label.column], place, label, (-1, 0, 1))

@@ -1,4 +1,4 @@
-"""Parquet: columns of keys, strings, lists and numbers."""
+"""Parquet format: columns of keys, strings, lists and numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
+from typing_extensions import override
 
 from tfhybrid.data.formats import columns
 from tfhybrid.data.formats.format import Format, Unit
@@ -18,19 +19,19 @@ from tfhybrid.errors import DataError
 
 @dataclasses.dataclass(frozen=True)
 class Parquet(Format):
-    """Parquet files. Only the named columns are read, one row group at a time.
+    """Parquet format. Only the named columns are read. A unit is a row group.
 
     Args:
         features: Columns of keys: integers of any width; strings, whose keys are `string_keys` of
             them; whole floats, to which pandas converts integers with missing values; lists of
-            those. Lists of a fixed size become `[n, size]`, others `Ragged`; a missing list is an
-            empty list.
+            those. Lists of a fixed size become `[n, size]`, others `Ragged`; a missing one of the
+            latter is an empty list.
         dense: Columns of numbers or booleans, or fixed-size lists of those.
         label: Label column, 0 or 1; or a `Label` with other values; or several of them.
-        positive: The label is 1 if the column is at least this. By default the column must contain
-            0 and 1.
-        missing_key: The key for a missing value. By default a missing value is an error.
-        missing_value: The number for a missing value or NaN. By default these are errors.
+        positive: Threshold of clicks: a label is 1 if the column is at least this. By default the
+            column must contain 0 and 1.
+        missing_key: Key for a missing value. By default a missing value is an error.
+        missing_value: Number for a missing value or NaN. By default these are errors.
 
     Example:
 
@@ -51,8 +52,8 @@ class Parquet(Format):
     missing_key: int | None = None
     missing_value: float | None = None
 
+    @override
     def units(self, path: Path) -> list[Unit]:
-        """Cuts a file into its row groups."""
         with _opened(path) as file:
             counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         units: list[Unit] = []
@@ -62,8 +63,8 @@ class Parquet(Format):
             rows += count
         return units or [Unit(path, 0, 0, 0, 0)]
 
+    @override
     def read_unit(self, unit: Unit) -> Clicks:
-        """Returns the samples of row groups."""
         table = self._table(unit)
 
         def place(name: str) -> columns.Place:
@@ -85,14 +86,14 @@ class Parquet(Format):
         with _opened(unit.path) as file:
             if absent := set(names) - set(file.schema_arrow.names):
                 raise DataError(
-                    f"{unit.path}: wanted the columns {names}. Received: no {sorted(absent)}, but "
-                    f"{file.schema_arrow.names}."
+                    f"{unit.path}: expected the columns {names}. "
+                    f"Received: no {sorted(absent)}, but {file.schema_arrow.names}."
                 )
             try:
                 return file.read_row_groups(range(unit.begin, unit.end), names)
             except (pa.ArrowInvalid, OSError) as error:  # a damaged page, or a null among lists
                 raise DataError(
-                    f"{unit.path}, row groups from {unit.begin} on: wanted {names}. "
+                    f"{unit.path}, row groups from {unit.begin} on: expected {names}. "
                     f"Received: {error}"
                 ) from error
 
@@ -101,4 +102,4 @@ def _opened(path: Path) -> pyarrow.parquet.ParquetFile:
     try:
         return pyarrow.parquet.ParquetFile(path)
     except pa.ArrowInvalid as error:
-        raise DataError(f"{path}: wanted a Parquet file. Received: {error}") from error
+        raise DataError(f"{path}: expected a Parquet file. Received: {error}") from error

@@ -1,4 +1,4 @@
-"""Keys whose text is not a decimal number."""
+"""Parsing of keys whose text is not a decimal number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from tfhybrid.data.formats.format import MISSING_KEY, malformed
 
 
 class Spelling(NamedTuple):
-    """A notation of keys."""
+    """A notation of keys.
 
-    wanted: str
+    Attributes:
+        expected: Description of valid texts, for errors.
+        pattern: Regular expression that valid texts match.
+        parse: Function that returns the keys of valid texts.
+    """
+
+    expected: str
     pattern: str
     parse: Callable[[pa.StringArray], pa.Int64Array]
 
@@ -34,9 +40,14 @@ HEXADECIMAL = Spelling(
 
 
 def spelled_keys(column: pa.ChunkedArray, place: Place, spelling: Spelling) -> np.ndarray:
-    """Parses a column of keys; an empty field becomes `MISSING_KEY`.
+    """Returns the int64 keys of a column of texts; a missing text becomes `MISSING_KEY`.
 
     Each distinct text is parsed once.
+
+    Args:
+        column: Texts, or nulls for empty fields.
+        place: Function that describes the location of a row, for errors.
+        spelling: Notation of the keys.
 
     Raises:
         DataError: A text is not a key.
@@ -45,6 +56,6 @@ def spelled_keys(column: pa.ChunkedArray, place: Place, spelling: Spelling) -> n
     texts = encoded.dictionary
     odd = texts.filter(pc.invert(pc.match_substring_regex(texts, spelling.pattern)))
     if len(odd):
-        raise malformed(place(column.index(odd[0]).as_py()), spelling.wanted, odd[0].as_py())
+        raise malformed(place(column.index(odd[0]).as_py()), spelling.expected, odd[0].as_py())
     keys = np.append(spelling.parse(texts), MISSING_KEY)
     return keys[encoded.indices.fill_null(len(texts))]

@@ -1,4 +1,4 @@
-"""Strict reading of delimited text; the error for a malformed value names its line."""
+"""Strict reading of delimited text. The error for a malformed value names its line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.csv
+from typing_extensions import override
 
 from tfhybrid.data.formats.format import Format, Unit
 from tfhybrid.data.samples.clicks import Clicks
@@ -24,13 +25,14 @@ class Layout:
     """The layout of a text file.
 
     Args:
-        columns: The columns to read and their types.
+        columns: Arrow types of the columns to read, by name.
         names: Names of all columns, in order, if there is no header. Defaults to those to read.
-        delimiter: What separates columns.
-        header: Whether the first line names the columns.
-        quotes: Whether a field in double quotes may contain the delimiter.
-        empty_is_null: Whether an empty field is a missing value rather than an error.
-        of_other_keys: Advice, for an error, about columns of keys that are not numbers.
+        delimiter: Separator of columns. Default `","`.
+        header: Whether the first line names the columns. Default true.
+        quotes: Whether a field in double quotes may contain the delimiter. Default true.
+        empty_is_null: Whether an empty field is a missing value rather than an error. Default
+            false.
+        of_other_keys: Advice to add to an error about keys that are not numbers. Default: none.
     """
 
     columns: Mapping[str, pa.DataType]
@@ -42,12 +44,17 @@ class Layout:
     of_other_keys: str = ""
 
     def place(self, unit: Unit, row: int) -> str:
-        """Returns the file and the line, from 1, of a row of a unit, from 0."""
+        """Returns the location of a row of a unit, for errors: the file, and the line from 1.
+
+        Args:
+            unit: Unit of a file with this layout.
+            row: Number of the row within the unit, from 0.
+        """
         return f"{unit.path}, line {unit.first_row + row + 1 + self.header}"
 
 
 class Text(Format):
-    """A format with one sample per line.
+    """Base class of formats with one sample per line.
 
     A unit is a run of lines of about 16 MiB; a compressed file is a single unit.
     """
@@ -55,14 +62,22 @@ class Text(Format):
     @property
     @abc.abstractmethod
     def layout(self) -> Layout:
-        """How the columns are written."""
+        """Layout of the files."""
 
     @abc.abstractmethod
     def clicks(self, unit: Unit, table: pa.Table) -> Clicks:
-        """Returns the samples that a unit's columns hold."""
+        """Returns the samples that the columns of a unit contain.
 
+        Args:
+            unit: Unit from which the columns were read, for the location in errors.
+            table: Columns of `layout`, with one row per sample.
+
+        Raises:
+            DataError: A value is malformed.
+        """
+
+    @override
     def units(self, path: Path) -> list[Unit]:
-        """Cuts a file at the ends of lines."""
         units: list[Unit] = []
         begin = rows = 0
         for size, lines in _line_counts(path):
@@ -72,19 +87,19 @@ class Text(Format):
             rows += held
         return units
 
+    @override
     def read_unit(self, unit: Unit) -> Clicks:
-        """Returns the samples of a run of lines."""
         table = _read(unit, self.layout)
         if table.num_rows != unit.rows:
             raise DataError(
-                f"{unit.path} from line {unit.first_row + 1} on: wanted {unit.rows} samples, one "
+                f"{unit.path} from line {unit.first_row + 1} on: expected {unit.rows} samples, one "
                 f"in each line. Received: {table.num_rows}."
             )
         return self.clicks(unit, table)
 
 
 def _line_counts(path: Path) -> Iterator[tuple[int, int]]:
-    """Yields bytes (uncompressed ones of a compressed file) and lines of each unit of a file."""
+    """Yields the size of each unit of a file, as bytes (after decompression) and lines."""
     whole = path.suffix in COMPRESSED
     size = lines = 0
     last = b""
@@ -109,14 +124,15 @@ def _read(unit: Unit, layout: Layout) -> pa.Table:
         return _parsed(text, layout, use_threads=True)
     except KeyError as error:
         raise DataError(
-            f"{unit.path}, line 1: wanted a header with {list(layout.columns)}. Received: {error}."
+            f"{unit.path}, line 1: expected a header with {list(layout.columns)}. "
+            f"Received: {error}."
         ) from error
     except pa.ArrowInvalid:
         return _parsed_naming_the_line(unit, text, layout)
 
 
 def _text(unit: Unit, layout: Layout) -> pa.Buffer:
-    """Returns the lines of a unit, after the header if there is one."""
+    """Returns the text of a unit: the header of the file if it has one, then the unit's lines."""
     if unit.path.suffix in COMPRESSED:
         with pa.input_stream(str(unit.path)) as stream:
             return pa.py_buffer(stream.read())
@@ -149,14 +165,14 @@ def _parsed(text: pa.Buffer, layout: Layout, *, use_threads: bool) -> pa.Table:
 
 
 def _parsed_naming_the_line(unit: Unit, text: pa.Buffer, layout: Layout) -> pa.Table:
-    """Parses again on one thread, because only then Arrow says in which row it failed."""
+    """Parses again on one thread, because only then does Arrow name the row of a failure."""
     try:
         return _parsed(text, layout, use_threads=False)
     except pa.ArrowInvalid as error:
-        found = re.search(r"Row #(\d+): ", str(error))
-        place = f"{unit.path}, line {unit.first_row + int(found[1])}" if found else str(unit.path)
+        row = re.search(r"Row #(\d+): ", str(error))
+        place = f"{unit.path}, line {unit.first_row + int(row[1])}" if row else str(unit.path)
         columns = ", ".join(f"{name} {kind}" for name, kind in layout.columns.items())
         hint = layout.of_other_keys if "to int64" in str(error) else ""
         raise DataError(
-            f"{place}: wanted the columns {columns}. Received: {error}.{hint}"
+            f"{place}: expected the columns {columns}. Received: {error}.{hint}"
         ) from error

@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`."""
+"""TFRecord format of `tf.train.Example`s."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from typing_extensions import override
 
 from tfhybrid.data.formats.format import Format, Unit, malformed
 from tfhybrid.data.formats.label import Label, LabelSpec, gathered, labels_of
@@ -27,14 +28,16 @@ LOOKED_AT_FOR_TYPES = 100
 _COMPRESSION = {".gz": "GZIP", ".zlib": "ZLIB"}
 _TYPES = {"int64_list": tf.int64, "bytes_list": tf.string, "float_list": tf.float32}
 _LENGTH = struct.Struct("<Q")
-# Of each feature: values, and how many each record has where that is not one.
+# Values of each feature, and their number per record; `None` if each record has one.
 _Columns = dict[str, tuple[np.ndarray, np.ndarray | None]]
-_AROUND = 16  # overhead of a record in bytes: its length, and two checksums
+_OVERHEAD = 16  # bytes of a record in addition to its data: the length, and two checksums
 
 
 @dataclasses.dataclass(frozen=True)
 class TFRecord(Format):
-    """TFRecord files of `tf.train.Example`s, which may be compressed (`.gz`, `.zlib`).
+    """TFRecord format of `tf.train.Example`s. Files may be compressed (`.gz`, `.zlib`).
+
+    A unit is a run of 32,768 records.
 
     Args:
         features: Features with one integer, or with one string, whose key is `string_keys` of it.
@@ -42,9 +45,11 @@ class TFRecord(Format):
         dense: Features with one number.
         label: Label feature, 0 or 1, an integer or a float; or a `Label` with other values; or
             several of them.
-        positive: The label is 1 if the feature is at least this. By default it must be 0 or 1.
-        missing_key: The key for a feature that an example lacks. By default that is an error.
-        missing_value: The number for a feature that an example lacks. By default that is an error.
+        positive: Threshold of clicks: a label is 1 if the feature is at least this. By default the
+            feature must be 0 or 1.
+        missing_key: Key for a feature that an example lacks. By default that is an error.
+        missing_value: Number for a dense feature that an example lacks. By default that is an
+            error.
 
     Example:
 
@@ -70,8 +75,8 @@ class TFRecord(Format):
     missing_key: int | None = None
     missing_value: float | None = None
 
+    @override
     def units(self, path: Path) -> list[Unit]:
-        """Cuts a file into runs of records."""
         begins, count = _begins_inside(path) if path.suffix in _COMPRESSION else _begins(path)
         firsts = range(0, max(count, 1), UNIT_RECORDS)
         return [
@@ -79,12 +84,12 @@ class TFRecord(Format):
             for (begin, end), first in zip(itertools.pairwise(begins), firsts, strict=True)
         ]
 
+    @override
     def head(self, unit: Unit) -> Clicks:
-        """Returns the first sample of a run of records."""
         return self.read_unit(unit._replace(rows=1))
 
+    @override
     def read_unit(self, unit: Unit) -> Clicks:
-        """Returns the samples of a run of records."""
         try:
             types = self._types(unit.path)
             try:
@@ -95,12 +100,12 @@ class TFRecord(Format):
                 return self._clicks(unit, _parsed(unit, columns))
         except tf.errors.OpError as error:
             raise DataError(
-                f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: wanted "
+                f"{unit.path}, records {unit.first_row} to {unit.first_row + unit.rows}: expected "
                 f"whole records, each a tf.train.Example. Received: {error.message}"
             ) from error
 
     def _columns(self, types: dict[str, tf.DType]) -> dict[str, Any]:
-        """Returns how each feature is parsed, with a variable length only if necessary."""
+        """Returns the parser of each feature, with a variable length only if necessary."""
         columns: dict[str, Any] = {}
         absent: dict[str, float | None] = dict.fromkeys(self.features, self.missing_key)
         absent |= dict.fromkeys(self.dense, self.missing_value)
@@ -118,11 +123,11 @@ class TFRecord(Format):
             values, lengths = columns[name]
             if lengths is None:
                 return values
-            wanted = "one value" if missing is None else "one value or none"
+            expected = "one value" if missing is None else "one value or none"
             odd = np.flatnonzero((lengths != 1) & ((lengths != 0) | (missing is None)))
             if len(odd):
                 place = f"{unit.path}, feature {name!r}, record {unit.first_row + odd[0]}"
-                raise malformed(place, wanted, f"{lengths[odd[0]]} values")
+                raise malformed(place, expected, f"{lengths[odd[0]]} values")
             filled = np.full(len(lengths), missing or 0, values.dtype)
             filled[lengths == 1] = values
             return filled
@@ -158,9 +163,9 @@ class TFRecord(Format):
         for record in _records(path).take(LOOKED_AT_FOR_TYPES):
             if not unknown:
                 break
-            found = tf.train.Example.FromString(record.numpy()).features.feature
-            for name in [name for name in unknown if name in found]:
-                if kind := found[name].WhichOneof("kind"):
+            features = tf.train.Example.FromString(record.numpy()).features.feature
+            for name in [name for name in unknown if name in features]:
+                if kind := features[name].WhichOneof("kind"):
                     types[name] = _TYPES[kind]
                     unknown.remove(name)
         for name in named:
@@ -176,12 +181,21 @@ class TFRecord(Format):
 
 
 def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
-    """Returns labels: float32, or int64 for classes; names are given as their keys."""
-    found = values
+    """Returns labels: float32, or int64 for classes.
+
+    Args:
+        unit: Unit of the labels, for the location in errors.
+        label: Description of the labels.
+        values: Values of the feature; the `string_keys` of strings.
+
+    Raises:
+        DataError: A value is not a label.
+    """
+    labels = values
     if label.names:
         keys = string_keys(list(label.names)).numpy()
         matches = values[:, np.newaxis] == keys
-        odd, found = ~matches.any(axis=1), matches.argmax(axis=1)
+        odd, labels = ~matches.any(axis=1), matches.argmax(axis=1)
     elif label.kind == "class":
         odd = ~((values >= 0) & (values < 2**62) & (values % 1 == 0))
     elif label.kind == "number" or label.positive is not None:
@@ -192,15 +206,15 @@ def _labels(unit: Unit, label: Label, values: np.ndarray) -> np.ndarray:
         place = f"{unit.path}, feature {label.column!r}, record {unit.first_row + rows[0]}"
         raise malformed(place, label.wanted, "another" if label.names else float(values[rows[0]]))
     if label.positive is not None:
-        found = values >= label.positive
-    return found.astype(np.int64 if label.kind == "class" else np.float32)
+        labels = values >= label.positive
+    return labels.astype(np.int64 if label.kind == "class" else np.float32)
 
 
 def _parsed(unit: Unit, columns: dict[str, Any]) -> _Columns:
-    """Returns the values of each feature, strings as keys.
+    """Returns the values of each feature; strings are hashed by `string_keys`.
 
-    A run of records is parsed by one call, which TensorFlow divides among its threads. A `map` of
-    the dataset would be traced anew for each run, which takes as long as parsing it.
+    One call parses a run of records, and TensorFlow divides it among its threads. A `map` of the
+    dataset would be traced again for each run, which takes as long as parsing it.
     """
     with _run(unit) as records:
         serialized = next(iter(records.batch(max(unit.rows, 1))), None)
@@ -225,10 +239,10 @@ def _records(path: Path) -> tf.data.TFRecordDataset:
 
 @contextlib.contextmanager
 def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
-    """Returns the records of a unit.
+    """Context whose value is the dataset of a unit's records.
 
     TensorFlow reads a file from its beginning, so everything before a unit would be read again for
-    each unit. An uncompressed file's unit is therefore passed as a file in memory.
+    each unit. The unit of an uncompressed file is therefore copied to a file in memory.
     """
     if unit.path.suffix in _COMPRESSION:
         yield _records(unit.path).skip(unit.begin).take(unit.rows)
@@ -240,7 +254,7 @@ def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
             while position < unit.end:
                 sent = os.sendfile(copy, file.fileno(), position, unit.end - position)
                 if sent == 0:
-                    break  # truncated meanwhile: TensorFlow raises the error
+                    break  # the file was truncated meanwhile: TensorFlow raises the error
                 position += sent
         yield _records(Path(f"/proc/self/fd/{copy}")).take(unit.rows)
     finally:
@@ -248,7 +262,7 @@ def _run(unit: Unit) -> Iterator[tf.data.Dataset]:
 
 
 def _begins(path: Path) -> tuple[list[int], int]:
-    """Returns where each unit begins and the last one ends, and the number of records.
+    """Returns the byte at which each unit begins and the last one ends, and the number of records.
 
     Reads only the lengths of records.
     """
@@ -259,21 +273,24 @@ def _begins(path: Path) -> tuple[list[int], int]:
             while position <= size - _LENGTH.size:
                 if count % UNIT_RECORDS == 0:
                     begins.append(position)
-                position += _AROUND + _LENGTH.unpack_from(data, position)[0]
+                position += _OVERHEAD + _LENGTH.unpack_from(data, position)[0]
                 count += 1
     if position != size:
         record = count - 1 if position > size else count
         raise DataError(
-            f"{path}: wanted whole records. Received: a file of {size} bytes that ends within "
+            f"{path}: expected whole records. Received: a file of {size} bytes that ends within "
             f"record {record}."
         )
     return [*(begins or [0]), size], count
 
 
 def _begins_inside(path: Path) -> tuple[list[int], int]:
-    """Returns, twice, the first record of each unit of a compressed file and the last one's end."""
+    """Returns the record at which each unit of a compressed file begins and the last one ends.
+
+    The second value is the number of records. Reads the whole file.
+    """
     try:
         count = int(_records(path).reduce(np.int64(0), lambda count, _: count + 1))
     except tf.errors.OpError as error:
-        raise DataError(f"{path}: wanted whole records. Received: {error.message}") from error
+        raise DataError(f"{path}: expected whole records. Received: {error.message}") from error
     return [*range(0, max(count, 1), UNIT_RECORDS), count], count

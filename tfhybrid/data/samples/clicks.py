@@ -1,4 +1,4 @@
-"""A table of samples in memory: readers return it, and batches are cut from it."""
+"""Tables of samples in memory, which readers return and from which batches are cut."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tfhybrid.errors import ConfigError
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Clicks:
-    """Samples of a click model, column by column.
+    """A table of samples of a click model, column by column.
 
     Args:
-        features: The keys of each feature: int64 `[n]`, `[n, length]` if every sample has the same
+        features: Keys of each feature: int64 `[n]`, `[n, length]` if every sample has the same
             number of keys, or `Ragged`.
-        label: float32 `[n]`, 1 for a click and 0 for none; or any numbers; or classes, int64; or
-            several such columns by name.
+        label: Labels `[n]`: float32, 1 for a click and 0 for none, or any numbers; int64 for
+            classes; or a dict of several such columns by name.
         dense: Numeric columns: float32 `[n]` or `[n, width]`. Defaults to none.
 
     Raises:
-        ConfigError: The columns differ in length, have a wrong dtype, or share a name.
+        ConfigError: The columns differ in length, have a wrong dtype, or have the same name.
 
     Example:
 
@@ -58,11 +58,11 @@ class Clicks:
 
     @property
     def labels(self) -> dict[str, np.ndarray]:
-        """The columns of labels by name; a single one is called `"label"`."""
+        """Columns of labels by name; a single column is called `"label"`."""
         return self.label if isinstance(self.label, dict) else {"label": self.label}
 
     def take(self, samples: slice | np.ndarray | Sequence[int]) -> Clicks:
-        """Returns the samples at these positions, in this order; a slice is not copied."""
+        """Returns the samples at these positions, in this order. A slice is not copied."""
         return Clicks(
             {name: column[samples] for name, column in self.features.items()},
             self._with_labels({name: column[samples] for name, column in self.labels.items()}),
@@ -78,10 +78,10 @@ class Clicks:
 
     @staticmethod
     def concatenate(tables: Sequence[Clicks]) -> Clicks:
-        """Concatenates tables with the same columns."""
+        """Returns one table with the samples of all tables, which have the same columns."""
         first = tables[0]
         return Clicks(
-            {name: _joined([t.features[name] for t in tables]) for name in first.features},
+            {name: _concatenated([t.features[name] for t in tables]) for name in first.features},
             first._with_labels(
                 {name: np.concatenate([t.labels[name] for t in tables]) for name in first.labels}
             ),
@@ -89,7 +89,7 @@ class Clicks:
         )
 
 
-def _joined(columns: list[np.ndarray | Ragged]) -> np.ndarray | Ragged:
+def _concatenated(columns: list[np.ndarray | Ragged]) -> np.ndarray | Ragged:
     ragged = [column for column in columns if isinstance(column, Ragged)]
     return Ragged.concatenate(ragged) if ragged else np.concatenate(columns)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A column of lists of keys, of any lengths."""
+"""Columns of lists of keys, of any lengths."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Ragged:
         return len(self.splits) - 1
 
     def __getitem__(self, samples: slice | np.ndarray | Sequence[int]) -> Ragged:
-        """Returns these samples' lists, in this order; a slice without a step is not copied."""
+        """Returns these samples' lists, in this order. A slice without a step is not copied."""
         if isinstance(samples, slice):
             begin, end, step = samples.indices(len(self))
             if step == 1:
@@ -73,18 +73,26 @@ class Ragged:
         return Ragged(self.values[positions], splits)
 
     def tolist(self) -> list[list[int]]:
-        """Returns the keys as a list for each sample."""
+        """Returns the keys as one list per sample."""
         pairs = zip(self.splits[:-1], self.splits[1:], strict=True)
         return [self.values[begin:end].tolist() for begin, end in pairs]
 
     @staticmethod
     def from_lengths(values: np.ndarray, lengths: np.ndarray) -> Ragged:
-        """Returns the column whose i-th sample has the next `lengths[i]` of the values."""
+        """Returns a column from the keys of all samples, concatenated, and their number per sample.
+
+        Args:
+            values: Keys, int64 `[m]`.
+            lengths: Number of keys of each sample, `[n]`; the sum must be m.
+
+        Raises:
+            ConfigError: The lengths do not add up to the number of values.
+        """
         return Ragged(values, _splits_of(lengths))
 
     @staticmethod
     def concatenate(columns: Sequence[Ragged]) -> Ragged:
-        """Concatenates columns."""
+        """Returns one column with the samples of all columns, of which there is at least one."""
         values = np.concatenate([column.values for column in columns])
         return Ragged.from_lengths(values, np.concatenate([column.lengths for column in columns]))
 

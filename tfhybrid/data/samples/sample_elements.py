@@ -1,4 +1,4 @@
-"""Tables of samples as the elements of a `tf.data.Dataset`."""
+"""Conversion of tables of samples to the elements of a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Element = tuple[dict[str, np.ndarray | tf.RaggedTensor], Labels]
 
 
 def element(clicks: Clicks) -> Element:
-    """Returns `({feature: [b, length], dense column: [b, width]}, label [b, 1])`.
+    """Returns a table of b samples as `({feature: [b, length], dense: [b, width]}, label [b, 1])`.
 
     A ragged feature is a `tf.RaggedTensor` `[b, None]`. Several labels are a dictionary.
     """
@@ -29,7 +29,13 @@ def dataset_of(
     example: Clicks,
     batch_size: int | None = None,
 ) -> tf.data.Dataset:
-    """Returns the dataset of what `elements()` yields, typed as the columns of `example` are."""
+    """Returns a dataset of generated elements.
+
+    Args:
+        elements: Function that returns an iterator over the elements; called in each epoch.
+        example: Table with the columns of every element; its samples are not used.
+        batch_size: Static batch dimension; `None` (default) if it varies.
+    """
 
     def spec(column: np.ndarray | Ragged) -> tf.TypeSpec:
         if isinstance(column, Ragged):
@@ -41,9 +47,9 @@ def dataset_of(
     return tf.data.Dataset.from_generator(elements, output_signature=signature)
 
 
-def _labels(clicks: Clicks, of: Callable[[np.ndarray], Any]) -> Any:
-    made = {name: of(column) for name, column in clicks.labels.items()}
-    return made if isinstance(clicks.label, dict) else made["label"]
+def _labels(clicks: Clicks, convert: Callable[[np.ndarray], Any]) -> Any:
+    labels = {name: convert(column) for name, column in clicks.labels.items()}
+    return labels if isinstance(clicks.label, dict) else labels["label"]
 
 
 def _matrix(column: np.ndarray | Ragged) -> np.ndarray | tf.RaggedTensor:

@@ -1,4 +1,4 @@
-"""Assigns samples to ranks: each sample once, with the same number of steps on every rank."""
+"""Division of samples among ranks: each sample once, and as many steps on every rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Shard:
     """The part of the samples that one rank takes.
 
     Args:
-        rank: This rank, from 0.
+        rank: Number of this rank, from 0.
         size: Number of ranks.
 
     Raises:
@@ -33,7 +33,7 @@ class Shard:
 
     @classmethod
     def of_this_process(cls) -> Shard:
-        """Returns the part of this Horovod rank."""
+        """Returns the part of this Horovod rank; requires `tfhybrid.init()`."""
         from tfhybrid import distributed  # the only place where reading data needs Horovod
 
         return cls(distributed.rank(), distributed.size())
@@ -48,7 +48,7 @@ class Shard:
 
 @dataclasses.dataclass(frozen=True)
 class Steps:
-    """Cuts `[0, samples)` into global batches of which every rank has a part.
+    """Division of `[0, samples)` into global batches of which every rank has a part.
 
     Each global batch has `batch_size * size` samples, except the last. The last one has the
     remaining samples; if these are fewer than the ranks, they are added to the previous batch
@@ -59,7 +59,7 @@ class Steps:
         samples: Number of samples.
         batch_size: Samples of one rank in a full batch.
         size: Number of ranks.
-        drop_remainder: Whether to drop an incomplete last batch.
+        drop_remainder: Whether to drop an incomplete last batch. Default false.
 
     Raises:
         ConfigError: `batch_size` is not positive.

@@ -14,21 +14,22 @@ _KEYS = 2**63 - 1
 def string_keys(strings: Any) -> Any:
     """Hashes strings to keys, 0 to 2^63 - 2, in a data pipeline or in a model's own `call`.
 
-    In a functional model, and where clients of the exported one send strings,
-    `tfhybrid.layers.StringKeys` does the same.
+    For functional models, and for exported models whose clients send strings, use
+    `tfhybrid.layers.StringKeys`, which computes the same keys.
 
     The hash is FarmHash's Fingerprint64 modulo 2^63 - 1 (`tf.strings.to_hash_bucket_fast`). It is
     the same on every machine and in every version of TensorFlow, and an exported model can compute
     it. The probability that any two of 10^8 different strings get the same key is 1 in 1,800.
 
     Args:
-        strings: `tf.string`, any shape: a tensor, `tf.RaggedTensor` or `tf.SparseTensor`.
+        strings: Strings of any shape: a `tf.string` tensor, `tf.RaggedTensor` or
+            `tf.SparseTensor`.
 
     Returns:
-        int64 of the same kind and shape.
+        Keys, int64 of the same kind and shape.
 
     Raises:
-        ConfigError: They are not strings, or are an input of a functional model.
+        ConfigError: `strings` has another dtype, or is an input of a functional model.
 
     Example:
 

@@ -99,7 +99,7 @@ def test_estimates_lie_within_their_bounds_in_bounded_memory(ids) -> None:
         (("--rows", "5", "x.csv"), "do not go with --rows. Received: FILES"),
         (("--rows", "5", "--label-kind", "class"), "not go with --rows. Received: --label-kind"),
         (("--data", "x", "--measure", "--zipf=1"), "go with --data. Received: --measure, --zipf"),
-        (("--data", "nowhere/*.csv", "--features", "a"), "Wanted files at 'nowhere/*.csv'"),
+        (("--data", "nowhere/*.csv", "--features", "a"), "Expected files at 'nowhere/*.csv'"),
         (("--data", "x", "--format", "xml"), "--format must be one of csv"),
     ],
 )

@@ -111,16 +111,16 @@ def test_ratings_become_labels(tmp_path):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1, None]), r"column 'user', row 1: wanted a key \(missing_key="),
-        (pa.array([[1], [2, None]]), r"column 'user', row 1: wanted a key \(missing_key="),
+        (pa.array([1, None]), r"column 'user', row 1: expected a key \(missing_key="),
+        (pa.array([[1], [2, None]]), r"column 'user', row 1: expected a key \(missing_key="),
         # Refused by pyarrow up to 25 as it reads, then by us.
         (
             pa.array([[1], None], pa.list_(pa.int64(), 1)),
-            "wanted (.* lists to be of size=1|a list of 1)",
+            "expected (.* lists to be of size=1|a list of 1)",
         ),
-        (pa.array([1.5]), "column 'user', row 0: wanted keys that are int64"),
-        (pa.array([2**63], pa.uint64()), "wanted keys that are int64"),
-        (pa.array([b"x"]), "wanted integers or strings as keys. Received: 'binary'"),
+        (pa.array([1.5]), "column 'user', row 0: expected keys that are int64"),
+        (pa.array([2**63], pa.uint64()), "expected keys that are int64"),
+        (pa.array([b"x"]), "expected integers or strings as keys. Received: 'binary'"),
     ],
 )
 def test_what_is_no_key_is_refused_by_its_place(write, column, message):
@@ -131,9 +131,9 @@ def test_what_is_no_key_is_refused_by_its_place(write, column, message):
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (pa.array([1.0, None]), r"row 1: wanted a number \(missing_value="),
-        (pa.array([1.0, float("nan")]), "row 1: wanted a number"),
-        (pa.array(["x"]), "wanted numbers. Received: 'string'"),
+        (pa.array([1.0, None]), r"row 1: expected a number \(missing_value="),
+        (pa.array([1.0, float("nan")]), "row 1: expected a number"),
+        (pa.array(["x"]), "expected numbers. Received: 'string'"),
     ],
 )
 def test_what_is_no_number_is_refused_by_its_place(write, column, message):
@@ -144,17 +144,17 @@ def test_what_is_no_number_is_refused_by_its_place(write, column, message):
 def test_other_labels_are_refused_by_their_row(tmp_path):
     path = tmp_path / "part.parquet"
     pa.parquet.write_table(pa.table({"label": [0, 1, 2, None]}), path, row_group_size=2)
-    with pytest.raises(DataError, match=r"row 2: wanted a label of \[0, 1\]. Received: 2.0"):
+    with pytest.raises(DataError, match=r"row 2: expected a label of \[0, 1\]. Received: 2.0"):
         Parquet([]).read(path)
 
 
 def test_a_missing_column_is_named(write):
-    with pytest.raises(DataError, match=r"wanted the columns \['item', 'label'\].*no \['item'\]"):
+    with pytest.raises(DataError, match=r"expected the columns \['item', 'label'\].*no \['item'\]"):
         Parquet(["item"]).read(write(user=pa.array([1])))
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):
     path = tmp_path / "part.parquet"
     path.write_text("label,user\n0,1\n")
-    with pytest.raises(DataError, match=r"part\.parquet: wanted a Parquet file"):
+    with pytest.raises(DataError, match=r"part\.parquet: expected a Parquet file"):
         Parquet(["user"]).read(path)

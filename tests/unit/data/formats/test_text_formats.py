@@ -77,9 +77,9 @@ def test_csv_turns_ratings_into_labels(tmp_path):
         (FRAPPE + "0,,1296\n", "line 4.*int64: invalid value ''"),
         (FRAPPE + "0,9223372036854775808,1\n", "line 4.*'9223372036854775808'"),
         (FRAPPE + "yes,138,1296\n", "line 4.*float: invalid value 'yes'"),
-        (FRAPPE + "2,138,1296\n", r"line 4: wanted a label of \[0, 1\]\. Received: 2\.0"),
-        (FRAPPE + "nan,138,1296\n", r"line 4: wanted a label of \[0, 1\]\. Received: nan"),
-        ("label,user\n1,2\n", r"line 1: wanted a header.*Received: .*'item'"),
+        (FRAPPE + "2,138,1296\n", r"line 4: expected a label of \[0, 1\]\. Received: 2\.0"),
+        (FRAPPE + "nan,138,1296\n", r"line 4: expected a label of \[0, 1\]\. Received: nan"),
+        ("label,user\n1,2\n", r"line 1: expected a header.*Received: .*'item'"),
         ("", "Received: Empty CSV file"),
     ],
 )
@@ -107,10 +107,10 @@ def test_libfm_names_the_entries_of_a_line(tmp_path):
     ("line", "message"),
     [
         ("1 451:1", "Expected 3 columns, got 2"),
-        ("1 451:1 7:0.5", r"wanted an entry `key:1`\. Received: '7:0\.5'"),
+        ("1 451:1 7:0.5", r"expected an entry `key:1`\. Received: '7:0\.5'"),
         ("1 451:1 a:1", "Received: 'a:1'"),
         ("1 451:1 7", "Received: '7'"),
-        ("3 451:1 7:1", r"wanted a label of \[-1, 0, 1\]"),
+        ("3 451:1 7:1", r"expected a label of \[-1, 0, 1\]"),
     ],
 )
 def test_malformed_libfm_names_file_and_line(tmp_path, line, message):
@@ -149,7 +149,7 @@ def test_criteo_buckets_tell_empty_fields_apart(tmp_path):
         (criteo_line(number="1.5"), "int64: invalid value '1.5'"),
         (criteo_line(category="68fd1e6g"), "up to 8 hexadecimal digits. Received: '68fd1e6g'"),
         (criteo_line(category="168fd1e64"), "Received: '168fd1e64'"),
-        (criteo_line(label=""), r"wanted a label of \[0, 1\]"),
+        (criteo_line(label=""), r"expected a label of \[0, 1\]"),
     ],
 )
 def test_malformed_criteo_names_file_and_line(tmp_path, line, message):
@@ -213,9 +213,11 @@ def test_csv_reads_strings_and_numbers_and_fills_what_is_missing(tmp_path):
 def test_csv_says_how_to_take_what_is_missing(tmp_path):
     path = written(tmp_path, "label,user,price\n1,7,1.5\n0,,\n")
 
-    with pytest.raises(DataError, match=r"line 3: wanted a key \(missing_key= would replace"):
+    with pytest.raises(DataError, match=r"line 3: expected a key \(missing_key= would replace"):
         Csv(["user"], dense=["price"], missing_value=0.0).read(path)
-    with pytest.raises(DataError, match=r"line 3: wanted a number \(missing_value= would replace"):
+    with pytest.raises(
+        DataError, match=r"line 3: expected a number \(missing_value= would replace"
+    ):
         Csv(["user"], dense=["price"], missing_key=-1).read(path)
 
 
@@ -240,7 +242,7 @@ def test_a_bad_line_is_named_in_whichever_unit_it_is(tmp_path, monkeypatch, size
     with pytest.raises(DataError, match=r"file\.txt, line 54: .*'\?'"):
         Csv(["user", "item"]).read(path)
     path.write_text(FRAPPE + "0,1,2\n" * 50 + "7,1,2\n")
-    with pytest.raises(DataError, match=r"file\.txt, line 54: wanted a label"):
+    with pytest.raises(DataError, match=r"file\.txt, line 54: expected a label"):
         Csv(["user", "item"]).read(path)
 
 
@@ -271,7 +273,7 @@ def test_csv_has_lists_in_a_field(tmp_path):
     assert both.read(path).features["tags"].tolist() == [keys, [], keys[1:]]
     path.write_text("label,clicked\n1,3\n0,4|x\n")
     with pytest.raises(
-        DataError, match=r"line 3: wanted whole numbers separated by '\|'.*Received: 'x'"
+        DataError, match=r"line 3: expected whole numbers separated by '\|'.*Received: 'x'"
     ):
         file_format.read(path)
 

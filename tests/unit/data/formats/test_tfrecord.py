@@ -79,9 +79,9 @@ def test_a_file_without_records(write):
 @pytest.mark.parametrize(
     ("example", "message"),
     [
-        ({"user": []}, "feature 'user', record 1: wanted one value. Received: '0 values'"),
-        ({"user": [1, 2]}, "feature 'user', record 1: wanted one value. Received: '2 values'"),
-        ({"user": [1], "label": [2]}, r"record 1: wanted a label of \[0, 1\]. Received: 2.0"),
+        ({"user": []}, "feature 'user', record 1: expected one value. Received: '0 values'"),
+        ({"user": [1, 2]}, "feature 'user', record 1: expected one value. Received: '2 values'"),
+        ({"user": [1], "label": [2]}, r"record 1: expected a label of \[0, 1\]. Received: 2.0"),
         ({"user": [b"x"]}, "Data types don't match"),
     ],
 )
@@ -92,9 +92,9 @@ def test_malformed_examples_are_named(write, example, message):
 
 def test_features_of_another_kind_are_refused(write):
     path = write([{"user": [0.5], "city": [b"Ulm"]}])
-    with pytest.raises(DataError, match=r"'user': wanted 'integers or strings'|'user'.*floats"):
+    with pytest.raises(DataError, match=r"'user': expected 'integers or strings'|'user'.*floats"):
         TFRecord(["user"]).read(path)
-    with pytest.raises(DataError, match=r"'city'.*wanted numbers. Received: 'strings'"):
+    with pytest.raises(DataError, match=r"'city'.*expected numbers. Received: 'strings'"):
         TFRecord([], dense=["city"]).read(path)
 
 
@@ -114,5 +114,5 @@ def test_damaged_records_are_refused(write):
     damaged = bytearray(path.read_bytes())
     damaged[20] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(DataError, match=r"wanted whole records.*corrupted record"):
+    with pytest.raises(DataError, match=r"expected whole records.*corrupted record"):
         TFRecord(["user"]).read(path)
