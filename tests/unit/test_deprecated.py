@@ -1,0 +1,93 @@
+"""Old names that still work: the list of them, and what each kind of alias does."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tfhybrid import _deprecated
+from tfhybrid._deprecated import (
+    renamed_arguments,
+    renamed_attributes,
+    renamed_keys,
+    renamed_names,
+    warn_renamed,
+)
+
+PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
+KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
+KINDS |= {renamed_names.__name__, warn_renamed.__name__}
+
+# File, old name and new name of every alias. Drop them from the package after one release.
+ALIASES: set[tuple[str, str, str]] = set()
+
+
+def aliases_in(file: Path) -> Iterator[tuple[str, str, str]]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if not isinstance(node, ast.Call) or getattr(node.func, "id", None) not in KINDS:
+            continue
+        name = file.relative_to(PACKAGE).as_posix()
+        if node.func.id == warn_renamed.__name__:
+            old, new = (ast.literal_eval(argument) for argument in node.args[:2])
+            yield name, old, new
+        for keyword in node.keywords:
+            if keyword.arg != "stacklevel":
+                yield name, str(keyword.arg), ast.literal_eval(keyword.value)
+
+
+def test_list_names_every_alias():
+    files = set(PACKAGE.rglob("*.py")) - {Path(_deprecated.__file__)}
+    assert {alias for file in sorted(files) for alias in aliases_in(file)} == ALIASES
+
+
+def test_module_finds_old_name():
+    get = renamed_names({"New": 7}.__getitem__, Old="New")
+    with pytest.warns(DeprecationWarning, match="`Old` is deprecated: use `New`"):
+        assert get("Old") == 7
+
+
+def test_new_names_do_not_warn():
+    @renamed_attributes(old="new")
+    class Pair:
+        new = 2
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert renamed_names({"New": 7}.__getitem__, Old="New")("New") == 7
+        assert renamed_arguments(old="new")(lambda new: new)(new=3) == 3
+        assert renamed_keys({"new": 4}, old="new") == {"new": 4}
+        assert Pair().new == 2
+
+
+def test_function_takes_old_argument():
+    function = renamed_arguments(old="new")(lambda first, new=0: (first, new))
+    with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`") as caught:
+        assert function(1, old=2) == (1, 2)
+    assert caught[0].filename == __file__
+
+
+def test_both_names_of_an_argument_are_refused():
+    with pytest.raises(TypeError, match="got both 'old' and 'new'"):
+        renamed_arguments(old="new")(lambda new: new)(old=1, new=2)
+
+
+def test_attribute_has_old_name():
+    @renamed_attributes(old="new")
+    class Pair:
+        new = 2
+
+    with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`"):
+        assert Pair().old == 2
+
+
+def test_settings_have_old_key():
+    with pytest.warns(DeprecationWarning, match="`old` is deprecated: use `new`"):
+        assert renamed_keys({"old": 1, "other": 2}, old="new") == {"new": 1, "other": 2}
+
+
+def test_both_keys_stay_for_the_reader_to_refuse():
+    assert renamed_keys({"old": 1, "new": 2}, old="new") == {"old": 1, "new": 2}

@@ -1,0 +1,132 @@
+"""Old names that work for one more release, with a `DeprecationWarning` that names the new ones.
+
+Every function takes the old names as keywords and the new ones as their values, so that
+`tests/unit/test_deprecated.py` finds each alias in the source and lists it.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_Class = TypeVar("_Class", bound=type)
+
+
+def warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
+    """Warns that an old name was used.
+
+    Args:
+        old: Old name.
+        new: Name to use instead.
+        stacklevel: Number of frames between `warnings.warn` and the code to blame. Default 3: the
+            caller of the function that calls this one.
+    """
+    message = f"`{old}` is deprecated: use `{new}`. The next release drops the old name."
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
+
+
+def renamed_names(get: Callable[[str], Any], **aliases: str) -> Callable[[str], Any]:
+    """Returns a module's `__getattr__` that also finds names under their old spelling.
+
+    Args:
+        get: The module's own `__getattr__`, e.g. of `tfhybrid._lazy.lazy`. It finds the new names.
+        **aliases: New name of each old one.
+
+    Example:
+
+    ```python
+    __getattr__, __dir__ = lazy(__name__, _SOURCES)
+    __getattr__ = renamed_names(__getattr__, Position="QueuePosition")
+    ```
+    """
+
+    def get_renamed(name: str) -> Any:
+        if name in aliases:
+            warn_renamed(name, aliases[name])
+            return get(aliases[name])
+        return get(name)
+
+    return get_renamed
+
+
+def renamed_arguments(**aliases: str) -> Callable[[_Function], _Function]:
+    """Returns a decorator of a function that also takes keyword arguments by their old names.
+
+    Args:
+        **aliases: New name of each old one.
+
+    Raises:
+        TypeError: A caller passes an argument by both names.
+
+    Example:
+
+    ```python
+    @renamed_arguments(share="shard")
+    def read(shard: int = 0): ...
+    ```
+    """
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*arguments: Any, **named: Any) -> Any:
+            for old in [name for name in named if name in aliases]:
+                new = aliases[old]
+                if new in named:
+                    raise TypeError(f"{function.__qualname__}() got both {old!r} and {new!r}.")
+                warn_renamed(old, new)
+                named[new] = named.pop(old)
+            return function(*arguments, **named)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def renamed_attributes(**aliases: str) -> Callable[[_Class], _Class]:
+    """Returns a decorator of a class whose attributes can also be read by their old names.
+
+    Args:
+        **aliases: New name of each old one.
+
+    Example:
+
+    ```python
+    @renamed_attributes(share="shard")
+    @dataclasses.dataclass
+    class Owner:
+        shard: int
+    ```
+    """
+
+    def getter(old: str, new: str) -> property:
+        def get(self: Any) -> Any:
+            warn_renamed(old, new)
+            return getattr(self, new)
+
+        return property(get)
+
+    def decorate(cls: _Class) -> _Class:
+        for old, new in aliases.items():
+            setattr(cls, old, getter(old, new))
+        return cls
+
+    return decorate
+
+
+def renamed_keys(fields: dict[str, Any], **aliases: str) -> dict[str, Any]:
+    """Returns the fields of a settings file, with keys under their new names.
+
+    Args:
+        fields: Fields as read from the file. If both names of a key are there, both stay, and the
+            reader refuses the old one.
+        **aliases: New name of each old one.
+    """
+    renamed = dict(fields)
+    for old, new in aliases.items():
+        if old in renamed and new not in renamed:
+            warn_renamed(old, new)
+            renamed[new] = renamed.pop(old)
+    return renamed
