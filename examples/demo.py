@@ -16,7 +16,8 @@ from report import ProgressBar, draw_curve, summary
 from rich.console import Console
 
 import tfhybrid
-from tfhybrid.data import ClickLog, IdSpace, open_frappe
+from tfhybrid.data import ClickLog, IdSpace
+from tfhybrid.data.archives import open_frappe
 from tfhybrid.errors import DataError
 
 CURVE = Path("demo-output/learning_curve.png")

@@ -16,7 +16,7 @@ from pathlib import Path
 from click_training import Recipe, Splits, train
 
 import tfhybrid
-from tfhybrid.data import open_frappe
+from tfhybrid.data.archives import open_frappe
 
 PUBLISHED_AUC = 0.9842
 RECIPE = Recipe()

@@ -8,6 +8,7 @@ starts quickly, and works where they are not installed.
 
 from typing import TYPE_CHECKING
 
+from tfhybrid._deprecated import moved_names
 from tfhybrid._lazy import lazy
 from tfhybrid._version import __version__
 from tfhybrid.settings import set_horovod_defaults
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
         callbacks,
         checkpoint,
         data,
+        errors,
         export,
         initializers,
         layers,
@@ -36,16 +38,16 @@ if TYPE_CHECKING:
     from tfhybrid.distributed import cross_rank, cross_size, local_rank, local_size, rank, size
     from tfhybrid.job import devices, init, shutdown
     from tfhybrid.optimizers import DistributedOptimizer
-    from tfhybrid.store import RecordFile
+    from tfhybrid.store import Table
 
 __all__ = [
     "Admission",
     "DistributedOptimizer",
     "Eviction",
     "FileTier",
-    "RecordFile",
     "Replicated",
     "Sharded",
+    "Table",
     "TableConfig",
     "__version__",
     "announce",
@@ -55,6 +57,7 @@ __all__ = [
     "cross_size",
     "data",
     "devices",
+    "errors",
     "export",
     "init",
     "initializers",
@@ -78,9 +81,9 @@ _SOURCES = {
     "DistributedOptimizer": "optimizers",
     "Eviction": "config.row_policy",
     "FileTier": "config.file_tier",
-    "RecordFile": "store",
     "Replicated": "config.placement",
     "Sharded": "config.placement",
+    "Table": "store",
     "TableConfig": "config",
     "announce": "announcing",
     "cross_rank": "distributed",
@@ -103,3 +106,4 @@ _MODULES = {
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
     __getattr__, __dir__ = lazy(__name__, _SOURCES, _MODULES)
+    __getattr__ = moved_names(__getattr__, RecordFile="tfhybrid.checkpoint.RecordFile")

@@ -7,6 +7,7 @@ Every function takes the old names as keywords and the new ones as their values,
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -50,6 +51,32 @@ def renamed_names(get: Callable[[str], Any], **aliases: str) -> Callable[[str], 
         return get(name)
 
     return get_renamed
+
+
+def moved_names(get: Callable[[str], Any] | None = None, **aliases: str) -> Callable[[str], Any]:
+    """Returns a module's `__getattr__` that also finds names which the module no longer offers.
+
+    Args:
+        get: The module's own `__getattr__`. Default `None`: it has none.
+        **aliases: Full name to use instead, by the name that is gone.
+
+    Example:
+
+    ```python
+    __getattr__ = moved_names(TableProxy="tfhybrid.layers.table_proxy.TableProxy")
+    ```
+    """
+
+    def get_moved(name: str) -> Any:
+        if name in aliases:
+            warn_renamed(name, aliases[name])
+            module, _, attribute = aliases[name].rpartition(".")
+            return getattr(importlib.import_module(module), attribute)
+        if get is None:
+            raise AttributeError(name)
+        return get(name)
+
+    return get_moved
 
 
 def renamed_arguments(**aliases: str) -> Callable[[_Function], _Function]:

@@ -14,7 +14,8 @@ from tensorflow import keras
 import tfhybrid
 from benchmarks.leaderboard.recipes import RECIPES
 from examples.click_training import Judge, Splits
-from tfhybrid.data import Batches, open_frappe
+from tfhybrid.data import Batches
+from tfhybrid.data.archives import open_frappe
 
 BATCH = 4096
 MIN_DELTA = 1e-6

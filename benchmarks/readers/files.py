@@ -9,7 +9,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from tfhybrid.cli.data import conversion
-from tfhybrid.data import Criteo, FileBatches, Shard, unpacked
+from tfhybrid.data import Criteo, FileBatches, Shard
+from tfhybrid.data.archives import unpacked
 
 FORMAT = Criteo(bucketize=True)
 FEATURES = [f"I{i}" for i in range(1, 14)] + [f"C{i}" for i in range(1, 27)]

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tfhybrid
-from tfhybrid.data import open_movielens_stream
+from tfhybrid.data.archives import open_movielens_stream
 
 SIDES = ("dnn", "din")
 LONGEST = 50

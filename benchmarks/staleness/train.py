@@ -19,7 +19,8 @@ import keras
 
 import tfhybrid
 from examples.click_training import Recipe, collections_of, compiled_model
-from tfhybrid.data import Batches, Clicks, Shard, from_nodes, open_frappe
+from tfhybrid.data import Batches, Clicks, Shard, from_nodes
+from tfhybrid.data.archives import open_frappe
 
 RECIPE = Recipe()
 PARTS = ("train", "valid", "test")

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.stream import site
-from tfhybrid.stream import LogQueue, StreamSettings
+from tfhybrid.stream import StreamSettings
+from tfhybrid.stream.queues.log_queue import LogQueue
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
 LOGGER = logging.getLogger(__name__)

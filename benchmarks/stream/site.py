@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from benchmarks.launch import ROOT
 from tfhybrid.settings import shm_directory
-from tfhybrid.stream import LogQueue, StreamSettings
+from tfhybrid.stream import StreamSettings
 from tfhybrid.stream.queues import rows
+from tfhybrid.stream.queues.log_queue import LogQueue
 
 RECORD_ROWS = 4096
 

@@ -10,6 +10,7 @@ from tests.support.keras_versions import dropout
 from tfhybrid import checkpoint, distributed
 from tfhybrid._keras import state_of
 from tfhybrid.data import Batches, Clicks, Position
+from tfhybrid.layers.table_proxy import TableProxy
 
 FEATURES = ["user", "item"]
 STEPS_PER_EPOCH = 4
@@ -72,7 +73,7 @@ def fit(model: keras.Model, epochs: int, position=START, callbacks=()) -> None:
 def state(model: keras.Model) -> tuple[list[int], list[np.ndarray]]:
     tables = [table.digest() for table in checkpoint.dense.tables_of(model).values()]
     variables = [*model.variables, *state_of(model.optimizer)]
-    dense = [np.asarray(v) for v in variables if not isinstance(v, tfhybrid.layers.TableProxy)]
+    dense = [np.asarray(v) for v in variables if not isinstance(v, TableProxy)]
     return tables, dense
 
 

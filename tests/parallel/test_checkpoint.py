@@ -31,6 +31,7 @@ from tfhybrid.checkpoint.saving import Snapshot
 from tfhybrid.checkpoint.stored import StoredCheckpoint, folder_of
 from tfhybrid.data import Position
 from tfhybrid.errors import CheckpointError, ConfigError
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import RowBlock
 
 
@@ -398,7 +399,7 @@ def saved(tmp_path_factory) -> SimpleNamespace:
 def rows_and_weights(model: keras.Model) -> dict[str, np.ndarray]:
     tables = checkpoint.dense.tables_of(model)
     rows = {name: table.lookup(np.arange(-40, 40)) for name, table in tables.items()}
-    weights = [w for w in model.trainable_weights if not isinstance(w, tfhybrid.layers.TableProxy)]
+    weights = [w for w in model.trainable_weights if not isinstance(w, TableProxy)]
     return rows | {str(i): np.asarray(weight) for i, weight in enumerate(weights)}
 
 

@@ -60,12 +60,12 @@ def tfra(directory: Path) -> TfraRows:
     return TfraRows(directory, "item")
 
 
-def records(directory: Path) -> tfhybrid.RecordFile:
+def records(directory: Path) -> tfhybrid.checkpoint.RecordFile:
     dtype = np.dtype([("key", "<i8"), ("clicks", "<u4"), ("embedding", "<f4", (DIM,))])
     rows = np.zeros(len(KEYS), dtype)
     rows["key"], rows["embedding"] = KEYS, EMBEDDINGS
     rows.tofile(directory / "rows.bin")
-    return tfhybrid.RecordFile(directory / "rows.bin", dtype)
+    return tfhybrid.checkpoint.RecordFile(directory / "rows.bin", dtype)
 
 
 @pytest.mark.parametrize("write", [arrays, numpy_file, parquet, variable, tfra, records])

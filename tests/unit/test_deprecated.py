@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tfhybrid import _deprecated
 from tfhybrid._deprecated import (
+    moved_names,
     renamed_arguments,
     renamed_attributes,
     renamed_keys,
@@ -20,10 +22,27 @@ from tfhybrid._deprecated import (
 
 PACKAGE = Path(__file__).resolve().parents[2] / "tfhybrid"
 KINDS = {function.__name__ for function in (renamed_arguments, renamed_attributes, renamed_keys)}
-KINDS |= {renamed_names.__name__, warn_renamed.__name__}
+KINDS |= {moved_names.__name__, renamed_names.__name__, warn_renamed.__name__}
 
 # File, old name and new name of every alias. Drop them from the package after one release.
-ALIASES: set[tuple[str, str, str]] = set()
+ALIASES: set[tuple[str, str, str]] = {
+    ("__init__.py", "RecordFile", "tfhybrid.checkpoint.RecordFile"),
+    ("data/__init__.py", "data_directory", "tfhybrid.data.archives.data_directory"),
+    ("data/__init__.py", "open_criteo_head", "tfhybrid.data.archives.open_criteo_head"),
+    ("data/__init__.py", "open_frappe", "tfhybrid.data.archives.open_frappe"),
+    ("data/__init__.py", "open_movielens_stream", "tfhybrid.data.archives.open_movielens_stream"),
+    ("data/__init__.py", "unpacked", "tfhybrid.data.archives.unpacked"),
+    ("layers/__init__.py", "TableProxy", "tfhybrid.layers.table_proxy.TableProxy"),
+    (
+        "optimizers/__init__.py",
+        "SparseOptimizer",
+        "tfhybrid.config.table_optimizers.SparseOptimizer",
+    ),
+    ("optimizers/__init__.py", "twin", "tfhybrid.optimizers.twin.twin"),
+    ("stream/__init__.py", "LogQueue", "tfhybrid.stream.queues.log_queue.LogQueue"),
+    ("stream/__init__.py", "Queue", "tfhybrid.stream.queues.queue.Queue"),
+    ("stream/__init__.py", "Record", "tfhybrid.stream.queues.queue.Record"),
+}
 
 
 def aliases_in(file: Path) -> Iterator[tuple[str, str, str]]:
@@ -48,6 +67,14 @@ def test_module_finds_old_name():
     get = renamed_names({"New": 7}.__getitem__, Old="New")
     with pytest.warns(DeprecationWarning, match="`Old` is deprecated: use `New`"):
         assert get("Old") == 7
+
+
+def test_module_finds_what_it_no_longer_offers():
+    get = moved_names(maxsize="sys.maxsize")
+    with pytest.warns(DeprecationWarning, match="`maxsize` is deprecated: use `sys.maxsize`"):
+        assert get("maxsize") == sys.maxsize
+    with pytest.raises(AttributeError, match="other"):
+        get("other")
 
 
 def test_new_names_do_not_warn():

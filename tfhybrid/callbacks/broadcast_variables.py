@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfhybrid import distributed
 from tfhybrid._keras import state_of
 from tfhybrid.callbacks.joined import Joined
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 
 
 class BroadcastVariables(Joined):

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
         VariableRows,
     )
     from tfhybrid.checkpoint.stored import steps
+    from tfhybrid.core.record_file import RecordFile
 
 __all__ = [
     "ArrayRows",
     "CheckpointManager",
     "NumpyRows",
     "ParquetRows",
+    "RecordFile",
     "TfraRows",
     "VariableRows",
     "finish_epoch",
@@ -40,6 +42,7 @@ _SOURCES = {
     "CheckpointManager": "manager",
     "NumpyRows": "sources",
     "ParquetRows": "sources",
+    "RecordFile": "tfhybrid.core.record_file",
     "TfraRows": "sources",
     "VariableRows": "sources",
     "finish_epoch": "broken_epoch",

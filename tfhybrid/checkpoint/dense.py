@@ -14,7 +14,7 @@ from tfhybrid._keras import path_of, state_of
 from tfhybrid.checkpoint import random_state
 from tfhybrid.checkpoint.random_state import RandomState
 from tfhybrid.errors import CheckpointError
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import Table
 
 

@@ -5,17 +5,11 @@ A name is imported when it is first used, because the command line reads formats
 
 from typing import TYPE_CHECKING
 
+from tfhybrid._deprecated import moved_names
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.data.announced import announce
-    from tfhybrid.data.archives import (
-        data_directory,
-        open_criteo_head,
-        open_frappe,
-        open_movielens_stream,
-        unpacked,
-    )
     from tfhybrid.data.batches import Batches
     from tfhybrid.data.directory_stream import END_MARKER, DirectoryStream
     from tfhybrid.data.file_batches import FileBatches
@@ -59,13 +53,8 @@ __all__ = [
     "TFRecord",
     "Unit",
     "announce",
-    "data_directory",
     "from_nodes",
-    "open_criteo_head",
-    "open_frappe",
-    "open_movielens_stream",
     "string_keys",
-    "unpacked",
 ]
 
 _SOURCES = {
@@ -92,14 +81,17 @@ _SOURCES = {
     "TFRecord": "formats.tfrecord",
     "Unit": "formats.format",
     "announce": "announced",
-    "data_directory": "archives",
     "from_nodes": "from_nodes",
-    "open_criteo_head": "archives",
-    "open_frappe": "archives",
-    "open_movielens_stream": "archives",
     "string_keys": "samples.strings",
-    "unpacked": "archives",
 }
 
 if not TYPE_CHECKING:  # a type checker would believe that every name exists
     __getattr__, __dir__ = lazy(__name__, _SOURCES)
+    __getattr__ = moved_names(
+        __getattr__,
+        data_directory="tfhybrid.data.archives.data_directory",
+        open_criteo_head="tfhybrid.data.archives.open_criteo_head",
+        open_frappe="tfhybrid.data.archives.open_frappe",
+        open_movielens_stream="tfhybrid.data.archives.open_movielens_stream",
+        unpacked="tfhybrid.data.archives.unpacked",
+    )

@@ -19,7 +19,8 @@ from tfhybrid.checkpoint import storage
 from tfhybrid.errors import ExportError
 from tfhybrid.export.loaded_graph import TABLES
 from tfhybrid.export.serving_model import Signature, named_outputs, refuse_foreign, vocabularies
-from tfhybrid.layers import TableProxy, table_lookup
+from tfhybrid.layers import table_lookup
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import Table
 
 

@@ -1,5 +1,6 @@
 """Optimizers for tables, and the wrapper that makes a Keras optimizer update them."""
 
+from tfhybrid._deprecated import moved_names
 from tfhybrid.config.table_optimizers import (
     SGD,
     Adagrad,
@@ -9,11 +10,9 @@ from tfhybrid.config.table_optimizers import (
     RateFactor,
     RMSprop,
     RowAdagrad,
-    SparseOptimizer,
     get,
 )
 from tfhybrid.optimizers.distributed_optimizer import DistributedOptimizer
-from tfhybrid.optimizers.twin import twin
 
 __all__ = [
     "SGD",
@@ -25,7 +24,10 @@ __all__ = [
     "RMSprop",
     "RateFactor",
     "RowAdagrad",
-    "SparseOptimizer",
     "get",
-    "twin",
 ]
+
+__getattr__ = moved_names(
+    SparseOptimizer="tfhybrid.config.table_optimizers.SparseOptimizer",
+    twin="tfhybrid.optimizers.twin.twin",
+)

@@ -15,7 +15,7 @@ from tfhybrid.config import table_optimizers
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.optimizers.distributed_step import DistributedStep, Trained
 from tfhybrid.optimizers.recipe import recipe_of
 from tfhybrid.optimizers.sparse_update import checked_gradients

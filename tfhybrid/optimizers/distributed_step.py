@@ -13,7 +13,7 @@ from tfhybrid._keras import path_of
 from tfhybrid.core.meetings import Meeting
 from tfhybrid.errors import ConfigError
 from tfhybrid.job import current_job
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import update_ops
 from tfhybrid.ops.lookup import FeatureKeys, lookup, samples_of
 from tfhybrid.ops.meeting_ops import MeetingRef

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfhybrid.config import TableConfig
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 
 
 def recipe_of(optimizer: Any) -> dict[str, Any]:

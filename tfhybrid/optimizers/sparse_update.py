@@ -13,7 +13,8 @@ from tfhybrid.core import native
 from tfhybrid.core.update import UpdateChoices
 from tfhybrid.errors import ConfigError, UnsupportedError
 from tfhybrid.job import current_job
-from tfhybrid.layers import EventClock, TableProxy
+from tfhybrid.layers import EventClock
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops import update_ops
 from tfhybrid.ops.update_ops import Contribution, StepNumbers, UpdateRef
 from tfhybrid.optimizers.clipping import Clipping

@@ -20,8 +20,8 @@ from tfhybrid.config.row_policy import Eviction
 from tfhybrid.errors import TfhybridError
 
 if TYPE_CHECKING:
+    from tfhybrid.config.table_optimizers import SparseOptimizer
     from tfhybrid.layers import EmbeddingCollection
-    from tfhybrid.optimizers import SparseOptimizer
 
 _BLOCK = 1 << 18  # rows written at a time
 _BATCHES = 16  # different batches, which are then repeated

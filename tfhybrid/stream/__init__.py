@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from tfhybrid._deprecated import moved_names
 from tfhybrid._lazy import lazy
 
 if TYPE_CHECKING:
     from tfhybrid.stream.queues.dead_letters import DeadLetters
     from tfhybrid.stream.queues.label_join import Join, JoinColumns
-    from tfhybrid.stream.queues.log_queue import LogQueue
-    from tfhybrid.stream.queues.queue import Position, Queue, Record
+    from tfhybrid.stream.queues.queue import Position
     from tfhybrid.stream.queues.queue_address import open_queue
     from tfhybrid.stream.stream_settings import StreamSettings
     from tfhybrid.stream.trainer.fetching import fetch
@@ -22,11 +22,8 @@ __all__ = [
     "Join",
     "JoinColumns",
     "Leases",
-    "LogQueue",
     "Online",
     "Position",
-    "Queue",
-    "Record",
     "StreamSettings",
     "Validate",
     "dataset",
@@ -40,11 +37,8 @@ _SOURCES = {
     "Join": "queues.label_join",
     "JoinColumns": "queues.label_join",
     "Leases": "trainer.leases",
-    "LogQueue": "queues.log_queue",
     "Online": "trainer.online",
     "Position": "queues.queue",
-    "Queue": "queues.queue",
-    "Record": "queues.queue",
     "StreamSettings": "stream_settings",
     "Validate": "trainer.validate",
     "dataset": "trainer.leased_dataset",
@@ -54,3 +48,9 @@ _SOURCES = {
 
 if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any name
     __getattr__, __dir__ = lazy(__name__, _SOURCES)
+    __getattr__ = moved_names(
+        __getattr__,
+        LogQueue="tfhybrid.stream.queues.log_queue.LogQueue",
+        Queue="tfhybrid.stream.queues.queue.Queue",
+        Record="tfhybrid.stream.queues.queue.Record",
+    )

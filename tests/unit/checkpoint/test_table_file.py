@@ -284,7 +284,7 @@ def reference_digest(block: Rows) -> int:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam"])
 def test_digest_equals_the_core_s(job, optimizer):
-    optimizer = tfhybrid.table_optimizers.get(optimizer)
+    optimizer = tfhybrid.optimizers.get(optimizer)
     table = tfhybrid.store.Table("item", tfhybrid.TableConfig(DIM))
     table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
     rng = np.random.default_rng(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfhybrid.data import data_directory
+from tfhybrid.data.archives import data_directory
 from tfhybrid.errors import DataError
 
 

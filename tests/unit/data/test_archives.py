@@ -5,7 +5,7 @@ import tarfile
 
 import pytest
 
-from tfhybrid.data import data_directory, unpacked
+from tfhybrid.data.archives import data_directory, unpacked
 from tfhybrid.errors import DataError
 
 

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from tensorflow import keras
 
 import tfhybrid
-from tfhybrid.data import (
-    END_MARKER,
-    Csv,
-    DirectoryStream,
-    Shard,
-    StreamPosition,
-    unpacked,
-)
+from tfhybrid.data import END_MARKER, Csv, DirectoryStream, Shard, StreamPosition
+from tfhybrid.data.archives import unpacked
 from tfhybrid.errors import ConfigError, DataError
 
 read_users = Csv(["user"]).read

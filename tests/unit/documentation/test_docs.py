@@ -90,7 +90,7 @@ import pathlib
 import numpy
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.settings import shm_directory
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.stream.weights.model_spec import ModelSpec, TableSpec
 from tfhybrid.stream.sync_unit.publisher import PublishRules
 from tfhybrid.stream.sync_unit.sync_unit import SyncUnit

@@ -133,7 +133,7 @@ def export(
     show(plain(f"{file}: {rows} rows of table {table}"))
     if kind == "records":
         dtype = table_export.record_of(stored.manifest.tables[table].dim)
-        show(plain(f"tfhybrid.RecordFile({str(file)!r}, np.dtype({dtype.descr}))"))
+        show(plain(f"tfhybrid.checkpoint.RecordFile({str(file)!r}, np.dtype({dtype.descr}))"))
 
 
 @app.command("import")

@@ -30,7 +30,7 @@ def export_table(
 ) -> int:
     """Writes a table's keys and embeddings; a complete new file replaces an existing one.
 
-    `tfhybrid.checkpoint.NumpyRows`, `ParquetRows` and, for records, `tfhybrid.RecordFile` read
+    `tfhybrid.checkpoint.NumpyRows`, `ParquetRows` and, for records, `RecordFile` read
     them.
 
     Args:
@@ -75,7 +75,7 @@ def export_table(
 
 
 def record_of(dim: int) -> np.dtype:
-    """Returns the dtype of a table's records, for `tfhybrid.RecordFile`."""
+    """Returns the dtype of a table's records, for `tfhybrid.checkpoint.RecordFile`."""
     return np.dtype([("key", "<i8"), ("embedding", "<f4", (dim,))])
 
 

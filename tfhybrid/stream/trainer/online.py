@@ -15,7 +15,7 @@ from tfhybrid import distributed
 from tfhybrid.checkpoint import restoring, stored
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, UnsupportedError
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.store import RowBlock, Table
 from tfhybrid.stream.trainer.leases import Leases
 from tfhybrid.stream.trainer.pushed_deltas import PushedDeltas

@@ -13,7 +13,7 @@ from typing_extensions import override
 from tfhybrid._keras import path_of
 from tfhybrid.core import native
 from tfhybrid.errors import DataError, UnsupportedError
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.ops.update_ops import Contribution
 from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.optimizers.distributed_step import Trained

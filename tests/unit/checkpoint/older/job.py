@@ -14,6 +14,7 @@ import numpy as np
 from tensorflow import keras
 
 import tfhybrid
+from tfhybrid.layers.table_proxy import TableProxy
 
 STEPS = 6
 KEYS = np.arange(-12, 24)
@@ -51,7 +52,7 @@ def worth(model: keras.Model) -> dict[str, object]:
     """Returns what tables, dense weights and optimizer are worth, as JSON has it."""
     (layer,) = (each for each in model.layers if hasattr(each, "tables"))
     variables = [*model.weights, *model.optimizer.variables]
-    dense = [v for v in variables if not isinstance(v, tfhybrid.layers.TableProxy)]
+    dense = [v for v in variables if not isinstance(v, TableProxy)]
     return {
         "lookups": {name: table.lookup(KEYS).tolist() for name, table in layer.tables.items()},
         "rows": {name: table.stats().rows for name, table in layer.tables.items()},

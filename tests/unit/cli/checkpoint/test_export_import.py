@@ -169,7 +169,7 @@ def test_fresh_states_are_those_of_new_rows(run, newest, tmp_path, vectors, job)
     """As the core starts them."""
     for name, optimizer in [("user", tfhybrid.optimizers.Adam()), ("item", "adagrad")]:
         entry = Manifest.read(newest).tables[name]
-        optimizer = tfhybrid.table_optimizers.get(optimizer)
+        optimizer = tfhybrid.optimizers.get(optimizer)
         table = tfhybrid.store.Table(name, tfhybrid.TableConfig(DIM))
         table.set_optimizer(optimizer.native(), optimizer.state_shape(table.dim))
         table.writer.write_rows(
@@ -280,7 +280,7 @@ def test_records_are_what_record_file_reads(run, newest, tmp_path):
     layer.build((None, 1))
     optimizer = tfhybrid.optimizers.SGD(0.1)
     layer.table.set_optimizer(optimizer.native(), optimizer.state_shape(DIM))
-    assert layer.table.load(tfhybrid.RecordFile(path, record)) == len(rows.keys)
+    assert layer.table.load(tfhybrid.checkpoint.RecordFile(path, record)) == len(rows.keys)
     np.testing.assert_array_equal(layer.table.lookup(rows.keys), rows.embeddings)
     tfhybrid.shutdown()
 

@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 
 from tests.unit.data.formats.criteo_lines import criteo_line
-from tfhybrid.data import (
-    MISSING_KEY,
-    Criteo,
-    Csv,
-    Libfm,
-    open_criteo_head,
-    open_frappe,
-    open_movielens_stream,
-    string_keys,
-    unpacked,
-)
+from tfhybrid.data import MISSING_KEY, Criteo, Csv, Libfm, string_keys
+from tfhybrid.data.archives import open_criteo_head, open_frappe, open_movielens_stream, unpacked
 from tfhybrid.data.formats import text
 from tfhybrid.errors import ConfigError, DataError
 

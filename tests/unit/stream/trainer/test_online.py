@@ -16,7 +16,7 @@ from tests.support.reference.asynchronous import read_journal, replayed
 from tests.support.stream.online_site import TABLES, Site, small_model
 from tfhybrid.checkpoint.dense import tables_of
 from tfhybrid.errors import CheckpointError, ConfigError, DataError, UnsupportedError
-from tfhybrid.layers import TableProxy
+from tfhybrid.layers.table_proxy import TableProxy
 from tfhybrid.optimizers.dense_states import dense_states
 from tfhybrid.stream.queues.queue import Position
 from tfhybrid.stream.queues.queue_reader import QueueReader
