@@ -38,7 +38,7 @@ POSITION_BYTES = 4096
 
 
 class Keeper:
-    """Keeps a model's dense state at every step, on this rank. Used by the training thread alone.
+    """Keeper of a model's dense state at every step, on this rank. For the training thread alone.
 
     Args:
         kept: Memory for the state, which survives this process.

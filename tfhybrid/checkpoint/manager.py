@@ -22,7 +22,7 @@ _log = logging.getLogger("tfhybrid.checkpoint")
 
 
 class CheckpointManager:
-    """Saves and restores a model, for custom training loops.
+    """Manager of a model's checkpoints, for custom training loops.
 
     A save pauses training only to copy the dense part. The leaders of all hosts write the tables on
     background threads; a row that changes meanwhile is copied first. Every rank creates a manager

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class RemotePath:
-    """A URL, with the part of `pathlib.Path`'s interface that checkpoints need.
+    """Path of a URL, with the part of `pathlib.Path`'s interface that checkpoints need.
 
     Args:
         url: URL `SCHEME://...` in a file system that TensorFlow or tensorflow-io supports.

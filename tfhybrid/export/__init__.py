@@ -1,4 +1,4 @@
-"""Exports trained models for serving without tfhybrid."""
+"""Export of trained models, for serving without tfhybrid."""
 
 from typing import TYPE_CHECKING
 

@@ -153,7 +153,9 @@ def _inputs_of(model: keras.Model) -> Any:
 
 
 def named_outputs(outputs: Any) -> dict[str, tf.Tensor]:
-    """Returns outputs by the names of `keras.Model.export`; 16-bit floats, unknown to JSON, widen.
+    """Returns outputs by name, with the names of `keras.Model.export`.
+
+    16-bit floats are widened to float32, because JSON does not have them.
 
     Args:
         outputs: Output of a model: a tensor, or a dict or a nest of tensors.

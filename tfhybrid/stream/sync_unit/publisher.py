@@ -119,7 +119,7 @@ class Published:
 
 
 class Publisher:
-    """Publishes a target model. Thread-safe: one publication at a time.
+    """Publisher of a target model. Thread-safe: makes one publication at a time.
 
     Changes that could not be published are part of the next publication. A process that is killed
     leaves either the previous publication or the new one. The next process continues the chain if

@@ -16,7 +16,7 @@ _MAX_CHECK_SECONDS = 1.0  # between two checks whether a publication is due
 
 
 class PublisherClock:
-    """Publishes each model when it is due, on one thread per model, so that none waits for another.
+    """Threads that publish models when they are due, one per model, so that none waits for another.
 
     The threads start at once, and `close` ends them. Errors are logged: the next publication has
     the changes.

@@ -1,4 +1,4 @@
-"""Thread that writes the bases of target models at intervals."""
+"""Saver of target models, which writes their bases at intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("tfhybrid.stream")
 
 
 class Saver:
-    """Writes a base of each changed model at intervals, on a thread of its own.
+    """Thread that writes a base of each changed model at intervals.
 
     This keeps journals short: a restart replays only the updates since the last base. If a base
     cannot be written, the error is logged and the next round tries again; the journal still has all

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from tfhybrid.errors import LeaseRefusedError, PublicationError
 from tfhybrid.rpc.calls import Answer, Called
@@ -19,7 +20,7 @@ from tfhybrid.stream.sync_unit.publisher_clock import PublisherClock
 from tfhybrid.stream.sync_unit.saver import Saver
 from tfhybrid.stream.sync_unit.stats import stream_stats
 from tfhybrid.stream.sync_unit.target_model import TargetModel
-from tfhybrid.stream.weights.lease import Lease, Standing, lease_fields, lease_from
+from tfhybrid.stream.weights.lease import Lease, Standing, Weights, lease_fields, lease_from
 from tfhybrid.stream.weights.model_spec import ModelSpec
 from tfhybrid.stream.weights.weight_update import WeightUpdate
 
@@ -151,7 +152,7 @@ class SyncUnit:
         return version, rows
 
 
-class RemoteModel:
+class RemoteModel(Weights):
     """Client of a target model in another process. Has the methods of `TargetModel`.
 
     Every method raises the errors of the `TargetModel` method, and `StreamError` if the sync unit
@@ -179,18 +180,18 @@ class RemoteModel:
             arrays["states"] = states
         self._ask("open", arrays, spec=spec.to_json(), checkpoint=checkpoint)
 
+    @override
     def begin(self, queue: str, first: Position) -> Standing:
-        """Ends all leases of earlier providers of a queue; see `TargetModel.begin`."""
         fields, _ = self._ask("begin", queue=queue, first=first)
         ranges = [(Position(*begin), Position(*end)) for begin, end in fields["ranges"]]
         return Standing(fields["epoch"], Position(*fields["frontier"]), ranges)
 
+    @override
     def revoke(self, queue: str, lease: Lease) -> bool:
-        """Ends a lease; returns whether the weights contain its update."""
         return bool(self._ask("revoke", queue=queue, lease=lease_fields(lease))[0])
 
+    @override
     def pass_over(self, queue: str, lease: Lease) -> None:
-        """Records that a lease is skipped, because it had no good rows."""
         self._ask("pass_over", queue=queue, lease=lease_fields(lease))
 
     def apply(self, update: WeightUpdate) -> tuple[int, bool]:

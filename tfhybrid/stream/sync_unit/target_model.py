@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
+from typing_extensions import override
 
 from tfhybrid.errors import ConfigError, StreamError, TfhybridError
 from tfhybrid.stream.queues.log_queue import LogQueue
@@ -22,7 +23,7 @@ from tfhybrid.stream.sync_unit.snapshot import Snapshot, continued_history
 from tfhybrid.stream.sync_unit.submitted import Submitted
 from tfhybrid.stream.weights import weight_base
 from tfhybrid.stream.weights.first_weights import FirstWeights, read_checkpoint
-from tfhybrid.stream.weights.lease import Lease, Standing
+from tfhybrid.stream.weights.lease import Lease, Standing, Weights
 from tfhybrid.stream.weights.model_spec import DENSE_DIM, DENSE_TABLE, ModelSpec
 from tfhybrid.stream.weights.observed import Observed
 from tfhybrid.stream.weights.weight_base import Base
@@ -33,24 +34,23 @@ _CURSOR = "publisher"  # name of the cursor that tracks changed rows for publica
 _STALENESS_OF = 1000  # updates whose staleness is remembered
 
 
-class TargetModel:
-    """Applies the update of each lease exactly once. Thread-safe.
+class TargetModel(Weights):
+    """Target model, to which the update of each lease is applied exactly once. Thread-safe.
 
     An update is in the journal, with its lease, before it is applied and acknowledged. Updates that
     arrive while others are being written go to disk together (`GroupCommit`). After `kill -9` the
     weights are recovered bit for bit from the last base and the journal after it, which has the
-    updates in the order in which they were applied. So the weights always contain exactly the rows
-    that the model's ranges say.
+    updates in the order in which they were applied. So weights and rows always belong together.
+
+    Methods that need weights raise `StreamError` until a trainer has opened the model.
 
     Args:
         name: Name of the model.
         folder: Folder of the journal and the bases. No other process may use it.
         memory: Directory of the model's store, in shared memory.
-        fsync: When the journal is forced to disk, as `LogQueue`'s `fsync`: `"always"` (default) or
-            `"never"`.
+        fsync: Argument `fsync` of the journal's `LogQueue`. Default `"always"`.
         policies: Policies of the tables, by table; see `ModelSpec.with_policies`. Default: none.
-        published: Version and history of the last published weights. Default: `None`, nothing was
-            published.
+        published: Version and history of the last published weights. Default: nothing published.
 
     Attributes:
         continues: Whether all changes since the last publication are known.
@@ -133,31 +133,23 @@ class TargetModel:
                 `ModelSpec.rows_of_states`. Default: `None`, the optimizer starts fresh.
 
         Raises:
-            ConfigError: The model was opened with another specification, or `dense` or `states`
-                have other shapes.
+            ConfigError: The model has another specification, or the weights or states do not fit.
             CheckpointError: The checkpoint cannot be read, or does not fit the model.
             OutOfSpaceError: The disk or shared memory is full.
         """
         shapes = [tuple(each.shape) for each in dense]
         if shapes != spec.shapes:
-            raise ConfigError(
-                f"Dense weights must have the shapes {spec.shapes} of the specification. "
-                f"Received: {shapes}"
-            )
+            raise ConfigError(f"Dense weights must have shapes {spec.shapes}. Received: {shapes}")
         shape = (len(spec.keys_of_weights().get(DENSE_TABLE, ())), spec.dense_slots, DENSE_DIM)
         if states is not None and states.shape != shape:
-            raise ConfigError(
-                f"The dense optimizer's states must have the shape {shape}. "
-                f"Received: {states.shape}"
-            )
+            raise ConfigError(f"Dense states must have the shape {shape}. Received: {states.shape}")
         spec = spec.with_policies(self._policies)
         with self._lock:
             if self._store is not None:
                 if self._store.spec.to_json() != spec.to_json():
                     raise ConfigError(
-                        f"All trainers of model '{self.name}' must have the specification of the "
-                        f"first one, {self._store.spec.to_json()}. Received: a trainer with "
-                        f"{spec.to_json()}"
+                        f"Model '{self.name}' has the specification {self._store.spec.to_json()}. "
+                        f"Received: a trainer with {spec.to_json()}"
                     )
                 return
             if checkpoint is not None:
@@ -168,21 +160,8 @@ class TargetModel:
             attributes = {"kind": "model", "spec": spec.to_json()}
             self._record(Record(safetensors.numpy.save(arrays), attributes))
 
+    @override
     def begin(self, queue: str, first: Position) -> Standing:
-        """Ends all leases of earlier providers of a queue, and starts the next term.
-
-        Called by a provider when it starts.
-
-        Args:
-            queue: Name of the queue.
-            first: Position at which to begin, if the model has trained nothing of the queue.
-
-        Returns:
-            The term of the new provider, and the rows of the queue that the weights contain.
-
-        Raises:
-            OutOfSpaceError: The journal cannot be written. Nothing was changed.
-        """
         with self._lock:
             term = self._ledger.terms.get(queue, 0) + 1
             applied = self._ledger.applied.get(queue)
@@ -192,43 +171,20 @@ class TargetModel:
             applied = self._ledger.applied[queue]
             return Standing(term, applied.frontier, applied.ranges)
 
+    @override
     def revoke(self, queue: str, lease: Lease) -> bool:
-        """Ends a lease: an update that arrives later is refused.
-
-        Args:
-            queue: Name of the queue.
-            lease: Lease of the queue, granted by the current provider.
-
-        Returns:
-            Whether the weights contain the lease's update.
-
-        Raises:
-            LeaseRefusedError: The model is not trained from the queue.
-        """
         with self._lock:
             return self._ledger.revoke(queue, lease)
 
+    @override
     def pass_over(self, queue: str, lease: Lease) -> None:
-        """Records that a lease is skipped, because it had no good rows: no update comes for it.
-
-        Args:
-            queue: Name of the queue.
-            lease: Lease of the queue, granted by the current provider.
-
-        Raises:
-            LeaseRefusedError: The model is not trained from the queue.
-            OutOfSpaceError: The journal cannot be written. Nothing was changed.
-        """
         with self._lock:
             if not self._ledger.ranges(queue).covers(lease.range):
                 text = json.dumps([queue, *lease.begin, *lease.end])
                 self._record(Record(b"", {"kind": "passed", "range": text}))
 
     def apply(self, update: WeightUpdate, record: Record | None = None) -> tuple[int, bool]:
-        """Applies an update, unless the weights contain its rows already.
-
-        Returns once the update is in the journal and in the weights. A trainer may therefore send
-        an update again until it gets an answer.
+        """Applies an update, unless the weights contain its rows: calling it again is harmless.
 
         Args:
             update: Update from a trainer.
@@ -241,31 +197,18 @@ class TargetModel:
             LeaseRefusedError: The update is for another model, or its lease has ended.
             ConfigError: The update has other tables, or a value that is not finite.
             OutOfSpaceError: Memory or disk has no space for the update. Nothing was changed.
-            StreamError: No trainer has opened the model.
         """
         version, new = self._updates.submit(Submitted(update, record or update.to_record()))
         return int(version), bool(new)
 
     def read(self, keys: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
-        """Returns rows of tables, all at the same version, and that version.
-
-        Args:
-            keys: Keys by table name, int64 `[n]`; the rows have their order.
-
-        Raises:
-            StreamError: No trainer has opened the model.
-        """
+        """Returns the rows of keys by table, all at the same version, and that version."""
         return self._opened().read(keys)
 
     def save(self) -> Path:
-        """Writes a base, then removes older bases and the journal before it; updates may come.
+        """Writes a base, then removes older bases and the journal before it; returns its folder.
 
-        Returns:
-            The folder of the base.
-
-        Raises:
-            OSError: The base could not be written; the older base and the journal are kept.
-            StreamError: No trainer has opened the model.
+        Updates may be applied meanwhile. If it raises `OSError`, nothing was removed.
         """
         with self._saving:
             return self._save()
@@ -298,10 +241,7 @@ class TargetModel:
     def _begin_from(
         self, spec: ModelSpec, dense: Sequence[np.ndarray], first: FirstWeights
     ) -> None:
-        """Creates the weights from a checkpoint and writes them as a base.
-
-        The base appears complete, so the journal needs no record of the checkpoint.
-        """
+        """Creates the weights from a checkpoint and writes a base; the journal needs no record."""
         store = WeightStore(spec, self._memory, self.name)
         try:
             dense = [np.asarray(each, np.float32) for each in dense]
@@ -323,17 +263,10 @@ class TargetModel:
         """Freezes the weights for a publication. Updates may be applied meanwhile.
 
         The block must write the snapshot. If it raises, the next snapshot has its changes, too.
-        Waits for a `save` or publication on another thread.
 
         Args:
-            only_changed: Whether to freeze only the rows that changed since the last publication,
-                if all changes are known (`continues`).
-
-        Yields:
-            The frozen weights, and the observations since the last publication.
-
-        Raises:
-            StreamError: No trainer has opened the model.
+            only_changed: Whether to freeze only the rows that changed since the last publication;
+                without effect unless `continues`.
         """
         with self._saving, contextlib.ExitStack() as stack:
             with self._lock:
@@ -359,11 +292,7 @@ class TargetModel:
             self._observed = dataclasses.replace(self._observed, scores={})
 
     def digests(self) -> dict[str, int]:
-        """Returns a hash of each table's rows and optimizer states, by table.
-
-        Raises:
-            StreamError: No trainer has opened the model.
-        """
+        """Returns a hash of each table's rows and optimizer states, by table."""
         with self._lock:
             return self._opened().digests()
 
@@ -407,11 +336,7 @@ class TargetModel:
             offset = piece.next_offset
 
     def _commit(self, tickets: Sequence[Ticket[Submitted]]) -> None:
-        """Applies updates in groups, each of which is written to the journal at once.
-
-        Updates whose ranges overlap go to different groups, so that the second one is compared with
-        the ranges that the first one has added.
-        """
+        """Applies updates in groups without overlapping ranges, each with one journal write."""
         rest = list(tickets)
         while rest:
             group: list[Ticket[Submitted]] = []
@@ -440,8 +365,7 @@ class TargetModel:
 
         Args:
             update: Update from a trainer.
-            rows: Number of rows, by table, in the earlier updates of the group, which are not
-                applied yet. The update's rows are added to it.
+            rows: Number of rows in the group's earlier updates, by table; this one's are added.
         """
         store = self._opened()
         if not self._ledger.admits(update):
@@ -493,7 +417,5 @@ class TargetModel:
 
     def _opened(self) -> WeightStore:
         if self._store is None:
-            raise StreamError(
-                f"Model '{self.name}' has no weights yet: start a trainer of it first"
-            )
+            raise StreamError(f"Model '{self.name}' has no weights yet: start a trainer first")
         return self._store

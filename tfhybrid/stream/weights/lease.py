@@ -76,14 +76,17 @@ class Weights(Protocol):
     """
 
     def begin(self, queue: str, first: Position) -> Standing:
-        """Starts a provider's term on a queue, and ends all leases of earlier providers.
+        """Ends all leases of earlier providers of a queue, and starts the next term.
 
         Args:
             queue: Name of the queue.
-            first: Position at which a model starts that has no rows of the queue yet.
+            first: Position at which to begin, if the model has trained nothing of the queue.
 
         Returns:
             The new term, and the rows that the weights contain.
+
+        Raises:
+            OutOfSpaceError: The journal cannot be written. Nothing was changed.
         """
 
     def revoke(self, queue: str, lease: Lease) -> bool:
@@ -91,10 +94,13 @@ class Weights(Protocol):
 
         Args:
             queue: Name of the queue.
-            lease: Lease to end.
+            lease: Lease of the queue, granted by the current provider.
 
         Returns:
-            Whether the update of the lease is in the weights.
+            Whether the weights contain the update of the lease.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
         """
 
     def pass_over(self, queue: str, lease: Lease) -> None:
@@ -102,5 +108,9 @@ class Weights(Protocol):
 
         Args:
             queue: Name of the queue.
-            lease: Lease to skip.
+            lease: Lease of the queue, granted by the current provider.
+
+        Raises:
+            LeaseRefusedError: The model is not trained from the queue.
+            OutOfSpaceError: The journal cannot be written. Nothing was changed.
         """

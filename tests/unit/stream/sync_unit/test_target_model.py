@@ -175,7 +175,7 @@ def test_trainers_of_a_model_agree(models: Models):
         np.testing.assert_array_equal(found, first)
     with pytest.raises(ConfigError, match="a trainer with"):
         model.open(dataclasses.replace(DELTAS, seed=4), DENSE)
-    with pytest.raises(ConfigError, match="Dense weights must have the shapes"):
+    with pytest.raises(ConfigError, match="Dense weights must have shapes"):
         models().open(DELTAS, DENSE[:1])
 
 
