@@ -396,21 +396,22 @@ TFHYBRID_EXPORT int tfhybrid_update_apply_gathered(int64_t engine, int64_t updat
    updates that this rank has taken part in, and raises why one of them failed. */
 TFHYBRID_EXPORT int tfhybrid_table_wait(int64_t engine, const char* table);
 
-/* tfhybrid::Standing */
-typedef struct tfhybrid_standing {
+/* tfhybrid::MeetingProgress */
+typedef struct tfhybrid_meeting_progress {
   uint64_t begun;
   uint64_t ended;
   uint64_t signature;
   uint64_t ordinal;
   uint64_t waits_begun;
   uint64_t waits_ended;
-} tfhybrid_standing;
+} tfhybrid_meeting_progress;
 
 /* Meetings of all ranks; see core/engine/meetings.h. */
 TFHYBRID_EXPORT int tfhybrid_meeting_begin(int64_t engine, uint64_t signature, uint64_t series,
                                            uint64_t* number);
 TFHYBRID_EXPORT int tfhybrid_meeting_end(int64_t engine, uint64_t number);
-TFHYBRID_EXPORT int tfhybrid_standing_get(int64_t engine, tfhybrid_standing* standing);
+TFHYBRID_EXPORT int tfhybrid_meeting_progress_get(int64_t engine,
+                                                  tfhybrid_meeting_progress* progress);
 
 /* Saving while training goes on; the leader alone. A table is frozen between two steps; its
    parts can then be written by several threads while updates go on; it is thawed in the end. With

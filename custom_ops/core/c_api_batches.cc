@@ -159,7 +159,7 @@ int tfhybrid_places_reads(int64_t engine, int64_t room, char* tables, int64_t* n
       char* const name = tables + i * TFHYBRID_TABLE_NAME_BYTES;
       std::fill_n(name, TFHYBRID_TABLE_NAME_BYTES, '\0');
       read.table.copy(name, TFHYBRID_TABLE_NAME_BYTES);
-      const int64_t of_read[] = {read.ticket, read.owner, static_cast<int64_t>(read.wanted),
+      const int64_t of_read[] = {read.ticket, read.owner, static_cast<int64_t>(read.posted),
                                  static_cast<int64_t>(read.version)};
       std::copy(std::begin(of_read), std::end(of_read), numbers + i * std::size(of_read));
     }
@@ -188,7 +188,7 @@ int tfhybrid_batch_drop(int64_t engine, int64_t count, const int64_t* tickets) {
 
 int tfhybrid_batches_held(int64_t engine, int64_t* batches, int64_t* bytes) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
-    const tfhybrid::BatchKeys::Held held = its->batch_keys().held();
+    const tfhybrid::BatchKeys::HeldBatches held = its->batch_keys().held();
     *batches = held.batches;
     *bytes = held.bytes;
     return Status::Ok();

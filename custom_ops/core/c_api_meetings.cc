@@ -20,10 +20,10 @@ int tfhybrid_meeting_end(int64_t engine, uint64_t number) {
   });
 }
 
-int tfhybrid_standing_get(int64_t engine, tfhybrid_standing* standing) {
+int tfhybrid_meeting_progress_get(int64_t engine, tfhybrid_meeting_progress* progress) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) {
-    const tfhybrid::Standing now = its->meetings().Get();
-    *standing = {now.begun,   now.ended,       now.signature,
+    const tfhybrid::MeetingProgress now = its->meetings().Get();
+    *progress = {now.begun,   now.ended,       now.signature,
                  now.ordinal, now.waits_begun, now.waits_ended};
     return Status::Ok();
   });

@@ -20,11 +20,11 @@ namespace {
 tfhybrid::Result<Engine::AskedPass> Plan(const Engine& engine, int tables, const char* const* names,
                                          const int64_t* counts, const int64_t* const* keys,
                                          const int32_t* const* batch_of) {
-  std::vector<Engine::PassKeys> wanted;
+  std::vector<Engine::PassKeys> requested;
   for (int t = 0; t < tables; ++t) {
-    wanted.push_back({names[t], {keys[t], counts[t]}, batch_of[t]});
+    requested.push_back({names[t], {keys[t], counts[t]}, batch_of[t]});
   }
-  return engine.PlanPass(wanted);
+  return engine.PlanPass(requested);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ absl::Status KeyNumbers::Begin(tensorflow::OpKernelConstruction* context) {
   return absl::OkStatus();
 }
 
-bool KeyNumbers::Wanted(OpKernelContext* context) const {
+bool KeyNumbers::AreUsed(OpKernelContext* context) const {
   for (int output = first_output_; output < context->num_outputs(); ++output) {
     if (context->output_required(output)) return true;
   }

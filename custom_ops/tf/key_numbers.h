@@ -45,7 +45,7 @@ class KeyNumbers {
   const std::vector<size_t>& table_of() const { return table_of_; }
   size_t first_feature(size_t table) const { return static_cast<size_t>(features_[table].front()); }
   // Whether anything in the graph takes these outputs: a lookup without a gradient needs none.
-  bool Wanted(tensorflow::OpKernelContext* context) const;
+  bool AreUsed(tensorflow::OpKernelContext* context) const;
   // Fills the outputs. Thread-safe; holds no lock while it waits for other threads.
   Result<NumberedKeys> Run(tensorflow::OpKernelContext* context,
                            const tensorflow::OpInputList& keys);

@@ -191,7 +191,7 @@ class LookupOp : public NamedTablesKernel {
   Result<std::shared_ptr<const NumberedKeys>> Number(OpKernelContext* context,
                                                      const OpInputList& keys) {
     std::shared_ptr<const NumberedKeys> numbered;
-    if (!numbers_.Wanted(context)) return numbered;
+    if (!numbers_.AreUsed(context)) return numbered;
     TFHYBRID_ASSIGN_OR_RETURN(NumberedKeys made, numbers_.Run(context, keys));
     numbered = std::make_shared<const NumberedKeys>(std::move(made));
     return numbered;

@@ -18,21 +18,21 @@ void TablesKernel::ComputeAsync(OpKernelContext* context, DoneCallback done) {
 
 Status TablesKernel::Start(OpKernelContext* context, const DoneCallback& done) {
   TFHYBRID_ASSIGN_OR_RETURN(const TablesInUse in_use, Tables());
-  std::vector<Wanted> wanted;
+  std::vector<RequiredVersion> required;
   const uint64_t staleness = Staleness(context, *in_use.engine);
   for (const auto& table : in_use.tables) {
     const uint64_t posted = table->posted;
-    wanted.push_back({table, posted - std::min(posted, staleness)});
+    required.push_back({table, posted - std::min(posted, staleness)});
   }
   const bool fetches = in_use.engine->IsSharded(in_use.tables);
-  if (!fetches && Engine::HaveReached(wanted)) {
-    TFHYBRID_RETURN_IF_ERROR(in_use.engine->WaitForAll(wanted));
+  if (!fetches && Engine::HaveReached(required)) {
+    TFHYBRID_RETURN_IF_ERROR(in_use.engine->WaitForAll(required));
     TFHYBRID_RETURN_IF_ERROR(Run(context, in_use));
     done();
     return Status::Ok();
   }
   auto timer = std::make_shared<std::optional<PhaseTimer>>(std::in_place, Phase::kWait);
-  in_use.engine->WhenReached(std::move(wanted), [=](const Status& waited) {
+  in_use.engine->WhenReached(std::move(required), [=](const Status& waited) {
     timer->reset();
     OP_REQUIRES_OK_ASYNC(context, ToTensorFlow(waited), done);
     if (!fetches) {

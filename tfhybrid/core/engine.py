@@ -147,7 +147,7 @@ class Engine:
     def standing(self) -> Standing:
         """Returns this rank's progress through the meetings of all ranks."""
         standing = Standing()
-        self.call("standing_get", ctypes.byref(standing))
+        self.call("meeting_progress_get", ctypes.byref(standing))
         return standing
 
     @contextlib.contextmanager

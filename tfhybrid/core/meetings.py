@@ -15,7 +15,7 @@ _MOST_NAMES = 8
 
 
 class Standing(ctypes.Structure):
-    """`tfhybrid_standing`."""
+    """`tfhybrid_meeting_progress`."""
 
     _fields_ = [
         (name, ctypes.c_uint64)

@@ -62,14 +62,14 @@ class KeyParts {
     std::vector<uint32_t> places;
     std::vector<int64_t> starts;  // of each part, and their end
   };
-  struct Table {
+  struct TableParts {
     int64_t parts;
     std::vector<Divided> ranks;  // empty where nothing was divided
   };
 
   static void DivideRank(Span<const int64_t> keys, int64_t parts, Divided* divided);
 
-  std::vector<Table> tables_;
+  std::vector<TableParts> tables_;
 };
 
 }  // namespace tfhybrid

@@ -19,7 +19,7 @@ class AnnouncedSet {
   // Adds a key, or notes a later announcement of it. REQUIRES: announcement > 0.
   void Add(int64_t key, int64_t announcement) {
     if (2 * (size_ + 1) > entries_.size()) Grow();
-    Entry& entry = entries_[Slot(key)];
+    KeySlot& entry = entries_[Slot(key)];
     if (entry.announcement == 0) ++size_;
     entry = {key, announcement};
   }
@@ -47,14 +47,14 @@ class AnnouncedSet {
   // Calls `visit(key)` for each of them, in no particular order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
-    for (const Entry& entry : entries_) {
+    for (const KeySlot& entry : entries_) {
       if (entry.announcement != 0) visit(entry.key);
     }
   }
 
  private:
   static constexpr size_t kFirstEntries = 1024;
-  struct Entry {
+  struct KeySlot {
     int64_t key = 0;
     int64_t announcement = 0;  // 0 is a free slot
   };
@@ -72,14 +72,14 @@ class AnnouncedSet {
     return slot;
   }
   void Grow() {
-    std::vector<Entry> old(entries_.empty() ? kFirstEntries : 2 * entries_.size());
+    std::vector<KeySlot> old(entries_.empty() ? kFirstEntries : 2 * entries_.size());
     old.swap(entries_);
-    for (const Entry& entry : old) {
+    for (const KeySlot& entry : old) {
       if (entry.announcement != 0) entries_[Slot(entry.key)] = entry;
     }
   }
 
-  std::vector<Entry> entries_;  // a power of two of them; at most half are used
+  std::vector<KeySlot> entries_;  // a power of two of them; at most half are used
   size_t size_ = 0;
 };
 

@@ -31,27 +31,27 @@ Result<std::shared_ptr<DeviceLookup>> DeviceLookup::Plan(Engine* engine, const O
   }
   for (size_t t = 0; t < tables.size(); ++t) {
     const std::string name = tables[t]->reader->name();
-    Part part;
-    part.table = tables[t];
-    part.on_device = engine->device_tier().Of(name);
-    if (part.on_device == nullptr) {
+    TableLookup of_table;
+    of_table.table = tables[t];
+    of_table.on_device = engine->device_tier().Of(name);
+    if (of_table.on_device == nullptr) {
       return Status::Error(StatusCode::kFailedPrecondition, "Table '", name,
                            "' was opened without fast_tier='device'. Received: a lookup there");
     }
-    TFHYBRID_ASSIGN_OR_RETURN(part.wanted,
-                              part.on_device->Plan(keys[t], held, engine->IsAtHand(*tables[t])));
-    const auto floats = static_cast<int64_t>(part.wanted.keys.size()) * part.dim();
-    part.rows.reset(new float[static_cast<size_t>(floats)]);
-    lookup->parts_.push_back(std::move(part));
+    TFHYBRID_ASSIGN_OR_RETURN(
+        of_table.requested, of_table.on_device->Plan(keys[t], held, engine->IsAtHand(*tables[t])));
+    const auto floats = static_cast<int64_t>(of_table.requested.keys.size()) * of_table.dim();
+    of_table.rows.reset(new float[static_cast<size_t>(floats)]);
+    lookup->tables_.push_back(std::move(of_table));
   }
   return lookup;
 }
 
 Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
   std::vector<FeatureRead> reads;
-  for (const Part& part : parts_) {
+  for (const TableLookup& lookup : tables_) {
     reads.push_back(
-        {part.table, engine_->AllocationOf(part.table->reader->name()), part.wanted.keys});
+        {lookup.table, engine_->AllocationOf(lookup.table->reader->name()), lookup.requested.keys});
   }
   TFHYBRID_ASSIGN_OR_RETURN(fetched_, engine_->Fetch(reads, parallel_for));
   return Status::Ok();
@@ -59,13 +59,14 @@ Status DeviceLookup::Fetch(const ParallelFor& parallel_for) {
 
 Status DeviceLookup::Read(const ParallelFor& parallel_for) {
   int64_t rows = 0;
-  for (const Part& part : parts_) rows += static_cast<int64_t>(part.wanted.keys.size());
-  const auto tables = static_cast<int64_t>(parts_.size());
+  for (const TableLookup& lookup : tables_)
+    rows += static_cast<int64_t>(lookup.requested.keys.size());
+  const auto tables = static_cast<int64_t>(tables_.size());
   std::mutex mutex;
   Status failure;  // guarded by mutex
   parallel_for(tables, kRowCostNs * (rows / tables + 1), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
-      const Status read = ReadPart(static_cast<size_t>(t));
+      const Status read = ReadTable(static_cast<size_t>(t));
       const std::lock_guard<std::mutex> guard(mutex);
       if (failure.ok()) failure = read;
     }
@@ -73,31 +74,31 @@ Status DeviceLookup::Read(const ParallelFor& parallel_for) {
   return failure;
 }
 
-Status DeviceLookup::ReadPart(size_t table) {
-  Part& part = parts_[table];
-  const Span<const int64_t> keys = part.wanted.keys;
-  const RowCursor<float> out(part.rows.get(), RowLayout::Array(part.dim()), 0);
+Status DeviceLookup::ReadTable(size_t table) {
+  TableLookup& lookup = tables_[table];
+  const Span<const int64_t> keys = lookup.requested.keys;
+  const RowCursor<float> out(lookup.rows.get(), RowLayout::Array(lookup.dim()), 0);
   if (fetched_ != nullptr && fetched_->Has(table)) {
     fetched_->Lookup(table, 0, keys.size(), out);
   } else {
-    TFHYBRID_RETURN_IF_ERROR(part.table->reader->Lookup(keys, out));
+    TFHYBRID_RETURN_IF_ERROR(lookup.table->reader->Lookup(keys, out));
   }
-  TFHYBRID_ASSIGN_OR_RETURN(part.changed,
-                            part.on_device->Copy(part.wanted, part.rows.get(), number_));
+  TFHYBRID_ASSIGN_OR_RETURN(lookup.changed,
+                            lookup.on_device->Copy(lookup.requested, lookup.rows.get(), number_));
   return Status::Ok();
 }
 
 const std::vector<int32_t>& DeviceLookup::places(size_t feature) const {
   const auto& [table, number] = features_[feature];
-  return parts_[table].wanted.places[number];
+  return tables_[table].requested.places[number];
 }
 
 void DeviceLookup::CopyChanged(size_t table, int32_t* places, float* rows) const {
-  const Part& part = parts_[table];
-  const int64_t dim = part.dim();
-  for (const int64_t row : part.changed) {
-    *places++ = part.wanted.at[static_cast<size_t>(row)];
-    CopyFloats(part.rows.get() + row * dim, dim, rows);
+  const TableLookup& lookup = tables_[table];
+  const int64_t dim = lookup.dim();
+  for (const int64_t row : lookup.changed) {
+    *places++ = lookup.requested.at[static_cast<size_t>(row)];
+    CopyFloats(lookup.rows.get() + row * dim, dim, rows);
     rows += dim;
   }
 }

@@ -40,28 +40,30 @@ class DeviceLookup {
   int64_t number() const { return number_; }
   const std::vector<int32_t>& places(size_t feature) const;
   // The size of a table's variable if a new one is needed, else 0.
-  int64_t size(size_t table) const { return parts_[table].wanted.size; }
-  int64_t changed(size_t table) const { return static_cast<int64_t>(parts_[table].changed.size()); }
+  int64_t size(size_t table) const { return tables_[table].requested.size; }
+  int64_t changed(size_t table) const {
+    return static_cast<int64_t>(tables_[table].changed.size());
+  }
   // Writes the rows to copy, and the place of each.
   void CopyChanged(size_t table, int32_t* places, float* rows) const;
 
  private:
-  struct Part {
+  struct TableLookup {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<DeviceRows> on_device;
-    DeviceRows::Wanted wanted;
-    std::unique_ptr<float[]> rows;  // of wanted.keys
+    DeviceRows::RequestedRows requested;
+    std::unique_ptr<float[]> rows;  // of requested.keys
     std::vector<int64_t> changed;   // numbers of rows
 
     int64_t dim() const { return table->reader->dim(); }
   };
 
   explicit DeviceLookup(Engine* engine);
-  Status ReadPart(size_t table);
+  Status ReadTable(size_t table);
 
   Engine* const engine_;
   const int64_t number_;
-  std::vector<Part> parts_;
+  std::vector<TableLookup> tables_;
   // For each feature: its table, and its number among that table's features.
   std::vector<std::pair<size_t, size_t>> features_;
   std::shared_ptr<const FetchedRows> fetched_;  // null where all rows are here

@@ -233,22 +233,24 @@ Status Engine::WaitUntilDone(const OpenTable& table, uint64_t version) const {
   return table.reader->Reached(version) ? Status::Ok() : waited;
 }
 
-bool Engine::HaveReached(const std::vector<Wanted>& wanted) {
-  return std::all_of(wanted.begin(), wanted.end(),
-                     [](const Wanted& want) { return want.table->reader->Reached(want.version); });
+bool Engine::HaveReached(const std::vector<RequiredVersion>& required) {
+  return std::all_of(required.begin(), required.end(), [](const RequiredVersion& each) {
+    return each.table->reader->Reached(each.version);
+  });
 }
 
-Status Engine::WaitForAll(const std::vector<Wanted>& wanted) const {
-  for (const Wanted& want : wanted) {
-    TFHYBRID_RETURN_IF_ERROR(WaitForVersion(*want.table, want.version));
+Status Engine::WaitForAll(const std::vector<RequiredVersion>& required) const {
+  for (const RequiredVersion& each : required) {
+    TFHYBRID_RETURN_IF_ERROR(WaitForVersion(*each.table, each.version));
   }
   return Status::Ok();
 }
 
-void Engine::WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then) {
-  const auto wait = [this, wanted = std::move(wanted), then] {
+void Engine::WhenReached(std::vector<RequiredVersion> required,
+                         std::function<void(const Status&)> then) {
+  const auto wait = [this, required = std::move(required), then] {
     meetings_.BeginWait();
-    const Status waited = WaitForAll(wanted);
+    const Status waited = WaitForAll(required);
     meetings_.EndWait();
     then(waited);
   };

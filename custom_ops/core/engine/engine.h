@@ -66,7 +66,7 @@
 namespace tfhybrid {
 
 // Updates that a table must have.
-struct Wanted {
+struct RequiredVersion {
   std::shared_ptr<OpenTable> table;
   uint64_t version;
 };
@@ -135,11 +135,11 @@ class Engine {
   // read, saved or loaded.
   Status WaitUntilDone(const OpenTable& table, uint64_t version) const;
   // Whether WaitForAll() returns without waiting.
-  static bool HaveReached(const std::vector<Wanted>& wanted);
-  Status WaitForAll(const std::vector<Wanted>& wanted) const;
+  static bool HaveReached(const std::vector<RequiredVersion>& required);
+  Status WaitForAll(const std::vector<RequiredVersion>& required) const;
   // Calls `then` on the version thread with the result of WaitForAll(). The wait is recorded in
   // meetings().
-  void WhenReached(std::vector<Wanted> wanted, std::function<void(const Status&)> then);
+  void WhenReached(std::vector<RequiredVersion> required, std::function<void(const Status&)> then);
 
   // Copies embeddings of several tables at one common update, and returns the version of each
   // (core/engine/version_read.h).
@@ -185,7 +185,7 @@ class Engine {
   // A pass of those keys, and how many bytes it needs: in shared memory, or on this rank's device
   // where that is more.
   struct AskedPass {
-    std::vector<WantedKeys> wanted;
+    std::vector<RequestedKeys> requested;
     std::vector<DeviceTier::Keys> on_device;
     int64_t bytes;
   };

@@ -118,22 +118,22 @@ Result<Engine::AskedPass> Engine::PlanPass(const std::vector<PassKeys>& keys) co
   for (const PassKeys& of : keys) {
     TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<OpenTable> table, Table(of.table));
     if (device_tier_.Of(of.table) != nullptr) {
-      asked.on_device.push_back(DeviceTier::Wanted(of.table, table->reader->dim(), of.keys));
+      asked.on_device.push_back(DeviceTier::Request(of.table, table->reader->dim(), of.keys));
     }
     const std::shared_ptr<const Allocation> allocation = AllocationOf(of.table);
     if (allocation == nullptr) continue;  // all rows are here
     const bool in_files = !table->reader->files().empty();
-    asked.wanted.push_back(RankPasses::Wanted(
+    asked.requested.push_back(RankPasses::Request(
         of.table, table->reader->dim(), of.keys, of.batch_of,
         [&](int64_t key) { return in_files || allocation->OwnerOf(key) != topology_.host; }));
   }
-  asked.bytes = std::max(passes_->Bytes(asked.wanted), DeviceTier::Bytes(asked.on_device));
+  asked.bytes = std::max(passes_->Bytes(asked.requested), DeviceTier::Bytes(asked.on_device));
   return asked;
 }
 
 Result<int64_t> Engine::AnnouncePass(AskedPass asked, int64_t batches, bool refuses) {
   TFHYBRID_ASSIGN_OR_RETURN(const int64_t number,
-                            passes_->Announce(asked.wanted, batches, refuses));
+                            passes_->Announce(asked.requested, batches, refuses));
   device_tier_.Announce(number, std::move(asked.on_device));
   return number;
 }
@@ -157,7 +157,7 @@ std::function<bool(int64_t key)> Engine::IsAtHand(const OpenTable& table) {
   return [=, host = topology_.host, views = passes_->Of(name)](int64_t key) {
     if (in_memory && allocation->OwnerOf(key) == host) return true;
     return std::any_of(views.begin(), views.end(),
-                       [&](const RankPasses::View& view) { return view.Find(key) >= 0; });
+                       [&](const RankPasses::PassView& view) { return view.Find(key) >= 0; });
   };
 }
 

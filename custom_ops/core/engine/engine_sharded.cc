@@ -126,7 +126,7 @@ void Engine::ReceiveRows(int64_t owner, int socket, const std::string& peer) {
 
 Result<Engine::Scanned> Engine::Scan(int64_t host, const AskedRows& rows) {
   TFHYBRID_RETURN_IF_ERROR(CheckOtherHost(host));
-  TFHYBRID_ASSIGN_OR_RETURN(const OwnerLinks::Held held, links_.HoldReads(host));
+  TFHYBRID_ASSIGN_OR_RETURN(const OwnerLinks::HeldLink held, links_.HoldReads(host));
   const std::vector<int64_t> asked = ScanWords(rows);
   TFHYBRID_RETURN_IF_ERROR(held.connection->Send(FrameKind::kScan, {asked}));
   TFHYBRID_ASSIGN_OR_RETURN(const Frame answer, held.connection->Receive());

@@ -42,7 +42,7 @@ struct RowRead {
   int64_t ticket;
   std::string table;
   int64_t owner;
-  uint64_t wanted;   // with every update before the batch
+  uint64_t posted;   // with every update before the batch
   uint64_t version;  // that the rows had
 };
 
@@ -84,12 +84,12 @@ class FetchedRows {
     int64_t row;
   };
   // A table, for any number of its features.
-  struct Part {
+  struct TableFetch {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
     bool places;                          // all keys are
     bool sent = false;                    // owners sent the rows unasked
-    uint64_t wanted = 0;                  // the version that this rank has posted
+    uint64_t posted = 0;                  // the version that this rank has posted
     uint64_t staleness = 0;               // updates that rows may lack
     std::vector<uint64_t> versions = {};  // of each owner's rows, where they are places
     std::vector<size_t> features;
@@ -97,7 +97,7 @@ class FetchedRows {
     std::vector<int64_t> keys;      // distinct, owner by owner
     std::vector<int64_t> starts;    // of each owner's keys, then of those from passes
     std::unique_ptr<float[]> rows;  // [keys, dim]
-    std::vector<RankPasses::View> views;
+    std::vector<RankPasses::PassView> views;
     std::vector<FromPass> from_passes;  // by key
     int64_t missed = 0;                 // keys that passes should have had, and not
 
@@ -122,16 +122,16 @@ class FetchedRows {
   Status Run(const std::vector<FeatureRead>& features, int64_t host, const Sources& sources,
              const ParallelFor& parallel_for);
   // Copies the rows that owners send unasked of the version that is wanted.
-  Status TakeSent(const Sources& sources, Part* part) const;
+  Status TakeSent(const Sources& sources, TableFetch* fetch) const;
   // Ok if no rows lack more updates than they may.
   Status CheckVersions() const;
   void Plan(const std::vector<FeatureRead>& features, int64_t host, RankPasses* passes,
             const ParallelFor& parallel_for);
   // Returns the distinct keys of a table, and sets each key's number among them as its row.
-  Span<const int64_t> DistinctKeys(const std::vector<FeatureRead>& features, Part* part);
-  void Number(const std::vector<FeatureRead>& features, int64_t host, Part* part);
+  Span<const int64_t> DistinctKeys(const std::vector<FeatureRead>& features, TableFetch* fetch);
+  void Number(const std::vector<FeatureRead>& features, int64_t host, TableFetch* fetch);
   // The number of a key's owner, or the number that stands for passes.
-  int64_t SourceOf(int64_t key, int64_t host, Part* part) const;
+  int64_t SourceOf(int64_t key, int64_t host, TableFetch* fetch) const;
   static Status CheckPlaces(const std::vector<FeatureRead>& features, int64_t host);
   Status CheckMisses(int64_t host, const RankPasses& passes) const;
   Status CopyFromPasses(const RankPasses& passes) const;
@@ -148,11 +148,11 @@ class FetchedRows {
   Status ReceiveRows(int64_t owner, int64_t words, Arrived* arrived, Connection* connection) const;
   // Why an answer was not the `wanted` words.
   static Status Refuse(const FrameHeader& header, int64_t wanted, Connection* connection);
-  const float* Row(const OfFeature& of, const Part& part, int64_t key) const {
-    return part.rows.get() + of.rows[static_cast<size_t>(key)] * part.dim();
+  const float* Row(const OfFeature& of, const TableFetch& fetch, int64_t key) const {
+    return fetch.rows.get() + of.rows[static_cast<size_t>(key)] * fetch.dim();
   }
 
-  std::vector<Part> parts_;
+  std::vector<TableFetch> tables_;
   std::vector<OfFeature> of_features_;
 };
 

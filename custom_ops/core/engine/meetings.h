@@ -17,7 +17,7 @@
 namespace tfhybrid {
 
 // Where a rank is. It is in a meeting if `begun` is greater than `ended`.
-struct Standing {
+struct MeetingProgress {
   uint64_t begun = 0;        // number of the last meeting that was begun; the first is 1
   uint64_t ended = 0;        // number of the last meeting that has ended
   uint64_t signature = 0;    // of meeting `begun`: what the rank does in it
@@ -32,31 +32,31 @@ class Meetings {
   // together for messages, such as the steps of one optimizer.
   uint64_t Begin(uint64_t signature, uint64_t series) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    standing_.signature = signature;
-    standing_.ordinal = ++counts_[series];
-    return ++standing_.begun;
+    progress_.signature = signature;
+    progress_.ordinal = ++counts_[series];
+    return ++progress_.begun;
   }
   // A failed meeting never ends on its own; the end of a later one ends it too.
   void End(uint64_t number) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (number > standing_.ended) standing_.ended = number;
+    if (number > progress_.ended) progress_.ended = number;
   }
   void BeginWait() {
     const std::lock_guard<std::mutex> guard(mutex_);
-    ++standing_.waits_begun;
+    ++progress_.waits_begun;
   }
   void EndWait() {
     const std::lock_guard<std::mutex> guard(mutex_);
-    ++standing_.waits_ended;
+    ++progress_.waits_ended;
   }
-  Standing Get() const {
+  MeetingProgress Get() const {
     const std::lock_guard<std::mutex> guard(mutex_);
-    return standing_;
+    return progress_;
   }
 
  private:
   mutable std::mutex mutex_;
-  Standing standing_;                    // guarded by mutex_
+  MeetingProgress progress_;             // guarded by mutex_
   std::map<uint64_t, uint64_t> counts_;  // of meetings by series; guarded by mutex_
 };
 

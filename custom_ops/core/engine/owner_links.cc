@@ -43,11 +43,11 @@ void OwnerLinks::ShutAll(const std::vector<Link>& links) {
   }
 }
 
-Result<OwnerLinks::Held> OwnerLinks::HoldReads(int64_t host) {
+Result<OwnerLinks::HeldLink> OwnerLinks::HoldReads(int64_t host) {
   Link& link = reads_[static_cast<size_t>(host)];
   std::unique_lock<std::mutex> lock(link.mutex);
   if (link.connection == nullptr) return Missing(host);
-  return Held{link.connection.get(), std::move(lock)};
+  return HeldLink{link.connection.get(), std::move(lock)};
 }
 
 Result<Connection*> OwnerLinks::Of(const std::vector<Link>& links, int64_t host) {

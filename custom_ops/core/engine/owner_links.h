@@ -32,11 +32,11 @@ class OwnerLinks {
   void Shut();
 
   // A connection for reads, for exclusive use by the caller while `lock` is held.
-  struct Held {
+  struct HeldLink {
     Connection* connection;
     std::unique_lock<std::mutex> lock;
   };
-  Result<Held> HoldReads(int64_t host);
+  Result<HeldLink> HoldReads(int64_t host);
   Result<Connection*> Updates(int64_t host) const { return Of(updates_, host); }
   Result<Connection*> Passes(int64_t host) const { return Of(passes_, host); }
 

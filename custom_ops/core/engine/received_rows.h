@@ -57,7 +57,7 @@ class ReceivedRows {
 
  private:
   // Ticket, table, owner.
-  using Source = std::tuple<int64_t, std::string, int64_t>;
+  using RowsId = std::tuple<int64_t, std::string, int64_t>;
   struct Owner {
     std::unique_ptr<Connection> connection;
     std::thread thread;
@@ -76,7 +76,7 @@ class ReceivedRows {
   mutable std::condition_variable changed_;
   bool closed_ = false;                               // guarded by mutex_
   std::map<int64_t, Expected> expected_;              // by ticket; likewise
-  std::map<Source, Rows> rows_;                       // likewise
+  std::map<RowsId, Rows> rows_;                       // likewise
   std::map<int64_t, Status> gone_;                    // owners; likewise
   std::map<int64_t, std::unique_ptr<Owner>> owners_;  // likewise
   std::vector<std::unique_ptr<Owner>> replaced_;      // likewise

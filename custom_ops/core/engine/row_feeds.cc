@@ -14,7 +14,7 @@ constexpr int64_t kKeysAtOnce = 8192;
 }  // namespace
 
 RowFeeds::RowFeeds(int64_t hosts, Deliver deliver)
-    : deliver_(std::move(deliver)), wanted_(static_cast<size_t>(hosts)) {
+    : deliver_(std::move(deliver)), feeds_(static_cast<size_t>(hosts)) {
   for (int64_t host = 0; host < hosts; ++host) threads_.push_back(std::make_unique<SerialThread>());
 }
 
@@ -27,8 +27,8 @@ void RowFeeds::Announce(int64_t host, const std::shared_ptr<OpenTable>& table,
   {
     // Before they are read: an update in between then sends them twice, and never too seldom.
     const std::lock_guard<std::mutex> guard(mutex_);
-    Wanted& wanted = wanted_[static_cast<size_t>(host)][announced.table];
-    for (const int64_t key : announced.keys) wanted.keys.Add(key, announced.number);
+    TableFeed& feed = feeds_[static_cast<size_t>(host)][announced.table];
+    for (const int64_t key : announced.keys) feed.keys.Add(key, announced.number);
   }
   Status sent;
   for (int64_t first = 0; first < announced.keys.size() && sent.ok(); first += kKeysAtOnce) {
@@ -50,7 +50,7 @@ void RowFeeds::RefuseAll(const Status& why) {
 
 void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  auto& of_host = wanted_[static_cast<size_t>(host)];
+  auto& of_host = feeds_[static_cast<size_t>(host)];
   const auto found = of_host.find(released.table);
   if (found == of_host.end()) return;
   for (const int64_t key : released.keys) {
@@ -62,11 +62,11 @@ void RowFeeds::Release(int64_t host, const AnnouncedKeys& released) {
 
 void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
                        const std::vector<Span<const int64_t>>& keys) {
-  for (int64_t host = 0; host < static_cast<int64_t>(wanted_.size()); ++host) {
+  for (int64_t host = 0; host < static_cast<int64_t>(feeds_.size()); ++host) {
     std::vector<int64_t> changed;
     {
       const std::lock_guard<std::mutex> guard(mutex_);
-      auto& of_host = wanted_[static_cast<size_t>(host)];
+      auto& of_host = feeds_[static_cast<size_t>(host)];
       const auto found = of_host.find(table->reader->name());
       if (found == of_host.end()) continue;
       // A host that has no keys now keeps up with the decay: it may announce some before the next.
@@ -81,19 +81,19 @@ void RowFeeds::Changed(const std::shared_ptr<OpenTable>& table,
 
 std::vector<int64_t> RowFeeds::ToSend(const OpenTable& table,
                                       const std::vector<Span<const int64_t>>& keys,
-                                      Wanted* wanted) const {
+                                      TableFeed* feed) const {
   std::vector<int64_t> changed;
   const float decay = table.reader->decays().rows;
   // It grows only where all rows were multiplied by it, as they lie.
-  const bool all = (table.writer->optimizer().flags & kEveryRow) != 0 || decay > wanted->decay;
-  wanted->decay = decay;
+  const bool all = (table.writer->optimizer().flags & kEveryRow) != 0 || decay > feed->decay;
+  feed->decay = decay;
   if (all) {
-    wanted->keys.ForEach([&](int64_t key) { changed.push_back(key); });
+    feed->keys.ForEach([&](int64_t key) { changed.push_back(key); });
     return changed;
   }
   const auto take = [&](Span<const int64_t> some) {
     for (const int64_t key : some) {
-      if (wanted->keys.Find(key) != 0) changed.push_back(key);
+      if (feed->keys.Find(key) != 0) changed.push_back(key);
     }
   };
   for (const Span<const int64_t>& some : keys) take(some);
@@ -109,9 +109,9 @@ Status RowFeeds::Send(int64_t host, OpenTable* table, int64_t answers, Span<cons
   TFHYBRID_RETURN_IF_ERROR(reader->LookupRaw(keys, frame->rows, frame->has_row));
   if (answers != 0) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    Wanted& wanted = wanted_[static_cast<size_t>(host)][reader->name()];
-    if (!wanted.fed) wanted.decay = reader->decays().rows;
-    wanted.fed = true;
+    TableFeed& feed = feeds_[static_cast<size_t>(host)][reader->name()];
+    if (!feed.fed) feed.decay = reader->decays().rows;
+    feed.fed = true;
   }
   threads_[static_cast<size_t>(host)]->Submit(
       [this, host, frame] { deliver_(host, FrameKind::kFresh, frame->words.words()); });

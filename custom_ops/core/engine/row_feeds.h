@@ -52,20 +52,20 @@ class RowFeeds {
 
  private:
   // What a host wants of a table.
-  struct Wanted {
+  struct TableFeed {
     AnnouncedSet keys;
     bool fed = false;
     float decay = 1.0f;  // of rows, as it was when they were last sent
   };
 
   std::vector<int64_t> ToSend(const OpenTable& table, const std::vector<Span<const int64_t>>& keys,
-                              Wanted* wanted) const;
+                              TableFeed* feed) const;
   Status Send(int64_t host, OpenTable* table, int64_t answers, Span<const int64_t> keys);
 
   const Deliver deliver_;
   std::mutex mutex_;
-  std::vector<std::map<std::string, Wanted>> wanted_;   // by host and table; guarded by mutex_
-  std::vector<std::unique_ptr<SerialThread>> threads_;  // by host
+  std::vector<std::map<std::string, TableFeed>> feeds_;  // by host and table; guarded by mutex_
+  std::vector<std::unique_ptr<SerialThread>> threads_;   // by host
 };
 
 }  // namespace tfhybrid

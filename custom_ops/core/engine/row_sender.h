@@ -30,7 +30,7 @@ namespace tfhybrid {
 
 class RowSender {
  public:
-  struct Source {
+  struct BatchSource {
     // The open table of that name.
     std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
     // Engine::Read().
@@ -41,7 +41,7 @@ class RowSender {
   // The version of each table once all updates before the batch are applied.
   using Versions = std::map<std::string, uint64_t>;
 
-  explicit RowSender(Source source) : source_(std::move(source)) {}
+  explicit RowSender(BatchSource source) : source_(std::move(source)) {}
   ~RowSender() { Close(); }
 
   // A connection to a trainer, which replaces the one before.
@@ -73,7 +73,7 @@ class RowSender {
   bool Take(Trainer* trainer, Ready* ready);
   Status Send(const Ready& ready, Connection* connection) const;
 
-  const Source source_;
+  const BatchSource source_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;                                   // guarded by mutex_

@@ -30,7 +30,7 @@ namespace tfhybrid {
 class RowService {
  public:
   // What a service needs from its engine.
-  struct Source {
+  struct EngineCalls {
     // The table of that name, once it is open.
     std::function<Result<std::shared_ptr<OpenTable>>(const std::string& name)> table;
     // Engine::Read(), without a timeout.
@@ -49,7 +49,7 @@ class RowService {
     std::function<void(const Status& why)> passes_ended;
   };
 
-  explicit RowService(Source source) : source_(std::move(source)) {}
+  explicit RowService(EngineCalls engine) : engine_(std::move(engine)) {}
   ~RowService() { Close(); }
 
   UpdateInbox& inbox() { return inbox_; }
@@ -77,7 +77,7 @@ class RowService {
   Result<bool> SendParts(Connection* connection, const std::vector<TableRead>& reads);
   Status AnswerScan(Connection* connection, Span<const int64_t> words);
 
-  const Source source_;
+  const EngineCalls engine_;
   UpdateInbox inbox_;
   std::mutex mutex_;
   bool closed_ = false;       // guarded by mutex_

@@ -123,7 +123,7 @@ void BatchKeys::Drop(int64_t ticket) {
   batches_.erase(found);
 }
 
-BatchKeys::Held BatchKeys::held() const {
+BatchKeys::HeldBatches BatchKeys::held() const {
   const std::lock_guard<std::mutex> guard(mutex_);
   return {static_cast<int64_t>(batches_.size()), bytes_};
 }

@@ -38,10 +38,10 @@ class BatchKeys {
   Status Put(int64_t ticket, Batch batch);
   // No lookup and no update will name it. Nothing where it is not here.
   void Drop(int64_t ticket);
-  struct Held {
+  struct HeldBatches {
     int64_t batches, bytes;
   };
-  Held held() const;
+  HeldBatches held() const;
 
   // All that are here, for another owner of the same rows: Restore() puts them there. kDataLoss
   // where words say no batches; then those in front of them are here.

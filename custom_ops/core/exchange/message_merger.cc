@@ -28,7 +28,7 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
-      Unit& unit = units_[static_cast<size_t>(u)];
+      MergeUnit& unit = units_[static_cast<size_t>(u)];
       unit.merged.Merge(tables[unit.table], schema.dims[unit.table],
                         parts_.Of(unit.table, unit.part));
       ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares, places);
@@ -47,7 +47,7 @@ void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
   parts_.Divide(tables, PlanUnits(keys, &units_), parallel_for);
 }
 
-void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t shares,
+void MessageMerger::ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares,
                              bool places) {
   const Span<const int64_t> keys = unit->merged.keys();
   unit->owners.clear();
@@ -65,7 +65,7 @@ void MessageMerger::ShareOut(Unit* unit, const Allocation* allocation, int64_t s
 
 void MessageMerger::Count(size_t tables, int64_t shares) {
   counts_.assign(static_cast<size_t>(shares), std::vector<int64_t>(tables, 0));
-  for (Unit& unit : units_) {
+  for (MergeUnit& unit : units_) {
     unit.starts.clear();
     for (size_t share = 0; share < counts_.size(); ++share) {
       int64_t& count = counts_[share][unit.table];
@@ -85,7 +85,7 @@ void MessageMerger::Fill(const MessageSchema& schema, const std::vector<MessageB
   });
 }
 
-void MessageMerger::FillUnit(const Unit& unit, int64_t dim,
+void MessageMerger::FillUnit(const MergeUnit& unit, int64_t dim,
                              const std::vector<MessageBuilder>& shares) {
   const auto table = static_cast<int64_t>(unit.table);
   const bool narrow = (shares.front().header()->form & kBfloat16) != 0;

@@ -41,7 +41,7 @@ class MessageMerger {
 
  private:
   // Some keys of a table, merged by one thread.
-  struct Unit {
+  struct MergeUnit {
     size_t table;
     int64_t part;
     MergedKeys merged;
@@ -52,11 +52,12 @@ class MessageMerger {
 
   // Divides the keys of each table's ranks among units.
   void Plan(const std::vector<std::vector<RankGradients>>& tables, const ParallelFor& parallel_for);
-  static void ShareOut(Unit* unit, const Allocation* allocation, int64_t shares, bool places);
+  static void ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares, bool places);
   void Count(size_t tables, int64_t shares);
-  static void FillUnit(const Unit& unit, int64_t dim, const std::vector<MessageBuilder>& shares);
+  static void FillUnit(const MergeUnit& unit, int64_t dim,
+                       const std::vector<MessageBuilder>& shares);
 
-  std::vector<Unit> units_;
+  std::vector<MergeUnit> units_;
   KeyParts parts_;
   std::vector<std::vector<int64_t>> counts_;  // by share and table
   int64_t keys_ = 0;                          // in all messages

@@ -18,7 +18,7 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
     return Status::Error(StatusCode::kInvalidArgument,
                          "A frame of an update names it. Received: ", frame.payload.size, " words");
   }
-  const Place place = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
+  const FrameId place = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (waiting_[host] >= kMostWaiting) {

@@ -49,14 +49,14 @@ class UpdateInbox {
 
  private:
   // Kind, update, id, host.
-  using Place = std::tuple<FrameKind, int64_t, int64_t, int64_t>;
+  using FrameId = std::tuple<FrameKind, int64_t, int64_t, int64_t>;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<Place, WordBuffer> frames_;  // guarded by mutex_
-  std::map<int64_t, int64_t> waiting_;  // frames by host; likewise
-  std::map<int64_t, Status> gone_;      // hosts; likewise
-  std::map<int64_t, int64_t> there_;    // connections by host; likewise
+  std::map<FrameId, WordBuffer> frames_;  // guarded by mutex_
+  std::map<int64_t, int64_t> waiting_;    // frames by host; likewise
+  std::map<int64_t, Status> gone_;        // hosts; likewise
+  std::map<int64_t, int64_t> there_;      // connections by host; likewise
 };
 
 }  // namespace tfhybrid

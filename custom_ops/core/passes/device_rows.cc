@@ -37,21 +37,21 @@ void DeviceRows::CloseAll() {
   open_.clear();
 }
 
-Result<DeviceRows::Wanted> DeviceRows::Plan(const std::vector<Span<const int64_t>>& features,
-                                            int64_t held,
-                                            const std::function<bool(int64_t key)>& is_at_hand) {
+Result<DeviceRows::RequestedRows> DeviceRows::Plan(
+    const std::vector<Span<const int64_t>>& features, int64_t held,
+    const std::function<bool(int64_t key)>& is_at_hand) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (passes_changed_) Renumber();
   if (held != held_) ForgetCopies();
   int64_t most = 0;
   for (const Span<const int64_t> keys : features) most += keys.size();
   distinct_.Reset(most);
-  Wanted wanted;
-  wanted.places.resize(features.size());
+  RequestedRows requested;
+  requested.places.resize(features.size());
   for (size_t f = 0; f < features.size(); ++f) {
-    wanted.places[f].reserve(static_cast<size_t>(features[f].size()));
+    requested.places[f].reserve(static_cast<size_t>(features[f].size()));
     for (const int64_t key : features[f]) {
-      wanted.places[f].push_back(static_cast<int32_t>(distinct_.Number(key)));
+      requested.places[f].push_back(static_cast<int32_t>(distinct_.Number(key)));
     }
   }
   const Span<const int64_t> distinct = distinct_.keys();
@@ -64,29 +64,29 @@ Result<DeviceRows::Wanted> DeviceRows::Plan(const std::vector<Span<const int64_t
     return Status::Error(StatusCode::kResourceExhausted, "A variable on a device has ", kMostPlaces,
                          " rows of a table at most. Received: ", is_kept_.size());
   }
-  wanted.keys.assign(distinct.begin(), distinct.end());
-  wanted.at = PlacesOf(numbers);
-  for (std::vector<int32_t>& places : wanted.places) {
-    for (int32_t& place : places) place = wanted.at[static_cast<size_t>(place)];
+  requested.keys.assign(distinct.begin(), distinct.end());
+  requested.at = PlacesOf(numbers);
+  for (std::vector<int32_t>& places : requested.places) {
+    for (int32_t& place : places) place = requested.at[static_cast<size_t>(place)];
   }
-  if (fills_) WantPasses(is_at_hand, &wanted);
-  if (makes_anew_) wanted.size = static_cast<int64_t>(is_kept_.size());
-  wanted.numbering = numbering_;
-  return wanted;
+  if (fills_) RequestPasses(is_at_hand, &requested);
+  if (makes_anew_) requested.size = static_cast<int64_t>(is_kept_.size());
+  requested.numbering = numbering_;
+  return requested;
 }
 
-Result<std::vector<int64_t>> DeviceRows::Copy(const Wanted& wanted, const float* rows,
+Result<std::vector<int64_t>> DeviceRows::Copy(const RequestedRows& requested, const float* rows,
                                               int64_t number) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (wanted.numbering != numbering_) {
+  if (requested.numbering != numbering_) {
     return Status::Error(StatusCode::kFailedPrecondition,
                          "The lookups of a table on a device come one after the other. Received: "
                          "two at a time");
   }
   std::vector<int64_t> changed;
   const size_t bytes = static_cast<size_t>(dim_) * sizeof(float);
-  for (size_t i = 0; i < wanted.keys.size(); ++i) {
-    const int32_t place = wanted.at[i];
+  for (size_t i = 0; i < requested.keys.size(); ++i) {
+    const int32_t place = requested.at[i];
     const float* const row = rows + static_cast<int64_t>(i) * dim_;
     const auto at = static_cast<size_t>(place);
     if (is_copied_[at] != 0 && std::memcmp(row, CopyAt(place), bytes) == 0) continue;
@@ -182,14 +182,14 @@ std::vector<int32_t> DeviceRows::PlacesOf(const std::vector<int64_t>& numbers) c
   return places;
 }
 
-void DeviceRows::WantPasses(const std::function<bool(int64_t key)>& is_at_hand,
-                            Wanted* wanted) const {
+void DeviceRows::RequestPasses(const std::function<bool(int64_t key)>& is_at_hand,
+                               RequestedRows* requested) const {
   for (size_t i = 0; i < places_.size(); ++i) {
     const int64_t key = index_.keys()[static_cast<int64_t>(i)];
     const bool is_copied = is_copied_[static_cast<size_t>(places_[i])] != 0;
     if (is_copied || distinct_.Find(key) >= 0 || !is_at_hand(key)) continue;
-    wanted->keys.push_back(key);
-    wanted->at.push_back(places_[i]);
+    requested->keys.push_back(key);
+    requested->at.push_back(places_[i]);
   }
 }
 

@@ -23,7 +23,7 @@ namespace tfhybrid {
 class DeviceRows {
  public:
   // The rows of a lookup.
-  struct Wanted {
+  struct RequestedRows {
     std::vector<std::vector<int32_t>> places;  // of each feature's keys
     std::vector<int64_t> keys;                 // to be read, each once
     std::vector<int32_t> at;                   // the place of each
@@ -44,11 +44,12 @@ class DeviceRows {
   // Finds places for the keys of a lookup's features. `held`: the number of the last Copy() that
   // arrived on the device. The first call after Open() also adds those keys of the pass for which
   // `is_at_hand` is true.
-  Result<Wanted> Plan(const std::vector<Span<const int64_t>>& features, int64_t held,
-                      const std::function<bool(int64_t key)>& is_at_hand);
-  // Takes the rows of wanted.keys, and returns the indices of those that must be sent to the
+  Result<RequestedRows> Plan(const std::vector<Span<const int64_t>>& features, int64_t held,
+                             const std::function<bool(int64_t key)>& is_at_hand);
+  // Takes the rows of requested.keys, and returns the indices of those that must be sent to the
   // device. `number` identifies this copy: it is `held` once the device has the rows.
-  Result<std::vector<int64_t>> Copy(const Wanted& wanted, const float* rows, int64_t number);
+  Result<std::vector<int64_t>> Copy(const RequestedRows& requested, const float* rows,
+                                    int64_t number);
 
   // The size of the variable in bytes.
   int64_t bytes() const;
@@ -62,7 +63,8 @@ class DeviceRows {
   void ForgetCopies();
   // Returns places of distinct keys, given their numbers in the index; other keys get free places.
   std::vector<int32_t> PlacesOf(const std::vector<int64_t>& numbers) const;
-  void WantPasses(const std::function<bool(int64_t key)>& is_at_hand, Wanted* wanted) const;
+  void RequestPasses(const std::function<bool(int64_t key)>& is_at_hand,
+                     RequestedRows* requested) const;
   float* CopyAt(int32_t place) { return copies_.data() + int64_t{place} * dim_; }
 
   const int64_t dim_;

@@ -17,26 +17,26 @@ std::shared_ptr<DeviceRows> DeviceTier::Of(const std::string& table) const {
   return found == tables_.end() ? nullptr : found->second;
 }
 
-DeviceTier::Keys DeviceTier::Wanted(const std::string& table, int64_t dim,
-                                    Span<const int64_t> keys) {
+DeviceTier::Keys DeviceTier::Request(const std::string& table, int64_t dim,
+                                     Span<const int64_t> keys) {
   UniqueKeys unique;
   unique.Reset(keys.size());
   for (const int64_t key : keys) unique.Number(key);
   return {table, dim, {unique.keys().begin(), unique.keys().end()}};
 }
 
-int64_t DeviceTier::Bytes(const std::vector<Keys>& wanted) {
+int64_t DeviceTier::Bytes(const std::vector<Keys>& requested) {
   int64_t bytes = 0;
-  for (const Keys& of : wanted) {
+  for (const Keys& of : requested) {
     const int64_t rows = DeviceRows::SizeFor(static_cast<int64_t>(of.keys.size()));
     bytes += rows * of.dim * int64_t{sizeof(float)};
   }
   return bytes;
 }
 
-void DeviceTier::Announce(int64_t pass, std::vector<Keys> wanted) {
+void DeviceTier::Announce(int64_t pass, std::vector<Keys> requested) {
   const std::lock_guard<std::mutex> guard(mutex_);
-  if (!wanted.empty()) announced_[pass] = std::move(wanted);
+  if (!requested.empty()) announced_[pass] = std::move(requested);
 }
 
 void DeviceTier::Begin(int64_t pass) {

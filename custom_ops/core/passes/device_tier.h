@@ -35,12 +35,12 @@ class DeviceTier {
   // Null if Add() was not called for the table.
   std::shared_ptr<DeviceRows> Of(const std::string& table) const;
 
-  static Keys Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys);
+  static Keys Request(const std::string& table, int64_t dim, Span<const int64_t> keys);
   // The bytes of variables for those keys.
-  static int64_t Bytes(const std::vector<Keys>& wanted);
+  static int64_t Bytes(const std::vector<Keys>& requested);
 
   // `pass`: the number that RankPasses gave it.
-  void Announce(int64_t pass, std::vector<Keys> wanted);
+  void Announce(int64_t pass, std::vector<Keys> requested);
   // Gives its keys places. Called for each batch; only the first call has an effect.
   void Begin(int64_t pass);
   void End(int64_t pass);

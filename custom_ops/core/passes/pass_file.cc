@@ -42,30 +42,30 @@ std::string PassFile::Path(const std::string& directory, int local_rank, int64_t
   return directory + "/pass-" + std::to_string(local_rank) + "-" + std::to_string(number);
 }
 
-int64_t PassFile::Bytes(const std::vector<WantedKeys>& wanted, int64_t hosts) {
-  int64_t bytes = Front(static_cast<int64_t>(wanted.size()), hosts);
-  for (const WantedKeys& of : wanted) {
+int64_t PassFile::Bytes(const std::vector<RequestedKeys>& requested, int64_t hosts) {
+  int64_t bytes = Front(static_cast<int64_t>(requested.size()), hosts);
+  for (const RequestedKeys& of : requested) {
     bytes += PartsOf(static_cast<int64_t>(of.keys.size()), of.dim).end;
   }
   return RoundUp(bytes, kPageBytes);
 }
 
 Result<PassFile> PassFile::Create(const std::string& path, uint64_t token, int64_t number,
-                                  const std::vector<WantedKeys>& wanted, int64_t hosts,
+                                  const std::vector<RequestedKeys>& requested, int64_t hosts,
                                   int64_t batches) {
   const std::string temporary = path + ".new";
   unlink(temporary.c_str());
   TFHYBRID_ASSIGN_OR_RETURN(
       MappedFile file,
       CreateSegment(temporary, {SegmentKind::kPass, token, static_cast<uint64_t>(number)},
-                    Bytes(wanted, hosts), "the rows of a pass"));
+                    Bytes(requested, hosts), "the rows of a pass"));
   PassFile pass(std::move(file));
-  pass.segment()->tables = wanted.size();
+  pass.segment()->tables = requested.size();
   pass.segment()->hosts = static_cast<uint64_t>(hosts);
   pass.segment()->batches = static_cast<uint64_t>(batches);
   auto offset = static_cast<uint64_t>(Front(pass.tables(), hosts));
   for (int64_t t = 0; t < pass.tables(); ++t) {
-    const WantedKeys& of = wanted[static_cast<size_t>(t)];
+    const RequestedKeys& of = requested[static_cast<size_t>(t)];
     PassTable* const table = pass.of(t);
     of.table.copy(table->name, kMaxTableName);
     table->dim = static_cast<uint64_t>(of.dim);

@@ -74,7 +74,7 @@ struct BellSegment {
 };
 
 // What a rank wants of a table: distinct keys, in the order of the batch that wants them last.
-struct WantedKeys {
+struct RequestedKeys {
   std::string table;
   int64_t dim;
   std::vector<int64_t> keys;
@@ -85,10 +85,10 @@ class PassFile {
  public:
   static std::string Path(const std::string& directory, int local_rank, int64_t number);
   // Bytes of a pass that wants those.
-  static int64_t Bytes(const std::vector<WantedKeys>& wanted, int64_t hosts);
+  static int64_t Bytes(const std::vector<RequestedKeys>& requested, int64_t hosts);
   // The rank's: makes the file, which its leader may find from now on.
   static Result<PassFile> Create(const std::string& path, uint64_t token, int64_t number,
-                                 const std::vector<WantedKeys>& wanted, int64_t hosts,
+                                 const std::vector<RequestedKeys>& requested, int64_t hosts,
                                  int64_t batches);
   // The leader's.
   static Result<PassFile> Open(const std::string& path, uint64_t token, int64_t number);

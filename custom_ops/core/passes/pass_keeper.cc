@@ -63,12 +63,12 @@ void PassKeeper::TakeNew(int local_rank) {
       if (file.status().code() != StatusCode::kNotFound) Fail(file.status());
       return;
     }
-    Take(std::make_unique<Standing>(file.Take()));
+    Take(std::make_unique<OpenPass>(file.Take()));
   }
 }
 
-void PassKeeper::Take(std::unique_ptr<Standing> pass) {
-  KeysByPlace asking;
+void PassKeeper::Take(std::unique_ptr<OpenPass> pass) {
+  KeysByOwner asking;
   int64_t number = 0;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -79,7 +79,7 @@ void PassKeeper::Take(std::unique_ptr<Standing> pass) {
       Add(pass.get(), &asking);
     } catch (const std::bad_alloc&) {
       // It stands without keys until its rank ends it.
-      for (Table& table : pass->tables) table = Table();
+      for (PassTableState& table : pass->tables) table = PassTableState();
       pass->missing = 0;
       asking.clear();
       pass->file.Fail(out_of_memory_);
@@ -91,10 +91,10 @@ void PassKeeper::Take(std::unique_ptr<Standing> pass) {
   if (!told.ok()) Fail(told);
 }
 
-void PassKeeper::Add(Standing* pass, KeysByPlace* asking) {
+void PassKeeper::Add(OpenPass* pass, KeysByOwner* asking) {
   PassFile& file = pass->file;
   for (int64_t t = 0; t < file.tables(); ++t) {
-    Table& table = pass->tables[static_cast<size_t>(t)];
+    PassTableState& table = pass->tables[static_cast<size_t>(t)];
     table.name = file.name(t);
     const Span<const int64_t> keys = file.keys(t);
     table.index.Reset(keys.size());
@@ -117,12 +117,12 @@ void PassKeeper::Add(Standing* pass, KeysByPlace* asking) {
   if (pass->missing == 0) file.SetState(PassState::kReady);
 }
 
-bool PassKeeper::TakeOver(Standing* pass, int64_t table, int64_t i) {
-  Table& to = pass->tables[static_cast<size_t>(table)];
+bool PassKeeper::TakeOver(OpenPass* pass, int64_t table, int64_t i) {
+  PassTableState& to = pass->tables[static_cast<size_t>(table)];
   const int64_t key = pass->file.keys(table)[i];
   for (const auto& other : passes_) {
     for (size_t t = 0; t < other->tables.size(); ++t) {
-      const Table& from = other->tables[t];
+      const PassTableState& from = other->tables[t];
       if (from.name != to.name) continue;
       const int64_t found = from.index.Find(key);
       if (found < from.released) continue;
@@ -183,8 +183,8 @@ Status PassKeeper::Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted)
   return Status::Ok();
 }
 
-void PassKeeper::WriteRows(const FreshRows& fresh, Standing* pass, int64_t table, uint8_t* wanted) {
-  Table& its = pass->tables[static_cast<size_t>(table)];
+void PassKeeper::WriteRows(const FreshRows& fresh, OpenPass* pass, int64_t table, uint8_t* wanted) {
+  PassTableState& its = pass->tables[static_cast<size_t>(table)];
   float* const rows = pass->file.rows(table);
   uint8_t* const has_row = pass->file.has_row(table);
   for (int64_t i = 0; i < fresh.keys.size(); ++i) {
@@ -201,19 +201,20 @@ void PassKeeper::WriteRows(const FreshRows& fresh, Standing* pass, int64_t table
   }
 }
 
-std::vector<const PassKeeper::Table*> PassKeeper::Others(const Table& table) const {
-  std::vector<const Table*> others;
+std::vector<const PassKeeper::PassTableState*> PassKeeper::Others(
+    const PassTableState& table) const {
+  std::vector<const PassTableState*> others;
   for (const auto& pass : passes_) {
-    for (const Table& its : pass->tables) {
+    for (const PassTableState& its : pass->tables) {
       if (&its != &table && its.name == table.name) others.push_back(&its);
     }
   }
   return others;
 }
 
-void PassKeeper::Release(Standing* pass, KeysByPlace* released) {
+void PassKeeper::Release(OpenPass* pass, KeysByOwner* released) {
   for (int64_t t = 0; t < pass->file.tables(); ++t) {
-    Table& table = pass->tables[static_cast<size_t>(t)];
+    PassTableState& table = pass->tables[static_cast<size_t>(t)];
     if (table.name.empty()) continue;  // memory ran out for it
     const Span<const int64_t> keys = pass->file.keys(t);
     const int32_t* const last = pass->file.last(t);
@@ -224,25 +225,25 @@ void PassKeeper::Release(Standing* pass, KeysByPlace* released) {
     while (table.released < keys.size() && (ended || last[table.released] < done)) {
       ++table.released;
     }
-    const std::vector<const Table*> others = Others(table);
+    const std::vector<const PassTableState*> others = Others(table);
     for (int64_t i = before; i < table.released; ++i) {
       const int64_t key = keys[i];
-      const bool wanted = std::any_of(others.begin(), others.end(), [&](const Table* other) {
-        return other->index.Find(key) >= other->released;
-      });
+      const bool wanted = std::any_of(
+          others.begin(), others.end(),
+          [&](const PassTableState* other) { return other->index.Find(key) >= other->released; });
       if (!wanted) (*released)[{table.name, allocation->OwnerOf(key)}].push_back(key);
     }
   }
 }
 
-void PassKeeper::LetGo(Standing* pass, KeysByPlace* released) {
+void PassKeeper::LetGo(OpenPass* pass, KeysByOwner* released) {
   pass->file.End();
   Release(pass, released);
   pass->file.SetState(PassState::kLetGo);
 }
 
 Status PassKeeper::ReleaseUsed() {
-  KeysByPlace released;
+  KeysByOwner released;
   int64_t number = 0;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -253,7 +254,7 @@ Status PassKeeper::ReleaseUsed() {
 }
 
 void PassKeeper::Tidy() {
-  KeysByPlace released;
+  KeysByOwner released;
   int64_t number = 0;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -285,7 +286,7 @@ void PassKeeper::Fail(const Status& why) {
 }
 
 Status PassKeeper::Tell(const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
-                        const KeysByPlace& keys, int64_t number) {
+                        const KeysByOwner& keys, int64_t number) {
   for (const auto& [place, of_place] : keys) {
     TFHYBRID_RETURN_IF_ERROR(tell(place.second, {place.first, 0, number, of_place}));
   }

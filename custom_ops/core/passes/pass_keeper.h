@@ -65,41 +65,41 @@ class PassKeeper {
   int64_t CountOf(PassCounter counter) const { return bell_->CountOf(counter); }
 
  private:
-  struct Table {
+  struct PassTableState {
     std::string name;
     UniqueKeys index;
     std::vector<uint8_t> arrived;  // by key
     std::vector<int64_t> asked;    // the announcement whose answer brings each
     int64_t released = 0;          // keys, from the first on
   };
-  struct Standing {
-    explicit Standing(PassFile of) : file(std::move(of)) {}
+  struct OpenPass {
+    explicit OpenPass(PassFile of) : file(std::move(of)) {}
     PassFile file;
-    std::vector<Table> tables;
+    std::vector<PassTableState> tables;
     int64_t missing = 0;
     const PhaseClock::time_point asked_at = PhaseClock::now();
   };
-  using Place = std::pair<std::string, int64_t>;  // a table, and a host that owns rows of it
-  using KeysByPlace = std::map<Place, std::vector<int64_t>>;
+  using TableOwner = std::pair<std::string, int64_t>;  // a table, and a host that owns rows of it
+  using KeysByOwner = std::map<TableOwner, std::vector<int64_t>>;
 
   void Run();
   void TakeNew(int local_rank);
-  void Take(std::unique_ptr<Standing> pass);
+  void Take(std::unique_ptr<OpenPass> pass);
   // `*asking` receives the keys that owners are to be asked for.
-  void Add(Standing* pass, KeysByPlace* asking);
+  void Add(OpenPass* pass, KeysByOwner* asking);
   // Copies the row of a key from a pass that has it; whether one does.
-  bool TakeOver(Standing* pass, int64_t table, int64_t key);
+  bool TakeOver(OpenPass* pass, int64_t table, int64_t key);
   // The tables of its name in other passes.
-  std::vector<const Table*> Others(const Table& table) const;
+  std::vector<const PassTableState*> Others(const PassTableState& table) const;
   // `wanted` says of each key afterwards whether a pass wants it.
   Status Write(int64_t owner, const FreshRows& fresh, uint8_t* wanted);
-  static void WriteRows(const FreshRows& fresh, Standing* pass, int64_t table, uint8_t* wanted);
+  static void WriteRows(const FreshRows& fresh, OpenPass* pass, int64_t table, uint8_t* wanted);
   // All keys of a pass up to what its rank has used; all where it has ended.
-  void Release(Standing* pass, KeysByPlace* released);
-  void LetGo(Standing* pass, KeysByPlace* released);
+  void Release(OpenPass* pass, KeysByOwner* released);
+  void LetGo(OpenPass* pass, KeysByOwner* released);
   void Tidy();
   Status Tell(const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
-              const KeysByPlace& keys, int64_t number);
+              const KeysByOwner& keys, int64_t number);
 
   const Host host_;
   // Made in time.
@@ -111,8 +111,8 @@ class PassKeeper {
   std::vector<int64_t> next_;  // pass of each local rank; the thread's
   mutable std::mutex mutex_;
   // All guarded by mutex_.
-  std::vector<std::unique_ptr<Standing>> passes_;
-  std::map<Place, PassOwner> owners_;  // as of the last frame of each
+  std::vector<std::unique_ptr<OpenPass>> passes_;
+  std::map<TableOwner, PassOwner> owners_;  // as of the last frame of each
   int64_t announcements_ = 0;
   Status failed_;
 };

@@ -11,13 +11,13 @@
 
 namespace tfhybrid {
 
-int64_t RankPasses::View::Find(int64_t key) const {
+int64_t RankPasses::PassView::Find(int64_t key) const {
   const int64_t row = pass->indices[static_cast<size_t>(table)].Find(key);
   if (row < 0 || pass->file.last(table)[row] < done) return -1;
   return row;
 }
 
-void RankPasses::View::Copy(int64_t row, int64_t owner, float* embedding) const {
+void RankPasses::PassView::Copy(int64_t row, int64_t owner, float* embedding) const {
   const PassFile& file = pass->file;
   const int64_t dim = file.dim(table);
   const Decays decays = file.owner(table, owner)->decays;
@@ -26,9 +26,9 @@ void RankPasses::View::Copy(int64_t row, int64_t owner, float* embedding) const 
   ScaleRow(decays.rows, dim, embedding);
 }
 
-WantedKeys RankPasses::Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys,
-                              const int32_t* batch_of,
-                              const std::function<bool(int64_t)>& belongs) {
+RequestedKeys RankPasses::Request(const std::string& table, int64_t dim, Span<const int64_t> keys,
+                                  const int32_t* batch_of,
+                                  const std::function<bool(int64_t)>& belongs) {
   UniqueKeys unique;
   unique.Reset(keys.size());
   std::vector<int32_t> last;
@@ -43,15 +43,15 @@ WantedKeys RankPasses::Wanted(const std::string& table, int64_t dim, Span<const 
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return last[a] < last[b]; });
-  WantedKeys wanted = {table, dim, {}, {}};
+  RequestedKeys requested = {table, dim, {}, {}};
   for (const size_t i : order) {
-    wanted.keys.push_back(unique.keys()[static_cast<int64_t>(i)]);
-    wanted.last.push_back(last[i]);
+    requested.keys.push_back(unique.keys()[static_cast<int64_t>(i)]);
+    requested.last.push_back(last[i]);
   }
-  return wanted;
+  return requested;
 }
 
-Result<int64_t> RankPasses::Announce(const std::vector<WantedKeys>& wanted, int64_t batches,
+Result<int64_t> RankPasses::Announce(const std::vector<RequestedKeys>& requested, int64_t batches,
                                      bool refuses) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (rank_.hosts == 1) return next_++;  // all rows are near: it has ended already
@@ -59,7 +59,7 @@ Result<int64_t> RankPasses::Announce(const std::vector<WantedKeys>& wanted, int6
   const int64_t number = next_;
   const std::string path = PassFile::Path(rank_.directory, rank_.local_rank, number);
   TFHYBRID_ASSIGN_OR_RETURN(
-      PassFile file, PassFile::Create(path, rank_.token, number, wanted, rank_.hosts, batches));
+      PassFile file, PassFile::Create(path, rank_.token, number, requested, rank_.hosts, batches));
   const auto pass = std::make_shared<Pass>(std::move(file), number, refuses, path);
   for (int64_t t = 0; t < pass->file.tables(); ++t) {
     pass->indices.emplace_back();
@@ -145,8 +145,8 @@ void RankPasses::CountPost(const std::vector<std::string>& tables) {
   }
 }
 
-std::vector<RankPasses::View> RankPasses::Of(const std::string& table) {
-  std::vector<View> views;
+std::vector<RankPasses::PassView> RankPasses::Of(const std::string& table) {
+  std::vector<PassView> views;
   const std::lock_guard<std::mutex> guard(mutex_);
   for (const auto& [number, pass] : passes_) {
     if (pass->file.ended()) continue;  // by the leader, which has let all go
@@ -160,7 +160,7 @@ std::vector<RankPasses::View> RankPasses::Of(const std::string& table) {
   return views;
 }
 
-Status RankPasses::Await(const View& view, int64_t owner, uint64_t version,
+Status RankPasses::Await(const PassView& view, int64_t owner, uint64_t version,
                          const std::function<Status()>& check) const {
   const PassFile& file = view.pass->file;
   while (!file.AwaitState(PassState::kReady, kWaitSliceMs)) {

@@ -57,7 +57,7 @@ class RankPasses {
     bool begun = false;               // guarded by RankPasses::mutex_
   };
   // A table of a pass that is consulted. Holds the pass.
-  struct View {
+  struct PassView {
     std::shared_ptr<Pass> pass;
     int64_t table;
     int64_t done;  // batches of it that were used up when it was taken
@@ -74,13 +74,15 @@ class RankPasses {
 
   // The keys that belong in a pass file: distinct, and in the order that the file needs.
   // `batch_of` has the batch of each.
-  static WantedKeys Wanted(const std::string& table, int64_t dim, Span<const int64_t> keys,
-                           const int32_t* batch_of, const std::function<bool(int64_t)>& belongs);
-  int64_t Bytes(const std::vector<WantedKeys>& wanted) const {
-    return PassFile::Bytes(wanted, rank_.hosts);
+  static RequestedKeys Request(const std::string& table, int64_t dim, Span<const int64_t> keys,
+                               const int32_t* batch_of,
+                               const std::function<bool(int64_t)>& belongs);
+  int64_t Bytes(const std::vector<RequestedKeys>& requested) const {
+    return PassFile::Bytes(requested, rank_.hosts);
   }
   // Returns the number of the pass. `refuses`: a key that it does not have is an error.
-  Result<int64_t> Announce(const std::vector<WantedKeys>& wanted, int64_t batches, bool refuses);
+  Result<int64_t> Announce(const std::vector<RequestedKeys>& requested, int64_t batches,
+                           bool refuses);
   // A batch of a pass, from 0, is about to be used; those before it have been.
   Status Begin(int64_t number, int64_t batch);
   // Waits until its memory is given back.
@@ -91,10 +93,10 @@ class RankPasses {
   void CountPost(const std::vector<std::string>& tables);
 
   // The open passes of a table.
-  std::vector<View> Of(const std::string& table);
+  std::vector<PassView> Of(const std::string& table);
   // Waits until a pass has its rows, those of `owner` as of `version`, or does not hold any longer.
   // Between slices of waiting it fails with what `check` returns.
-  Status Await(const View& view, int64_t owner, uint64_t version,
+  Status Await(const PassView& view, int64_t owner, uint64_t version,
                const std::function<Status()>& check) const;
   void CountKeys(int64_t hits, int64_t misses);
   PassCounts counts() const;

@@ -16,7 +16,7 @@ constexpr size_t kPieceWords = 4;
 }  // namespace
 
 FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
-                         int64_t state_floats, const std::vector<Source>& sources,
+                         int64_t state_floats, const std::vector<ChunkData>& sources,
                          std::shared_ptr<const RowTier> tier, const ChangedRows* changed,
                          std::vector<int64_t> removed)
     : snapshot_(snapshot),
@@ -29,8 +29,8 @@ FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, in
       tier_(std::move(tier)) {
   int64_t first_row = 0;
   for (size_t number = 0; number < sources.size() && first_row < snapshot.rows; ++number) {
-    chunks_.push_back(std::make_unique<Chunk>());
-    Chunk* const chunk = chunks_.back().get();
+    chunks_.push_back(std::make_unique<FrozenChunk>());
+    FrozenChunk* const chunk = chunks_.back().get();
     chunk->source = sources[number];
     const int64_t room = locator_.ChunkRows(static_cast<int64_t>(number));
     const int64_t frozen =
@@ -47,7 +47,7 @@ FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, in
 
 // Returns the number of rows that are to be read. Chunks begin at multiples of 64 rows.
 int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed,
-                                 Chunk* chunk) {
+                                 FrozenChunk* chunk) {
   int64_t count = 0;
   chunk->words.reserve(static_cast<size_t>((rows + kWordRows - 1) / kWordRows));
   for (int64_t place = 0; place < rows; place += kWordRows) {
@@ -62,8 +62,8 @@ int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedR
 
 void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
   if (row >= snapshot_.rows) return;
-  const RowLocator::Place place = locator_.Locate(row);
-  Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
+  const RowLocator::ChunkOffset place = locator_.Locate(row);
+  FrozenChunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
   // Before the lock: most rows are not to be read.
   if ((chunk.words[static_cast<size_t>(place.offset / kWordRows)].frozen >>
            (place.offset % kWordRows) &
@@ -79,8 +79,8 @@ void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
 
 void FrozenTable::KeepFileRow(int64_t row, int64_t key, const RowHistory* history) {
   if (row >= snapshot_.rows) return;
-  const RowLocator::Place place = locator_.Locate(row);
-  Chunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
+  const RowLocator::ChunkOffset place = locator_.Locate(row);
+  FrozenChunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
   const std::lock_guard<std::mutex> guard(chunk.mutex);
   float* const to = RoomFor(&chunk, place.offset, key, history);
   if (to == nullptr) return;
@@ -88,7 +88,8 @@ void FrozenTable::KeepFileRow(int64_t row, int64_t key, const RowHistory* histor
   if (!read.ok()) chunk.failure = read;
 }
 
-float* FrozenTable::RoomFor(Chunk* chunk, int64_t offset, int64_t key, const RowHistory* history) {
+float* FrozenTable::RoomFor(FrozenChunk* chunk, int64_t offset, int64_t key,
+                            const RowHistory* history) {
   Word& word = chunk->words[static_cast<size_t>(offset / kWordRows)];
   const uint64_t bit = uint64_t{1} << (offset % kWordRows);
   if ((word.frozen & bit) == 0 || offset < chunk->read || (word.changed & bit) != 0) return nullptr;
@@ -101,14 +102,14 @@ float* FrozenTable::RoomFor(Chunk* chunk, int64_t offset, int64_t key, const Row
 }
 
 Status FrozenTable::Read(int64_t part, Target out) {
-  const Part& run = parts_[static_cast<size_t>(part)];
+  const ChunkRange& run = parts_[static_cast<size_t>(part)];
   for (size_t chunk = run.first; chunk < run.end; ++chunk) {
     TFHYBRID_RETURN_IF_ERROR(ReadChunk(chunks_[chunk].get(), &out));
   }
   return Status::Ok();
 }
 
-Status FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
+Status FrozenTable::ReadChunk(FrozenChunk* chunk, Target* out) {
   std::vector<float> record(static_cast<size_t>(dim_ + state_floats_));
   const size_t words = chunk->words.size();
   for (size_t first = 0; first < words; first += kPieceWords) {
@@ -132,7 +133,7 @@ Status FrozenTable::ReadChunk(Chunk* chunk, Target* out) {
   return Status::Ok();
 }
 
-Status FrozenTable::CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record,
+Status FrozenTable::CopyRow(const FrozenChunk& chunk, int64_t place, bool changed, float* record,
                             Target* out) const {
   const float* from = nullptr;
   const float* from_state = nullptr;

@@ -33,7 +33,7 @@ namespace tfhybrid {
 class FrozenTable {
  public:
   // Where the rows of a chunk lie. They stay there as long as the table lives.
-  struct Source {
+  struct ChunkData {
     const int64_t* keys;
     const float* embeddings;
     const float* states;               // null where the optimizer has none
@@ -53,7 +53,7 @@ class FrozenTable {
   // `changed` says which rows; null for all. `removed`: keys whose rows were removed since. `tier`
   // is null where rows lie in memory.
   FrozenTable(const Snapshot& snapshot, const RowLocator& locator, int64_t dim,
-              int64_t state_floats, const std::vector<Source>& sources,
+              int64_t state_floats, const std::vector<ChunkData>& sources,
               std::shared_ptr<const RowTier> tier, const ChangedRows* changed,
               std::vector<int64_t> removed);
 
@@ -101,8 +101,8 @@ class FrozenTable {
     int64_t key;
     RowHistory history;
   };
-  struct Chunk {
-    Source source;
+  struct FrozenChunk {
+    ChunkData source;
     std::vector<Word> words;
     std::mutex mutex;
     int64_t read = 0;                          // rows before it are read; guarded by mutex
@@ -112,17 +112,19 @@ class FrozenTable {
     Status failure;                            // of keeping one; guarded by mutex
   };
   // The chunks [first, end).
-  struct Part {
+  struct ChunkRange {
     size_t first;
     size_t end;
     int64_t rows;
   };
-  int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed, Chunk* chunk);
+  int64_t FreezeChunk(int64_t first_row, int64_t rows, const ChangedRows* changed,
+                      FrozenChunk* chunk);
   // Makes room for a row that is to be kept, and returns where its floats go; null where nobody
   // will read it, or it has been kept.
-  float* RoomFor(Chunk* chunk, int64_t offset, int64_t key, const RowHistory* history);
-  Status ReadChunk(Chunk* chunk, Target* out);
-  Status CopyRow(const Chunk& chunk, int64_t place, bool changed, float* record, Target* out) const;
+  float* RoomFor(FrozenChunk* chunk, int64_t offset, int64_t key, const RowHistory* history);
+  Status ReadChunk(FrozenChunk* chunk, Target* out);
+  Status CopyRow(const FrozenChunk& chunk, int64_t place, bool changed, float* record,
+                 Target* out) const;
 
   const Snapshot snapshot_;
   const RowLocator locator_;
@@ -132,8 +134,8 @@ class FrozenTable {
   const bool has_history_;
   const std::vector<int64_t> removed_;
   const std::shared_ptr<const RowTier> tier_;
-  std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<Part> parts_;
+  std::vector<std::unique_ptr<FrozenChunk>> chunks_;
+  std::vector<ChunkRange> parts_;
 };
 
 }  // namespace tfhybrid

@@ -44,20 +44,20 @@ class RecentRecords {
     const uint64_t number = latest_[region];
     // Older ones were overwritten, and so were those that they lead to.
     if (number == 0 || number + entries_.size() <= added_) return kNone;
-    const Entry& entry = entries_[number % entries_.size()];
+    const RecentRecord& entry = entries_[number % entries_.size()];
     latest_[region] = entry.before;
     return entry.row;
   }
 
  private:
-  struct Entry {
+  struct RecentRecord {
     int64_t row = kNone;
     uint64_t before = 0;  // the number of the entry before it of its region, 0 if there is none
   };
   static size_t RegionOf(int64_t offset) { return static_cast<size_t>(offset / kRegionBytes); }
 
-  std::vector<Entry> entries_;    // entry N lies at N modulo their count
-  std::vector<uint64_t> latest_;  // of each region
+  std::vector<RecentRecord> entries_;  // entry N lies at N modulo their count
+  std::vector<uint64_t> latest_;       // of each region
   uint64_t added_ = 0;
 };
 

@@ -15,7 +15,7 @@ namespace tfhybrid {
 
 class RowLocator {
  public:
-  struct Place {
+  struct ChunkOffset {
     int64_t chunk;
     int64_t offset;
   };
@@ -23,7 +23,7 @@ class RowLocator {
   // REQUIRES: 0 <= first_log2 <= chunk_log2 < 40.
   RowLocator(int first_log2, int chunk_log2) : first_log2_(first_log2), chunk_log2_(chunk_log2) {}
 
-  Place Locate(int64_t row) const {
+  ChunkOffset Locate(int64_t row) const {
     const int64_t full = row >> chunk_log2_;
     if (full > 0)
       return {chunk_log2_ - first_log2_ + full, row & ((int64_t{1} << chunk_log2_) - 1)};

@@ -77,7 +77,7 @@ Status TableWriter::AttachOptimizer() {
 
 Status TableWriter::AttachChunk(int64_t number) {
   const int64_t rows = locator_.ChunkRows(number);
-  Chunk chunk = {};
+  MappedChunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(
       chunk.rows, OpenChunkWritable(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
                                     {rows, ChunkFloats()}));
@@ -159,7 +159,7 @@ Status TableWriter::CompleteIndex() {
                          " freed slots of ", slots);
   }
   for (const int64_t row : missing) {
-    const RowLocator::Place place = locator_.Locate(row);
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     index_freed_ +=
         index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
     TFHYBRID_FAULT_POINT();

@@ -45,10 +45,10 @@ int64_t TableWriter::Room() const {
 }
 
 Status TableWriter::AddChunk() {
-  Chunk chunk = {};
+  MappedChunk chunk = {};
   bool made = false;
   if (next_chunk_.valid()) {
-    Result<Chunk> ahead = next_chunk_.get();
+    Result<MappedChunk> ahead = next_chunk_.get();
     made = ahead.ok();
     if (made) chunk = ahead.Take();
   }
@@ -63,7 +63,7 @@ Status TableWriter::AddChunk() {
   return Status::Ok();
 }
 
-Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
+Result<TableWriter::MappedChunk> TableWriter::MakeChunk(int64_t number) const {
   const int64_t rows = locator_.ChunkRows(number);
   const int64_t first = locator_.Capacity(number);
   const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
@@ -72,7 +72,7 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
     return Status::Error(StatusCode::kResourceExhausted, "No room for ", purpose, ": a table in ",
                          "files has at most ", CompactIndex::kMostRows, " rows");
   }
-  Chunk chunk = {};
+  MappedChunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(chunk.rows,
                             CreateChunk(paths_.Rows(number), IdentityOf(SegmentKind::kRows, number),
                                         {rows, ChunkFloats()}, purpose));
@@ -91,7 +91,7 @@ Result<TableWriter::Chunk> TableWriter::MakeChunk(int64_t number) const {
   return chunk;
 }
 
-void TableWriter::FindRowsIn(Chunk* chunk, int64_t rows) const {
+void TableWriter::FindRowsIn(MappedChunk* chunk, int64_t rows) const {
   chunk->keys = reinterpret_cast<int64_t*>(chunk->rows.mutable_data() + kPageBytes);
   uint8_t* const beside = chunk->rows.mutable_data() + EmbeddingsOffset(rows);
   if (in_files()) {
@@ -101,7 +101,7 @@ void TableWriter::FindRowsIn(Chunk* chunk, int64_t rows) const {
   }
 }
 
-Status TableWriter::AddState(int64_t number, Chunk* chunk) const {
+Status TableWriter::AddState(int64_t number, MappedChunk* chunk) const {
   if (StateFloats() == 0 || in_files()) return Status::Ok();
   const int64_t rows = locator_.ChunkRows(number);
   TFHYBRID_ASSIGN_OR_RETURN(
@@ -113,7 +113,7 @@ Status TableWriter::AddState(int64_t number, Chunk* chunk) const {
   return Status::Ok();
 }
 
-Status TableWriter::AddHistory(int64_t number, Chunk* chunk) const {
+Status TableWriter::AddHistory(int64_t number, MappedChunk* chunk) const {
   if (policy().kind == PolicyKind::kNone) return Status::Ok();
   const int64_t rows = locator_.ChunkRows(number);
   TFHYBRID_ASSIGN_OR_RETURN(
@@ -172,12 +172,12 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
   std::vector<const int64_t*> keys_of_chunks;
   {
     const std::lock_guard<std::mutex> guard(chunks_mutex_);
-    for (const Chunk& chunk : chunks_) keys_of_chunks.push_back(chunk.keys);
+    for (const MappedChunk& chunk : chunks_) keys_of_chunks.push_back(chunk.keys);
   }
   // Rows that move meanwhile may be met twice; PublishIndex() then sets right what is wrong.
   const bool may_move = policy().kind != PolicyKind::kNone;
   while (made->rows < end) {
-    const RowLocator::Place place = locator_.Locate(made->rows);
+    const RowLocator::ChunkOffset place = locator_.Locate(made->rows);
     const int64_t* keys = keys_of_chunks[static_cast<size_t>(place.chunk)] + place.offset;
     const int64_t count =
         std::min(locator_.ChunkRows(place.chunk) - place.offset, end - made->rows);

@@ -76,7 +76,7 @@ Status TableWriter::CheckPages() const {
     });
   };
   for (int64_t chunk = 0, first = 0; first < rows(); ++chunk) {
-    const Chunk& its = chunks_[static_cast<size_t>(chunk)];
+    const MappedChunk& its = chunks_[static_cast<size_t>(chunk)];
     const int64_t count = std::min(locator_.ChunkRows(chunk), rows() - first);
     check("embeddings", its.embeddings, count * dim(), zero_rows);
     if (StateFloats() > 0) {

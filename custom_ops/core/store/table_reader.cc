@@ -120,7 +120,7 @@ TableStats TableReader::Stats() const {
       stats.history_bytes += StateChunkBytes(rows, kHistoryFloats);
     }
   }
-  View view = {};
+  MappedView view = {};
   if (OpenRows(&view).ok() && view.tier != nullptr) {
     const CacheSegment& cache = view.tier->cache();
     stats.file_bytes = view.tier->FileBytes(locator_.Capacity(stats.chunks));
@@ -139,7 +139,7 @@ TableStats TableReader::Stats() const {
   return stats;
 }
 
-Result<std::shared_ptr<const TableReader::View>> TableReader::CurrentView() {
+Result<std::shared_ptr<const TableReader::MappedView>> TableReader::CurrentView() {
   const std::lock_guard<std::mutex> guard(mutex_);
   const TableCounters& counters = segment().counters;
   if (view_ == nullptr || view_->generation != LoadAcquire(counters.index_generation) ||
@@ -150,8 +150,9 @@ Result<std::shared_ptr<const TableReader::View>> TableReader::CurrentView() {
   return view_;
 }
 
-Result<std::shared_ptr<const TableReader::View>> TableReader::Extend(const View* old) const {
-  auto view = std::make_shared<View>();
+Result<std::shared_ptr<const TableReader::MappedView>> TableReader::Extend(
+    const MappedView* old) const {
+  auto view = std::make_shared<MappedView>();
   if (old != nullptr) *view = *old;
   // The index first: a row that it names lies in a chunk that was counted before.
   if (old == nullptr || old->generation != LoadAcquire(segment().counters.index_generation)) {
@@ -160,10 +161,10 @@ Result<std::shared_ptr<const TableReader::View>> TableReader::Extend(const View*
   const auto chunks = static_cast<int64_t>(LoadAcquire(segment().counters.chunks));
   TFHYBRID_RETURN_IF_ERROR(MapChunks(view.get(), chunks));
   TFHYBRID_RETURN_IF_ERROR(OpenRows(view.get()));
-  return std::shared_ptr<const View>(std::move(view));
+  return std::shared_ptr<const MappedView>(std::move(view));
 }
 
-Status TableReader::MapIndex(View* view) const {
+Status TableReader::MapIndex(MappedView* view) const {
   while (true) {
     const uint64_t generation = LoadAcquire(segment().counters.index_generation);
     const std::string path = paths_.Index(generation);
@@ -186,7 +187,7 @@ Status TableReader::MapIndex(View* view) const {
   }
 }
 
-Status TableReader::OpenRows(View* view) const {
+Status TableReader::OpenRows(MappedView* view) const {
   while (in_files()) {
     const uint64_t generation = LoadAcquire(tier().generation);
     if (generation == view->tier_generation) break;
@@ -207,7 +208,7 @@ Status TableReader::OpenRows(View* view) const {
   return Status::Ok();
 }
 
-Status TableReader::MapChunks(View* view, int64_t count) const {
+Status TableReader::MapChunks(MappedView* view, int64_t count) const {
   for (auto chunk = static_cast<int64_t>(view->chunks.size()); chunk < count; ++chunk) {
     const int64_t rows = locator_.ChunkRows(chunk);
     const std::string path = paths_.Rows(chunk);
@@ -231,7 +232,7 @@ Status TableReader::MapChunks(View* view, int64_t count) const {
   return Status::Ok();
 }
 
-Status TableReader::ResolveNew(const View& view, int64_t* row) const {
+Status TableReader::ResolveNew(const MappedView& view, int64_t* row) const {
   const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
   // A row that was removed meanwhile; lookups of a training step meet none.
   const bool removed = *row >= rows && shape().policy.kind != PolicyKind::kNone;
@@ -245,12 +246,13 @@ Status TableReader::ResolveNew(const View& view, int64_t* row) const {
   return Status::Ok();
 }
 
-int64_t TableReader::MappedRows(const View& view) const {
+int64_t TableReader::MappedRows(const MappedView& view) const {
   return std::min(static_cast<int64_t>(LoadAcquire(segment().counters.rows)), view.capacity);
 }
 
 // A group of keys is found together.
-Status TableReader::FindRows(const View& view, Span<const int64_t> keys, const float** rows) const {
+Status TableReader::FindRows(const MappedView& view, Span<const int64_t> keys,
+                             const float** rows) const {
   const auto known_rows = static_cast<uint64_t>(MappedRows(view));
   int64_t found[KeyIndex::kGroup];
   for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
@@ -269,7 +271,7 @@ Status TableReader::FindRows(const View& view, Span<const int64_t> keys, const f
 Result<FoundRows> TableReader::Find(Span<const int64_t> keys, const ParallelFor& parallel_for) {
   FoundRows found;
   if (in_files()) return found;
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
   found.mapped = view;
   found.rows.resize(static_cast<size_t>(keys.size()));
   TFHYBRID_RETURN_IF_ERROR(
@@ -288,7 +290,7 @@ Status TableReader::Visit(const LookupKeys& lookup, const Take& take) {
     TakeRows(keys, dim(), [&](int64_t i) { return rows[lookup.numbers[i]]; }, take);
     return Status::Ok();
   }
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
   const float* rows[KeyIndex::kGroup];
   for (int64_t begin = 0; begin < keys.size(); begin += KeyIndex::kGroup) {
     const int64_t count = std::min(KeyIndex::kGroup, keys.size() - begin);
@@ -305,7 +307,7 @@ Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
   // Before the view: rows that were there have their files in it. Those that come later do not
   // count; when this lookup began, their keys read their initial values.
   const auto rows = static_cast<int64_t>(LoadAcquire(segment().counters.rows));
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
   const int64_t known_rows = view->tier == nullptr ? 0 : std::min(rows, view->capacity);
   std::vector<float> record(
       view->tier == nullptr ? 0 : static_cast<size_t>(view->tier->record_floats()));
@@ -429,14 +431,14 @@ bool TableReader::WaitForQuiet(int timeout_ms) const {
 }
 
 Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float* embeddings) {
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
   const int64_t rows = MappedRows(*view);
   if (first < 0 || count < 0 || count > rows - first) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", name(), "' has ", rows,
                          " rows. Received: first=", first, ", count=", count);
   }
   for (int64_t done = 0; done < count;) {
-    const RowLocator::Place place = locator_.Locate(first + done);
+    const RowLocator::ChunkOffset place = locator_.Locate(first + done);
     const auto chunk = static_cast<size_t>(place.chunk);
     const int64_t run = std::min(count - done, locator_.ChunkRows(place.chunk) - place.offset);
     const auto* chunk_keys =
@@ -454,7 +456,7 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
   return Status::Ok();
 }
 
-Status TableReader::ReadFileRows(const View& view, int64_t first, int64_t count,
+Status TableReader::ReadFileRows(const MappedView& view, int64_t first, int64_t count,
                                  float* embeddings) const {
   std::vector<float> record(static_cast<size_t>(view.tier->record_floats()));
   for (int64_t i = 0; i < count; ++i) {
@@ -465,7 +467,7 @@ Status TableReader::ReadFileRows(const View& view, int64_t first, int64_t count,
 }
 
 Result<int64_t> TableReader::CountNanRows() {
-  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const View> view, CurrentView());
+  TFHYBRID_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedView> view, CurrentView());
   const int64_t rows = MappedRows(*view);
   int64_t found = 0;
   if (in_files()) {

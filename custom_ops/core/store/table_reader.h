@@ -2,8 +2,8 @@
 // mappings, no lock held while rows are copied, and never a write. A key without a row reads its
 // initial value.
 //
-// Thread-safe. What is mapped grows with the table; a lookup works on one immutable View and maps
-// what is new first. Process-safe beside one TableWriter: a row that is being updated during a
+// Thread-safe. What is mapped grows with the table; a lookup works on one immutable MappedView and
+// maps what is new first. Process-safe beside one TableWriter: a row that is being updated during a
 // lookup may be read half old, half new; the version protocol of a training step (WaitVersion)
 // keeps lookups and updates of the same step apart.
 #ifndef TFHYBRID_CORE_STORE_TABLE_READER_H_
@@ -144,7 +144,7 @@ class TableReader {
  private:
   // What is mapped at one moment. Immutable once published; old ones live until their last lookup
   // ends.
-  struct View {
+  struct MappedView {
     uint64_t generation;
     std::shared_ptr<const MappedFile> index_file;
     KeyIndex index;        // where rows lie in memory
@@ -164,17 +164,18 @@ class TableReader {
     return *reinterpret_cast<const TableSegment*>(table_.data());
   }
   // A view that holds everything the table had when this was called.
-  Result<std::shared_ptr<const View>> CurrentView();
-  Result<std::shared_ptr<const View>> Extend(const View* old) const;
-  Status MapIndex(View* view) const;
-  Status MapChunks(View* view, int64_t count) const;
-  Status OpenRows(View* view) const;
-  Status ReadFileRows(const View& view, int64_t first, int64_t count, float* embeddings) const;
+  Result<std::shared_ptr<const MappedView>> CurrentView();
+  Result<std::shared_ptr<const MappedView>> Extend(const MappedView* old) const;
+  Status MapIndex(MappedView* view) const;
+  Status MapChunks(MappedView* view, int64_t count) const;
+  Status OpenRows(MappedView* view) const;
+  Status ReadFileRows(const MappedView& view, int64_t first, int64_t count,
+                      float* embeddings) const;
   // Calls `take(row, key)` for each key, in order; the row is null where the key has none.
   template <typename Take>
   Status Visit(const LookupKeys& keys, const Take& take);
   // The rows of keys that exist now and are mapped.
-  Status FindRows(const View& view, Span<const int64_t> keys, const float** rows) const;
+  Status FindRows(const MappedView& view, Span<const int64_t> keys, const float** rows) const;
   template <typename Take>
   Status VisitFile(Span<const int64_t> keys, const Take& take);
   bool in_files() const { return tier_.mapped(); }
@@ -185,24 +186,24 @@ class TableReader {
   float RowDecay() const;
   float InitialDecay() const;
   // Rows that exist now and are mapped.
-  int64_t MappedRows(const View& view) const;
+  int64_t MappedRows(const MappedView& view) const;
   // Makes a row number that is not known to be good into one that `view` can read, or kMissing, or
   // an error.
-  Status ResolveNew(const View& view, int64_t* row) const;
-  const float* RowAt(const View& view, int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
+  Status ResolveNew(const MappedView& view, int64_t* row) const;
+  const float* RowAt(const MappedView& view, int64_t row) const {
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     return view.embeddings[static_cast<size_t>(place.chunk)] + place.offset * dim();
   }
   IndexKind index_kind() const { return in_files() ? IndexKind::kCompact : IndexKind::kKeys; }
   // False too of a row that is not mapped: it came after the lookup had begun.
-  bool HasKey(const View& view, int64_t row, int64_t key) const {
+  bool HasKey(const MappedView& view, int64_t row, int64_t key) const {
     if (row >= view.capacity) return false;
-    const RowLocator::Place place = locator_.Locate(row);
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     return __atomic_load_n(view.keys[static_cast<size_t>(place.chunk)] + place.offset,
                            __ATOMIC_RELAXED) == key;
   }
-  const uint64_t* PlaceAtRow(const View& view, int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
+  const uint64_t* PlaceAtRow(const MappedView& view, int64_t row) const {
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     return view.places[static_cast<size_t>(place.chunk)] + place.offset;
   }
 
@@ -212,7 +213,7 @@ class TableReader {
   const TablePaths paths_;
   const RowLocator locator_;
   std::mutex mutex_;
-  std::shared_ptr<const View> view_;  // guarded by mutex_
+  std::shared_ptr<const MappedView> view_;  // guarded by mutex_
 };
 
 }  // namespace tfhybrid

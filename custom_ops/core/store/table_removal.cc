@@ -159,7 +159,7 @@ void TableWriter::CopyRow(int64_t from, int64_t to) {
     CopyFloats(source.state, state_floats_, target.state);
   }
   if (policy().kind != PolicyKind::kNone) *HistoryOf(to) = *HistoryOf(from);
-  const RowLocator::Place place = locator_.Locate(to);
+  const RowLocator::ChunkOffset place = locator_.Locate(to);
   // Atomic for the index that is made in the background.
   __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], KeyOf(from),
                    __ATOMIC_RELAXED);

@@ -173,7 +173,7 @@ void TableWriter::StartRows(Span<const int64_t> keys, const RowSet& set, int64_t
                             int64_t begin, int64_t end, RowStart start) {
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
-    const RowLocator::Place place = locator_.Locate(first + i);
+    const RowLocator::ChunkOffset place = locator_.Locate(first + i);
     const TableRow row = Row(first + i);
     // Another row may have lain here.
     if (policy().kind != PolicyKind::kNone) BeforeChange(first + i, row);
@@ -365,8 +365,8 @@ Status TableWriter::Clear() {
 Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(const std::string& cursor,
                                                          bool only_changed) {
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
-  std::vector<FrozenTable::Source> sources;
-  for (const Chunk& chunk : chunks_) {
+  std::vector<FrozenTable::ChunkData> sources;
+  for (const MappedChunk& chunk : chunks_) {
     sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.places});
   }
   // Decay changes all rows at every step.
@@ -439,7 +439,7 @@ Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const
 Status TableWriter::ReadHistory(int64_t first, int64_t count, RowHistory* histories) const {
   TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
   for (int64_t i = 0; policy().kind != PolicyKind::kNone && i < count; ++i) {
-    const RowLocator::Place place = locator_.Locate(first + i);
+    const RowLocator::ChunkOffset place = locator_.Locate(first + i);
     histories[i] = chunks_[static_cast<size_t>(place.chunk)].histories[place.offset];
   }
   return Status::Ok();

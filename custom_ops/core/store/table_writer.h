@@ -149,8 +149,8 @@ class TableWriter {
                        const ParallelFor& parallel_for);
 
   TableRow Row(int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
-    const Chunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
+    const MappedChunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
     RowHistory* const history =
         chunk.histories != nullptr ? chunk.histories + place.offset : nullptr;
     if (chunk.places != nullptr) {
@@ -162,11 +162,11 @@ class TableWriter {
             state_floats_, history};
   }
   int64_t KeyOf(int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     return chunks_[static_cast<size_t>(place.chunk)].keys[place.offset];
   }
   RowHistory* HistoryOf(int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     return chunks_[static_cast<size_t>(place.chunk)].histories + place.offset;
   }
   void FetchRow(int64_t number) const {
@@ -246,7 +246,7 @@ class TableWriter {
   Status ReadHistory(int64_t first, int64_t count, RowHistory* histories) const;
 
  private:
-  struct Chunk {
+  struct MappedChunk {
     MappedFile rows;
     MappedFile state;    // not mapped where the optimizer has none
     MappedFile history;  // not mapped where the table keeps none
@@ -258,7 +258,7 @@ class TableWriter {
   };
   // What lies beside the keys of a chunk: an embedding each, or a place.
   int64_t ChunkFloats() const { return in_files() ? kPlaceFloats : dim_; }
-  void FindRowsIn(Chunk* chunk, int64_t rows) const;
+  void FindRowsIn(MappedChunk* chunk, int64_t rows) const;
   // Copies the state of a row.
   Status ReadStateOf(int64_t row, float* record, float* state) const;
 
@@ -283,7 +283,7 @@ class TableWriter {
   TierGeneration GenerationOf(uint64_t number) const;
   int64_t CacheRows() const;
   uint64_t* PlaceAtRow(int64_t row) const {
-    const RowLocator::Place place = locator_.Locate(row);
+    const RowLocator::ChunkOffset place = locator_.Locate(row);
     return chunks_[static_cast<size_t>(place.chunk)].places + place.offset;
   }
   PlaceAt Places() const {
@@ -326,9 +326,9 @@ class TableWriter {
   }
   // table_growth.cc
   Status AddChunk();
-  Result<Chunk> MakeChunk(int64_t number) const;
-  Status AddState(int64_t number, Chunk* chunk) const;
-  Status AddHistory(int64_t number, Chunk* chunk) const;
+  Result<MappedChunk> MakeChunk(int64_t number) const;
+  Status AddState(int64_t number, MappedChunk* chunk) const;
+  Status AddHistory(int64_t number, MappedChunk* chunk) const;
   IndexKind index_kind() const { return in_files() ? IndexKind::kCompact : IndexKind::kKeys; }
   // Also of a number that a damaged index names.
   bool HasKey(int64_t row, int64_t key) const {
@@ -370,7 +370,7 @@ class TableWriter {
   int64_t state_floats_ = 0;
   OptimizerConfig optimizer_;
   mutable std::mutex chunks_mutex_;  // held to add to chunks_, and to read it in the background
-  std::vector<Chunk> chunks_;
+  std::vector<MappedChunk> chunks_;
   MappedFile index_file_;
   TableIndex index_;
   int64_t index_freed_ = 0;                  // slots
@@ -386,7 +386,7 @@ class TableWriter {
   // Keys that were removed, moved or came while an index was being made that may have missed it.
   std::vector<int64_t> index_ahead_notes_;
   // Last: what they run uses all of the above, and their destructors wait for it.
-  std::future<Result<Chunk>> next_chunk_;
+  std::future<Result<MappedChunk>> next_chunk_;
   std::future<Result<IndexAhead>> next_index_;
 };
 

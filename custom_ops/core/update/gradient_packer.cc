@@ -45,7 +45,7 @@ void GradientPacker::Fill(const MessageSchema& schema, const MessageBuilder& mes
   Copy(schema, message, factor, parallel_for);
   parallel_for(static_cast<int64_t>(tables_.size()), cost_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const Table& table = tables_[static_cast<size_t>(i)];
+      const TableBatches& table = tables_[static_cast<size_t>(i)];
       if (table.distinct()) continue;
       const Span<const int64_t> keys = table.sum.keys();
       std::copy(keys.begin(), keys.end(), message.keys(i));

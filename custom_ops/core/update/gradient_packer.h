@@ -25,7 +25,7 @@ class GradientPacker {
             const ParallelFor& parallel_for) const;
 
  private:
-  struct Table {
+  struct TableBatches {
     std::vector<KeyGradients> batches;
     GradientSum sum;  // unused where keys are distinct
     bool distinct() const { return batches.size() == 1 && batches.front().distinct; }
@@ -34,7 +34,7 @@ class GradientPacker {
   void Copy(const MessageSchema& schema, const MessageBuilder& message, float factor,
             const ParallelFor& parallel_for) const;
 
-  std::vector<Table> tables_;
+  std::vector<TableBatches> tables_;
   std::vector<int64_t> counts_;
   int64_t cost_ = 0;  // of a table, in nanoseconds
 };

@@ -63,7 +63,7 @@ float TableUpdate::Scale(uint32_t count) const {
   return 1.0f;
 }
 
-TableUpdate::Reduced TableUpdate::GradientOf(const Unit& unit, int64_t i, int64_t dim,
+TableUpdate::Reduced TableUpdate::GradientOf(const UpdateUnit& unit, int64_t i, int64_t dim,
                                              float* scratch) const {
   if (i < unit.merged.keys().size()) {
     return {unit.merged.Sum(i, scratch), Scale(unit.merged.Count(i))};
@@ -204,7 +204,7 @@ void TableUpdate::Plan(const std::vector<GradientMessage>& messages,
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kMergeCostNs * (total / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
-      Unit& unit = units_[static_cast<size_t>(u)];
+      UpdateUnit& unit = units_[static_cast<size_t>(u)];
       unit.merged.Merge(ranks[unit.table], tables[unit.table]->dim(),
                         parts_.Of(unit.table, unit.part));
       tables[unit.table]->Find(unit.merged.keys(), &unit.rows);
@@ -221,8 +221,8 @@ void TableUpdate::AddUntouched(const std::vector<TableWriter*>& tables) {
   for (size_t t = 0; t < tables.size(); ++t) {
     if ((tables[t]->optimizer().flags & kEveryRow) == 0) continue;
     touched.assign(static_cast<size_t>(starts_[t].rows), false);
-    Unit* last = nullptr;
-    for (Unit& unit : units_) {
+    UpdateUnit* last = nullptr;
+    for (UpdateUnit& unit : units_) {
       if (unit.table != t) continue;
       last = &unit;
       for (const int64_t row : unit.rows.rows) {
@@ -237,7 +237,7 @@ void TableUpdate::AddUntouched(const std::vector<TableWriter*>& tables) {
   }
 }
 
-void TableUpdate::Admit(const TableWriter& table, const Start& start, Unit* unit) {
+void TableUpdate::Admit(const TableWriter& table, const Start& start, UpdateUnit* unit) {
   unit->waiting.clear();
   unit->admitted.clear();
   const TableWriter* const waiting = table.waiting();
@@ -271,7 +271,7 @@ void TableUpdate::Admit(const TableWriter& table, const Start& start, Unit* unit
 Status TableUpdate::Reserve(const std::vector<TableWriter*>& tables) {
   std::vector<int64_t> rows;
   for (const TableWriter* table : tables) rows.push_back(table->rows());
-  for (Unit& unit : units_) {
+  for (UpdateUnit& unit : units_) {
     unit.first = rows[unit.table];
     rows[unit.table] += static_cast<int64_t>(unit.rows.missing.size());
   }
@@ -291,7 +291,7 @@ Status TableUpdate::BringRows(const std::vector<TableWriter*>& tables,
   for (size_t t = 0; t < tables.size(); ++t) {
     if (!tables[t]->in_files()) continue;
     rows.clear();
-    for (const Unit& unit : units_) {
+    for (const UpdateUnit& unit : units_) {
       if (unit.table != t) continue;
       for (const int64_t row : unit.rows.rows) {
         if (row != KeyIndex::kMissing) rows.push_back(row);
@@ -308,7 +308,7 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
   if (starts.back() == 0) return;
   parallel_for(starts.back(), kNewRowCostNs, [&](int64_t begin, int64_t end) {
     ForEachPart(starts, begin, end, [&](size_t u, int64_t first, int64_t last) {
-      const Unit& unit = units_[u];
+      const UpdateUnit& unit = units_[u];
       tables[unit.table]->Initialise(unit.merged.keys(), unit.rows, unit.first, first, last);
     });
   });
@@ -323,7 +323,7 @@ void TableUpdate::Create(const std::vector<TableWriter*>& tables, const Parallel
   parallel_for(count, kIndexCostNs * (starts.back() / count + 1), [&](int64_t begin, int64_t end) {
     for (auto u = first_unit[static_cast<size_t>(begin)]; u < first_unit[static_cast<size_t>(end)];
          ++u) {
-      Unit& unit = units_[u];
+      UpdateUnit& unit = units_[u];
       tables[unit.table]->Index(unit.merged.keys(), unit.first, &unit.rows);
     }
   });
@@ -359,7 +359,7 @@ std::vector<SquareSum> TableUpdate::SumSquares(const std::vector<TableWriter*>& 
 }
 
 // Includes rows that do not exist yet: their penalties depend on their initial values.
-SquareSum TableUpdate::SquaresOf(const Unit& unit, const TableWriter& table) const {
+SquareSum TableUpdate::SquaresOf(const UpdateUnit& unit, const TableWriter& table) const {
   const int64_t dim = table.dim();
   std::vector<float> scratch(static_cast<size_t>(ScratchFloats(dim)));
   std::vector<float> fresh(static_cast<size_t>(dim));
@@ -430,7 +430,7 @@ void TableUpdate::Settle(const std::vector<TableWriter*>& tables, const Parallel
 void TableUpdate::CountWaiting(size_t table, TableWriter* waiting) {
   RowSet set;
   std::vector<int64_t> rows;
-  for (const Unit& unit : units_) {
+  for (const UpdateUnit& unit : units_) {
     if (unit.table != table) continue;
     waiting->CountWaiting(unit.waiting, starts_[table].moment.step);
     waiting->Find(unit.admitted, &set);
@@ -462,7 +462,7 @@ void TableUpdate::ApplyLane(const std::vector<TableWriter*>& tables,
   JournalLane journal = journal_.lane(lane);
   const int64_t begin = lane_begin + journal.done();  // which is 0 but after a crash
   ForEachPart(starts, begin, lane_end, [&](size_t u, int64_t first, int64_t last) {
-    const Unit& unit = units_[u];
+    const UpdateUnit& unit = units_[u];
     const TableWriter& table = *tables[unit.table];
     scratch.resize(static_cast<size_t>(ScratchFloats(table.dim())));
     float* const changed = scratch.data() + MergedKeys::ScratchFloats(table.dim());

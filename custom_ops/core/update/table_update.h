@@ -62,7 +62,7 @@ class TableUpdate {
   // The keys of a table that the update has gradients of, as staged.
   std::vector<Span<const int64_t>> KeysOf(size_t table) const {
     std::vector<Span<const int64_t>> keys;
-    for (const Unit& unit : units_) {
+    for (const UpdateUnit& unit : units_) {
       if (unit.table == table) keys.push_back(unit.merged.keys());
     }
     return keys;
@@ -81,7 +81,7 @@ class TableUpdate {
 
  private:
   // A share of one table's keys, from merge to apply.
-  struct Unit {
+  struct UpdateUnit {
     size_t table;
     int64_t part;
     MergedKeys merged;
@@ -105,7 +105,7 @@ class TableUpdate {
   void Plan(const std::vector<GradientMessage>& messages, const std::vector<TableWriter*>& tables,
             const ParallelFor& parallel_for);
   // Which of a unit's keys without a row must wait for one.
-  static void Admit(const TableWriter& table, const Start& start, Unit* unit);
+  static void Admit(const TableWriter& table, const Start& start, UpdateUnit* unit);
   // False if any rank's gradients are not finite, or if the step has no samples.
   bool Applies() const { return !joint_.skip && joint_.samples > 0; }
   void AddUntouched(const std::vector<TableWriter*>& tables);
@@ -123,7 +123,7 @@ class TableUpdate {
   std::vector<float> ClipFactors(const StepNumbers& numbers) const;
   std::vector<SquareSum> SumSquares(const std::vector<TableWriter*>& tables,
                                     const ParallelFor& parallel_for) const;
-  SquareSum SquaresOf(const Unit& unit, const TableWriter& table) const;
+  SquareSum SquaresOf(const UpdateUnit& unit, const TableWriter& table) const;
   // All that the gradient of a row follows from.
   RowUpdate Gradients(const TableWriter& table) const;
   void Apply(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
@@ -136,12 +136,12 @@ class TableUpdate {
   void Publish(const std::vector<TableWriter*>& tables);
   float Scale(uint32_t count) const;
   // Returns the gradient of a unit's i-th row; `scratch` has MergedKeys::ScratchFloats(dim).
-  Reduced GradientOf(const Unit& unit, int64_t i, int64_t dim, float* scratch) const;
+  Reduced GradientOf(const UpdateUnit& unit, int64_t i, int64_t dim, float* scratch) const;
 
   UpdateJournal journal_;
   Contribution joint_;         // of all ranks
   std::vector<Start> starts_;  // by table
-  std::vector<Unit> units_;
+  std::vector<UpdateUnit> units_;
   KeyParts parts_;
   std::vector<SquareSum> squares_;      // by table
   std::vector<RowUpdate> row_updates_;  // by table

@@ -14,7 +14,7 @@ TEST(MeetingsTest, AMeetingHasANumberAndASignatureAndIsCounted) {
   EXPECT_EQ(0u, meetings.Get().begun);
   EXPECT_EQ(1u, meetings.Begin(7, 1));
   EXPECT_EQ(2u, meetings.Begin(8, 1));
-  Standing now = meetings.Get();
+  MeetingProgress now = meetings.Get();
   EXPECT_EQ(2u, now.begun);
   EXPECT_EQ(0u, now.ended);
   EXPECT_EQ(8u, now.signature);
@@ -31,7 +31,7 @@ TEST(MeetingsTest, TheEndOfALaterOneEndsOneThatFailed) {
   const uint64_t second = meetings.Begin(7, 1);
   meetings.End(second);
   meetings.End(1);  // late
-  const Standing now = meetings.Get();
+  const MeetingProgress now = meetings.Get();
   EXPECT_EQ(now.begun, now.ended);
 }
 
@@ -43,7 +43,7 @@ TEST(MeetingsTest, AReaderGetsNumberAndSignatureOfTheSameMeeting) {
     }
   });
   for (uint64_t last = 0; last < 20000;) {
-    const Standing now = meetings.Get();
+    const MeetingProgress now = meetings.Get();
     ASSERT_EQ(now.begun, now.signature);
     ASSERT_GE(now.begun, last);
     ASSERT_LE(now.begun - now.ended, 1u);
@@ -54,10 +54,10 @@ TEST(MeetingsTest, AReaderGetsNumberAndSignatureOfTheSameMeeting) {
 
 TEST(MeetingsTest, ThereAreNoneWhereNoEngineIsOpen) {
   uint64_t number = 0;
-  tfhybrid_standing standing;
+  tfhybrid_meeting_progress progress;
   EXPECT_NE(0, tfhybrid_meeting_begin(1 << 20, 7, 1, &number));
   EXPECT_NE(0, tfhybrid_meeting_end(1 << 20, 1));
-  EXPECT_NE(0, tfhybrid_standing_get(1 << 20, &standing));
+  EXPECT_NE(0, tfhybrid_meeting_progress_get(1 << 20, &progress));
 }
 
 }  // namespace

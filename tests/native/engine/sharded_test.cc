@@ -323,7 +323,7 @@ TEST_F(ShardedTest, APassDoesNotWaitForAnUpdateThatFailed) {
   const std::vector<int32_t> last(keys.size(), 1);
   const auto asked = At(0)->PlanPass({{"item", keys, last.data()}});
   ASSERT_OK(asked.status());
-  const auto pass = At(0)->passes().Announce(asked.value().wanted, 2, false);
+  const auto pass = At(0)->passes().Announce(asked.value().requested, 2, false);
   ASSERT_OK(pass.status());
   ASSERT_OK(At(0)->passes().Begin(pass.value(), 0));
   ASSERT_OK(Read(0, keys).status());
@@ -342,7 +342,7 @@ TEST_F(ShardedTest, WhatWasDecidedHoldsThoughOneOwnerIsLostMeanwhile) {
   const std::vector<int32_t> last(keys.size(), 1);
   const auto asked = At(2)->PlanPass({{"item", keys, last.data()}});
   ASSERT_OK(asked.status());
-  const auto pass = At(2)->passes().Announce(asked.value().wanted, 2, false);
+  const auto pass = At(2)->passes().Announce(asked.value().requested, 2, false);
   ASSERT_OK(pass.status());
   ASSERT_OK(At(2)->passes().Begin(pass.value(), 0));
   ASSERT_OK(Read(2, keys).status());

@@ -25,36 +25,36 @@ class DeviceRowsTest : public testing::Test {
     if (row.empty()) row = {static_cast<float>(key), static_cast<float>(-key)};
     return row.data();
   }
-  Result<DeviceRows::Wanted> Plan(const std::vector<int64_t>& keys,
-                                  const std::function<bool(int64_t)>& is_at_hand = Always) {
+  Result<DeviceRows::RequestedRows> Plan(const std::vector<int64_t>& keys,
+                                         const std::function<bool(int64_t)>& is_at_hand = Always) {
     return rows_.Plan({Span<const int64_t>(keys)}, held_, is_at_hand);
   }
-  std::vector<float> Read(const DeviceRows::Wanted& wanted) {
+  std::vector<float> Read(const DeviceRows::RequestedRows& requested) {
     std::vector<float> rows;
-    for (const int64_t key : wanted.keys) rows.insert(rows.end(), Row(key), Row(key) + kDim);
+    for (const int64_t key : requested.keys) rows.insert(rows.end(), Row(key), Row(key) + kDim);
     return rows;
   }
   // Looks keys up as an op and its variable do, checks what is found, and returns which keys were
   // copied.
   std::set<int64_t> LookUp(const std::vector<int64_t>& keys,
                            const std::function<bool(int64_t)>& is_at_hand = Always) {
-    Result<DeviceRows::Wanted> planned = Plan(keys, is_at_hand);
+    Result<DeviceRows::RequestedRows> planned = Plan(keys, is_at_hand);
     EXPECT_OK(planned.status());
-    const DeviceRows::Wanted wanted = planned.Take();
-    const std::vector<float> read = Read(wanted);
-    Result<std::vector<int64_t>> copied = rows_.Copy(wanted, read.data(), ++number_);
+    const DeviceRows::RequestedRows requested = planned.Take();
+    const std::vector<float> read = Read(requested);
+    Result<std::vector<int64_t>> copied = rows_.Copy(requested, read.data(), ++number_);
     EXPECT_OK(copied.status());
     std::set<int64_t> changed;
-    if (wanted.size > 0) variable_.assign(static_cast<size_t>(wanted.size * kDim), NAN);
+    if (requested.size > 0) variable_.assign(static_cast<size_t>(requested.size * kDim), NAN);
     for (const int64_t i : copied.value()) {
       const auto at = static_cast<size_t>(i);
-      std::memcpy(&variable_.at(static_cast<size_t>(wanted.at[at] * kDim)), &read[at * kDim],
+      std::memcpy(&variable_.at(static_cast<size_t>(requested.at[at] * kDim)), &read[at * kDim],
                   kDim * sizeof(float));
-      changed.insert(wanted.keys[at]);
+      changed.insert(requested.keys[at]);
     }
     held_ = number_;
     for (size_t i = 0; i < keys.size(); ++i) {
-      const auto at = static_cast<size_t>(wanted.places[0][i] * kDim);
+      const auto at = static_cast<size_t>(requested.places[0][i] * kDim);
       EXPECT_EQ(std::memcmp(&variable_.at(at), Row(keys[i]), kDim * sizeof(float)), 0) << keys[i];
     }
     return changed;
@@ -123,9 +123,9 @@ TEST_F(DeviceRowsTest, WhatTheDeviceDoesNotSayThatItHasIsCopiedAgain) {
   ASSERT_OK(Plan({1, 50}).status());
   EXPECT_EQ(LookUp({1}), (std::set<int64_t>{}));
   // One that failed on the device.
-  const DeviceRows::Wanted wanted = Plan({2}).Take();
+  const DeviceRows::RequestedRows requested = Plan({2}).Take();
   Row(2)[0] = 9;
-  ASSERT_OK(rows_.Copy(wanted, Read(wanted).data(), ++number_).status());
+  ASSERT_OK(rows_.Copy(requested, Read(requested).data(), ++number_).status());
   EXPECT_EQ(LookUp({1, 2}), (std::set<int64_t>{1, 2, 3}));
 }
 
@@ -143,10 +143,10 @@ TEST_F(DeviceRowsTest, RowsOfAPassThatAreNotAtHandWaitUntilTheyAreLookedUp) {
 
 TEST_F(DeviceRowsTest, PlacesThatHaveMovedMeanwhileAreRefused) {
   rows_.Open(0, {1});
-  const DeviceRows::Wanted wanted = Plan({1}).Take();
+  const DeviceRows::RequestedRows requested = Plan({1}).Take();
   rows_.Open(1, {2});
   LookUp({2});
-  EXPECT_EQ(rows_.Copy(wanted, Read(wanted).data(), ++number_).status().code(),
+  EXPECT_EQ(rows_.Copy(requested, Read(requested).data(), ++number_).status().code(),
             StatusCode::kFailedPrecondition);
 }
 

@@ -60,11 +60,11 @@ class PassKeeperTest : public testing::Test {
     EXPECT_OK(keeper_.Receive(kOwner, frame.words.words()));
   }
   static bool IsReady(RankPasses* rank) {
-    const std::vector<RankPasses::View> views = rank->Of("item");
+    const std::vector<RankPasses::PassView> views = rank->Of("item");
     return !views.empty() && views.back().pass->file.state() == PassState::kReady;
   }
   static float Value(RankPasses* rank, int64_t key, uint64_t version) {
-    const std::vector<RankPasses::View> views = rank->Of("item");
+    const std::vector<RankPasses::PassView> views = rank->Of("item");
     EXPECT_OK(rank->Await(views.back(), kOwner, version, Status::Ok));
     float value = -1.0f;
     views.back().Copy(views.back().Find(key), kOwner, &value);

@@ -17,7 +17,7 @@ TEST(RowLocatorTest, RowsFillTheChunksOneAfterTheOther) {
       for (int64_t chunk = 0; chunk < chunk_log2 - first_log2 + 6; ++chunk) {
         ASSERT_EQ(row, locator.Capacity(chunk)) << first_log2 << " " << chunk_log2;
         for (int64_t offset = 0; offset < locator.ChunkRows(chunk); ++offset, ++row) {
-          const RowLocator::Place place = locator.Locate(row);
+          const RowLocator::ChunkOffset place = locator.Locate(row);
           ASSERT_EQ(chunk, place.chunk) << row << " " << first_log2 << " " << chunk_log2;
           ASSERT_EQ(offset, place.offset) << row << " " << first_log2 << " " << chunk_log2;
         }
