@@ -1,4 +1,4 @@
-// The limit of any lookup: 65,536 rows of 64 bytes a call, at places known beforehand, copied to
+// The limit of any lookup: 65,536 rows of 64 bytes a call, at indices known beforehand, copied to
 // an output with prefetching. No index, no key compared, no version waited for.
 //
 // A side of benchmarks/lookup, whose driver compiles and starts it:
@@ -62,10 +62,10 @@ int64_t HugeMebibytes() {
   return kibibytes / 1024;
 }
 
-void Gather(const Row* table, const int64_t* places, int64_t count, Row* out) {
+void Gather(const Row* table, const int64_t* indices, int64_t count, Row* out) {
   for (int64_t i = 0; i < count; ++i) {
-    if (i + kPrefetchDistance < count) __builtin_prefetch(&table[places[i + kPrefetchDistance]]);
-    std::memcpy(&out[i], &table[places[i]], sizeof(Row));
+    if (i + kPrefetchDistance < count) __builtin_prefetch(&table[indices[i + kPrefetchDistance]]);
+    std::memcpy(&out[i], &table[indices[i]], sizeof(Row));
   }
 }
 
@@ -101,8 +101,8 @@ struct Times {
 };
 
 // The first call, which wakes threads and caches, is left out.
-Times TimeCalls(const Row* table, const std::vector<int64_t>& places, int threads, Row* out) {
-  const int64_t calls = static_cast<int64_t>(places.size()) / kKeys;
+Times TimeCalls(const Row* table, const std::vector<int64_t>& indices, int threads, Row* out) {
+  const int64_t calls = static_cast<int64_t>(indices.size()) / kKeys;
   Times times;
   Barrier barrier(threads);
   const auto work = [&](int thread) {
@@ -111,7 +111,7 @@ Times TimeCalls(const Row* table, const std::vector<int64_t>& places, int thread
       barrier.Wait();
       const double start = Milliseconds(CLOCK_MONOTONIC);
       const double processor_start = Milliseconds(CLOCK_PROCESS_CPUTIME_ID);
-      Gather(table, places.data() + call * kKeys + begin, end - begin, out + begin);
+      Gather(table, indices.data() + call * kKeys + begin, end - begin, out + begin);
       barrier.Wait();
       if (thread > 0 || call == 0) continue;
       times.clock.push_back(Milliseconds(CLOCK_MONOTONIC) - start);
@@ -148,9 +148,9 @@ int main(int argc, char** argv) {
   std::string operation;
   int64_t calls = 0;
   while (std::cin >> operation >> calls) {
-    std::vector<int64_t> places((calls + 1) * kKeys);
-    for (int64_t& place : places) place = static_cast<int64_t>(random() % rows);
-    const Times times = TimeCalls(table, places, threads, out.data());
+    std::vector<int64_t> indices((calls + 1) * kKeys);
+    for (int64_t& index : indices) index = static_cast<int64_t>(random() % rows);
+    const Times times = TimeCalls(table, indices, threads, out.data());
     std::cout << "{\"milliseconds\": " << List(times.clock)
               << ", \"processor_milliseconds\": " << List(times.processors) << "}" << std::endl;
   }

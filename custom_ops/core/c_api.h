@@ -297,7 +297,7 @@ TFHYBRID_EXPORT int tfhybrid_table_read_rows(int64_t engine, const char* table, 
                                              int64_t count, int64_t* keys, float* embeddings,
                                              float* states, void* histories);
 /* Rows by key: `found` is 1 for each key that has one. The others' embeddings are their initial
-   values, their places in `states` and `histories`, which are as above, stay as they are. */
+   values, the parts of `states` and `histories` that are theirs stay as they are. */
 TFHYBRID_EXPORT int tfhybrid_table_read_keys(int64_t engine, const char* table, int64_t count,
                                              const int64_t* keys, uint8_t* found, float* embeddings,
                                              float* states, void* histories);

@@ -12,12 +12,12 @@
 #include "core/c_api_socket.h"
 #include "core/compute/unique_keys.h"
 #include "core/engine/engine_registry.h"
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 #include "core/store/layout.h"
 
 using tfhybrid::Allocation;
 using tfhybrid::Engine;
-using tfhybrid::Place;
+using tfhybrid::KeyHandle;
 using tfhybrid::Span;
 using tfhybrid::Status;
 using tfhybrid::StatusCode;
@@ -29,10 +29,10 @@ static_assert(TFHYBRID_TABLE_NAME_BYTES == tfhybrid::kMaxTableName);
 Status CheckHosts(int64_t first_owner, int64_t hosts, int64_t owner, int64_t ticket) {
   const bool good = 0 <= first_owner && first_owner < hosts && hosts <= Allocation::kSlots &&
                     0 <= owner && owner < hosts - first_owner && 0 <= ticket &&
-                    ticket < Place::kTickets;
+                    ticket < KeyHandle::kTickets;
   if (good) return Status::Ok();
-  return Status::Error(StatusCode::kInvalidArgument, "Places name one of ", Allocation::kSlots,
-                       " hosts and one of ", Place::kTickets, " tickets. Received: owners ",
+  return Status::Error(StatusCode::kInvalidArgument, "Key handles name one of ", Allocation::kSlots,
+                       " hosts and one of ", KeyHandle::kTickets, " tickets. Received: owners ",
                        first_owner, " to ", hosts - 1, ", owner ", owner, ", ticket ", ticket);
 }
 
@@ -54,13 +54,13 @@ class OwnedKeys {
   }
   Status Check() const {
     const int64_t most = *std::max_element(owned_.begin(), owned_.end());
-    if (most <= Place::kMostKeys) return Status::Ok();
-    return Status::Error(StatusCode::kInvalidArgument, "A batch has ", Place::kMostKeys,
+    if (most <= KeyHandle::kMaxKeys) return Status::Ok();
+    return Status::Error(StatusCode::kInvalidArgument, "A batch has ", KeyHandle::kMaxKeys,
                          " keys at most of a table on a node. Received: ", most);
   }
-  int64_t PlaceOf(int64_t number, int64_t ticket) const {
+  int64_t HandleOf(int64_t number, int64_t ticket) const {
     const auto at = static_cast<size_t>(number);
-    return Place{ticket, owners_[at], indexes_[at]}.Word();
+    return KeyHandle{ticket, owners_[at], indexes_[at]}.Word();
   }
   void Write(int64_t first_owner, int64_t* distinct, int64_t* owned) const {
     std::copy(owned_.begin(), owned_.end(), owned);
@@ -87,10 +87,10 @@ std::map<std::string, uint64_t> VersionsOf(int tables, const char* const* names,
 
 }  // namespace
 
-int tfhybrid_places_number(const char* table, uint32_t placement, int64_t owner,
-                           int64_t first_owner, int64_t hosts, int64_t ticket, int parts,
-                           const int64_t* counts, const int64_t* const* keys,
-                           int64_t* const* places, int64_t* distinct, int64_t* owned) {
+int tfhybrid_key_handles_make(const char* table, uint32_t placement, int64_t owner,
+                              int64_t first_owner, int64_t hosts, int64_t ticket, int parts,
+                              const int64_t* counts, const int64_t* const* keys,
+                              int64_t* const* handles, int64_t* distinct, int64_t* owned) {
   return tfhybrid::Guarded([&]() -> Status {
     TFHYBRID_RETURN_IF_ERROR(CheckHosts(first_owner, hosts, owner, ticket));
     const auto allocation =
@@ -98,37 +98,37 @@ int tfhybrid_places_number(const char* table, uint32_t placement, int64_t owner,
             ? Allocation::Whole(table, hosts, first_owner + owner)
             : Allocation::Even(table, hosts, first_owner);
     OwnedKeys split;
-    split.Number(*allocation, first_owner, parts, counts, keys, places);
+    split.Number(*allocation, first_owner, parts, counts, keys, handles);
     TFHYBRID_RETURN_IF_ERROR(split.Check());
     for (int p = 0; p < parts; ++p) {
-      for (int64_t i = 0; i < counts[p]; ++i) places[p][i] = split.PlaceOf(places[p][i], ticket);
+      for (int64_t i = 0; i < counts[p]; ++i) handles[p][i] = split.HandleOf(handles[p][i], ticket);
     }
     split.Write(first_owner, distinct, owned);
     return Status::Ok();
   });
 }
 
-int tfhybrid_places_use(int64_t engine) {
+int tfhybrid_key_handles_use(int64_t engine) {
   return tfhybrid::WithEngine(engine, [](Engine* its) -> Status {
-    its->UsePlaces();
+    its->UseKeyHandles();
     return Status::Ok();
   });
 }
 
-int tfhybrid_places_lookup(int64_t engine, int tables, const char* const* names,
-                           const int64_t* counts, const int64_t* const* places,
-                           float* const* embeddings) {
+int tfhybrid_key_handles_lookup(int64_t engine, int tables, const char* const* names,
+                                const int64_t* counts, const int64_t* const* handles,
+                                float* const* embeddings) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     std::vector<tfhybrid::FeatureRead> reads;
     for (int t = 0; t < tables; ++t) {
       TFHYBRID_ASSIGN_OR_RETURN(std::shared_ptr<tfhybrid::OpenTable> table, its->Table(names[t]));
       const uint64_t posted = table->posted;
-      const uint64_t staleness = its->received().StalenessOf({places[t], counts[t]});
+      const uint64_t staleness = its->received().StalenessOf({handles[t], counts[t]});
       TFHYBRID_RETURN_IF_ERROR(its->WaitForVersion(*table, posted - std::min(posted, staleness)));
-      reads.push_back({table, its->AllocationOf(names[t]), {places[t], counts[t]}, true});
+      reads.push_back({table, its->AllocationOf(names[t]), {handles[t], counts[t]}, true});
       if (reads.back().allocation != nullptr) continue;
       return Status::Error(StatusCode::kFailedPrecondition, "Table '", names[t],
-                           "' lies on this host: it has no places");
+                           "' lies on this host: it has no key handles");
     }
     TFHYBRID_ASSIGN_OR_RETURN(const auto fetched, its->Fetch(reads, tfhybrid::RunInline));
     for (size_t t = 0; t < reads.size(); ++t) {
@@ -140,8 +140,8 @@ int tfhybrid_places_lookup(int64_t engine, int tables, const char* const* names,
   });
 }
 
-int tfhybrid_places_looked_up(int64_t engine, int64_t room, int64_t* tickets,
-                              int64_t* tickets_count) {
+int tfhybrid_key_handles_looked_up(int64_t engine, int64_t room, int64_t* tickets,
+                                   int64_t* tickets_count) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     const std::vector<int64_t> taken = its->TakeLookedUp(room);
     std::copy(taken.begin(), taken.end(), tickets);
@@ -150,8 +150,8 @@ int tfhybrid_places_looked_up(int64_t engine, int64_t room, int64_t* tickets,
   });
 }
 
-int tfhybrid_places_reads(int64_t engine, int64_t room, char* tables, int64_t* numbers,
-                          int64_t* count) {
+int tfhybrid_key_handles_reads(int64_t engine, int64_t room, char* tables, int64_t* numbers,
+                               int64_t* count) {
   return tfhybrid::WithEngine(engine, [&](Engine* its) -> Status {
     const std::vector<tfhybrid::RowRead> reads = its->TakeReads(room);
     for (size_t i = 0; i < reads.size(); ++i) {

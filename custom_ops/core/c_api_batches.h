@@ -10,33 +10,34 @@
 extern "C" {
 #endif
 
-/* A data node's, without an engine (core/placement/place.h): `parts` arrays of keys of a table,
-   `keys[p]` with `counts[p]` keys, become places of `ticket`, one for each key. Hosts
+/* A data node's, without an engine (core/placement/key_handle.h): `parts` arrays of keys of a
+   table, `keys[p]` with `counts[p]` keys, become key handles of `ticket`, one for each key. Hosts
    [first_owner, hosts) own the table, which lies as of a tfhybrid_table_config. `distinct`, with
    room for all keys, receives those of each owner, owner by owner, and `owned`, with room for
    hosts - first_owner numbers, how many each has. */
-TFHYBRID_EXPORT int tfhybrid_places_number(const char* table, uint32_t placement, int64_t owner,
-                                           int64_t first_owner, int64_t hosts, int64_t ticket,
-                                           int parts, const int64_t* counts,
-                                           const int64_t* const* keys, int64_t* const* places,
-                                           int64_t* distinct, int64_t* owned);
-/* A trainer's: from now on features are looked up, and tables updated, by places. */
-TFHYBRID_EXPORT int tfhybrid_places_use(int64_t engine);
+TFHYBRID_EXPORT int tfhybrid_key_handles_make(const char* table, uint32_t placement, int64_t owner,
+                                              int64_t first_owner, int64_t hosts, int64_t ticket,
+                                              int parts, const int64_t* counts,
+                                              const int64_t* const* keys, int64_t* const* handles,
+                                              int64_t* distinct, int64_t* owned);
+/* A trainer's: from now on features are looked up, and tables updated, by key handles. */
+TFHYBRID_EXPORT int tfhybrid_key_handles_use(int64_t engine);
 /* Waits for the updates that this rank has taken part in, less those that the rows may lack, then
-   looks up places of several tables at once. */
-TFHYBRID_EXPORT int tfhybrid_places_lookup(int64_t engine, int tables, const char* const* names,
-                                           const int64_t* counts, const int64_t* const* places,
-                                           float* const* embeddings);
+   looks up key handles of several tables at once. */
+TFHYBRID_EXPORT int tfhybrid_key_handles_lookup(int64_t engine, int tables,
+                                                const char* const* names, const int64_t* counts,
+                                                const int64_t* const* handles,
+                                                float* const* embeddings);
 /* Tickets that this rank has looked up since it last asked; `room` at most, `*tickets_count` of
    them. */
-TFHYBRID_EXPORT int tfhybrid_places_looked_up(int64_t engine, int64_t room, int64_t* tickets,
-                                              int64_t* tickets_count);
-/* The versions of rows that this rank has looked up by places and that may lack updates, oldest
-   first; `room` at most, `*count` of them. Of each: the name of the table, in
+TFHYBRID_EXPORT int tfhybrid_key_handles_looked_up(int64_t engine, int64_t room, int64_t* tickets,
+                                                   int64_t* tickets_count);
+/* The versions of rows that this rank has looked up by key handles and that may lack updates,
+   oldest first; `room` at most, `*count` of them. Of each: the name of the table, in
    TFHYBRID_TABLE_NAME_BYTES, and the ticket, the owner, the version with every update before the
    batch, and the version of the rows. */
-TFHYBRID_EXPORT int tfhybrid_places_reads(int64_t engine, int64_t room, char* tables,
-                                          int64_t* numbers, int64_t* count);
+TFHYBRID_EXPORT int tfhybrid_key_handles_reads(int64_t engine, int64_t room, char* tables,
+                                               int64_t* numbers, int64_t* count);
 /* An embedding node's: its keys of a batch, which stay until they are dropped. Their rows may lack
    `staleness` updates. */
 TFHYBRID_EXPORT int tfhybrid_batch_put(int64_t engine, int64_t ticket, const char* id,

@@ -128,7 +128,7 @@ class LookupOp : public NamedTablesKernel {
   };
 
   uint64_t Staleness(OpKernelContext* context, const Engine& engine) override {
-    if (!engine.uses_places()) return 0;
+    if (!engine.uses_key_handles()) return 0;
     OpInputList keys;
     TF_CHECK_OK(context->input_list("keys", &keys));
     uint64_t least = std::numeric_limits<uint64_t>::max();
@@ -145,12 +145,12 @@ class LookupOp : public NamedTablesKernel {
     TF_CHECK_OK(context->input_list("keys", &keys));
     TFHYBRID_ASSIGN_OR_RETURN(in_use->numbered, Number(context, keys));
     std::vector<FeatureRead> features;
-    const bool places = in_use->engine->uses_places();
+    const bool key_handles = in_use->engine->uses_key_handles();
     for (int i = 0; i < keys.size(); ++i) {
       const auto feature = static_cast<size_t>(i);
       const std::shared_ptr<OpenTable>& table = in_use->tables[feature];
-      features.push_back(
-          {table, in_use->engine->AllocationOf(table->reader->name()), Int64sOf(keys[i]), places});
+      features.push_back({table, in_use->engine->AllocationOf(table->reader->name()),
+                          Int64sOf(keys[i]), key_handles});
       if (in_use->numbered == nullptr) continue;
       features.back().numbers = in_use->numbered->numbers[feature];
       features.back().distinct = in_use->numbered->distinct[numbers_.table_of()[feature]];
@@ -269,13 +269,13 @@ class LookupOp : public NamedTablesKernel {
 
   Status AllocateOne(OpKernelContext* context, const OpInputList& keys,
                      const std::vector<Bags>& bags, std::vector<Output>* outputs) const {
-    TFHYBRID_ASSIGN_OR_RETURN(const SideBySide places, PlaceSideBySide(keys, bags, dims()));
+    TFHYBRID_ASSIGN_OR_RETURN(const SideBySide layout, LayOutSideBySide(keys, bags, dims()));
     Tensor* output = nullptr;
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(
-        context->allocate_output(0, TensorShape({places.batch, places.width}), &output)));
+        context->allocate_output(0, TensorShape({layout.batch, layout.width}), &output)));
     float* data = output->flat<float>().data();
-    for (size_t i = 0; i < places.offsets.size(); ++i) {
-      outputs->push_back({data + places.offsets[i], places.layouts[i]});
+    for (size_t i = 0; i < layout.offsets.size(); ++i) {
+      outputs->push_back({data + layout.offsets[i], layout.layouts[i]});
     }
     return Status::Ok();
   }

@@ -25,7 +25,7 @@ REGISTER_OP("TfhybridPlaceRows")
     .Input("proxies: T * resource")
     .Input("keys: N * int64")
     .Input("held: int64")
-    .Output("places: N * int32")
+    .Output("slots: N * int32")
     .Output("sizes: int32")
     .Output("changed: T * int32")
     .Output("rows: T * float")
@@ -63,9 +63,9 @@ Reads rows as TfhybridLookup does, and selects those to copy into a variable on 
 proxies: Of each table: the handle of its proxy variable. It orders this op against updates.
 keys: One tensor of any shape per feature.
 held: The last `number` whose rows were written into the variables; 0 at first.
-places: The place of each key: its row in the variable of its table.
+slots: The slot of each key: its row in the variable of its table.
 sizes: For each table: the size of the new variable to make before writing, or 0 to keep it.
-changed: For each table: the places to write before the gather.
+changed: For each table: the slots to write before the gather.
 rows: The rows to write there.
 number: Identifies these rows. Pass it as `held` to the next lookup once they are written.
 tables: Their names, T.
@@ -125,15 +125,15 @@ class PlaceRowsOp : public NamedTablesKernel {
 
   absl::Status Write(OpKernelContext* context, const DeviceLookup& lookup) const {
     OpInputList keys;
-    OpOutputList places, changed, rows;
+    OpOutputList slots, changed, rows;
     TF_RETURN_IF_ERROR(context->input_list("keys", &keys));
-    TF_RETURN_IF_ERROR(context->output_list("places", &places));
+    TF_RETURN_IF_ERROR(context->output_list("slots", &slots));
     TF_RETURN_IF_ERROR(context->output_list("changed", &changed));
     TF_RETURN_IF_ERROR(context->output_list("rows", &rows));
     for (int i = 0; i < keys.size(); ++i) {
       Tensor* of_feature = nullptr;
-      TF_RETURN_IF_ERROR(places.allocate(i, keys[i].shape(), &of_feature));
-      const std::vector<int32_t>& found = lookup.places(static_cast<size_t>(i));
+      TF_RETURN_IF_ERROR(slots.allocate(i, keys[i].shape(), &of_feature));
+      const std::vector<int32_t>& found = lookup.slots(static_cast<size_t>(i));
       std::copy(found.begin(), found.end(), of_feature->flat<int32_t>().data());
     }
     const auto tables = static_cast<int>(dims().size());
@@ -144,10 +144,10 @@ class PlaceRowsOp : public NamedTablesKernel {
     for (int t = 0; t < tables; ++t) {
       const auto table = static_cast<size_t>(t);
       const int64_t count = lookup.changed(table);
-      Tensor *its_places = nullptr, *its_rows = nullptr;
-      TF_RETURN_IF_ERROR(changed.allocate(t, TensorShape({count}), &its_places));
+      Tensor *its_slots = nullptr, *its_rows = nullptr;
+      TF_RETURN_IF_ERROR(changed.allocate(t, TensorShape({count}), &its_slots));
       TF_RETURN_IF_ERROR(rows.allocate(t, TensorShape({count, dims()[table]}), &its_rows));
-      lookup.CopyChanged(table, its_places->flat<int32_t>().data(), its_rows->flat<float>().data());
+      lookup.CopyChanged(table, its_slots->flat<int32_t>().data(), its_rows->flat<float>().data());
       sizes->flat<int32_t>()(t) = static_cast<int32_t>(lookup.size(table));
     }
     return absl::OkStatus();

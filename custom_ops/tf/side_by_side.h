@@ -20,8 +20,9 @@ struct SideBySide {
 };
 
 // For features with keys of shape [batch, ...], or with a bag per sample, and these dims.
-Result<SideBySide> PlaceSideBySide(const tensorflow::OpInputList& keys,
-                                   const std::vector<Bags>& bags, const std::vector<int64_t>& dims);
+Result<SideBySide> LayOutSideBySide(const tensorflow::OpInputList& keys,
+                                    const std::vector<Bags>& bags,
+                                    const std::vector<int64_t>& dims);
 
 }  // namespace tfhybrid
 

@@ -158,15 +158,15 @@ class SumGradientsOp : public tensorflow::OpKernel {
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("numbers", &numbers)));
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input_list("gradients", &gradients)));
     TFHYBRID_ASSIGN_OR_RETURN(*bags, feature_bags_.Read(context, numbers));
-    SideBySide places;
+    SideBySide layout;
     if (side_by_side_) {
-      TFHYBRID_ASSIGN_OR_RETURN(places, PlaceSideBySide(numbers, *bags, dims_));
+      TFHYBRID_ASSIGN_OR_RETURN(layout, LayOutSideBySide(numbers, *bags, dims_));
     }
     for (int i = 0; i < numbers.size(); ++i) {
       const auto feature = static_cast<size_t>(i);
       const Tensor& gradient = gradients[side_by_side_ ? 0 : i];
       const Bags& of_feature = (*bags)[feature];
-      const int64_t wanted = side_by_side_ ? places.batch * places.width
+      const int64_t wanted = side_by_side_ ? layout.batch * layout.width
                                            : RowsOf(numbers[i], of_feature) * dims_[feature];
       if (gradient.NumElements() != wanted) {
         return Status::Error(StatusCode::kInvalidArgument, "The gradient of feature ", i, " has ",
@@ -177,8 +177,8 @@ class SumGradientsOp : public tensorflow::OpKernel {
                                 gradient.flat<float>().data(),
                                 RowLayout::Array(dims_[feature])};
       if (side_by_side_) {
-        part.gradients += places.offsets[feature];
-        part.layout = places.layouts[feature];
+        part.gradients += layout.offsets[feature];
+        part.layout = layout.layouts[feature];
       }
       if (of_feature.combiner != Combiner::kNone) part.bags = &of_feature;
       (*parts)[static_cast<size_t>(table_of_[feature])].push_back(part);

@@ -176,7 +176,7 @@ TEST_F(CApiTest, ErrorsKeepTheirCodesAndWords) {
   ExpectCode(StatusCode::kSystem, tfhybrid_table_lookup(engine_, nullptr, 2, keys_, rows_));
 }
 
-TEST_F(CApiTest, AProcessHasItsPlaceInAJob) {
+TEST_F(CApiTest, AProcessHasItsPartInAJob) {
   const int64_t hosts[] = {0, 0};
   ExpectCode(StatusCode::kInvalidArgument, tfhybrid_engine_reserve(hosts, 2, 0, 1, &engine_));
   ExpectMessage("2 entries, none of them host 1");

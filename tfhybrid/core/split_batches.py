@@ -46,7 +46,7 @@ def number_places(
     first, hosts = owners
     owned = np.zeros(hosts - first, np.int64)
     native.call(
-        "places_number",
+        "key_handles_make",
         table.encode(),
         ctypes.c_uint32(placement[0]),
         ctypes.c_int64(placement[1]),
@@ -77,7 +77,7 @@ def place_of(ticket: int, owner: int, index: int) -> int:
 
 def use_places(engine: Engine) -> None:
     """Has a trainer look features up, and update tables, by places from now on."""
-    engine.call("places_use")
+    engine.call("key_handles_use")
 
 
 def lookup(
@@ -102,7 +102,7 @@ def lookup(
         for some, dim in zip(places, tables.values(), strict=True)
     ]
     engine.call(
-        "places_lookup",
+        "key_handles_lookup",
         ctypes.c_int(len(tables)),
         (ctypes.c_char_p * len(tables))(*(name.encode() for name in tables)),
         (ctypes.c_int64 * len(tables))(*map(len, places)),
@@ -119,7 +119,7 @@ def looked_up(engine: Engine) -> list[int]:
     while count.value == _ROOM:
         room = ctypes.c_int64(_ROOM)
         engine.call(
-            "places_looked_up", room, ctypes.c_void_p(tickets.ctypes.data), ctypes.byref(count)
+            "key_handles_looked_up", room, ctypes.c_void_p(tickets.ctypes.data), ctypes.byref(count)
         )
         found += tickets[: count.value].tolist()
     return found
@@ -156,7 +156,7 @@ def reads(engine: Engine) -> list[RowRead]:
     numbers, count = np.empty((_ROOM, 4), np.int64), ctypes.c_int64(_ROOM)
     while count.value == _ROOM:
         engine.call(
-            "places_reads",
+            "key_handles_reads",
             ctypes.c_int64(_ROOM),
             ctypes.c_void_p(names.ctypes.data),
             ctypes.c_void_p(numbers.ctypes.data),

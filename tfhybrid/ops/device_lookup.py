@@ -113,7 +113,7 @@ class DeviceRows:
             ]
             gathered = [
                 tf.gather(self._rows[table.name], places)
-                for table, places in zip(tables, placed.places, strict=True)
+                for table, places in zip(tables, placed.slots, strict=True)
             ]
             with tf.control_dependencies(written):
                 return [*gathered, self._held.assign(placed.number)]

@@ -53,7 +53,7 @@ class GradientSum {
 
  private:
   UniqueKeys unique_;
-  std::vector<uint32_t> numbers_;  // of each occurrence: its key's place in keys()
+  std::vector<uint32_t> numbers_;  // of each occurrence: its key's index in keys()
 };
 
 }  // namespace tfhybrid

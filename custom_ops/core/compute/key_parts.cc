@@ -48,10 +48,10 @@ void KeyParts::DivideRank(Span<const int64_t> keys, int64_t parts, Divided* divi
   for (const int64_t key : keys) ++starts[static_cast<size_t>(PartOf(key, parts)) + 1];
   std::partial_sum(starts.begin(), starts.end(), starts.begin());
   std::vector<int64_t> next(starts.begin(), starts.end() - 1);
-  divided->places.resize(static_cast<size_t>(keys.size()));
+  divided->positions.resize(static_cast<size_t>(keys.size()));
   for (int64_t i = 0; i < keys.size(); ++i) {
-    const auto place = static_cast<size_t>(next[static_cast<size_t>(PartOf(keys[i], parts))]++);
-    divided->places[place] = static_cast<uint32_t>(i);
+    const auto position = static_cast<size_t>(next[static_cast<size_t>(PartOf(keys[i], parts))]++);
+    divided->positions[position] = static_cast<uint32_t>(i);
   }
 }
 
@@ -60,7 +60,7 @@ KeyPart KeyParts::Of(size_t table, int64_t part) const {
   for (const Divided& rank : tables_[table].ranks) {
     const int64_t start = rank.starts[static_cast<size_t>(part)];
     const int64_t end = rank.starts[static_cast<size_t>(part) + 1];
-    of.places.emplace_back(rank.places.data() + start, end - start);
+    of.positions.emplace_back(rank.positions.data() + start, end - start);
   }
   return of;
 }

@@ -45,7 +45,7 @@ struct KeyPart {
   int64_t parts = 1;
   // Of each rank: where the part's keys lie among its own, ascending. Empty where the part has all
   // keys, and where there is one rank.
-  std::vector<Span<const uint32_t>> places = {};
+  std::vector<Span<const uint32_t>> positions = {};
 };
 
 class KeyParts {
@@ -59,7 +59,7 @@ class KeyParts {
  private:
   // The keys of a rank, part by part.
   struct Divided {
-    std::vector<uint32_t> places;
+    std::vector<uint32_t> positions;
     std::vector<int64_t> starts;  // of each part, and their end
   };
   struct TableParts {

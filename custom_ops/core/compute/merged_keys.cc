@@ -27,24 +27,24 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
   }
   int64_t most = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    most += part.parts == 1 ? ranks[r].keys.size() : part.places[r].size();
+    most += part.parts == 1 ? ranks[r].keys.size() : part.positions[r].size();
   }
   unique_.Reset(most);
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (part.parts == 1) {
       for (int64_t i = 0; i < ranks[r].keys.size(); ++i) Add(ranks[r], i);
     } else {
-      for (const uint32_t place : part.places[r]) Add(ranks[r], place);
+      for (const uint32_t position : part.positions[r]) Add(ranks[r], position);
     }
   }
   keys_ = unique_.keys();
 }
 
-void MergedKeys::Add(const RankGradients& rank, int64_t place) {
-  const auto number = static_cast<size_t>(unique_.Number(rank.keys[place]));
-  const float* gradient = rank.gradients + place * dim_;
+void MergedKeys::Add(const RankGradients& rank, int64_t position) {
+  const auto number = static_cast<size_t>(unique_.Number(rank.keys[position]));
+  const float* gradient = rank.gradients + position * dim_;
   const auto host = static_cast<uint32_t>(rank.host);
-  const uint32_t ranks = rank.ranks == nullptr ? 1 : rank.ranks[place];
+  const uint32_t ranks = rank.ranks == nullptr ? 1 : rank.ranks[position];
   if (number == firsts_.size()) {
     firsts_.push_back({gradient, host, ranks, 0, 0});
     return;

@@ -54,8 +54,8 @@ class MergedKeys {
   };
 
   const First& first(int64_t i) const { return firsts_[static_cast<size_t>(i)]; }
-  // A key of a rank, by its place there.
-  void Add(const RankGradients& rank, int64_t place);
+  // A key of a rank, by its position there.
+  void Add(const RankGradients& rank, int64_t position);
 
   int64_t dim_ = 0;
   Span<const int64_t> keys_;

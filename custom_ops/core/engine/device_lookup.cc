@@ -88,16 +88,16 @@ Status DeviceLookup::ReadTable(size_t table) {
   return Status::Ok();
 }
 
-const std::vector<int32_t>& DeviceLookup::places(size_t feature) const {
+const std::vector<int32_t>& DeviceLookup::slots(size_t feature) const {
   const auto& [table, number] = features_[feature];
-  return tables_[table].requested.places[number];
+  return tables_[table].requested.slots[number];
 }
 
-void DeviceLookup::CopyChanged(size_t table, int32_t* places, float* rows) const {
+void DeviceLookup::CopyChanged(size_t table, int32_t* slots, float* rows) const {
   const TableLookup& lookup = tables_[table];
   const int64_t dim = lookup.dim();
   for (const int64_t row : lookup.changed) {
-    *places++ = lookup.requested.at[static_cast<size_t>(row)];
+    *slots++ = lookup.requested.at[static_cast<size_t>(row)];
     CopyFloats(lookup.rows.get() + row * dim, dim, rows);
     rows += dim;
   }

@@ -1,6 +1,6 @@
 // DeviceLookup: a lookup that gathers rows from variables on a device.
 //
-// Finds the place of each key in its table's variable. Reads each row as a lookup on the host does,
+// Finds the slot of each key in its table's variable. Reads each row as a lookup on the host does,
 // and selects the rows whose bits differ from those on the device, to be copied there before the
 // gather. So the device has the bits that the host would read, whatever has changed a row.
 #ifndef TFHYBRID_CORE_ENGINE_DEVICE_LOOKUP_H_
@@ -38,14 +38,14 @@ class DeviceLookup {
 
   // Identifies this lookup: the next `held`, once the device has the rows.
   int64_t number() const { return number_; }
-  const std::vector<int32_t>& places(size_t feature) const;
+  const std::vector<int32_t>& slots(size_t feature) const;
   // The size of a table's variable if a new one is needed, else 0.
   int64_t size(size_t table) const { return tables_[table].requested.size; }
   int64_t changed(size_t table) const {
     return static_cast<int64_t>(tables_[table].changed.size());
   }
-  // Writes the rows to copy, and the place of each.
-  void CopyChanged(size_t table, int32_t* places, float* rows) const;
+  // Writes the rows to copy, and the slot of each.
+  void CopyChanged(size_t table, int32_t* slots, float* rows) const;
 
  private:
   struct TableLookup {

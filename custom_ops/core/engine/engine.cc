@@ -58,8 +58,8 @@ Engine::Engine(std::unique_ptr<Store> store, Topology topology)
                 [this](const std::vector<TableRead>& reads, const CopyRows& copy) {
                   return TryReadVersion(reads, [this] { return store_->CheckLeader(); }, copy);
                 },
-                [this](const std::string& table, Span<const int64_t> places, int64_t* keys) {
-                  return batch_keys_.Find(table, places, keys);
+                [this](const std::string& table, Span<const int64_t> handles, int64_t* keys) {
+                  return batch_keys_.Find(table, handles, keys);
                 },
                 [this](int64_t host, Frame frame) { return TakePassFrame(host, std::move(frame)); },
                 [this](const Status& why) {
@@ -270,8 +270,8 @@ Status Engine::Post(const UpdateInUse& update, const std::vector<KeyGradients>& 
   // Before the post, so that a leader that has collected it sees what is used up.
   passes_->CountPost(update->schema().tables);
   Contribution told = contribution;
-  told.places = uses_places_;
-  if (told.places && told.failure.empty()) told.failure = CheckPlaces(batch).message();
+  told.key_handles = uses_key_handles_;
+  if (told.key_handles && told.failure.empty()) told.failure = CheckKeyHandles(batch).message();
   const Status posted = host_update->PostBatch(batch, told, parallel_for);
   for (const auto& table : update->tables) table->CountPost();
   // After a failure too: the leader, this one or another, tells it to all ranks.

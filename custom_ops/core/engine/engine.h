@@ -150,9 +150,9 @@ class Engine {
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
   // Data nodes split the batches of this rank: from now on what lookups of features and updates
-  // call keys are places (core/placement/place.h).
-  void UsePlaces() { uses_places_ = true; }
-  bool uses_places() const { return uses_places_; }
+  // call keys are key handles (core/placement/key_handle.h).
+  void UseKeyHandles() { uses_key_handles_ = true; }
+  bool uses_key_handles() const { return uses_key_handles_; }
   // Tickets of batches that features were looked up of, and that were not taken yet; `most` of
   // them.
   std::vector<int64_t> TakeLookedUp(int64_t most);
@@ -264,8 +264,8 @@ class Engine {
                                               const StepNumbers* numbers);
   Result<HostSum*> OpenedHostSum();
   void NoteLookedUp(const FetchedRows& fetched);
-  // Ok where all keys are places of nodes.
-  Status CheckPlaces(const std::vector<KeyGradients>& batch) const;
+  // Ok where all keys are key handles of nodes.
+  Status CheckKeyHandles(const std::vector<KeyGradients>& batch) const;
   // Commits, or tells all who wait why nothing will come; whether it commits.
   bool Finish(const UpdateInUse& update, Result<ShardedStep::Agreed> agreed);
   Status StartPasses();
@@ -292,7 +292,7 @@ class Engine {
   std::map<std::string, std::shared_ptr<const Allocation>> allocations_;
   std::set<int64_t> looked_up_;  // tickets; likewise
   std::deque<RowRead> reads_;    // likewise
-  std::atomic<bool> uses_places_{false};
+  std::atomic<bool> uses_key_handles_{false};
   BatchKeys batch_keys_;
   RowSender sender_;
   ReceivedRows received_;

@@ -99,7 +99,7 @@ void CloseEngine(int64_t number) {
   if (engine->CheckProcess().ok()) {
     engine->Close();
   } else {
-    // Its threads are the parent's, and so is its place in the job.
+    // Its threads are the parent's, and so is its part in the job.
     new std::shared_ptr<Engine>(std::move(engine));
   }
 }

@@ -19,7 +19,7 @@
 
 namespace tfhybrid {
 
-// For an engine of a job of that topology; an error where this process has no place in it.
+// For an engine of a job of that topology; an error if this process is not part of it.
 Result<int64_t> ReserveEngine(Topology topology);
 // Opens an engine in a number that holds none.
 Status OpenEngine(int64_t number,

@@ -7,7 +7,7 @@
 
 #include "core/engine/engine.h"
 #include "core/engine/held_writers.h"
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 
 namespace tfhybrid {
 namespace {
@@ -100,11 +100,12 @@ std::vector<RowRead> Engine::TakeReads(int64_t most) {
   return taken;
 }
 
-Status Engine::CheckPlaces(const std::vector<KeyGradients>& batch) const {
+Status Engine::CheckKeyHandles(const std::vector<KeyGradients>& batch) const {
   for (const KeyGradients& table : batch) {
     for (const int64_t key : table.keys) {
-      const int64_t owner = Place::OwnerOf(key);
-      if (Place::Is(key) && owner >= topology_.FirstOwner() && owner < topology_.Hosts()) continue;
+      const int64_t owner = KeyHandle::OwnerOf(key);
+      if (KeyHandle::Is(key) && owner >= topology_.FirstOwner() && owner < topology_.Hosts())
+        continue;
       return Status::Error(StatusCode::kInvalidArgument,
                            "An update is of batches that data nodes sent, since they send this "
                            "job's batches. Received: key ",

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/exchange/row_frames.h"
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 #include "core/util/copy_floats.h"
 #include "core/util/counters.h"
 
@@ -34,7 +34,7 @@ Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
 
 Status FetchedRows::Run(const std::vector<FeatureRead>& features, int64_t host,
                         const Sources& sources, const ParallelFor& parallel_for) {
-  TFHYBRID_RETURN_IF_ERROR(CheckPlaces(features, host));
+  TFHYBRID_RETURN_IF_ERROR(CheckKeyHandles(features, host));
   Plan(features, host, sources.passes, parallel_for);
   if (tables_.empty()) return Status::Ok();
   for (TableFetch& fetch : tables_) TFHYBRID_RETURN_IF_ERROR(TakeSent(sources, &fetch));
@@ -82,8 +82,8 @@ Status FetchedRows::CheckVersions() const {
 }
 
 Status FetchedRows::TakeSent(const Sources& sources, TableFetch* fetch) const {
-  if (!fetch->places || fetch->keys.empty()) return Status::Ok();
-  const int64_t ticket = Place::Of(fetch->keys.front()).ticket;
+  if (!fetch->key_handles || fetch->keys.empty()) return Status::Ok();
+  const int64_t ticket = KeyHandle::Of(fetch->keys.front()).ticket;
   const std::string& table = fetch->table->reader->name();
   const int64_t dim = fetch->dim();
   fetch->staleness = sources.received->StalenessOf(fetch->keys);
@@ -96,9 +96,9 @@ Status FetchedRows::TakeSent(const Sources& sources, TableFetch* fetch) const {
     fetch->versions[static_cast<size_t>(owner)] = rows.table.version;
     float* to = fetch->RowsOf(owner);
     for (const int64_t key : fetch->KeysOf(owner)) {
-      const Place place = Place::Of(key);
-      if (place.ticket != ticket || place.index >= rows.table.rows) return Status::Ok();
-      CopyFloats(rows.table.embeddings + place.index * dim, dim, to);
+      const KeyHandle handle = KeyHandle::Of(key);
+      if (handle.ticket != ticket || handle.index >= rows.table.rows) return Status::Ok();
+      CopyFloats(rows.table.embeddings + handle.index * dim, dim, to);
       to += dim;
     }
   }
@@ -106,12 +106,12 @@ Status FetchedRows::TakeSent(const Sources& sources, TableFetch* fetch) const {
   return Status::Ok();
 }
 
-Status FetchedRows::CheckPlaces(const std::vector<FeatureRead>& features, int64_t host) {
+Status FetchedRows::CheckKeyHandles(const std::vector<FeatureRead>& features, int64_t host) {
   for (const FeatureRead& feature : features) {
-    if (!feature.places || feature.allocation == nullptr) continue;
+    if (!feature.key_handles || feature.allocation == nullptr) continue;
     for (const int64_t key : feature.keys) {
-      const int64_t owner = Place::OwnerOf(key);
-      if (Place::Is(key) && owner != host && owner < feature.allocation->nodes()) continue;
+      const int64_t owner = KeyHandle::OwnerOf(key);
+      if (KeyHandle::Is(key) && owner != host && owner < feature.allocation->nodes()) continue;
       return Status::Error(StatusCode::kInvalidArgument, "A lookup in table '",
                            feature.table->reader->name(),
                            "' wants what data nodes sent, since they send this job's batches. "
@@ -125,8 +125,8 @@ Status FetchedRows::CheckPlaces(const std::vector<FeatureRead>& features, int64_
 std::vector<int64_t> FetchedRows::Tickets() const {
   std::vector<int64_t> tickets;
   for (const TableFetch& fetch : tables_) {
-    for (size_t i = 0; fetch.places && i < fetch.keys.size(); ++i) {
-      const int64_t ticket = Place::Of(fetch.keys[i]).ticket;
+    for (size_t i = 0; fetch.key_handles && i < fetch.keys.size(); ++i) {
+      const int64_t ticket = KeyHandle::Of(fetch.keys[i]).ticket;
       if (tickets.empty() || tickets.back() != ticket) tickets.push_back(ticket);
     }
   }
@@ -139,7 +139,7 @@ std::vector<RowRead> FetchedRows::Reads() const {
   std::vector<RowRead> reads;
   for (const TableFetch& fetch : tables_) {
     if (fetch.staleness == 0 || fetch.keys.empty()) continue;
-    const int64_t ticket = Place::Of(fetch.keys.front()).ticket;
+    const int64_t ticket = KeyHandle::Of(fetch.keys.front()).ticket;
     for (size_t owner = 0; owner < fetch.versions.size(); ++owner) {
       const auto number = static_cast<int64_t>(owner);
       if (fetch.Count(number) == 0) continue;
@@ -173,8 +173,8 @@ Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
     std::vector<bool> awaited(fetch.views.size() * static_cast<size_t>(owners));
     float* to = fetch.RowsOf(owners);
     for (const FromPass& from : fetch.from_passes) {
-      const size_t place = from.view * static_cast<size_t>(owners) + from.owner;
-      if (!awaited[place]) {
+      const size_t source = from.view * static_cast<size_t>(owners) + from.owner;
+      if (!awaited[source]) {
         const uint64_t version = fetch.table->posted.load();
         // Owners send nothing of an update that failed.
         const auto check = [&] {
@@ -182,7 +182,7 @@ Status FetchedRows::CopyFromPasses(const RankPasses& passes) const {
           return reader.Reached(version) ? reader.WaitVersion(version, Status::Ok) : Status::Ok();
         };
         TFHYBRID_RETURN_IF_ERROR(passes.Await(fetch.views[from.view], from.owner, version, check));
-        awaited[place] = true;
+        awaited[source] = true;
       }
       fetch.views[from.view].Copy(from.row, from.owner, to);
       to += fetch.dim();
@@ -214,9 +214,9 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
       tables_.emplace_back();
       tables_.back().table = features[f].table;
       tables_.back().allocation = features[f].allocation;
-      tables_.back().places = features[f].places;
+      tables_.back().key_handles = features[f].key_handles;
       tables_.back().posted = features[f].table->posted.load();
-      if (features[f].places) {
+      if (features[f].key_handles) {
         tables_.back().versions.resize(static_cast<size_t>(features[f].allocation->nodes()));
       } else {
         tables_.back().views = passes->Of(features[f].table->reader->name());
@@ -232,7 +232,7 @@ void FetchedRows::Plan(const std::vector<FeatureRead>& features, int64_t host, R
 }
 
 int64_t FetchedRows::SourceOf(int64_t key, int64_t host, TableFetch* fetch) const {
-  if (fetch->places) return Place::OwnerOf(key);
+  if (fetch->key_handles) return KeyHandle::OwnerOf(key);
   const int64_t owner = fetch->allocation->OwnerOf(key);
   for (size_t view = 0; view < fetch->views.size(); ++view) {
     const int64_t row = fetch->views[view].Find(key);
@@ -276,16 +276,16 @@ void FetchedRows::Number(const std::vector<FeatureRead>& features, int64_t host,
   }
   std::partial_sum(fetch->starts.begin(), fetch->starts.end(), fetch->starts.begin());
   std::vector<int64_t> next(fetch->starts.begin(), fetch->starts.end() - 1);
-  std::vector<uint32_t> places;
-  places.reserve(owners.size());
+  std::vector<uint32_t> positions;
+  positions.reserve(owners.size());
   fetch->keys.resize(owners.size());
   for (size_t i = 0; i < owners.size(); ++i) {
-    const int64_t place = next[owners[i]]++;
-    places.push_back(static_cast<uint32_t>(place));
-    fetch->keys[static_cast<size_t>(place)] = distinct[static_cast<int64_t>(i)];
+    const int64_t position = next[owners[i]]++;
+    positions.push_back(static_cast<uint32_t>(position));
+    fetch->keys[static_cast<size_t>(position)] = distinct[static_cast<int64_t>(i)];
   }
   for (const size_t feature : fetch->features) {
-    for (uint32_t& row : of_features_[feature].rows) row = places[row];
+    for (uint32_t& row : of_features_[feature].rows) row = positions[row];
   }
   fetch->rows.reset(new float[fetch->keys.size() * static_cast<size_t>(fetch->dim())]);
 }
@@ -299,9 +299,9 @@ Status FetchedRows::Ask(int64_t owner, Connection* connection) const {
   const std::vector<int64_t> words = ReadWords(asked);
   std::vector<Span<const int64_t>> pieces = {words};
   for (const AskedKeys& table : asked) pieces.push_back(table.keys);
-  // All parts are of one kind: a lookup takes either places or keys.
-  const bool places = tables_.front().places;
-  return connection->Send(places ? FrameKind::kReadPlaces : FrameKind::kRead, pieces);
+  // All tables are alike: a lookup takes either key handles or keys.
+  const bool key_handles = tables_.front().key_handles;
+  return connection->Send(key_handles ? FrameKind::kReadHandles : FrameKind::kRead, pieces);
 }
 
 Status FetchedRows::Receive(int64_t owner, Connection* connection) {
@@ -326,7 +326,7 @@ Status FetchedRows::Receive(int64_t owner, Connection* connection) {
       std::vector<uint64_t> of_tables(tables_.size());
       TFHYBRID_RETURN_IF_ERROR(connection->ReceiveBytes(of_tables.data(), versions * kWordBytes));
       for (size_t p = 0; p < tables_.size(); ++p) {
-        if (tables_[p].places && tables_[p].Asked(owner) > 0) {
+        if (tables_[p].key_handles && tables_[p].Asked(owner) > 0) {
           tables_[p].versions[static_cast<size_t>(owner)] = of_tables[p];
         }
       }

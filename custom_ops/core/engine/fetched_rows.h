@@ -31,7 +31,7 @@ struct FeatureRead {
   std::shared_ptr<OpenTable> table;
   std::shared_ptr<const Allocation> allocation;  // null: every host has all rows
   Span<const int64_t> keys;
-  bool places = false;  // the keys are places (core/placement/place.h)
+  bool key_handles = false;  // the keys are key handles (core/placement/key_handle.h)
   // Where the keys were numbered before, all features of the table together.
   const uint32_t* numbers = nullptr;  // of each key
   Span<const int64_t> distinct = {};  // of the table
@@ -63,7 +63,7 @@ class FetchedRows {
                                                           int64_t host, const Sources& sources,
                                                           const ParallelFor& parallel_for);
 
-  // Returns the tickets of the batches whose places were looked up.
+  // Returns the tickets of the batches whose key handles were looked up.
   std::vector<int64_t> Tickets() const;
   // What was taken of batches whose rows may lack updates.
   std::vector<RowRead> Reads() const;
@@ -87,11 +87,11 @@ class FetchedRows {
   struct TableFetch {
     std::shared_ptr<OpenTable> table;
     std::shared_ptr<const Allocation> allocation;
-    bool places;                          // all keys are
+    bool key_handles;                     // all keys are
     bool sent = false;                    // owners sent the rows unasked
     uint64_t posted = 0;                  // the version that this rank has posted
     uint64_t staleness = 0;               // updates that rows may lack
-    std::vector<uint64_t> versions = {};  // of each owner's rows, where they are places
+    std::vector<uint64_t> versions = {};  // of each owner's rows, if keys are key handles
     std::vector<size_t> features;
     UniqueKeys unique;
     std::vector<int64_t> keys;      // distinct, owner by owner
@@ -132,7 +132,7 @@ class FetchedRows {
   void Number(const std::vector<FeatureRead>& features, int64_t host, TableFetch* fetch);
   // The number of a key's owner, or the number that stands for passes.
   int64_t SourceOf(int64_t key, int64_t host, TableFetch* fetch) const;
-  static Status CheckPlaces(const std::vector<FeatureRead>& features, int64_t host);
+  static Status CheckKeyHandles(const std::vector<FeatureRead>& features, int64_t host);
   Status CheckMisses(int64_t host, const RankPasses& passes) const;
   Status CopyFromPasses(const RankPasses& passes) const;
   bool PassesHold() const;

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 #include "core/util/counters.h"
 
 namespace tfhybrid {
@@ -41,14 +41,14 @@ void ReceivedRows::ExpectNone() {
   for (auto& [ticket, expected] : expected_) expected.versions.clear();
 }
 
-uint64_t ReceivedRows::StalenessOf(Span<const int64_t> places) const {
-  if (!stale_ || places.empty()) return 0;
+uint64_t ReceivedRows::StalenessOf(Span<const int64_t> handles) const {
+  if (!stale_ || handles.empty()) return 0;
   uint64_t least = std::numeric_limits<uint64_t>::max();
   int64_t ticket = -1;
   const std::lock_guard<std::mutex> guard(mutex_);
-  for (const int64_t place : places) {
-    if (Place::Of(place).ticket == ticket) continue;
-    ticket = Place::Of(place).ticket;
+  for (const int64_t handle : handles) {
+    if (KeyHandle::Of(handle).ticket == ticket) continue;
+    ticket = KeyHandle::Of(handle).ticket;
     const auto found = expected_.find(ticket);
     least = std::min(least, found == expected_.end() ? 0 : found->second.staleness);
   }

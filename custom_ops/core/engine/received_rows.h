@@ -48,8 +48,8 @@ class ReceivedRows {
   void Forget(Span<const int64_t> tickets);
   // Whether all owners send a table's rows of a batch, of that version.
   bool Expects(int64_t ticket, const std::string& table, uint64_t version) const;
-  // How many updates the rows of these places may lack.
-  uint64_t StalenessOf(Span<const int64_t> places) const;
+  // How many updates the rows of these key handles may lack.
+  uint64_t StalenessOf(Span<const int64_t> handles) const;
   // Waits for them. Between slices of waiting, what `check_alive` returns ends the wait.
   Result<Rows> Await(int64_t ticket, const std::string& table, int64_t owner,
                      const std::function<Status()>& check_alive) const;

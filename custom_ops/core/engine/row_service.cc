@@ -98,9 +98,9 @@ Status RowService::Answer(int64_t host, Connection* connection) {
         TFHYBRID_RETURN_IF_ERROR(engine_.take_pass(host, std::move(frame)));
         continue;
       case FrameKind::kRead:
-      case FrameKind::kReadPlaces:
+      case FrameKind::kReadHandles:
         answered =
-            AnswerRead(connection, frame.payload.words(), frame.kind == FrameKind::kReadPlaces);
+            AnswerRead(connection, frame.payload.words(), frame.kind == FrameKind::kReadHandles);
         break;
       case FrameKind::kScan:
         answered = AnswerScan(connection, frame.payload.words());
@@ -117,9 +117,9 @@ Status RowService::Answer(int64_t host, Connection* connection) {
   }
 }
 
-Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words, bool places) {
+Status RowService::AnswerRead(Connection* connection, Span<const int64_t> words, bool key_handles) {
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<AskedKeys> tables, ParseRead(words));
-  std::vector<std::vector<int64_t>> keys(places ? tables.size() : 0);  // of places
+  std::vector<std::vector<int64_t>> keys(key_handles ? tables.size() : 0);  // of key handles
   for (size_t t = 0; t < keys.size(); ++t) {
     keys[t].resize(static_cast<size_t>(tables[t].keys.size()));
     TFHYBRID_ASSIGN_OR_RETURN(const uint64_t staleness,

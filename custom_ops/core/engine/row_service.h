@@ -40,7 +40,7 @@ class RowService {
                                                                const CopyRows& copy)>
         try_read;
     // BatchKeys::Find(), where data nodes send batches.
-    std::function<Result<uint64_t>(const std::string& table, Span<const int64_t> places,
+    std::function<Result<uint64_t>(const std::string& table, Span<const int64_t> handles,
                                    int64_t* keys)>
         find_keys;
     // Takes in what the leader of a host says of passes; an error ends the connection.
@@ -71,7 +71,7 @@ class RowService {
   void Run(int64_t host, LinkPurpose purpose, Served* served);
   // Runs until the connection ends, and returns why.
   Status Answer(int64_t host, Connection* connection);
-  Status AnswerRead(Connection* connection, Span<const int64_t> words, bool places);
+  Status AnswerRead(Connection* connection, Span<const int64_t> words, bool key_handles);
   // Sends rows while they are looked up. Returns whether all were sent; else rows have changed
   // meanwhile, and all are to be sent again.
   Result<bool> SendParts(Connection* connection, const std::vector<TableRead>& reads);

@@ -4,7 +4,7 @@
 //     ticket, 1 where the rows could not be read, number of tables; of each its name, dim, version
 //     and number of rows; then the rows [rows, dim], each table's padded to a word
 //
-// Rows lie as the owner's keys of the batch do, which places count.
+// Rows are in the order of the owner's keys of the batch, by which key handles count them.
 #ifndef TFHYBRID_CORE_EXCHANGE_BATCH_FRAMES_H_
 #define TFHYBRID_CORE_EXCHANGE_BATCH_FRAMES_H_
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/compute/merged_keys.h"
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 #include "core/util/copy_floats.h"
 #include "core/util/words.h"
 
@@ -19,10 +19,10 @@ struct Run {
   int64_t begin, end;
 };
 
-std::vector<Run> RunsOf(Span<const int64_t> places) {
+std::vector<Run> RunsOf(Span<const int64_t> handles) {
   std::vector<Run> runs;
-  for (int64_t i = 0; i < places.size(); ++i) {
-    const int64_t ticket = Place::Of(places[i]).ticket;
+  for (int64_t i = 0; i < handles.size(); ++i) {
+    const int64_t ticket = KeyHandle::Of(handles[i]).ticket;
     if (runs.empty() || runs.back().ticket != ticket) runs.push_back({0, ticket, true, i, i});
     runs.back().end = i + 1;
   }
@@ -55,7 +55,7 @@ std::vector<uint16_t> RanksOf(const std::vector<Run>& runs, Span<const int64_t> 
 
 // A table of a message, with keys.
 struct TableKeys {
-  std::vector<int64_t> keys;    // of each place
+  std::vector<int64_t> keys;    // of each key handle
   std::vector<uint16_t> ranks;  // likewise
   MergedKeys merged;
 };
@@ -92,8 +92,8 @@ int64_t BatchKeys::Batch::Bytes() const {
 }
 
 Status BatchKeys::Put(int64_t ticket, Batch batch) {
-  if (ticket < 0 || ticket >= Place::kTickets) {
-    return Status::Error(StatusCode::kInvalidArgument, "A ticket is 0 to ", Place::kTickets - 1,
+  if (ticket < 0 || ticket >= KeyHandle::kTickets) {
+    return Status::Error(StatusCode::kInvalidArgument, "A ticket is 0 to ", KeyHandle::kTickets - 1,
                          ". Received: ", ticket);
   }
   const int64_t bytes = batch.Bytes();
@@ -185,31 +185,33 @@ Result<std::shared_ptr<const BatchKeys::Batch>> BatchKeys::Get(int64_t ticket) c
                        "something behind the data set keep batches back?");
 }
 
-Result<uint64_t> BatchKeys::Find(const std::string& table, Span<const int64_t> places,
+Result<uint64_t> BatchKeys::Find(const std::string& table, Span<const int64_t> handles,
                                  int64_t* keys) const {
-  uint64_t staleness = places.empty() ? 0 : std::numeric_limits<uint64_t>::max();
+  uint64_t staleness = handles.empty() ? 0 : std::numeric_limits<uint64_t>::max();
   std::shared_ptr<const Batch> batch;
   const std::vector<int64_t>* of_table = nullptr;
   int64_t ticket = -1;
-  for (int64_t i = 0; i < places.size(); ++i) {
-    const Place place = Place::Of(places[i]);
-    if (!Place::Is(places[i]) || place.owner != owner_) {
-      return Status::Error(StatusCode::kInvalidArgument, "Table '", table, "' is asked for places ",
-                           "that host ", owner_, " owns. Received: ", places[i]);
+  for (int64_t i = 0; i < handles.size(); ++i) {
+    const KeyHandle handle = KeyHandle::Of(handles[i]);
+    if (!KeyHandle::Is(handles[i]) || handle.owner != owner_) {
+      return Status::Error(StatusCode::kInvalidArgument, "Table '", table,
+                           "' is asked for key handles ", "that host ", owner_,
+                           " owns. Received: ", handles[i]);
     }
-    if (place.ticket != ticket) {
-      TFHYBRID_ASSIGN_OR_RETURN(batch, Get(place.ticket));
+    if (handle.ticket != ticket) {
+      TFHYBRID_ASSIGN_OR_RETURN(batch, Get(handle.ticket));
       const auto found = batch->keys.find(table);
       of_table = found == batch->keys.end() ? nullptr : &found->second;
-      ticket = place.ticket;
+      ticket = handle.ticket;
       staleness = std::min(staleness, batch->staleness);
     }
     const int64_t count = of_table == nullptr ? 0 : static_cast<int64_t>(of_table->size());
-    if (place.index >= count) {
+    if (handle.index >= count) {
       return Status::Error(StatusCode::kInvalidArgument, "Batch ", batch->id, " has ", count,
-                           " keys of table '", table, "' here. Received: place ", place.index);
+                           " keys of table '", table, "' here. Received: key handle ",
+                           handle.index);
     }
-    keys[i] = (*of_table)[static_cast<size_t>(place.index)];
+    keys[i] = (*of_table)[static_cast<size_t>(handle.index)];
   }
   return staleness;
 }
@@ -232,10 +234,10 @@ Status BatchKeys::Translate(const MessageSchema& schema, const GradientMessage& 
   std::vector<TableKeys> tables(schema.tables.size());
   std::vector<int64_t> counts;
   for (size_t t = 0; t < tables.size(); ++t) {
-    const Span<const int64_t> places = message.keys[t];
-    tables[t].keys.resize(static_cast<size_t>(places.size()));
-    TFHYBRID_RETURN_IF_ERROR(Find(schema.tables[t], places, tables[t].keys.data()).status());
-    std::vector<Run> runs = RunsOf(places);
+    const Span<const int64_t> handles = message.keys[t];
+    tables[t].keys.resize(static_cast<size_t>(handles.size()));
+    TFHYBRID_RETURN_IF_ERROR(Find(schema.tables[t], handles, tables[t].keys.data()).status());
+    std::vector<Run> runs = RunsOf(handles);
     for (Run& run : runs) {
       TFHYBRID_ASSIGN_OR_RETURN(const auto batch, Get(run.ticket));
       if (*first == nullptr) *first = batch;
@@ -243,7 +245,7 @@ Status BatchKeys::Translate(const MessageSchema& schema, const GradientMessage& 
       run.rank = batch->rank;
     }
     std::stable_sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) {
-      return a.rank != b.rank ? a.rank < b.rank : Place::Before(a.ticket, b.ticket);
+      return a.rank != b.rank ? a.rank < b.rank : KeyHandle::Before(a.ticket, b.ticket);
     });
     Merge(runs, message.gradients[t], schema.dims[t], &tables[t]);
     counts.push_back(tables[t].merged.keys().size());
@@ -269,10 +271,10 @@ Status BatchKeys::ToKeys(const MessageSchema& schema, Span<const int64_t> messag
   words->clear();
   TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> parsed,
                             ParseMessages(schema, messages, sources));
-  const bool has_places =
+  const bool has_handles =
       std::any_of(parsed.begin(), parsed.end(),
-                  [](const GradientMessage& each) { return (each.header.form & kOfPlaces) != 0; });
-  if (!has_places) return Status::Ok();
+                  [](const GradientMessage& each) { return (each.header.form & kOfHandles) != 0; });
+  if (!has_handles) return Status::Ok();
   TFHYBRID_RETURN_IF_ERROR(FailureOf(parsed));
   std::vector<int64_t> widened(static_cast<size_t>(WidenedWords(schema, parsed)));
   Widen(schema, parsed, widened);

@@ -1,5 +1,6 @@
 // BatchKeys: what an owner holds of batches that data nodes have split: its keys of each table, by
-// the ticket of the batch. So trainers can name keys by their places (core/placement/place.h).
+// the ticket of the batch. So trainers can name keys by their key handles
+// (core/placement/key_handle.h).
 //
 // A batch stays until it is dropped. It may come again: with the same content it is the one that is
 // here, with another it is refused. Thread-safe.
@@ -51,12 +52,12 @@ class BatchKeys {
   // The batch of a ticket, or null.
   std::shared_ptr<const Batch> Of(int64_t ticket) const;
 
-  // The keys of places of a table, in `keys`, which has room for all. Returns how many updates
+  // The keys of key handles of a table, in `keys`, which has room for all. Returns how many updates
   // their rows may lack.
-  Result<uint64_t> Find(const std::string& table, Span<const int64_t> places, int64_t* keys) const;
-  // The messages of `sources` hosts that lie end to end, with keys in the place of places, summed
+  Result<uint64_t> Find(const std::string& table, Span<const int64_t> handles, int64_t* keys) const;
+  // The messages of `sources` hosts that lie end to end, with keys instead of key handles, summed
   // as their hosts would have done it: by batch within a rank, then by rank. `*words` stays empty
-  // where no message has places. Batches of one update must have the same staleness.
+  // where no message has key handles. Batches of one update must have the same staleness.
   Status ToKeys(const MessageSchema& schema, Span<const int64_t> messages, int64_t sources,
                 std::vector<int64_t>* words) const;
 

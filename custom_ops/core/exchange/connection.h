@@ -34,9 +34,9 @@ enum class FrameKind : uint32_t {
   kAnnounce = 8,  // these are of passes (core/exchange/pass_frames.h)
   kRelease = 9,
   kFresh = 10,
-  kReadPlaces = 11,  // as kRead, of places (core/placement/place.h)
-  kSent = 12,        // rows of a batch (core/exchange/batch_frames.h)
-  kSomeRows = 13,    // the next rows of an answer that is not known to be one yet
+  kReadHandles = 11,  // as kRead, of key handles (core/placement/key_handle.h)
+  kSent = 12,         // rows of a batch (core/exchange/batch_frames.h)
+  kSomeRows = 13,     // the next rows of an answer that is not known to be one yet
 };
 
 struct FrameHeader {

@@ -17,16 +17,16 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "a host";
 }
 
-// Keys and places cannot be told from each other once they are merged.
-Status CheckPlaces(const std::vector<GradientMessage>& messages) {
-  const bool places = JointOf(messages).places;
+// Keys and key handles cannot be told from each other once they are merged.
+Status CheckKeyHandles(const std::vector<GradientMessage>& messages) {
+  const bool key_handles = JointOf(messages).key_handles;
   for (const GradientMessage& message : messages) {
-    if (places == ((message.header.form & kOfPlaces) != 0)) continue;
+    if (key_handles == ((message.header.form & kOfHandles) != 0)) continue;
     for (const Span<const int64_t>& keys : message.keys) {
       if (keys.empty()) continue;
       return Status::Error(StatusCode::kInvalidArgument,
                            "Either all ranks of a host train batches of data nodes or none. "
-                           "Received: keys of some, places of others");
+                           "Received: keys of some, key handles of others");
     }
   }
   return Status::Ok();
@@ -48,7 +48,7 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   shares_ = settings.sharded                        ? settings.Parties()
             : settings.exchange == Exchange::kOwner ? hosts_
                                                     : 1;
-  const Status alike = messages.ok() ? CheckPlaces(messages.value()) : messages.status();
+  const Status alike = messages.ok() ? CheckKeyHandles(messages.value()) : messages.status();
   if (alike.ok()) {
     joint_ = JointOf(messages.value());
     const std::vector<int64_t> one_host(messages.value().size(), host_);

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "core/compute/bfloat16.h"
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 #include "core/util/copy_floats.h"
 
 namespace tfhybrid {
@@ -22,16 +22,16 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
   const std::vector<std::vector<RankGradients>> tables =
       ByTable(messages, hosts, schema.tables.size());
   Plan(tables, parallel_for);
-  const bool places =
+  const bool key_handles =
       std::any_of(messages.begin(), messages.end(),
-                  [](const GradientMessage& each) { return (each.header.form & kOfPlaces) != 0; });
+                  [](const GradientMessage& each) { return (each.header.form & kOfHandles) != 0; });
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kHostMergeCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; ++u) {
       MergeUnit& unit = units_[static_cast<size_t>(u)];
       unit.merged.Merge(tables[unit.table], schema.dims[unit.table],
                         parts_.Of(unit.table, unit.part));
-      ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares, places);
+      ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares, key_handles);
     }
   });
   Count(schema.tables.size(), shares);
@@ -48,7 +48,7 @@ void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
 }
 
 void MessageMerger::ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares,
-                             bool places) {
+                             bool key_handles) {
   const Span<const int64_t> keys = unit->merged.keys();
   unit->owners.clear();
   if (allocation == nullptr) {
@@ -57,7 +57,7 @@ void MessageMerger::ShareOut(MergeUnit* unit, const Allocation* allocation, int6
   }
   unit->counts.assign(static_cast<size_t>(shares), 0);
   for (const int64_t key : keys) {
-    const int64_t owner = places ? Place::OwnerOf(key) : allocation->OwnerOf(key);
+    const int64_t owner = key_handles ? KeyHandle::OwnerOf(key) : allocation->OwnerOf(key);
     unit->owners.push_back(static_cast<uint16_t>(owner));
     ++unit->counts[static_cast<size_t>(owner)];
   }

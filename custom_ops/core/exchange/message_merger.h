@@ -26,7 +26,7 @@ class MessageMerger {
  public:
   // `messages` stay where they are until Fill() is done. Message i is of host hosts[i]; messages of
   // a host follow each other. There are `shares` of them; with one, allocations do not matter.
-  // Where keys are places, they say themselves who owns them.
+  // Where keys are key handles, they say themselves who owns them.
   void Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
              const std::vector<int64_t>& hosts, const Allocations& allocations, int64_t shares,
              const ParallelFor& parallel_for);
@@ -52,7 +52,8 @@ class MessageMerger {
 
   // Divides the keys of each table's ranks among units.
   void Plan(const std::vector<std::vector<RankGradients>>& tables, const ParallelFor& parallel_for);
-  static void ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares, bool places);
+  static void ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares,
+                       bool key_handles);
   void Count(size_t tables, int64_t shares);
   static void FillUnit(const MergeUnit& unit, int64_t dim,
                        const std::vector<MessageBuilder>& shares);

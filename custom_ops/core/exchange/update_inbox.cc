@@ -18,7 +18,7 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
     return Status::Error(StatusCode::kInvalidArgument,
                          "A frame of an update names it. Received: ", frame.payload.size, " words");
   }
-  const FrameId place = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
+  const FrameId id = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
   {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (waiting_[host] >= kMostWaiting) {
@@ -26,7 +26,7 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
                            "A host that does not wait for others: ", kMostWaiting,
                            " frames of it were not asked for");
     }
-    if (!frames_.emplace(place, std::move(frame.payload)).second) {
+    if (!frames_.emplace(id, std::move(frame.payload)).second) {
       return Status::Error(StatusCode::kInvalidArgument, "A frame of an update came twice");
     }
     ++waiting_[host];

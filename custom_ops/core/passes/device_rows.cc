@@ -9,13 +9,13 @@
 namespace tfhybrid {
 namespace {
 
-constexpr int64_t kFewestPlaces = 8;
-constexpr int64_t kMostPlaces = int64_t{1} << 30;  // places are int32
+constexpr int64_t kMinSlots = 8;
+constexpr int64_t kMaxSlots = int64_t{1} << 30;  // slots are int32
 
 }  // namespace
 
 int64_t DeviceRows::SizeFor(int64_t rows) {
-  int64_t size = kFewestPlaces;
+  int64_t size = kMinSlots;
   while (size < rows) size *= 2;
   return size;
 }
@@ -47,11 +47,11 @@ Result<DeviceRows::RequestedRows> DeviceRows::Plan(
   for (const Span<const int64_t> keys : features) most += keys.size();
   distinct_.Reset(most);
   RequestedRows requested;
-  requested.places.resize(features.size());
+  requested.slots.resize(features.size());
   for (size_t f = 0; f < features.size(); ++f) {
-    requested.places[f].reserve(static_cast<size_t>(features[f].size()));
+    requested.slots[f].reserve(static_cast<size_t>(features[f].size()));
     for (const int64_t key : features[f]) {
-      requested.places[f].push_back(static_cast<int32_t>(distinct_.Number(key)));
+      requested.slots[f].push_back(static_cast<int32_t>(distinct_.Number(key)));
     }
   }
   const Span<const int64_t> distinct = distinct_.keys();
@@ -60,14 +60,14 @@ Result<DeviceRows::RequestedRows> DeviceRows::Plan(
   const auto others = static_cast<size_t>(
       std::count_if(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; }));
   if (others > free_.size()) Resize(index_.size() + static_cast<int64_t>(others));
-  if (static_cast<int64_t>(is_kept_.size()) > kMostPlaces) {
-    return Status::Error(StatusCode::kResourceExhausted, "A variable on a device has ", kMostPlaces,
+  if (static_cast<int64_t>(is_kept_.size()) > kMaxSlots) {
+    return Status::Error(StatusCode::kResourceExhausted, "A variable on a device has ", kMaxSlots,
                          " rows of a table at most. Received: ", is_kept_.size());
   }
   requested.keys.assign(distinct.begin(), distinct.end());
-  requested.at = PlacesOf(numbers);
-  for (std::vector<int32_t>& places : requested.places) {
-    for (int32_t& place : places) place = requested.at[static_cast<size_t>(place)];
+  requested.at = SlotsOf(numbers);
+  for (std::vector<int32_t>& slots : requested.slots) {
+    for (int32_t& slot : slots) slot = requested.at[static_cast<size_t>(slot)];
   }
   if (fills_) RequestPasses(is_at_hand, &requested);
   if (makes_anew_) requested.size = static_cast<int64_t>(is_kept_.size());
@@ -86,13 +86,13 @@ Result<std::vector<int64_t>> DeviceRows::Copy(const RequestedRows& requested, co
   std::vector<int64_t> changed;
   const size_t bytes = static_cast<size_t>(dim_) * sizeof(float);
   for (size_t i = 0; i < requested.keys.size(); ++i) {
-    const int32_t place = requested.at[i];
+    const int32_t slot = requested.at[i];
     const float* const row = rows + static_cast<int64_t>(i) * dim_;
-    const auto at = static_cast<size_t>(place);
-    if (is_copied_[at] != 0 && std::memcmp(row, CopyAt(place), bytes) == 0) continue;
+    const auto at = static_cast<size_t>(slot);
+    if (is_copied_[at] != 0 && std::memcmp(row, CopyAt(slot), bytes) == 0) continue;
     changed.push_back(static_cast<int64_t>(i));
     if (is_kept_[at] == 0) continue;
-    CopyFloats(row, dim_, CopyAt(place));
+    CopyFloats(row, dim_, CopyAt(slot));
     is_copied_[at] = 1;
   }
   copied_ += static_cast<int64_t>(changed.size());
@@ -122,47 +122,47 @@ void DeviceRows::Renumber() {
   for (const auto& [pass, keys] : open_) {
     for (const int64_t key : keys) index.Number(key);
   }
-  std::vector<int32_t> places(static_cast<size_t>(index.size()), -1);
+  std::vector<int32_t> slots(static_cast<size_t>(index.size()), -1);
   std::fill(is_kept_.begin(), is_kept_.end(), uint8_t{0});
-  for (size_t i = 0; i < places.size(); ++i) {
+  for (size_t i = 0; i < slots.size(); ++i) {
     const int64_t before = index_.Find(index.keys()[static_cast<int64_t>(i)]);
     if (before < 0) continue;
-    places[i] = places_[static_cast<size_t>(before)];
-    is_kept_[static_cast<size_t>(places[i])] = 1;
+    slots[i] = slots_[static_cast<size_t>(before)];
+    is_kept_[static_cast<size_t>(slots[i])] = 1;
   }
   free_.clear();
-  for (size_t place = 0; place < is_kept_.size(); ++place) {
-    if (is_kept_[place] != 0) continue;
-    is_copied_[place] = 0;
-    free_.push_back(static_cast<int32_t>(place));
+  for (size_t slot = 0; slot < is_kept_.size(); ++slot) {
+    if (is_kept_[slot] != 0) continue;
+    is_copied_[slot] = 0;
+    free_.push_back(static_cast<int32_t>(slot));
   }
   index_ = std::move(index);
-  places_ = std::move(places);
-  const auto news = static_cast<size_t>(std::count(places_.begin(), places_.end(), -1));
+  slots_ = std::move(slots);
+  const auto news = static_cast<size_t>(std::count(slots_.begin(), slots_.end(), -1));
   if (news > free_.size()) {
     Resize(index_.size());
     return;
   }
   size_t next = 0;
-  for (int32_t& place : places_) {
-    if (place >= 0) continue;
-    place = free_[next++];
-    is_kept_[static_cast<size_t>(place)] = 1;
+  for (int32_t& slot : slots_) {
+    if (slot >= 0) continue;
+    slot = free_[next++];
+    is_kept_[static_cast<size_t>(slot)] = 1;
   }
   free_.erase(free_.begin(), free_.begin() + static_cast<std::ptrdiff_t>(next));
 }
 
-void DeviceRows::Resize(int64_t places) {
-  const auto size = static_cast<size_t>(SizeFor(places));
+void DeviceRows::Resize(int64_t slots) {
+  const auto size = static_cast<size_t>(SizeFor(slots));
   const auto kept = static_cast<size_t>(index_.size());
   is_kept_.assign(size, 0);
   std::fill_n(is_kept_.begin(), kept, uint8_t{1});
   is_copied_.resize(size);
   copies_.resize(size * static_cast<size_t>(dim_));
-  places_.resize(kept);
-  for (size_t i = 0; i < kept; ++i) places_[i] = static_cast<int32_t>(i);
+  slots_.resize(kept);
+  for (size_t i = 0; i < kept; ++i) slots_[i] = static_cast<int32_t>(i);
   free_.clear();
-  for (size_t place = kept; place < size; ++place) free_.push_back(static_cast<int32_t>(place));
+  for (size_t slot = kept; slot < size; ++slot) free_.push_back(static_cast<int32_t>(slot));
   ForgetCopies();
 }
 
@@ -172,24 +172,24 @@ void DeviceRows::ForgetCopies() {
   ++numbering_;
 }
 
-std::vector<int32_t> DeviceRows::PlacesOf(const std::vector<int64_t>& numbers) const {
-  std::vector<int32_t> places;
-  places.reserve(numbers.size());
+std::vector<int32_t> DeviceRows::SlotsOf(const std::vector<int64_t>& numbers) const {
+  std::vector<int32_t> slots;
+  slots.reserve(numbers.size());
   size_t others = 0;
   for (const int64_t number : numbers) {
-    places.push_back(number < 0 ? free_[others++] : places_[static_cast<size_t>(number)]);
+    slots.push_back(number < 0 ? free_[others++] : slots_[static_cast<size_t>(number)]);
   }
-  return places;
+  return slots;
 }
 
 void DeviceRows::RequestPasses(const std::function<bool(int64_t key)>& is_at_hand,
                                RequestedRows* requested) const {
-  for (size_t i = 0; i < places_.size(); ++i) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
     const int64_t key = index_.keys()[static_cast<int64_t>(i)];
-    const bool is_copied = is_copied_[static_cast<size_t>(places_[i])] != 0;
+    const bool is_copied = is_copied_[static_cast<size_t>(slots_[i])] != 0;
     if (is_copied || distinct_.Find(key) >= 0 || !is_at_hand(key)) continue;
     requested->keys.push_back(key);
-    requested->at.push_back(places_[i]);
+    requested->at.push_back(slots_[i]);
   }
 }
 

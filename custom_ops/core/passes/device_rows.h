@@ -1,8 +1,8 @@
-// DeviceRows: the places of a table's rows in a variable on this rank's device.
+// DeviceRows: the slots of a table's rows in a variable on this rank's device.
 //
-// Each key of the open passes keeps its place until the last pass that has it is closed. Other keys
-// of a lookup get free places, for that lookup alone. DeviceRows also keeps the bits that were last
-// sent to each place, so that a lookup sends only the rows whose bits differ.
+// Each key of the open passes keeps its slot until the last pass that has it is closed. Other keys
+// of a lookup get free slots, for that lookup alone. DeviceRows also keeps the bits that were last
+// sent to each slot, so that a lookup sends only the rows whose bits differ.
 //
 // Thread-safe. But a lookup must have finished on the device before the next one calls Plan().
 #ifndef TFHYBRID_CORE_PASSES_DEVICE_ROWS_H_
@@ -24,10 +24,10 @@ class DeviceRows {
  public:
   // The rows of a lookup.
   struct RequestedRows {
-    std::vector<std::vector<int32_t>> places;  // of each feature's keys
-    std::vector<int64_t> keys;                 // to be read, each once
-    std::vector<int32_t> at;                   // the place of each
-    int64_t size = 0;                          // rows of the variable, if it is to be made anew
+    std::vector<std::vector<int32_t>> slots;  // of each feature's keys
+    std::vector<int64_t> keys;                // to be read, each once
+    std::vector<int32_t> at;                  // the slot of each
+    int64_t size = 0;                         // rows of the variable, if it is to be made anew
     int64_t numbering = 0;
   };
 
@@ -36,12 +36,12 @@ class DeviceRows {
   // The size of a variable for that many rows: a power of two.
   static int64_t SizeFor(int64_t rows);
 
-  // Gives the distinct keys of a pass places until Close().
+  // Gives the distinct keys of a pass slots until Close().
   void Open(int64_t pass, std::vector<int64_t> keys);
   void Close(int64_t pass);
   void CloseAll();
 
-  // Finds places for the keys of a lookup's features. `held`: the number of the last Copy() that
+  // Finds slots for the keys of a lookup's features. `held`: the number of the last Copy() that
   // arrived on the device. The first call after Open() also adds those keys of the pass for which
   // `is_at_hand` is true.
   Result<RequestedRows> Plan(const std::vector<Span<const int64_t>>& features, int64_t held,
@@ -58,14 +58,14 @@ class DeviceRows {
 
  private:
   void Renumber();
-  // Starts a new variable with at least that many places.
-  void Resize(int64_t places);
+  // Starts a new variable with at least that many slots.
+  void Resize(int64_t slots);
   void ForgetCopies();
-  // Returns places of distinct keys, given their numbers in the index; other keys get free places.
-  std::vector<int32_t> PlacesOf(const std::vector<int64_t>& numbers) const;
+  // Returns slots of distinct keys, given their numbers in the index; other keys get free slots.
+  std::vector<int32_t> SlotsOf(const std::vector<int64_t>& numbers) const;
   void RequestPasses(const std::function<bool(int64_t key)>& is_at_hand,
                      RequestedRows* requested) const;
-  float* CopyAt(int32_t place) { return copies_.data() + int64_t{place} * dim_; }
+  float* CopyAt(int32_t slot) { return copies_.data() + int64_t{slot} * dim_; }
 
   const int64_t dim_;
   mutable std::mutex mutex_;
@@ -73,16 +73,16 @@ class DeviceRows {
   std::map<int64_t, std::vector<int64_t>> open_;  // keys by pass
   bool passes_changed_ = false;
   UniqueKeys index_;                // of the keys of all open passes
-  std::vector<int32_t> places_;     // by their numbers there
-  std::vector<int32_t> free_;       // places that no pass uses
-  std::vector<float> copies_;       // the row that was last sent to each place
-  std::vector<uint8_t> is_kept_;    // by place: a pass uses it
-  std::vector<uint8_t> is_copied_;  // by place: the device has the row in copies_
+  std::vector<int32_t> slots_;      // by their numbers there
+  std::vector<int32_t> free_;       // slots that no pass uses
+  std::vector<float> copies_;       // the row that was last sent to each slot
+  std::vector<uint8_t> is_kept_;    // by slot: a pass uses it
+  std::vector<uint8_t> is_copied_;  // by slot: the device has the row in copies_
   bool makes_anew_ = false;         // the next Copy() starts a new variable
   bool fills_ = false;              // the next Copy() sends the rows of passes
   UniqueKeys distinct_;             // scratch
   int64_t held_ = -1;               // the number of the last Copy()
-  int64_t numbering_ = 0;           // of places
+  int64_t numbering_ = 0;           // of slots
   int64_t copied_ = 0;
 };
 

@@ -41,7 +41,7 @@ class DeviceTier {
 
   // `pass`: the number that RankPasses gave it.
   void Announce(int64_t pass, std::vector<Keys> requested);
-  // Gives its keys places. Called for each batch; only the first call has an effect.
+  // Gives its keys slots. Called for each batch; only the first call has an effect.
   void Begin(int64_t pass);
   void End(int64_t pass);
   void EndAll();

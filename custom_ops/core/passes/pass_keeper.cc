@@ -193,10 +193,10 @@ void PassKeeper::WriteRows(const FreshRows& fresh, OpenPass* pass, int64_t table
     wanted[i] = 1;
     CopyFloats(fresh.rows + i * fresh.dim, fresh.dim, rows + found * fresh.dim);
     has_row[found] = fresh.has_row[i];
-    const auto place = static_cast<size_t>(found);
+    const auto index = static_cast<size_t>(found);
     // An answer to an announcement that was let go meanwhile may be older than what was loaded.
-    if (fresh.answers < its.asked[place] || its.arrived[place] != 0) continue;
-    its.arrived[place] = 1;
+    if (fresh.answers < its.asked[index] || its.arrived[index] != 0) continue;
+    its.arrived[index] = 1;
     --pass->missing;
   }
 }
@@ -287,8 +287,8 @@ void PassKeeper::Fail(const Status& why) {
 
 Status PassKeeper::Tell(const std::function<Status(int64_t owner, const AnnouncedKeys& keys)>& tell,
                         const KeysByOwner& keys, int64_t number) {
-  for (const auto& [place, of_place] : keys) {
-    TFHYBRID_RETURN_IF_ERROR(tell(place.second, {place.first, 0, number, of_place}));
+  for (const auto& [owner, of_owner] : keys) {
+    TFHYBRID_RETURN_IF_ERROR(tell(owner.second, {owner.first, 0, number, of_owner}));
   }
   return Status::Ok();
 }

@@ -1,4 +1,4 @@
-// MappedFile: one memory-mapped file, owned. The only place of the core that calls mmap.
+// MappedFile: one memory-mapped file, owned. Nothing else in the core calls mmap.
 //
 // Creating reserves every byte before the mapping is used (posix_fallocate), so a full tmpfs is a
 // Status here and never a SIGBUS later. A writable mapping is not inherited by forked children

@@ -50,10 +50,10 @@ int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedR
                                  FrozenChunk* chunk) {
   int64_t count = 0;
   chunk->words.reserve(static_cast<size_t>((rows + kWordRows - 1) / kWordRows));
-  for (int64_t place = 0; place < rows; place += kWordRows) {
+  for (int64_t offset = 0; offset < rows; offset += kWordRows) {
     uint64_t frozen = ~uint64_t{0};
-    if (changed != nullptr) frozen = changed->Word((first_row + place) / kWordRows);
-    if (rows - place < kWordRows) frozen &= (uint64_t{1} << (rows - place)) - 1;
+    if (changed != nullptr) frozen = changed->Word((first_row + offset) / kWordRows);
+    if (rows - offset < kWordRows) frozen &= (uint64_t{1} << (rows - offset)) - 1;
     chunk->words.push_back({frozen, 0});
     count += __builtin_popcountll(frozen);
   }
@@ -62,16 +62,15 @@ int64_t FrozenTable::FreezeChunk(int64_t first_row, int64_t rows, const ChangedR
 
 void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
   if (row >= snapshot_.rows) return;
-  const RowLocator::ChunkOffset place = locator_.Locate(row);
-  FrozenChunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
+  const RowLocator::ChunkOffset at = locator_.Locate(row);
+  FrozenChunk& chunk = *chunks_[static_cast<size_t>(at.chunk)];
   // Before the lock: most rows are not to be read.
-  if ((chunk.words[static_cast<size_t>(place.offset / kWordRows)].frozen >>
-           (place.offset % kWordRows) &
+  if ((chunk.words[static_cast<size_t>(at.offset / kWordRows)].frozen >> (at.offset % kWordRows) &
        1) == 0) {
     return;
   }
   const std::lock_guard<std::mutex> guard(chunk.mutex);
-  float* const to = RoomFor(&chunk, place.offset, key, now.history);
+  float* const to = RoomFor(&chunk, at.offset, key, now.history);
   if (to == nullptr) return;
   CopyFloats(now.embedding, dim_, to);
   CopyFloats(now.state, state_floats_, to + dim_);
@@ -79,12 +78,12 @@ void FrozenTable::Keep(int64_t row, int64_t key, const TableRow& now) {
 
 void FrozenTable::KeepFileRow(int64_t row, int64_t key, const RowHistory* history) {
   if (row >= snapshot_.rows) return;
-  const RowLocator::ChunkOffset place = locator_.Locate(row);
-  FrozenChunk& chunk = *chunks_[static_cast<size_t>(place.chunk)];
+  const RowLocator::ChunkOffset at = locator_.Locate(row);
+  FrozenChunk& chunk = *chunks_[static_cast<size_t>(at.chunk)];
   const std::lock_guard<std::mutex> guard(chunk.mutex);
-  float* const to = RoomFor(&chunk, place.offset, key, history);
+  float* const to = RoomFor(&chunk, at.offset, key, history);
   if (to == nullptr) return;
-  const Status read = tier_->Read(chunk.source.places + place.offset, to);
+  const Status read = tier_->Read(chunk.source.addresses + at.offset, to);
   if (!read.ok()) chunk.failure = read;
 }
 
@@ -133,27 +132,27 @@ Status FrozenTable::ReadChunk(FrozenChunk* chunk, Target* out) {
   return Status::Ok();
 }
 
-Status FrozenTable::CopyRow(const FrozenChunk& chunk, int64_t place, bool changed, float* record,
+Status FrozenTable::CopyRow(const FrozenChunk& chunk, int64_t offset, bool changed, float* record,
                             Target* out) const {
   const float* from = nullptr;
   const float* from_state = nullptr;
   KeptRow row = {};
   if (changed) {
-    const size_t number = chunk.kept.at(place);
+    const size_t number = chunk.kept.at(offset);
     from = chunk.floats.data() + number * static_cast<size_t>(dim_ + state_floats_);
     from_state = from + dim_;
     row = chunk.rows[number];
   } else {
-    if (chunk.source.places != nullptr) {
-      TFHYBRID_RETURN_IF_ERROR(tier_->Read(chunk.source.places + place, record));
+    if (chunk.source.addresses != nullptr) {
+      TFHYBRID_RETURN_IF_ERROR(tier_->Read(chunk.source.addresses + offset, record));
       from = record;
       from_state = record + dim_;
     } else {
-      from = chunk.source.embeddings + place * dim_;
-      if (state_floats_ > 0) from_state = chunk.source.states + place * state_floats_;
+      from = chunk.source.embeddings + offset * dim_;
+      if (state_floats_ > 0) from_state = chunk.source.states + offset * state_floats_;
     }
-    row.key = chunk.source.keys[place];
-    if (has_history_) row.history = chunk.source.histories[place];
+    row.key = chunk.source.keys[offset];
+    if (has_history_) row.history = chunk.source.histories[offset];
   }
   *out->key++ = row.key;
   if (has_history_) *out->history++ = row.history;

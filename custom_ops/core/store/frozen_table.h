@@ -36,9 +36,10 @@ class FrozenTable {
   struct ChunkData {
     const int64_t* keys;
     const float* embeddings;
-    const float* states;               // null where the optimizer has none
-    const RowHistory* histories;       // null where the table keeps none
-    const uint64_t* places = nullptr;  // where rows lie in files (core/store/row_tier.h); else null
+    const float* states;          // null where the optimizer has none
+    const RowHistory* histories;  // null where the table keeps none
+    // Addresses of rows that lie in files (core/store/row_tier.h); null where they lie in memory.
+    const uint64_t* addresses = nullptr;
   };
 
   // The table's state when it was frozen.
@@ -106,7 +107,7 @@ class FrozenTable {
     std::vector<Word> words;
     std::mutex mutex;
     int64_t read = 0;                          // rows before it are read; guarded by mutex
-    std::unordered_map<int64_t, size_t> kept;  // by place in the chunk; guarded by mutex
+    std::unordered_map<int64_t, size_t> kept;  // by offset in the chunk; guarded by mutex
     std::vector<KeptRow> rows;                 // those; guarded by mutex
     std::vector<float> floats;                 // of the kept rows; guarded by mutex
     Status failure;                            // of keeping one; guarded by mutex
@@ -123,7 +124,7 @@ class FrozenTable {
   // will read it, or it has been kept.
   float* RoomFor(FrozenChunk* chunk, int64_t offset, int64_t key, const RowHistory* history);
   Status ReadChunk(FrozenChunk* chunk, Target* out);
-  Status CopyRow(const FrozenChunk& chunk, int64_t place, bool changed, float* record,
+  Status CopyRow(const FrozenChunk& chunk, int64_t offset, bool changed, float* record,
                  Target* out) const;
 
   const Snapshot snapshot_;

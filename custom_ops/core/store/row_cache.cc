@@ -73,22 +73,22 @@ Result<std::unique_ptr<RowCache>> RowCache::Attach(const TierGeneration& generat
       new RowCache(generation.table_name, std::move(cache), std::move(file)));
 }
 
-bool RowCache::Holds(int64_t row, uint64_t place) const {
-  const int64_t number = SlotOf(place);
-  return IsCached(place) && number < slots() &&
+bool RowCache::Holds(int64_t row, uint64_t address) const {
+  const int64_t number = SlotOf(address);
+  return IsCached(address) && number < slots() &&
          slots_[number].row_plus_one == static_cast<uint64_t>(row) + 1;
 }
 
-Status RowCache::CheckSlots(int64_t rows, const PlaceAt& place_at) {
+Status RowCache::CheckSlots(int64_t rows, const AddressAt& address_at) {
   for (int64_t number = 0; number < slots(); ++number) {
     const auto row = static_cast<int64_t>(slots_[number].row_plus_one) - 1;
     const bool held =
-        row >= 0 && row < rows && IsCached(*place_at(row)) && SlotOf(*place_at(row)) == number;
+        row >= 0 && row < rows && IsCached(*address_at(row)) && SlotOf(*address_at(row)) == number;
     if (!held) slots_[number].row_plus_one = 0;
   }
   for (int64_t row = 0; row < rows; ++row) {
-    const uint64_t place = *place_at(row);
-    if (!IsCached(place) || Holds(row, place)) continue;
+    const uint64_t address = *address_at(row);
+    if (!IsCached(address) || Holds(row, address)) continue;
     return Status::Error(StatusCode::kDataLoss, "Table '", table_name_, "' is damaged: row ", row,
                          " lies in no slot of its cache");
   }
@@ -96,7 +96,7 @@ Status RowCache::CheckSlots(int64_t rows, const PlaceAt& place_at) {
 }
 
 Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
-                       const PlaceAt& place_at, const ParallelFor& parallel_for) {
+                       const AddressAt& address_at, const ParallelFor& parallel_for) {
   if (rows.size() > wanted_in_.size()) {
     return Status::Error(StatusCode::kResourceExhausted, "Table '", table_name_, "': ", rows.size(),
                          " rows of one update do not fit in its cache, which holds ", slots(),
@@ -108,29 +108,29 @@ Status RowCache::Bring(const std::vector<int64_t>& rows, int64_t rows_in_table,
   ++round_;
   std::vector<int64_t> missing;
   for (const int64_t row : rows) {
-    const uint64_t place = *place_at(row);
-    if (!Holds(row, place)) {
-      if (row < rows_in_table) file_.Fetch(RecordOf(place));
+    const uint64_t address = *address_at(row);
+    if (!Holds(row, address)) {
+      if (row < rows_in_table) file_.Fetch(RecordOf(address));
       missing.push_back(row);
       continue;
     }
-    const auto number = static_cast<size_t>(SlotOf(place));
+    const auto number = static_cast<size_t>(SlotOf(address));
     wanted_in_[number] = round_;
     wanted_lately_[number] = true;
   }
   Count(&segment()->hits, rows.size() - missing.size());
   if (missing.empty()) return Status::Ok();
   const std::vector<int64_t> chosen = ChooseSlots(missing.size());
-  const std::vector<Leaving> leaving = ChooseRecords(chosen, rows_in_table, place_at);
+  const std::vector<Leaving> leaving = ChooseRecords(chosen, rows_in_table, address_at);
   // Whoever reads a record that is being written knows by this number that it may be torn.
   __atomic_store_n(&segment()->write_backs, segment()->write_backs + 1, __ATOMIC_SEQ_CST);
   TFHYBRID_RETURN_IF_ERROR(RunAll(leaving.size(), parallel_for,
-                                  [&](size_t i) { return EmptySlot(leaving[i], place_at); }));
+                                  [&](size_t i) { return EmptySlot(leaving[i], address_at); }));
   TFHYBRID_RETURN_IF_ERROR(RunAll(missing.size(), parallel_for, [&](size_t i) {
-    return FillSlot(chosen[i], missing[i], rows_in_table, place_at(missing[i]));
+    return FillSlot(chosen[i], missing[i], rows_in_table, address_at(missing[i]));
   }));
   // A new row's record was never written: nothing is read before it is, either.
-  for (const int64_t row : missing) recent_.Add(file_.OffsetOf(RecordOf(*place_at(row))), row);
+  for (const int64_t row : missing) recent_.Add(file_.OffsetOf(RecordOf(*address_at(row))), row);
   return Status::Ok();
 }
 
@@ -154,7 +154,7 @@ std::vector<int64_t> RowCache::ChooseSlots(size_t count) {
 // Pages that are not in memory are asked for together, and not one after the other.
 std::vector<RowCache::Leaving> RowCache::ChooseRecords(const std::vector<int64_t>& chosen,
                                                        int64_t rows_in_table,
-                                                       const PlaceAt& place_at) {
+                                                       const AddressAt& address_at) {
   for (const int64_t number : chosen) bound_[static_cast<size_t>(number)] = true;
   std::vector<Leaving> all;
   all.reserve(chosen.size());
@@ -165,16 +165,17 @@ std::vector<RowCache::Leaving> RowCache::ChooseRecords(const std::vector<int64_t
       all.push_back({number, RecentRecords::kNone, RecentRecords::kNone});
       continue;
     }
-    const int64_t record = RecordOf(*place_at(row));
-    const int64_t other = TakeRecentRow(record, rows_in_table, place_at);
-    if (other != RecentRecords::kNone) bound_[static_cast<size_t>(SlotOf(*place_at(other)))] = true;
-    file_.FetchForWrite(other == RecentRecords::kNone ? record : RecordOf(*place_at(other)));
+    const int64_t record = RecordOf(*address_at(row));
+    const int64_t other = TakeRecentRow(record, rows_in_table, address_at);
+    if (other != RecentRecords::kNone)
+      bound_[static_cast<size_t>(SlotOf(*address_at(other)))] = true;
+    file_.FetchForWrite(other == RecentRecords::kNone ? record : RecordOf(*address_at(other)));
     all.push_back({number, row, other});
   }
   for (const Leaving& leaving : all) {
     bound_[static_cast<size_t>(leaving.slot)] = false;
     if (leaving.exchanges_with == RecentRecords::kNone) continue;
-    bound_[static_cast<size_t>(SlotOf(*place_at(leaving.exchanges_with)))] = false;
+    bound_[static_cast<size_t>(SlotOf(*address_at(leaving.exchanges_with)))] = false;
   }
   return all;
 }
@@ -182,38 +183,40 @@ std::vector<RowCache::Leaving> RowCache::ChooseRecords(const std::vector<int64_t
 // A row whose record holds nothing that is needed: the row lies in the cache, and stays there. Not
 // one that exchanges with another row already: recent_ may know it twice, and rows are written side
 // by side.
-int64_t RowCache::TakeRecentRow(int64_t record, int64_t rows_in_table, const PlaceAt& place_at) {
+int64_t RowCache::TakeRecentRow(int64_t record, int64_t rows_in_table,
+                                const AddressAt& address_at) {
   for (;;) {
     const int64_t row = recent_.Take(file_.OffsetOf(record));
     if (row == RecentRecords::kNone) return row;
     // Rows are removed, and the last row gets the number of one that is.
     if (row >= rows_in_table) continue;
-    const uint64_t place = *place_at(row);
-    if (Holds(row, place) && !bound_[static_cast<size_t>(SlotOf(place))]) return row;
+    const uint64_t address = *address_at(row);
+    if (Holds(row, address) && !bound_[static_cast<size_t>(SlotOf(address))]) return row;
   }
 }
 
-// The row lies in the file before its place says so. The place of the row that it exchanges records
-// with comes second: after a kill between the two, a row in the file and one in the cache have the
-// same record, and the one in the cache does not need it (TableWriter::CheckRecords).
-Status RowCache::EmptySlot(const Leaving& leaving, const PlaceAt& place_at) {
+// The row lies in the file before its address says so. The address of the row that it exchanges
+// records with comes second: after a kill between the two, a row in the file and one in the cache
+// have the same record, and the one in the cache does not need it (TableWriter::CheckRecords).
+Status RowCache::EmptySlot(const Leaving& leaving, const AddressAt& address_at) {
   CacheSlot* const slot = &slots_[leaving.slot];
   if (leaving.row != RecentRecords::kNone) {
     const float* const record = images_ + leaving.slot * record_floats_;
-    uint64_t* const place = place_at(leaving.row);
-    uint64_t* const other =
-        leaving.exchanges_with == RecentRecords::kNone ? nullptr : place_at(leaving.exchanges_with);
-    const int64_t own_number = RecordOf(*place);
+    uint64_t* const address = address_at(leaving.row);
+    uint64_t* const other = leaving.exchanges_with == RecentRecords::kNone
+                                ? nullptr
+                                : address_at(leaving.exchanges_with);
+    const int64_t own_number = RecordOf(*address);
     const int64_t record_number = other == nullptr ? own_number : RecordOf(*other);
     TFHYBRID_RETURN_IF_ERROR(file_.Write(record_number, record));
     __atomic_fetch_add(&segment()->written, 1, __ATOMIC_RELAXED);
     TFHYBRID_FAULT_POINT();
-    __atomic_store_n(place,
-                     PlaceOf(record_number, ChecksumOf(record_number, record, record_floats_)),
+    __atomic_store_n(address,
+                     AddressOf(record_number, ChecksumOf(record_number, record, record_floats_)),
                      __ATOMIC_RELEASE);
     TFHYBRID_FAULT_POINT();
     if (other != nullptr) {
-      __atomic_store_n(other, PlaceOf(own_number, WordOf(*other)), __ATOMIC_RELEASE);
+      __atomic_store_n(other, AddressOf(own_number, WordOf(*other)), __ATOMIC_RELEASE);
       TFHYBRID_FAULT_POINT();
     }
   }
@@ -221,35 +224,35 @@ Status RowCache::EmptySlot(const Leaving& leaving, const PlaceAt& place_at) {
   return Status::Ok();
 }
 
-Status RowCache::FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* place) {
+Status RowCache::FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* address) {
   CacheSlot* const slot = &slots_[number];
   __atomic_store_n(&slot->fills, slot->fills + 1, __ATOMIC_RELEASE);
   // Whoever copies a number of the row that comes sees the count of fills, too.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (row < rows_in_table) {
     float* const record = images_ + number * record_floats_;
-    const int64_t record_number = RecordOf(*place);
+    const int64_t record_number = RecordOf(*address);
     TFHYBRID_RETURN_IF_ERROR(file_.Read(record_number, record));
     __atomic_fetch_add(&segment()->misses, 1, __ATOMIC_RELAXED);
-    if (ChecksumOf(record_number, record, record_floats_) != WordOf(*place)) {
+    if (ChecksumOf(record_number, record, record_floats_) != WordOf(*address)) {
       return Status::Error(StatusCode::kDataLoss, "Record ", record_number, " of ", file_.path(),
                            " is damaged: its checksum is wrong");
     }
   }
   __atomic_store_n(&slot->row_plus_one, static_cast<uint64_t>(row) + 1, __ATOMIC_RELEASE);
   TFHYBRID_FAULT_POINT();
-  __atomic_store_n(place, WithWord(*place, kCached | static_cast<uint32_t>(number)),
+  __atomic_store_n(address, WithWord(*address, kCached | static_cast<uint32_t>(number)),
                    __ATOMIC_RELEASE);
   return Status::Ok();
 }
 
-void RowCache::Release(int64_t row, uint64_t place) {
-  if (Holds(row, place)) slots_[SlotOf(place)].row_plus_one = 0;
+void RowCache::Release(int64_t row, uint64_t address) {
+  if (Holds(row, address)) slots_[SlotOf(address)].row_plus_one = 0;
 }
 
-void RowCache::Renumber(uint64_t place, int64_t to) {
-  if (!IsCached(place) || SlotOf(place) >= slots()) return;
-  slots_[SlotOf(place)].row_plus_one = static_cast<uint64_t>(to) + 1;
+void RowCache::Renumber(uint64_t address, int64_t to) {
+  if (!IsCached(address) || SlotOf(address) >= slots()) return;
+  slots_[SlotOf(address)].row_plus_one = static_cast<uint64_t>(to) + 1;
 }
 
 // Runs all of them, and returns what the first that failed says.

@@ -4,7 +4,7 @@
 // An update brings its rows into the cache, changes them there as if the table lay in memory, and
 // leaves them there. A row is written back when its slot is wanted for another. Its copy in memory
 // counts until the file has all of it: after a kill at any instant each row is whole in one of the
-// two, and its place says in which.
+// two, and its address says in which.
 //
 // A record is a part of a page, which the kernel has to read before it can change the part. So the
 // row that leaves the cache gets the record of a row that was read lately and is still cached, and
@@ -30,8 +30,8 @@
 
 namespace tfhybrid {
 
-// Where a row's place lies.
-using PlaceAt = std::function<uint64_t*(int64_t row)>;
+// Returns where a row's address lies.
+using AddressAt = std::function<uint64_t*(int64_t row)>;
 
 // Which generation of a table's files.
 struct TierGeneration {
@@ -50,8 +50,8 @@ class RowCache {
   // Takes over those of a dead leader. REQUIRES: CheckSlots() follows.
   static Result<std::unique_ptr<RowCache>> Attach(const TierGeneration& generation,
                                                   int64_t record_floats);
-  // Frees slots that were being filled; kDataLoss where a place names no slot of its row.
-  Status CheckSlots(int64_t rows, const PlaceAt& place_at);
+  // Frees slots that were being filled; kDataLoss where an address names no slot of its row.
+  Status CheckSlots(int64_t rows, const AddressAt& address_at);
 
   int64_t slots() const { return static_cast<int64_t>(segment()->slots); }
   const RowFile& file() const { return file_; }
@@ -60,14 +60,14 @@ class RowCache {
   // Rows from `rows_in_table` on are new: nothing is read for them. Fails where the cache has no
   // room for all of them, or where the file cannot be read or written; rows are as they were then.
   // REQUIRES: the rows are distinct.
-  Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const PlaceAt& place_at,
+  Status Bring(const std::vector<int64_t>& rows, int64_t rows_in_table, const AddressAt& address_at,
                const ParallelFor& parallel_for);
-  // REQUIRES: the place is of a row that was brought.
-  float* Record(uint64_t place) const { return images_ + SlotOf(place) * record_floats_; }
+  // REQUIRES: the address is of a row that was brought.
+  float* Record(uint64_t address) const { return images_ + SlotOf(address) * record_floats_; }
   // Frees the slot of a row that is removed; and gives the one of a row to its new number. Both may
   // be done once more. A row that lies in the file has no slot.
-  void Release(int64_t row, uint64_t place);
-  void Renumber(uint64_t place, int64_t to);
+  void Release(int64_t row, uint64_t address);
+  void Renumber(uint64_t address, int64_t to);
 
  private:
   // A slot that is wanted, the row that leaves it, and the cached row that this row exchanges
@@ -80,13 +80,13 @@ class RowCache {
 
   RowCache(std::string table_name, MappedFile cache, RowFile file);
   CacheSegment* segment() const { return reinterpret_cast<CacheSegment*>(cache_.mutable_data()); }
-  bool Holds(int64_t row, uint64_t place) const;
+  bool Holds(int64_t row, uint64_t address) const;
   std::vector<int64_t> ChooseSlots(size_t count);
   std::vector<Leaving> ChooseRecords(const std::vector<int64_t>& chosen, int64_t rows_in_table,
-                                     const PlaceAt& place_at);
-  int64_t TakeRecentRow(int64_t record, int64_t rows_in_table, const PlaceAt& place_at);
-  Status EmptySlot(const Leaving& leaving, const PlaceAt& place_at);
-  Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* place);
+                                     const AddressAt& address_at);
+  int64_t TakeRecentRow(int64_t record, int64_t rows_in_table, const AddressAt& address_at);
+  Status EmptySlot(const Leaving& leaving, const AddressAt& address_at);
+  Status FillSlot(int64_t number, int64_t row, int64_t rows_in_table, uint64_t* address);
   Status RunAll(size_t count, const ParallelFor& parallel_for,
                 const std::function<Status(size_t)>& work) const;
 

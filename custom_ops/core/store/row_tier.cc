@@ -148,28 +148,28 @@ Result<std::shared_ptr<const RowTier>> RowTier::Open(const TablePaths& paths,
   return std::shared_ptr<const RowTier>(new RowTier(std::move(cache), std::move(file)));
 }
 
-void RowTier::Fetch(const uint64_t* place) const {
-  const uint64_t now = __atomic_load_n(place, __ATOMIC_RELAXED);
+void RowTier::Fetch(const uint64_t* address) const {
+  const uint64_t now = __atomic_load_n(address, __ATOMIC_RELAXED);
   if (!IsCached(now)) return file_.Fetch(RecordOf(now));
   __builtin_prefetch(images_ + SlotOf(now) * record_floats_);
 }
 
-// The slot held the row when `fills` was read, because the place named it still after that; and it
-// held no other row while it was copied, if `fills` is the same at the end.
-bool RowTier::CopyCached(const uint64_t* place, uint64_t now, float* record) const {
+// The slot held the row when `fills` was read, because the address named it still after that; and
+// it held no other row while it was copied, if `fills` is the same at the end.
+bool RowTier::CopyCached(const uint64_t* address, uint64_t now, float* record) const {
   const int64_t number = SlotOf(now);
   const uint64_t fills = __atomic_load_n(&slots_[number].fills, __ATOMIC_ACQUIRE);
-  if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != now) return false;
+  if (__atomic_load_n(address, __ATOMIC_ACQUIRE) != now) return false;
   CopyFloats(images_ + number * record_floats_, record_floats_, record);
   std::atomic_thread_fence(std::memory_order_acquire);
   return __atomic_load_n(&slots_[number].fills, __ATOMIC_RELAXED) == fills;
 }
 
 // A record whose checksum is wrong was being written, unless no write-back has begun since the
-// place was seen to name the file.
-Status RowTier::Read(const uint64_t* place, float* record) const {
+// address was seen to name the file.
+Status RowTier::Read(const uint64_t* address, float* record) const {
   for (;;) {
-    const uint64_t now = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    const uint64_t now = __atomic_load_n(address, __ATOMIC_ACQUIRE);
     const int64_t number = RecordOf(now);
     if (IsCached(now)) {
       if (SlotOf(now) >= static_cast<int64_t>(cache().slots)) {
@@ -177,18 +177,18 @@ Status RowTier::Read(const uint64_t* place, float* record) const {
                              " is damaged: the row of record ", number,
                              " lies in no slot of its cache");
       }
-      if (CopyCached(place, now, record)) return Status::Ok();
+      if (CopyCached(address, now, record)) return Status::Ok();
       continue;
     }
     const uint64_t write_backs = __atomic_load_n(&cache().write_backs, __ATOMIC_ACQUIRE);
-    if (__atomic_load_n(place, __ATOMIC_ACQUIRE) != now) continue;
+    if (__atomic_load_n(address, __ATOMIC_ACQUIRE) != now) continue;
     const Status read = file_.Read(number, record);
     if (read.ok() && ChecksumOf(number, record, record_floats_) == WordOf(now)) {
       return Status::Ok();
     }
     std::atomic_thread_fence(std::memory_order_acquire);
     if (__atomic_load_n(&cache().write_backs, __ATOMIC_ACQUIRE) != write_backs ||
-        __atomic_load_n(place, __ATOMIC_ACQUIRE) != now) {
+        __atomic_load_n(address, __ATOMIC_ACQUIRE) != now) {
       continue;
     }
     if (!read.ok()) return read;

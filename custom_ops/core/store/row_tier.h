@@ -5,7 +5,7 @@
 //   NAME.cache.G    CacheSegment of generation G: slots, then images of records
 //   FILES/rows-tfhybrid-UID-JOB-TOKEN.NAME/rows.G    the records: embedding, then optimizer state
 //
-// NAME.rows.C holds a *place* for each row where other tables have embeddings, one store of 8
+// NAME.rows.C holds an *address* for each row where other tables have embeddings, one store of 8
 // bytes: the number of the row's record above, and below it a *word*:
 //
 //   kCached | slot    the row lies in that slot of the cache, which is newer than the file
@@ -15,10 +15,10 @@
 // checksum that the word says. Older programs refuse such a table, by the width of its chunks.
 //
 // The records of all rows that there is room for are a permutation of their numbers. A row that is
-// removed and the last row change places, so no record is moved: the freed one goes with the last
-// number, and the next new row has both. A row that leaves the cache may exchange records with one
-// that stays. After a kill, some rows in the cache may have the record of a row in the file; a new
-// leader gives them the ones that are left over.
+// removed and the last row exchange addresses, so no record is moved: the freed one goes with the
+// last number, and the next new row has both. A row that leaves the cache may exchange records with
+// one that stays. After a kill, some rows in the cache may have the record of a row in the file; a
+// new leader gives them the ones that are left over.
 //
 // One writer, the leader (core/store/row_cache.h). A row is written to the file before its word
 // says so, and a slot is filled before a word names it. A slot counts its fills, so that a reader
@@ -40,18 +40,20 @@ namespace tfhybrid {
 
 inline constexpr uint32_t kCached = uint32_t{1} << 31;
 inline constexpr int64_t kMostFilesPath = 1024;
-// A place, in floats, as the width of a chunk is told.
-inline constexpr int64_t kPlaceFloats = 2;
+// Floats that an address takes: the row_floats of a chunk of addresses.
+inline constexpr int64_t kAddressFloats = 2;
 
-inline uint32_t WordOf(uint64_t place) { return static_cast<uint32_t>(place); }
-inline int64_t RecordOf(uint64_t place) { return static_cast<int64_t>(place >> 32); }
-inline bool IsCached(uint64_t place) { return (WordOf(place) & kCached) != 0; }
-inline int64_t SlotOf(uint64_t place) { return WordOf(place) & ~kCached; }
-inline uint64_t PlaceOf(int64_t record, uint32_t word) {
+inline uint32_t WordOf(uint64_t address) { return static_cast<uint32_t>(address); }
+inline int64_t RecordOf(uint64_t address) { return static_cast<int64_t>(address >> 32); }
+inline bool IsCached(uint64_t address) { return (WordOf(address) & kCached) != 0; }
+inline int64_t SlotOf(uint64_t address) { return WordOf(address) & ~kCached; }
+inline uint64_t AddressOf(int64_t record, uint32_t word) {
   return static_cast<uint64_t>(record) << 32 | word;
 }
-// The place of the same record with another word.
-inline uint64_t WithWord(uint64_t place, uint32_t word) { return PlaceOf(RecordOf(place), word); }
+// The address of the same record with another word.
+inline uint64_t WithWord(uint64_t address, uint32_t word) {
+  return AddressOf(RecordOf(address), word);
+}
 
 // Constant over a table's life.
 struct TierShape {
@@ -65,9 +67,9 @@ struct TierSegment {
   uint64_t shape_crc;
   uint64_t generation;  // atomic: of the files that hold the rows; 0 while there are none
   uint64_t made;        // generations so far
-  // The places that two rows had before the removal that TableCounters describes.
-  uint64_t removed_place;
-  uint64_t last_place;
+  // The addresses that two rows had before the removal that TableCounters describes.
+  uint64_t removed_address;
+  uint64_t last_address;
 };
 static_assert(sizeof(TierSegment) <= kPageBytes);
 
@@ -135,14 +137,14 @@ class RowTier {
   int64_t FileBytes(int64_t rows) const { return file_.BytesOf(rows); }
 
   // Asks for the bytes of a row that is read soon.
-  void Fetch(const uint64_t* place) const;
+  void Fetch(const uint64_t* address) const;
   // Copies embedding and optimizer state of a row, record_floats() numbers. While the row is being
   // updated, some of them may be old and some new.
-  Status Read(const uint64_t* place, float* record) const;
+  Status Read(const uint64_t* address, float* record) const;
 
  private:
   RowTier(MappedFile cache, RowFile file);
-  bool CopyCached(const uint64_t* place, uint64_t now, float* record) const;
+  bool CopyCached(const uint64_t* address, uint64_t now, float* record) const;
 
   const MappedFile cache_;
   const RowFile file_;

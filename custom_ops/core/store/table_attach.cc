@@ -159,9 +159,8 @@ Status TableWriter::CompleteIndex() {
                          " freed slots of ", slots);
   }
   for (const int64_t row : missing) {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    index_freed_ +=
-        index_.Insert(chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], row);
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    index_freed_ += index_.Insert(chunks_[static_cast<size_t>(at.chunk)].keys[at.offset], row);
     TFHYBRID_FAULT_POINT();
   }
   return Status::Ok();

@@ -78,7 +78,7 @@ Result<TableWriter::MappedChunk> TableWriter::MakeChunk(int64_t number) const {
                                         {rows, ChunkFloats()}, purpose));
   FindRowsIn(&chunk, rows);
   for (int64_t i = 0; in_files() && i < rows; ++i) {
-    chunk.places[i] = static_cast<uint64_t>(first + i) << 32;
+    chunk.addresses[i] = static_cast<uint64_t>(first + i) << 32;
   }
   TFHYBRID_FAULT_POINT();
   Status added = AddState(number, &chunk);
@@ -95,7 +95,7 @@ void TableWriter::FindRowsIn(MappedChunk* chunk, int64_t rows) const {
   chunk->keys = reinterpret_cast<int64_t*>(chunk->rows.mutable_data() + kPageBytes);
   uint8_t* const beside = chunk->rows.mutable_data() + EmbeddingsOffset(rows);
   if (in_files()) {
-    chunk->places = reinterpret_cast<uint64_t*>(beside);
+    chunk->addresses = reinterpret_cast<uint64_t*>(beside);
   } else {
     chunk->embeddings = reinterpret_cast<float*>(beside);
   }
@@ -177,10 +177,9 @@ void TableWriter::IndexRows(int64_t end, IndexAhead* made) const {
   // Rows that move meanwhile may be met twice; PublishIndex() then sets right what is wrong.
   const bool may_move = policy().kind != PolicyKind::kNone;
   while (made->rows < end) {
-    const RowLocator::ChunkOffset place = locator_.Locate(made->rows);
-    const int64_t* keys = keys_of_chunks[static_cast<size_t>(place.chunk)] + place.offset;
-    const int64_t count =
-        std::min(locator_.ChunkRows(place.chunk) - place.offset, end - made->rows);
+    const RowLocator::ChunkOffset at = locator_.Locate(made->rows);
+    const int64_t* keys = keys_of_chunks[static_cast<size_t>(at.chunk)] + at.offset;
+    const int64_t count = std::min(locator_.ChunkRows(at.chunk) - at.offset, end - made->rows);
     const auto key_at = [keys](int64_t i) { return __atomic_load_n(&keys[i], __ATOMIC_RELAXED); };
     made->index.AddBatch(count, made->rows, key_at, may_move);
     made->rows += count;

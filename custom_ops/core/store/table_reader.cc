@@ -223,7 +223,7 @@ Status TableReader::MapChunks(MappedView* view, int64_t count) const {
     if (in_files()) {
       view->keys.push_back(
           reinterpret_cast<const int64_t*>(view->chunks.back()->data() + kPageBytes));
-      view->places.push_back(reinterpret_cast<const uint64_t*>(beside));
+      view->addresses.push_back(reinterpret_cast<const uint64_t*>(beside));
     } else {
       view->embeddings.push_back(reinterpret_cast<const float*>(beside));
     }
@@ -313,12 +313,12 @@ Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
       view->tier == nullptr ? 0 : static_cast<size_t>(view->tier->record_floats()));
   int64_t found[kDistance];
   for (int64_t ahead = 0; ahead < keys.size() + kDistance; ++ahead) {
-    const int64_t place = ahead % kDistance;
+    const int64_t at = ahead % kDistance;
     const int64_t taken = ahead - kDistance;
     if (taken >= 0) {
-      const int64_t row = found[place];
+      const int64_t row = found[at];
       if (row != KeyIndex::kMissing) {
-        TFHYBRID_RETURN_IF_ERROR(view->tier->Read(PlaceAtRow(*view, row), record.data()));
+        TFHYBRID_RETURN_IF_ERROR(view->tier->Read(AddressAtRow(*view, row), record.data()));
       }
       take(row == KeyIndex::kMissing ? nullptr : record.data(), keys[taken]);
     }
@@ -326,8 +326,8 @@ Status TableReader::VisitFile(Span<const int64_t> keys, const Take& take) {
     if (ahead + kSlotsAhead < keys.size()) view->compact.Fetch(keys[ahead + kSlotsAhead]);
     const int64_t row = view->compact.Find(
         keys[ahead], [&](int64_t number, int64_t key) { return HasKey(*view, number, key); });
-    found[place] = row < known_rows ? row : KeyIndex::kMissing;
-    if (row >= 0 && row < known_rows) view->tier->Fetch(PlaceAtRow(*view, row));
+    found[at] = row < known_rows ? row : KeyIndex::kMissing;
+    if (row >= 0 && row < known_rows) view->tier->Fetch(AddressAtRow(*view, row));
   }
   return Status::Ok();
 }
@@ -337,7 +337,7 @@ Status TableReader::Lookup(const LookupKeys& keys, RowCursor<float> out) {
   const int64_t width = dim();
   const Initializer initial = initializer();
   const float row_decay = RowDecay(), initial_decay = InitialDecay();
-  // Side by side with those of other features, the places of one lie in strides that no processor
+  // Side by side with those of other features, the rows of one lie in strides that no processor
   // fetches on its own.
   RowCursor<float> ahead = out;
   for (int64_t i = 0; i < kDistance; ++i) ahead.Next();
@@ -438,16 +438,16 @@ Status TableReader::ReadRows(int64_t first, int64_t count, int64_t* keys, float*
                          " rows. Received: first=", first, ", count=", count);
   }
   for (int64_t done = 0; done < count;) {
-    const RowLocator::ChunkOffset place = locator_.Locate(first + done);
-    const auto chunk = static_cast<size_t>(place.chunk);
-    const int64_t run = std::min(count - done, locator_.ChunkRows(place.chunk) - place.offset);
+    const RowLocator::ChunkOffset at = locator_.Locate(first + done);
+    const auto chunk = static_cast<size_t>(at.chunk);
+    const int64_t run = std::min(count - done, locator_.ChunkRows(at.chunk) - at.offset);
     const auto* chunk_keys =
         reinterpret_cast<const int64_t*>(view->chunks[chunk]->data() + kPageBytes);
-    std::memcpy(keys + done, chunk_keys + place.offset, static_cast<size_t>(run) * sizeof(int64_t));
+    std::memcpy(keys + done, chunk_keys + at.offset, static_cast<size_t>(run) * sizeof(int64_t));
     if (in_files()) {
       TFHYBRID_RETURN_IF_ERROR(ReadFileRows(*view, first + done, run, embeddings + done * dim()));
     } else {
-      std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + place.offset * dim(),
+      std::memcpy(embeddings + done * dim(), view->embeddings[chunk] + at.offset * dim(),
                   static_cast<size_t>(run * dim()) * sizeof(float));
     }
     ScaleRow(RowDecay(), run * dim(), embeddings + done * dim());
@@ -460,7 +460,7 @@ Status TableReader::ReadFileRows(const MappedView& view, int64_t first, int64_t 
                                  float* embeddings) const {
   std::vector<float> record(static_cast<size_t>(view.tier->record_floats()));
   for (int64_t i = 0; i < count; ++i) {
-    TFHYBRID_RETURN_IF_ERROR(view.tier->Read(PlaceAtRow(view, first + i), record.data()));
+    TFHYBRID_RETURN_IF_ERROR(view.tier->Read(AddressAtRow(view, first + i), record.data()));
     CopyFloats(record.data(), dim(), embeddings + i * dim());
   }
   return Status::Ok();

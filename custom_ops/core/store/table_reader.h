@@ -150,11 +150,11 @@ class TableReader {
     KeyIndex index;        // where rows lie in memory
     CompactIndex compact;  // where they lie in files
     std::vector<std::shared_ptr<const MappedFile>> chunks;
-    std::vector<const float*> embeddings;  // first row of each chunk
-    std::vector<const int64_t*> keys;      // likewise, in files
-    std::vector<const uint64_t*> places;   // instead, where rows lie in files
-    int64_t capacity;                      // rows in the mapped chunks
-    std::shared_ptr<const RowTier> tier;   // null where rows lie in memory, or there are none
+    std::vector<const float*> embeddings;    // first row of each chunk
+    std::vector<const int64_t*> keys;        // likewise, in files
+    std::vector<const uint64_t*> addresses;  // instead, where rows lie in files
+    int64_t capacity;                        // rows in the mapped chunks
+    std::shared_ptr<const RowTier> tier;     // null where rows lie in memory, or there are none
     uint64_t tier_generation = 0;
   };
 
@@ -180,8 +180,8 @@ class TableReader {
   Status VisitFile(Span<const int64_t> keys, const Take& take);
   bool in_files() const { return tier_.mapped(); }
   const TierSegment& tier() const { return *reinterpret_cast<const TierSegment*>(tier_.data()); }
-  // What lies beside the keys of a chunk: an embedding each, or a place.
-  int64_t ChunkFloats() const { return in_files() ? kPlaceFloats : dim(); }
+  // What lies beside the keys of a chunk: an embedding each, or an address.
+  int64_t ChunkFloats() const { return in_files() ? kAddressFloats : dim(); }
   // Stored embeddings are divided by RowDecay(). Initial values are multiplied by both.
   float RowDecay() const;
   float InitialDecay() const;
@@ -191,20 +191,20 @@ class TableReader {
   // an error.
   Status ResolveNew(const MappedView& view, int64_t* row) const;
   const float* RowAt(const MappedView& view, int64_t row) const {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    return view.embeddings[static_cast<size_t>(place.chunk)] + place.offset * dim();
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    return view.embeddings[static_cast<size_t>(at.chunk)] + at.offset * dim();
   }
   IndexKind index_kind() const { return in_files() ? IndexKind::kCompact : IndexKind::kKeys; }
   // False too of a row that is not mapped: it came after the lookup had begun.
   bool HasKey(const MappedView& view, int64_t row, int64_t key) const {
     if (row >= view.capacity) return false;
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    return __atomic_load_n(view.keys[static_cast<size_t>(place.chunk)] + place.offset,
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    return __atomic_load_n(view.keys[static_cast<size_t>(at.chunk)] + at.offset,
                            __ATOMIC_RELAXED) == key;
   }
-  const uint64_t* PlaceAtRow(const MappedView& view, int64_t row) const {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    return view.places[static_cast<size_t>(place.chunk)] + place.offset;
+  const uint64_t* AddressAtRow(const MappedView& view, int64_t row) const {
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    return view.addresses[static_cast<size_t>(at.chunk)] + at.offset;
   }
 
   const std::string directory_;

@@ -9,7 +9,7 @@ namespace tfhybrid {
 
 Status TableWriter::DuplicateRecord(int64_t row) const {
   return Status::Error(StatusCode::kDataLoss, "Table '", name(), "' is damaged: row ", row,
-                       " has record ", RecordOf(*PlaceAtRow(row)), ", as another row has, of ",
+                       " has record ", RecordOf(*AddressAtRow(row)), ", as another row has, of ",
                        locator_.Capacity(static_cast<int64_t>(chunks_.size())));
 }
 
@@ -23,9 +23,9 @@ Status TableWriter::CheckRecords() {
   std::vector<int64_t> exchanged;
   for (const bool cached : {false, true}) {
     for (int64_t row = 0; row < capacity; ++row) {
-      const uint64_t place = *PlaceAtRow(row);
-      if ((row < rows() && IsCached(place)) != cached) continue;
-      const int64_t record = RecordOf(place);
+      const uint64_t address = *AddressAtRow(row);
+      if ((row < rows() && IsCached(address)) != cached) continue;
+      const int64_t record = RecordOf(address);
       const bool is_new = record < capacity && !taken[static_cast<size_t>(record)];
       if (is_new) {
         taken[static_cast<size_t>(record)] = true;
@@ -41,10 +41,10 @@ Status TableWriter::CheckRecords() {
   for (const int64_t row : exchanged) {
     left_over = std::find(left_over, taken.end(), false);
     const int64_t record = left_over++ - taken.begin();
-    StoreRelease(PlaceAtRow(row), PlaceOf(record, WordOf(*PlaceAtRow(row))));
+    StoreRelease(AddressAtRow(row), AddressOf(record, WordOf(*AddressAtRow(row))));
     TFHYBRID_FAULT_POINT();
   }
-  return cache_->CheckSlots(rows(), Places());
+  return cache_->CheckSlots(rows(), Addresses());
 }
 
 // Each of these cached rows has the record of a row in the file, which is there. Anything else was
@@ -53,17 +53,17 @@ Status TableWriter::CheckExchanged(const std::vector<int64_t>& rows) const {
   if (rows.empty()) return Status::Ok();
   std::unordered_set<int64_t> records;
   for (const int64_t row : rows) {
-    if (!records.insert(RecordOf(*PlaceAtRow(row))).second) return DuplicateRecord(row);
+    if (!records.insert(RecordOf(*AddressAtRow(row))).second) return DuplicateRecord(row);
   }
   std::vector<float> record(static_cast<size_t>(RecordFloats()));
   for (int64_t row = 0; row < this->rows(); ++row) {
-    const uint64_t place = *PlaceAtRow(row);
-    if (IsCached(place) || records.erase(RecordOf(place)) == 0) continue;
-    TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(PlaceAtRow(row), record.data()));
+    const uint64_t address = *AddressAtRow(row);
+    if (IsCached(address) || records.erase(RecordOf(address)) == 0) continue;
+    TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(AddressAtRow(row), record.data()));
   }
   if (records.empty()) return Status::Ok();
   return DuplicateRecord(*std::find_if(rows.begin(), rows.end(), [&](int64_t row) {
-    return records.count(RecordOf(*PlaceAtRow(row))) != 0;
+    return records.count(RecordOf(*AddressAtRow(row))) != 0;
   }));
 }
 

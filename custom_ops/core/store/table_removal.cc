@@ -109,8 +109,8 @@ void TableWriter::RemoveRow(int64_t row) {
   const int64_t last = rows() - 1;
   if (in_files()) {
     KeepFileRows(row, last);
-    tier()->removed_place = *PlaceAtRow(row);
-    tier()->last_place = *PlaceAtRow(last);
+    tier()->removed_address = *AddressAtRow(row);
+    tier()->last_address = *AddressAtRow(last);
   } else {
     BeforeChange(row, Row(row));
   }
@@ -137,7 +137,7 @@ void TableWriter::FinishRemoval() {
     // Where the key is another's already, that was done.
     if (KeyOf(row) == removal.key) index_freed_ += index_.Erase(removal.key, row);
     TFHYBRID_FAULT_POINT();
-    if (in_files()) MovePlace(row, last);
+    if (in_files()) MoveAddress(row, last);
     if (row != last) {
       CopyRow(last, row);
       TFHYBRID_FAULT_POINT();
@@ -159,9 +159,9 @@ void TableWriter::CopyRow(int64_t from, int64_t to) {
     CopyFloats(source.state, state_floats_, target.state);
   }
   if (policy().kind != PolicyKind::kNone) *HistoryOf(to) = *HistoryOf(from);
-  const RowLocator::ChunkOffset place = locator_.Locate(to);
+  const RowLocator::ChunkOffset at = locator_.Locate(to);
   // Atomic for the index that is made in the background.
-  __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], KeyOf(from),
+  __atomic_store_n(&chunks_[static_cast<size_t>(at.chunk)].keys[at.offset], KeyOf(from),
                    __ATOMIC_RELAXED);
 }
 

@@ -120,10 +120,10 @@ Status TableWriter::CheckNoFileRows() const {
 
 Status TableWriter::Bring(const std::vector<int64_t>& rows, const ParallelFor& parallel_for) {
   if (!in_files() || rows.empty()) return Status::Ok();
-  return cache_->Bring(rows, this->rows(), Places(), parallel_for);
+  return cache_->Bring(rows, this->rows(), Addresses(), parallel_for);
 }
 
-// What a checkpoint still wants of two rows before their places change. It reads the disk, which
+// What a checkpoint still wants of two rows before their addresses change. It reads the disk, which
 // may fail: then the checkpoint fails, and the update does not.
 void TableWriter::KeepFileRows(int64_t row, int64_t last) const {
   cursors_.Mark(row);
@@ -132,18 +132,18 @@ void TableWriter::KeepFileRows(int64_t row, int64_t last) const {
   frozen_->KeepFileRow(last, KeyOf(last), HistoryOf(last));
 }
 
-// The two rows change places. Whatever of it a dead leader has done is done once more, from what
-// the tier says that they had.
-void TableWriter::MovePlace(int64_t row, int64_t last) {
-  const uint64_t removed = tier()->removed_place, moved = tier()->last_place;
+// The two rows exchange addresses. Whatever of it a dead leader has done is done once more, from
+// what the tier says that they had.
+void TableWriter::MoveAddress(int64_t row, int64_t last) {
+  const uint64_t removed = tier()->removed_address, moved = tier()->last_address;
   cache_->Release(row, removed);
   TFHYBRID_FAULT_POINT();
   if (row == last) return;
-  StoreRelease(PlaceAtRow(row), moved);
+  StoreRelease(AddressAtRow(row), moved);
   TFHYBRID_FAULT_POINT();
   cache_->Renumber(moved, row);
   TFHYBRID_FAULT_POINT();
-  StoreRelease(PlaceAtRow(last), removed);
+  StoreRelease(AddressAtRow(last), removed);
 }
 
 // As many at a time as the cache holds. A block that cannot be brought is as it was.

@@ -173,12 +173,12 @@ void TableWriter::StartRows(Span<const int64_t> keys, const RowSet& set, int64_t
                             int64_t begin, int64_t end, RowStart start) {
   for (int64_t i = begin; i < end; ++i) {
     const int64_t key = keys[set.missing[static_cast<size_t>(i)]];
-    const RowLocator::ChunkOffset place = locator_.Locate(first + i);
+    const RowLocator::ChunkOffset at = locator_.Locate(first + i);
     const TableRow row = Row(first + i);
     // Another row may have lain here.
     if (policy().kind != PolicyKind::kNone) BeforeChange(first + i, row);
     // Atomic for the index that is made in the background.
-    __atomic_store_n(&chunks_[static_cast<size_t>(place.chunk)].keys[place.offset], key,
+    __atomic_store_n(&chunks_[static_cast<size_t>(at.chunk)].keys[at.offset], key,
                      __ATOMIC_RELAXED);
     if (start == RowStart::kInitial) {
       FreshEmbedding(key, Span<float>(row.embedding, dim()));
@@ -367,7 +367,8 @@ Result<std::shared_ptr<FrozenTable>> TableWriter::Freeze(const std::string& curs
   TFHYBRID_RETURN_IF_ERROR(CheckNotFrozen());
   std::vector<FrozenTable::ChunkData> sources;
   for (const MappedChunk& chunk : chunks_) {
-    sources.push_back({chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.places});
+    sources.push_back(
+        {chunk.keys, chunk.embeddings, chunk.states, chunk.histories, chunk.addresses});
   }
   // Decay changes all rows at every step.
   const Changes* const changes = cursors_.Find(cursor);
@@ -404,7 +405,7 @@ Status TableWriter::ReadStateOf(int64_t row, float* record, float* state) const 
     CopyFloats(Row(row).state, state_floats_, state);
     return Status::Ok();
   }
-  TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(PlaceAtRow(row), record));
+  TFHYBRID_RETURN_IF_ERROR(row_tier_->Read(AddressAtRow(row), record));
   CopyFloats(record + dim_, state_floats_, state);
   return Status::Ok();
 }
@@ -439,8 +440,8 @@ Status TableWriter::ReadState(int64_t first, int64_t count, float* states) const
 Status TableWriter::ReadHistory(int64_t first, int64_t count, RowHistory* histories) const {
   TFHYBRID_RETURN_IF_ERROR(CheckRange(first, count));
   for (int64_t i = 0; policy().kind != PolicyKind::kNone && i < count; ++i) {
-    const RowLocator::ChunkOffset place = locator_.Locate(first + i);
-    histories[i] = chunks_[static_cast<size_t>(place.chunk)].histories[place.offset];
+    const RowLocator::ChunkOffset at = locator_.Locate(first + i);
+    histories[i] = chunks_[static_cast<size_t>(at.chunk)].histories[at.offset];
   }
   return Status::Ok();
 }

@@ -149,25 +149,24 @@ class TableWriter {
                        const ParallelFor& parallel_for);
 
   TableRow Row(int64_t row) const {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    const MappedChunk& chunk = chunks_[static_cast<size_t>(place.chunk)];
-    RowHistory* const history =
-        chunk.histories != nullptr ? chunk.histories + place.offset : nullptr;
-    if (chunk.places != nullptr) {
-      float* const record = cache_->Record(chunk.places[place.offset]);
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    const MappedChunk& chunk = chunks_[static_cast<size_t>(at.chunk)];
+    RowHistory* const history = chunk.histories != nullptr ? chunk.histories + at.offset : nullptr;
+    if (chunk.addresses != nullptr) {
+      float* const record = cache_->Record(chunk.addresses[at.offset]);
       return {record, state_floats_ > 0 ? record + dim_ : nullptr, dim_, state_floats_, history};
     }
-    return {chunk.embeddings + place.offset * dim_,
-            state_floats_ > 0 ? chunk.states + place.offset * state_floats_ : nullptr, dim_,
+    return {chunk.embeddings + at.offset * dim_,
+            state_floats_ > 0 ? chunk.states + at.offset * state_floats_ : nullptr, dim_,
             state_floats_, history};
   }
   int64_t KeyOf(int64_t row) const {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    return chunks_[static_cast<size_t>(place.chunk)].keys[place.offset];
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    return chunks_[static_cast<size_t>(at.chunk)].keys[at.offset];
   }
   RowHistory* HistoryOf(int64_t row) const {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    return chunks_[static_cast<size_t>(place.chunk)].histories + place.offset;
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    return chunks_[static_cast<size_t>(at.chunk)].histories + at.offset;
   }
   void FetchRow(int64_t number) const {
     const TableRow row = Row(number);
@@ -237,8 +236,8 @@ class TableWriter {
     cursors_.Mark(row);
     if (frozen_ != nullptr) frozen_->Keep(row, KeyOf(row), now);
   }
-  // Copies what the rows of those keys that have one hold, each to the key's place; what is null is
-  // left out.
+  // Copies what the rows of those keys that have one hold, each at the key's position; what is null
+  // is left out.
   Status ReadKeys(Span<const int64_t> keys, float* states, RowHistory* histories) const;
   // Copies the optimizer state, or the histories, of rows [first, first + count). A table without
   // any copies nothing.
@@ -254,10 +253,10 @@ class TableWriter {
     float* embeddings;  // null where rows lie in files
     float* states;
     RowHistory* histories;
-    uint64_t* places;  // where rows lie in files; else null
+    uint64_t* addresses;  // where rows lie in files; else null
   };
-  // What lies beside the keys of a chunk: an embedding each, or a place.
-  int64_t ChunkFloats() const { return in_files() ? kPlaceFloats : dim_; }
+  // What lies beside the keys of a chunk: an embedding each, or an address.
+  int64_t ChunkFloats() const { return in_files() ? kAddressFloats : dim_; }
   void FindRowsIn(MappedChunk* chunk, int64_t rows) const;
   // Copies the state of a row.
   Status ReadStateOf(int64_t row, float* record, float* state) const;
@@ -282,18 +281,18 @@ class TableWriter {
   std::string TierPath() const;
   TierGeneration GenerationOf(uint64_t number) const;
   int64_t CacheRows() const;
-  uint64_t* PlaceAtRow(int64_t row) const {
-    const RowLocator::ChunkOffset place = locator_.Locate(row);
-    return chunks_[static_cast<size_t>(place.chunk)].places + place.offset;
+  uint64_t* AddressAtRow(int64_t row) const {
+    const RowLocator::ChunkOffset at = locator_.Locate(row);
+    return chunks_[static_cast<size_t>(at.chunk)].addresses + at.offset;
   }
-  PlaceAt Places() const {
-    return [this](int64_t row) { return PlaceAtRow(row); };
+  AddressAt Addresses() const {
+    return [this](int64_t row) { return AddressAtRow(row); };
   }
   Status CheckRecords();
   Status DuplicateRecord(int64_t row) const;
   Status CheckExchanged(const std::vector<int64_t>& rows) const;
   void KeepFileRows(int64_t row, int64_t last) const;
-  void MovePlace(int64_t row, int64_t last);
+  void MoveAddress(int64_t row, int64_t last);
   Status NormalizeFileRows(const ParallelFor& parallel_for);
   void ScaleRows(int64_t begin, int64_t end);
   Status MakeTier();

@@ -18,13 +18,13 @@ struct Contribution {
   bool skip = false;             // a gradient is not finite, so that nobody applies this update
   int64_t event_time = kNoTime;  // of its latest event
   std::string failure;           // if not empty, why there are no gradients
-  bool places = false;           // its keys are places
+  bool key_handles = false;      // its keys are key handles
 
   void Write(const MessageBuilder& message) const {
     message.header()->samples = samples;
     message.header()->skip = skip;
     message.header()->event_time = event_time;
-    if (places) message.header()->form |= kOfPlaces;
+    if (key_handles) message.header()->form |= kOfHandles;
   }
 
   // What gradients are multiplied by on their way.
@@ -38,7 +38,7 @@ struct Contribution {
 inline Contribution JointOf(const std::vector<GradientMessage>& messages) {
   Contribution joint;
   for (const GradientMessage& message : messages) {
-    joint.places = joint.places || (message.header.form & kOfPlaces) != 0;
+    joint.key_handles = joint.key_handles || (message.header.form & kOfHandles) != 0;
     joint.samples += message.header.samples;
     joint.skip = joint.skip || message.header.skip != 0;
     joint.event_time = std::max(joint.event_time, message.header.event_time);

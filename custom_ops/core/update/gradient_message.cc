@@ -66,7 +66,7 @@ Result<GradientMessage> ParseOne(const MessageSchema& schema, int64_t signature,
   std::memcpy(&out.header, words.data(), sizeof(out.header));
   if (out.header.signature != signature) return Mismatch(rank, "are for other tables");
   const int64_t form = out.header.form;
-  if (form < 0 || form > (kOfHost | kBfloat16 | kOfPlaces))
+  if (form < 0 || form > (kOfHost | kBfloat16 | kOfHandles))
     return Mismatch(rank, "are of an unknown form");
   const Span<const int64_t> counts = words.subspan(kHeaderWords, tables);
   for (const int64_t count : counts) {

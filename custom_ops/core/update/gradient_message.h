@@ -38,14 +38,14 @@ struct MessageSchema {
 };
 
 // Bits of MessageHeader::form.
-inline constexpr int64_t kOfHost = 1;    // it has `ranks`
-inline constexpr int64_t kBfloat16 = 2;  // its gradients are rounded to bfloat16
-inline constexpr int64_t kOfPlaces = 4;  // its keys are places (core/placement/place.h)
+inline constexpr int64_t kOfHost = 1;     // it has `ranks`
+inline constexpr int64_t kBfloat16 = 2;   // its gradients are rounded to bfloat16
+inline constexpr int64_t kOfHandles = 4;  // its keys are key handles (core/placement/key_handle.h)
 
 struct MessageHeader {
   int64_t signature;   // hash of the tables' names and dims; ranks with another model do not match
   int64_t words;       // in this message
-  int64_t form;        // kOfHost | kBfloat16 | kOfPlaces
+  int64_t form;        // kOfHost | kBfloat16 | kOfHandles
   int64_t samples;     // of the batches that the gradients are of
   int64_t skip;        // not 0: a gradient is not finite, and nobody applies this update
   int64_t room;        // words of messages that its sender takes without growing (of a host)

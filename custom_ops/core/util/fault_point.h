@@ -1,4 +1,4 @@
-// TFHYBRID_FAULT_POINT(): a place where a test can kill the process, as kill -9 might at any
+// TFHYBRID_FAULT_POINT(): a point at which a test can kill the process, as kill -9 might at any
 // instant.
 //
 // Only in builds for tests; nothing at all otherwise. A test arms the n-th point that will be

@@ -50,22 +50,22 @@ TEST(KeyPartsTest, EveryKeyIsInOnePart) {
       const KeyPart of = parts.Of(0, part);
       EXPECT_EQ(part, of.part);
       EXPECT_EQ(count, of.parts);
-      ASSERT_EQ(ranks.size(), of.places.size());
+      ASSERT_EQ(ranks.size(), of.positions.size());
       for (size_t rank = 0; rank < ranks.size(); ++rank) {
         int64_t last = -1;
-        for (const int64_t place : of.places[rank]) {
-          EXPECT_LT(last, place);
-          last = place;
-          EXPECT_EQ(part, part_of.try_emplace(ranks[rank].keys[place], part).first->second);
+        for (const int64_t position : of.positions[rank]) {
+          EXPECT_LT(last, position);
+          last = position;
+          EXPECT_EQ(part, part_of.try_emplace(ranks[rank].keys[position], part).first->second);
         }
-        seen[rank] += of.places[rank].size();
+        seen[rank] += of.positions[rank].size();
       }
       // About as many in each.
-      EXPECT_NEAR(8000.0 / static_cast<double>(count), static_cast<double>(of.places[1].size()),
+      EXPECT_NEAR(8000.0 / static_cast<double>(count), static_cast<double>(of.positions[1].size()),
                   5 * 8000.0 / static_cast<double>(count) / 8 + 60);
     }
     EXPECT_EQ((std::vector<int64_t>{5000, 8000, 0}), seen);
-    EXPECT_TRUE(parts.Of(1, 0).places.empty());
+    EXPECT_TRUE(parts.Of(1, 0).positions.empty());
   }
 }
 
@@ -73,7 +73,7 @@ TEST(KeyPartsTest, OneRankIsDividedByPosition) {
   const std::vector<int64_t> keys = {1, 2, 3};
   KeyParts parts;
   parts.Divide({{{keys, nullptr, 0}}}, {3}, RunInline);
-  EXPECT_TRUE(parts.Of(0, 2).places.empty());
+  EXPECT_TRUE(parts.Of(0, 2).positions.empty());
   EXPECT_EQ(3, parts.Of(0, 2).parts);
 }
 

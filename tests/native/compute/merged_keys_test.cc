@@ -85,7 +85,7 @@ void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& rank
   for (int64_t part = 0; part < parts; ++part) {
     MergedKeys& share = (*merged)[static_cast<size_t>(part)];
     share.Merge(gradients, dim, divided.Of(0, part));
-    size_t place = 0;
+    size_t position = 0;
     for (int64_t i = 0; i < share.keys().size(); ++i) {
       const int64_t key = share.keys()[i];
       EXPECT_TRUE(seen.insert(key).second) << key;
@@ -95,8 +95,8 @@ void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& rank
                                static_cast<size_t>(dim) * sizeof(float)))
           << key;
       // In order of first occurrence.
-      while (place < order.size() && order[place] != key) ++place;
-      EXPECT_LT(place, order.size()) << key;
+      while (position < order.size() && order[position] != key) ++position;
+      EXPECT_LT(position, order.size()) << key;
     }
   }
   EXPECT_EQ(wanted.size(), seen.size());

@@ -29,7 +29,7 @@ RowUpdate UpdateWith(const OptimizerConfig& config) { return {PrepareStep(config
 
 class RowUpdateTest : public testing::TestWithParam<NamedOptimizer> {};
 
-// Awkward lengths, at awkward places.
+// Awkward lengths, at awkward offsets.
 TEST_P(RowUpdateTest, WithNothingBesideItIsTheOptimizer) {
   const RowUpdate update = UpdateWith(GetParam().config);
   EXPECT_TRUE(update.IsPlain());

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/placement/place.h"
+#include "core/placement/key_handle.h"
 #include "shm/status_asserts.h"
 
 namespace tfhybrid {
@@ -27,18 +27,18 @@ BatchKeys::Batch Of(int64_t rank, std::vector<int64_t> keys, bool trains = true)
           {{"item", std::move(keys)}}};
 }
 
-int64_t PlaceOf(int64_t ticket, int64_t index) { return Place{ticket, kOwner, index}.Word(); }
+int64_t HandleOf(int64_t ticket, int64_t index) { return KeyHandle{ticket, kOwner, index}.Word(); }
 
-// A host's message of places; the gradient of a place is (1, 10) times its factor.
-std::vector<int64_t> Message(const std::vector<int64_t>& places, const std::vector<float>& factors,
-                             int64_t form = kOfHost | kOfPlaces) {
-  const std::vector<int64_t> counts = {static_cast<int64_t>(places.size())};
+// A host's message of key handles; the gradient of a key handle is (1, 10) times its factor.
+std::vector<int64_t> Message(const std::vector<int64_t>& handles, const std::vector<float>& factors,
+                             int64_t form = kOfHost | kOfHandles) {
+  const std::vector<int64_t> counts = {static_cast<int64_t>(handles.size())};
   std::vector<int64_t> words(static_cast<size_t>(MessageWords(kSchema, counts, form)));
   const MessageBuilder message(kSchema, counts, words, form);
   message.header()->samples = 5;
   *message.room(0) = 9;
-  for (size_t i = 0; i < places.size(); ++i) {
-    message.keys(0)[i] = places[i];
+  for (size_t i = 0; i < handles.size(); ++i) {
+    message.keys(0)[i] = handles[i];
     if (form != 0) message.ranks(0)[i] = 1;
     message.gradients(0)[2 * i] = factors[i];
     message.gradients(0)[2 * i + 1] = 10 * factors[i];
@@ -75,17 +75,17 @@ std::vector<Row> RowsOf(const std::vector<int64_t>& words) {
   return rows;
 }
 
-TEST(PlaceTest, SaysWhoOwnsAKeyAndWhere) {
-  const Place last =
-      Place::Of(Place{Place::kTickets - 1, Allocation::kSlots - 1, Place::kMostKeys - 1}.Word());
-  EXPECT_EQ(last.ticket, Place::kTickets - 1);
+TEST(KeyHandleTest, SaysWhoOwnsAKeyAndWhere) {
+  const KeyHandle last = KeyHandle::Of(
+      KeyHandle{KeyHandle::kTickets - 1, Allocation::kSlots - 1, KeyHandle::kMaxKeys - 1}.Word());
+  EXPECT_EQ(last.ticket, KeyHandle::kTickets - 1);
   EXPECT_EQ(last.owner, Allocation::kSlots - 1);
-  EXPECT_EQ(last.index, Place::kMostKeys - 1);
+  EXPECT_EQ(last.index, KeyHandle::kMaxKeys - 1);
   for (const int64_t key : {int64_t{0}, int64_t{-1}, INT64_MAX, INT64_MIN, int64_t{1} << 61}) {
-    EXPECT_EQ(Place::Is(key), key == INT64_MAX) << key;
+    EXPECT_EQ(KeyHandle::Is(key), key == INT64_MAX) << key;
   }
-  EXPECT_TRUE(Place::Before(Place::kTickets - 1, 0));
-  EXPECT_FALSE(Place::Before(0, Place::kTickets - 1));
+  EXPECT_TRUE(KeyHandle::Before(KeyHandle::kTickets - 1, 0));
+  EXPECT_FALSE(KeyHandle::Before(0, KeyHandle::kTickets - 1));
 }
 
 TEST(BatchKeysTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
@@ -95,7 +95,7 @@ TEST(BatchKeysTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
   std::vector<int64_t> words;
   // Out of order, as the parts of a host's merge leave them.
   ASSERT_OK(ToKeys(
-      held, Message({PlaceOf(5, 0), PlaceOf(4, 1), PlaceOf(5, 1), PlaceOf(4, 0)}, {1, 2, 3, 4}),
+      held, Message({HandleOf(5, 0), HandleOf(4, 1), HandleOf(5, 1), HandleOf(4, 0)}, {1, 2, 3, 4}),
       &words));
   const std::vector<Row> wanted = {{INT64_MIN, 1, 2}, {7, 2, 7}, {8, 1, 1}};
   EXPECT_EQ(RowsOf(words), wanted);
@@ -103,11 +103,11 @@ TEST(BatchKeysTest, KeysOfTwoRanksOfAHostAreCountedAndSummed) {
 
 TEST(BatchKeysTest, SeveralBatchesOfARankCountAKeyOnce) {
   BatchKeys held(kOwner);
-  const int64_t last = Place::kTickets - 1;  // before ticket 1
+  const int64_t last = KeyHandle::kTickets - 1;  // before ticket 1
   ASSERT_OK(held.Put(last, Of(3, {7})));
   ASSERT_OK(held.Put(1, Of(3, {7, 9})));
   std::vector<int64_t> words;
-  ASSERT_OK(ToKeys(held, Message({PlaceOf(1, 0), PlaceOf(1, 1), PlaceOf(last, 0)}, {1, 2, 1e8f}),
+  ASSERT_OK(ToKeys(held, Message({HandleOf(1, 0), HandleOf(1, 1), HandleOf(last, 0)}, {1, 2, 1e8f}),
                    &words));
   const std::vector<Row> wanted = {{7, 1, 1e8f + 1.0f}, {9, 1, 2}};
   EXPECT_EQ(RowsOf(words), wanted);
@@ -130,7 +130,7 @@ TEST(BatchKeysTest, ABatchComesAgainWithTheSameContentOnly) {
   other.digest = "other";
   EXPECT_EQ(held.Put(4, other).code(), StatusCode::kAlreadyExists);
   EXPECT_EQ(held.Put(4, Of(0, {9})).code(), StatusCode::kAlreadyExists);
-  EXPECT_EQ(held.Put(Place::kTickets, Of(0, {9})).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(held.Put(KeyHandle::kTickets, Of(0, {9})).code(), StatusCode::kInvalidArgument);
   held.Drop(4);
   held.Drop(4);
   EXPECT_EQ(held.held().bytes, 0);
@@ -143,7 +143,7 @@ TEST(BatchKeysTest, AnotherOwnerOfTheRowsHoldsTheSameBatches) {
   stale.staleness = 4;
   stale.keys["user"] = {};
   ASSERT_OK(held.Put(4, stale));
-  ASSERT_OK(held.Put(Place::kTickets - 1, Of(0, {7, 8})));
+  ASSERT_OK(held.Put(KeyHandle::kTickets - 1, Of(0, {7, 8})));
   const std::vector<int64_t> words = held.Words();
   BatchKeys other(kOwner);
   ASSERT_OK(other.Restore(words));
@@ -174,15 +174,15 @@ TEST(BatchKeysTest, RowsOfSeveralBatchesLackAsFewUpdatesAsAnyOfThem) {
     batch.staleness = static_cast<uint64_t>(staleness);
     ASSERT_OK(held.Put(staleness, std::move(batch)));
   }
-  const auto staleness = [&](const std::vector<int64_t>& places) {
-    std::vector<int64_t> keys(places.size());
-    const Result<uint64_t> found = held.Find("item", places, keys.data());
+  const auto staleness = [&](const std::vector<int64_t>& handles) {
+    std::vector<int64_t> keys(handles.size());
+    const Result<uint64_t> found = held.Find("item", handles, keys.data());
     EXPECT_OK(found.status());
     return found.ok() ? found.value() : 99;
   };
   EXPECT_EQ(staleness({}), 0u);
-  EXPECT_EQ(staleness({PlaceOf(4, 0)}), 4u);
-  EXPECT_EQ(staleness({PlaceOf(4, 0), PlaceOf(1, 0), PlaceOf(3, 0)}), 1u);
+  EXPECT_EQ(staleness({HandleOf(4, 0)}), 4u);
+  EXPECT_EQ(staleness({HandleOf(4, 0), HandleOf(1, 0), HandleOf(3, 0)}), 1u);
 }
 
 TEST(BatchKeysTest, BatchesOfAnUpdateHaveTheSameStaleness) {
@@ -192,33 +192,33 @@ TEST(BatchKeysTest, BatchesOfAnUpdateHaveTheSameStaleness) {
   ASSERT_OK(held.Put(4, Of(0, {7})));
   ASSERT_OK(held.Put(5, std::move(stale)));
   std::vector<int64_t> words;
-  EXPECT_OK(ToKeys(held, Message({PlaceOf(5, 0)}, {1}), &words));
-  const Status together = ToKeys(held, Message({PlaceOf(4, 0), PlaceOf(5, 0)}, {1, 2}), &words);
+  EXPECT_OK(ToKeys(held, Message({HandleOf(5, 0)}, {1}), &words));
+  const Status together = ToKeys(held, Message({HandleOf(4, 0), HandleOf(5, 0)}, {1, 2}), &words);
   EXPECT_EQ(together.code(), StatusCode::kInvalidArgument);
-  std::vector<int64_t> of_two_hosts = Message({PlaceOf(4, 0)}, {1});
-  const std::vector<int64_t> second = Message({PlaceOf(5, 0)}, {1});
+  std::vector<int64_t> of_two_hosts = Message({HandleOf(4, 0)}, {1});
+  const std::vector<int64_t> second = Message({HandleOf(5, 0)}, {1});
   of_two_hosts.insert(of_two_hosts.end(), second.begin(), second.end());
   EXPECT_EQ(held.ToKeys(kSchema, of_two_hosts, 2, &words).code(), StatusCode::kInvalidArgument);
 }
 
-TEST(BatchKeysTest, WhatIsNoPlaceHereIsRefused) {
+TEST(BatchKeysTest, WhatIsNoKeyHandleHereIsRefused) {
   BatchKeys held(kOwner);
   ASSERT_OK(held.Put(4, Of(0, {7})));
   ASSERT_OK(held.Put(5, Of(0, {8}, false)));
   int64_t key = 0;
-  const auto find = [&](const std::string& table, int64_t place) {
-    return held.Find(table, Span<const int64_t>(&place, 1), &key).status().code();
+  const auto find = [&](const std::string& table, int64_t handle) {
+    return held.Find(table, Span<const int64_t>(&handle, 1), &key).status().code();
   };
-  EXPECT_EQ(find("item", PlaceOf(4, 0)), StatusCode::kOk);
+  EXPECT_EQ(find("item", HandleOf(4, 0)), StatusCode::kOk);
   EXPECT_EQ(key, 7);
-  EXPECT_EQ(find("item", PlaceOf(5, 0)), StatusCode::kOk);
-  EXPECT_EQ(find("item", PlaceOf(4, 1)), StatusCode::kInvalidArgument);
-  EXPECT_EQ(find("user", PlaceOf(4, 0)), StatusCode::kInvalidArgument);
-  EXPECT_EQ(find("item", PlaceOf(6, 0)), StatusCode::kNotFound);
+  EXPECT_EQ(find("item", HandleOf(5, 0)), StatusCode::kOk);
+  EXPECT_EQ(find("item", HandleOf(4, 1)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(find("user", HandleOf(4, 0)), StatusCode::kInvalidArgument);
+  EXPECT_EQ(find("item", HandleOf(6, 0)), StatusCode::kNotFound);
   EXPECT_EQ(find("item", 7), StatusCode::kInvalidArgument);
-  EXPECT_EQ(find("item", Place{4, kOwner + 1, 0}.Word()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(find("item", KeyHandle{4, kOwner + 1, 0}.Word()), StatusCode::kInvalidArgument);
   std::vector<int64_t> words;
-  EXPECT_EQ(ToKeys(held, Message({PlaceOf(5, 0)}, {1}), &words).code(),
+  EXPECT_EQ(ToKeys(held, Message({HandleOf(5, 0)}, {1}), &words).code(),
             StatusCode::kFailedPrecondition);
 }
 

@@ -54,7 +54,7 @@ class DeviceRowsTest : public testing::Test {
     }
     held_ = number_;
     for (size_t i = 0; i < keys.size(); ++i) {
-      const auto at = static_cast<size_t>(requested.places[0][i] * kDim);
+      const auto at = static_cast<size_t>(requested.slots[0][i] * kDim);
       EXPECT_EQ(std::memcmp(&variable_.at(at), Row(keys[i]), kDim * sizeof(float)), 0) << keys[i];
     }
     return changed;
@@ -87,7 +87,7 @@ TEST_F(DeviceRowsTest, BitsAreComparedAndNotNumbers) {
   EXPECT_EQ(LookUp({1, 2}), (std::set<int64_t>{1}));
 }
 
-TEST_F(DeviceRowsTest, KeysOfTwoPassesKeepTheirPlaces) {
+TEST_F(DeviceRowsTest, KeysOfTwoPassesKeepTheirSlots) {
   rows_.Open(0, {1, 2, 3, 4, 5});
   LookUp({1});
   rows_.Open(1, {4, 5, 6});
@@ -107,7 +107,7 @@ TEST_F(DeviceRowsTest, KeysOfNoPassAreCopiedForEachLookup) {
   EXPECT_EQ(rows_.bytes(), 16 * kDim * 4);
 }
 
-TEST_F(DeviceRowsTest, APlaceThatWasLentIsCopiedAgain) {
+TEST_F(DeviceRowsTest, ASlotThatWasLentIsCopiedAgain) {
   rows_.Open(0, {1, 2, 3, 4, 5, 6, 7, 8});
   LookUp({1});
   rows_.Close(0);
@@ -141,7 +141,7 @@ TEST_F(DeviceRowsTest, RowsOfAPassThatAreNotAtHandWaitUntilTheyAreLookedUp) {
   EXPECT_EQ(LookUp({3}), (std::set<int64_t>{3}));
 }
 
-TEST_F(DeviceRowsTest, PlacesThatHaveMovedMeanwhileAreRefused) {
+TEST_F(DeviceRowsTest, SlotsThatHaveMovedMeanwhileAreRefused) {
   rows_.Open(0, {1});
   const DeviceRows::RequestedRows requested = Plan({1}).Take();
   rows_.Open(1, {2});

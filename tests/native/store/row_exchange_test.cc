@@ -1,6 +1,6 @@
 // Rows of a table in files exchange records: a row that leaves the cache is written over the record
 // of a row that was read lately. Which records they get, and what a leader that dies meanwhile, or
-// a program that changes places, leaves behind.
+// a program that changes addresses, leaves behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,30 +102,30 @@ class RowExchangeTest : public TableFixture {
   Result<std::unique_ptr<TableWriter>> Attach() const {
     return TableWriter::Attach(directory_.path(), kToken, "t");
   }
-  std::string PlacesPath() const { return TablePaths(directory_.path(), "t").Rows(0); }
-  std::vector<uint64_t> Places() const {
-    std::vector<uint64_t> places(kFirstChunk);
-    std::ifstream file(PlacesPath(), std::ios::binary);
+  std::string AddressesPath() const { return TablePaths(directory_.path(), "t").Rows(0); }
+  std::vector<uint64_t> Addresses() const {
+    std::vector<uint64_t> addresses(kFirstChunk);
+    std::ifstream file(AddressesPath(), std::ios::binary);
     file.seekg(EmbeddingsOffset(kFirstChunk));
-    file.read(reinterpret_cast<char*>(places.data()), kFirstChunk * sizeof(uint64_t));
+    file.read(reinterpret_cast<char*>(addresses.data()), kFirstChunk * sizeof(uint64_t));
     EXPECT_TRUE(file.good());
-    return places;
+    return addresses;
   }
-  void SetPlace(int64_t row, uint64_t place) const {
-    std::fstream file(PlacesPath(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(EmbeddingsOffset(kFirstChunk) + row * static_cast<int64_t>(sizeof(place)));
-    file.write(reinterpret_cast<const char*>(&place), sizeof(place));
+  void SetAddress(int64_t row, uint64_t address) const {
+    std::fstream file(AddressesPath(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(EmbeddingsOffset(kFirstChunk) + row * static_cast<int64_t>(sizeof(address)));
+    file.write(reinterpret_cast<const char*>(&address), sizeof(address));
   }
   std::vector<int64_t> Records() const {
     std::vector<int64_t> records;
-    for (const uint64_t place : Places()) records.push_back(RecordOf(place));
+    for (const uint64_t address : Addresses()) records.push_back(RecordOf(address));
     return records;
   }
   std::vector<int64_t> RowsThatAre(bool cached) const {
     std::vector<int64_t> rows;
-    const auto places = Places();
+    const auto addresses = Addresses();
     for (int64_t row = 0; row < 60; ++row) {
-      if (IsCached(places[static_cast<size_t>(row)]) == cached) rows.push_back(row);
+      if (IsCached(addresses[static_cast<size_t>(row)]) == cached) rows.push_back(row);
     }
     return rows;
   }
@@ -141,19 +141,21 @@ class RowExchangeTest : public TableFixture {
   };
   // Rows that leave exchange records with rows that stay, each with another one, or keep theirs.
   void BringAndExpectPairs(TableWriter* writer, const std::vector<int64_t>& rows, Exchanges* seen) {
-    const auto before = Places();
+    const auto before = Addresses();
     ASSERT_OK(writer->Bring(rows, RunInline));
-    const auto after = Places();
+    const auto after = Addresses();
     for (size_t row = 0; row < before.size(); ++row) {
       if (!IsCached(before[row]) || IsCached(after[row])) continue;
       ++seen->left;
       if (RecordOf(before[row]) == RecordOf(after[row])) continue;
       ++seen->exchanged;
       // Its record is that of a row which was cached, and has its own now.
-      const auto other = static_cast<size_t>(
-          std::find_if(before.begin(), before.end(),
-                       [&](uint64_t place) { return RecordOf(place) == RecordOf(after[row]); }) -
-          before.begin());
+      const auto other =
+          static_cast<size_t>(std::find_if(before.begin(), before.end(),
+                                           [&](uint64_t address) {
+                                             return RecordOf(address) == RecordOf(after[row]);
+                                           }) -
+                              before.begin());
       ASSERT_TRUE(IsCached(before[other]));
       ASSERT_TRUE(IsCached(after[other]));
       ASSERT_EQ(RecordOf(before[row]), RecordOf(after[other]));
@@ -162,9 +164,10 @@ class RowExchangeTest : public TableFixture {
   // As if the leader had died between the two stores of an exchange: the cached row still has the
   // record that the other one got.
   void ExchangeHalf(int64_t stored, int64_t cached) const {
-    const auto places = Places();
-    const auto cached_place = places[static_cast<size_t>(cached)];
-    SetPlace(cached, PlaceOf(RecordOf(places[static_cast<size_t>(stored)]), WordOf(cached_place)));
+    const auto addresses = Addresses();
+    const auto cached_address = addresses[static_cast<size_t>(cached)];
+    SetAddress(cached,
+               AddressOf(RecordOf(addresses[static_cast<size_t>(stored)]), WordOf(cached_address)));
   }
 };
 
@@ -287,9 +290,10 @@ TEST_F(RowExchangeTest, WhatNoExchangeLeavesIsRefused) {
   ASSERT_OK(Bring(writer.get(), 0, 20));
   writer = nullptr;
   const auto stored = RowsThatAre(false), cached = RowsThatAre(true);
-  const auto places = Places();
+  const auto addresses = Addresses();
   const auto restore = [&] {
-    for (int64_t row = 0; row < kFirstChunk; ++row) SetPlace(row, places[static_cast<size_t>(row)]);
+    for (int64_t row = 0; row < kFirstChunk; ++row)
+      SetAddress(row, addresses[static_cast<size_t>(row)]);
   };
   const auto expect_refused = [&](const std::string& what) {
     ExpectError(Attach().status(), StatusCode::kDataLoss, {what});
@@ -304,10 +308,10 @@ TEST_F(RowExchangeTest, WhatNoExchangeLeavesIsRefused) {
   expect_refused("as another row has");
   ExchangeHalf(kFirstChunk - 1, cached[4]);  // of a row that is not there
   expect_refused("as another row has");
-  SetPlace(cached[4], PlaceOf(kFirstChunk, WordOf(places[static_cast<size_t>(cached[4])])));
+  SetAddress(cached[4], AddressOf(kFirstChunk, WordOf(addresses[static_cast<size_t>(cached[4])])));
   expect_refused("of 64");
   // The record that both have is not the stored row's.
-  SetPlace(stored[5], places[static_cast<size_t>(stored[5])] ^ 1);
+  SetAddress(stored[5], addresses[static_cast<size_t>(stored[5])] ^ 1);
   ExchangeHalf(stored[5], cached[4]);
   expect_refused("checksum");
   EXPECT_OK(Attach());

@@ -17,9 +17,9 @@ TEST(RowLocatorTest, RowsFillTheChunksOneAfterTheOther) {
       for (int64_t chunk = 0; chunk < chunk_log2 - first_log2 + 6; ++chunk) {
         ASSERT_EQ(row, locator.Capacity(chunk)) << first_log2 << " " << chunk_log2;
         for (int64_t offset = 0; offset < locator.ChunkRows(chunk); ++offset, ++row) {
-          const RowLocator::ChunkOffset place = locator.Locate(row);
-          ASSERT_EQ(chunk, place.chunk) << row << " " << first_log2 << " " << chunk_log2;
-          ASSERT_EQ(offset, place.offset) << row << " " << first_log2 << " " << chunk_log2;
+          const RowLocator::ChunkOffset at = locator.Locate(row);
+          ASSERT_EQ(chunk, at.chunk) << row << " " << first_log2 << " " << chunk_log2;
+          ASSERT_EQ(offset, at.offset) << row << " " << first_log2 << " " << chunk_log2;
         }
       }
     }

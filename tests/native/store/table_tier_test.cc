@@ -264,7 +264,8 @@ TEST_F(TableTierTest, ARecordThatChangedOnTheDiskIsNoticed) {
   EXPECT_OK(Change(writer.get(), good, 1));
 }
 
-// Rows of either place, in an order that moves cached and stored ones, while a checkpoint reads.
+// Rows in the cache and in the file, in an order that moves cached and stored ones, while a
+// checkpoint reads.
 TEST_F(TableTierTest, RowsThatAreRemovedLeaveTheirRecordsToOthers) {
   TableConfig memory = ConfigOf("memory", kDim), files = FileConfig("t", 20);
   memory.initializer.kind = files.initializer.kind = InitializerKind::kZeros;

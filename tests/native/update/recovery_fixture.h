@@ -1,4 +1,4 @@
-// A job that is killed at a chosen place of its training, and recovered.
+// A job that is killed at a chosen point of its training, and recovered.
 #ifndef TFHYBRID_TESTS_NATIVE_UPDATE_RECOVERY_FIXTURE_H_
 #define TFHYBRID_TESTS_NATIVE_UPDATE_RECOVERY_FIXTURE_H_
 
