@@ -160,7 +160,7 @@ int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room, int64_
 int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room, int64_t* size) {
   // Only for replicated tables; of the others, hosts have different rows.
   const auto digest_of = [](tfhybrid::OpenTable* table) -> tfhybrid::Result<uint64_t> {
-    if (table->reader->shape().share.owners > 1) return uint64_t{0};
+    if (table->reader->shape().shard.owners > 1) return uint64_t{0};
     return tfhybrid::TableDigest(table);
   };
   return tfhybrid::WithTablesOfStore(engine, digest_of, digests, room, size);

@@ -369,7 +369,7 @@ TFHYBRID_EXPORT int tfhybrid_update_merge(int64_t engine, int64_t update, int64_
                                           int64_t room, int64_t* size);
 /* With exchange "owner": merges what the leaders have sent to this one, end to end by host. */
 TFHYBRID_EXPORT int tfhybrid_update_merge_owned(int64_t engine, int64_t update,
-                                                const int64_t* shares, int64_t words,
+                                                const int64_t* messages, int64_t words,
                                                 int64_t* merged_words);
 /* Copies what was merged last: as many words as was said. */
 TFHYBRID_EXPORT int tfhybrid_update_merged(int64_t engine, int64_t update, int64_t* words,

@@ -113,10 +113,10 @@ int tfhybrid_update_merge(int64_t engine, int64_t update, int64_t* words, int64_
   });
 }
 
-int tfhybrid_update_merge_owned(int64_t engine, int64_t update, const int64_t* shares,
+int tfhybrid_update_merge_owned(int64_t engine, int64_t update, const int64_t* messages,
                                 int64_t words, int64_t* merged_words) {
   return tfhybrid::WithExchange(engine, update, [&](Engine* its, const UpdateInUse& opened) {
-    opened->exchange->MergeOwned({shares, words}, its->threads());
+    opened->exchange->MergeOwned({messages, words}, its->threads());
     *merged_words = opened->exchange->Splits().front();
     return Status::Ok();
   });

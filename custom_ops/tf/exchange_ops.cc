@@ -32,12 +32,12 @@ REGISTER_OP("TfhybridMergeHost")
 Waits for the gradients of this host's ranks and merges them. After TfhybridPostGradients.
 
 proxies: One resource per table, the handle of its proxy variable.
-message: This host's message; with exchange 'owner' one share per host, end to end.
-splits: Words of the message, or of each share.
+message: This host's message; with exchange 'owner' one message per host, end to end.
+splits: Words of the message, or of each message.
 )doc");
 
 REGISTER_OP("TfhybridMergeOwned")
-    .Input("shares: int64")
+    .Input("messages: int64")
     .Output("message: int64")
     .TFHYBRID_UPDATE.SetIsStateful()
     .SetShapeFn([](InferenceContext* context) {
@@ -45,9 +45,9 @@ REGISTER_OP("TfhybridMergeOwned")
       return absl::OkStatus();
     })
     .Doc(R"doc(
-Merges the shares of the keys that this host owns.
+Merges the messages with the keys that this host owns.
 
-shares: As all hosts sent them, end to end in the order of hosts.
+messages: As all hosts sent them, end to end in the order of hosts.
 message: What all hosts shall get, and stage.
 )doc");
 
@@ -119,9 +119,9 @@ class MergeOwnedOp : public ExchangeKernel {
 
  private:
   Status Run(OpKernelContext* context, Engine* engine, const UpdateInUse& update) override {
-    const Tensor* shares = nullptr;
-    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("shares", &shares)));
-    update->exchange->MergeOwned(Int64sOf(*shares), engine->threads());
+    const Tensor* messages = nullptr;
+    TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("messages", &messages)));
+    update->exchange->MergeOwned(Int64sOf(*messages), engine->threads());
     TFHYBRID_ASSIGN_OR_RETURN(const Span<int64_t> words,
                               AllocateWords(context, 0, update->exchange->Splits().front()));
     update->exchange->Fill(words, engine->threads());

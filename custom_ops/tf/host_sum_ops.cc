@@ -1,5 +1,5 @@
-// TfhybridSumOnHost and TfhybridShareOnHost: averages of dense gradients over the ranks of a host,
-// in shared memory (core/exchange/host_sum.h).
+// TfhybridSumOnHost and TfhybridBroadcastOnHost: averages of dense gradients over the ranks of a
+// host, in shared memory (core/exchange/host_sum.h).
 #include <memory>
 #include <utility>
 #include <vector>
@@ -51,7 +51,7 @@ engine: Of the rank.
 signature: Equal on all ranks that do the same.
 )doc");
 
-REGISTER_OP("TfhybridShareOnHost")
+REGISTER_OP("TfhybridBroadcastOnHost")
     .Input("order: resource")
     .Input("told: float")
     .Input("gradients: T")
@@ -134,18 +134,19 @@ class SumOnHostOp final : public HostSumOp {
   int64_t signature_ = 0;
 };
 
-class ShareOnHostOp final : public HostSumOp {
+class BroadcastOnHostOp final : public HostSumOp {
  public:
   using HostSumOp::HostSumOp;
 
  private:
   Status Run(HostSum* host_sum, const DenseTensors& tensors) const override {
-    return host_sum->Share(tensors);
+    return host_sum->Broadcast(tensors);
   }
 };
 
 REGISTER_KERNEL_BUILDER(Name("TfhybridSumOnHost").Device(tensorflow::DEVICE_CPU), SumOnHostOp);
-REGISTER_KERNEL_BUILDER(Name("TfhybridShareOnHost").Device(tensorflow::DEVICE_CPU), ShareOnHostOp);
+REGISTER_KERNEL_BUILDER(Name("TfhybridBroadcastOnHost").Device(tensorflow::DEVICE_CPU),
+                        BroadcastOnHostOp);
 
 }  // namespace
 }  // namespace tfhybrid

@@ -25,8 +25,8 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 
 constexpr int64_t kKeyCostNs = 40;
-// The least number of a table's keys for another share. Whoever sums one goes through all of them.
-constexpr int64_t kShareKeys = 16384;
+// The least number of a table's keys for another range. Who sums a range goes through all of them.
+constexpr int64_t kRangeKeys = 16384;
 
 REGISTER_OP("TfhybridSumGradients")
     .Input("numbers: N * int32")
@@ -103,7 +103,7 @@ class SumGradientsOp : public tensorflow::OpKernel {
     OpOutputList sums;
     OP_REQUIRES_OK(context, context->output_list("sums", &sums));
     std::vector<float*> outputs;
-    std::vector<Share> shares;
+    std::vector<RowRange> ranges;
     int64_t keys = 0;
     for (size_t t = 0; t < parts.size(); ++t) {
       const int64_t rows = distinct[static_cast<int>(t)].NumElements();
@@ -113,14 +113,14 @@ class SumGradientsOp : public tensorflow::OpKernel {
       outputs.push_back(sum->flat<float>().data());
       int64_t of_table = 0;
       for (const NumberedGradients& part : parts[t]) of_table += part.numbers.size();
-      Divide(t, rows, std::min(ThreadCount(context), 1 + of_table / kShareKeys), &shares);
+      Divide(t, rows, std::min(ThreadCount(context), 1 + of_table / kRangeKeys), &ranges);
       keys += of_table;
     }
-    const auto count = static_cast<int64_t>(shares.size());
+    const auto count = static_cast<int64_t>(ranges.size());
     std::atomic<bool> in_order{true};
     ThreadsOf(context)(count, kKeyCostNs * (keys / count + 1), [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        const auto& [t, first, last] = shares[i];
+        const auto& [t, first, last] = ranges[i];
         if (!SumGradients(parts[t], first, last, table_dims_[t], outputs[t])) in_order = false;
       }
     });
@@ -132,14 +132,14 @@ class SumGradientsOp : public tensorflow::OpKernel {
  private:
   using Parts = std::vector<std::vector<NumberedGradients>>;  // of each table
   // Some of a table's distinct keys, summed by one thread.
-  struct Share {
+  struct RowRange {
     size_t table;
     int64_t begin, end;
   };
 
-  static void Divide(size_t table, int64_t rows, int64_t count, std::vector<Share>* shares) {
+  static void Divide(size_t table, int64_t rows, int64_t count, std::vector<RowRange>* ranges) {
     for (int64_t i = 0; i < count; ++i) {
-      shares->push_back({table, rows * i / count, rows * (i + 1) / count});
+      ranges->push_back({table, rows * i / count, rows * (i + 1) / count});
     }
   }
 

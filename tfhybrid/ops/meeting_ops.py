@@ -82,7 +82,7 @@ class MeetingRef:
         Returns:
             `told`, and the averages.
         """
-        shared = OPS.tfhybrid_share_on_host(
+        shared = OPS.tfhybrid_broadcast_on_host(
             order=_order_of_meetings().handle,
             told=told,
             gradients=list(gradients),

@@ -188,7 +188,7 @@ def merge_host(update: UpdateRef) -> tuple[tf.Tensor, tf.Tensor]:
 
 def merge_owned(update: UpdateRef, shares: tf.Tensor) -> tf.Tensor:
     """Merges the hosts' shares of the keys that this host owns; on the leader."""
-    return OPS.tfhybrid_merge_owned(shares=shares, **update.attributes)
+    return OPS.tfhybrid_merge_owned(messages=shares, **update.attributes)
 
 
 def stage_update(update: UpdateRef, messages: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

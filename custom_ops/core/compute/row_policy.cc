@@ -94,9 +94,9 @@ bool IsExpired(const RowPolicy& policy, const RowHistory& history, double square
 }
 
 int64_t FindSurplus(const RowPolicy& policy, const Moment& now, std::vector<SliceRow>* rows) {
-  const int64_t share = policy.max_rows >> policy.slices_log2;
+  const int64_t limit = policy.max_rows >> policy.slices_log2;
   const auto count = static_cast<int64_t>(rows->size());
-  if (count <= share) return 0;
+  if (count <= limit) return 0;
   const bool frequent_stay = policy.frequent_stay != 0;
   // The first are the first to go. Hashes tell all keys apart.
   const auto order = [&](const SliceRow& row) {
@@ -107,10 +107,10 @@ int64_t FindSurplus(const RowPolicy& policy, const Moment& now, std::vector<Slic
                          : std::make_tuple(youth, frequency, hash);
   };
   const auto before = [&](const SliceRow& a, const SliceRow& b) { return order(a) < order(b); };
-  std::nth_element(rows->begin(), rows->begin() + (count - share), rows->end(), before);
+  std::nth_element(rows->begin(), rows->begin() + (count - limit), rows->end(), before);
   // Keys of the update itself are the last of the recent; of the frequent they may be the first.
   const auto stay =
-      std::stable_partition(rows->begin(), rows->begin() + (count - share),
+      std::stable_partition(rows->begin(), rows->begin() + (count - limit),
                             [&](const SliceRow& row) { return Age(row.history, now) != 0; });
   return stay - rows->begin();
 }

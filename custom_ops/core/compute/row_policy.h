@@ -40,7 +40,7 @@ struct RowPolicy {
   int64_t half_life = 0;     // or has a frequency, which halves at each multiple of so many steps,
   double min_frequency = 0.0;  // below this
   double min_norm = 0.0;       // or an embedding with a norm below this
-  int64_t max_rows = 0;        // or is one too many: slices share this number evenly
+  int64_t max_rows = 0;        // or is one too many: each slice may have an equal part of this
   int64_t waiting_steps = 0;   // a waiting key is forgotten that was not seen for so many steps
 };
 
@@ -91,7 +91,7 @@ struct SliceRow {
   RowHistory history;
 };
 
-// Moves the rows of a slice that exceed its share of max_rows to the front, and returns their
+// Moves the rows of a slice that exceed its part of max_rows to the front, and returns their
 // number. REQUIRES: policy.max_rows > 0.
 int64_t FindSurplus(const RowPolicy& policy, const Moment& now, std::vector<SliceRow>* rows);
 

@@ -10,7 +10,7 @@
 //   summing thread    where dense gradients wait for those of this host's other ranks
 //   passes thread     where the leader takes what ranks announce (core/passes/pass_keeper.h)
 //   threads()         all processors that this process may use. The leader applies while the other
-//                     ranks have nothing to do but wait, so it does not keep to its share of them
+//                     ranks have nothing to do but wait, so it uses their processors too
 //
 // An update with sharded tables has a thread of its own on the leader, where it waits for other
 // hosts: two of them may come in another order there. The row service has one per connection, and

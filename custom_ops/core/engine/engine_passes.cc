@@ -52,7 +52,8 @@ Status Engine::TellOwner(int64_t owner, FrameKind kind, AnnouncedKeys keys) {
     }
     return Status::Ok();
   }
-  // What is released goes before the shares of the update that used it last, so by their way.
+  // What is released goes before the messages of the update that used it last, on the same
+  // connection.
   TFHYBRID_ASSIGN_OR_RETURN(Connection* const to,
                             announces ? links_.Passes(owner) : links_.Updates(owner));
   const std::vector<int64_t> words = AnnounceWords(keys);

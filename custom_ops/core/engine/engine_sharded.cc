@@ -27,7 +27,7 @@ Status Engine::OpenPlaced(TableConfig config, const Placement& placement, int ti
     }
     // Where there is one host, it has all rows.
     if (hosts > 1) {
-      config.share = {static_cast<uint32_t>(owners), placement.kind == PlacementKind::kWhole,
+      config.shard = {static_cast<uint32_t>(owners), placement.kind == PlacementKind::kWhole,
                       static_cast<uint32_t>(placement.owner)};
       const int64_t first = topology_.FirstOwner();
       const std::lock_guard<std::mutex> guard(mutex_);

@@ -17,7 +17,7 @@ std::vector<int64_t> NumberWords(const StepNumbers& numbers) {
   return out.Take();
 }
 
-// Those in front of a share.
+// Those in front of a message.
 Result<StepNumbers> NumbersOf(Span<const int64_t> words) {
   WordReader in(words);
   StepNumbers numbers;
@@ -41,20 +41,20 @@ Result<ShardedStep::Agreed> ShardedStep::Run(
   WordBuffer merged;
   std::vector<int64_t> splits;
   TFHYBRID_RETURN_IF_ERROR(tables.merge(&merged, &splits));
-  TFHYBRID_RETURN_IF_ERROR(SendShares(numbers, merged, splits));
-  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeShares());
+  TFHYBRID_RETURN_IF_ERROR(SendUpdates(numbers, merged, splits));
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   int64_t before = 0;
   for (int64_t host = 0; host < settings_.host; ++host) before += splits[static_cast<size_t>(host)];
   const auto mine = static_cast<size_t>(settings_.host);
   std::string difference;
-  const WordBuffer shares =
+  const WordBuffer messages =
       Join(numbers, merged.words().subspan(before, splits[mine]), std::move(taken), &difference);
-  return Settle(numbers, shares, std::move(difference), tables, squares);
+  return Settle(numbers, messages, std::move(difference), tables, squares);
 }
 
 Result<ShardedStep::Agreed> ShardedStep::Serve(
     const Tables& tables, const std::function<std::vector<SquareSum>()>& squares) {
-  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeShares());
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<UpdateInbox::Taken> taken, TakeUpdates());
   TFHYBRID_ASSIGN_OR_RETURN(const StepNumbers numbers, NumbersOf(taken.front().words));
   if (numbers.learning_rates.size() != settings_.schema.tables.size()) {
     return Status::Error(
@@ -62,15 +62,15 @@ Result<ShardedStep::Agreed> ShardedStep::Serve(
         " tables has a learning rate for each. Received: ", numbers.learning_rates.size());
   }
   std::string difference;
-  const WordBuffer shares = Join(numbers, {}, std::move(taken), &difference);
-  return Settle(numbers, shares, std::move(difference), tables, squares);
+  const WordBuffer messages = Join(numbers, {}, std::move(taken), &difference);
+  return Settle(numbers, messages, std::move(difference), tables, squares);
 }
 
 Result<ShardedStep::Agreed> ShardedStep::Settle(
-    const StepNumbers& numbers, const WordBuffer& shares, std::string difference,
+    const StepNumbers& numbers, const WordBuffer& messages, std::string difference,
     const Tables& tables, const std::function<std::vector<SquareSum>()>& squares) {
   HostExchange::Staged staged = {false, std::move(difference)};
-  if (staged.complaint.empty()) TFHYBRID_RETURN_IF_ERROR(tables.stage(shares.words(), &staged));
+  if (staged.complaint.empty()) TFHYBRID_RETURN_IF_ERROR(tables.stage(messages.words(), &staged));
   Said said = {std::move(staged.complaint), {}};
   const bool clips =
       settings_.clipping == Clipping::kNorm || settings_.clipping == Clipping::kGlobalNorm;
@@ -84,8 +84,8 @@ Result<ShardedStep::Agreed> ShardedStep::Settle(
   return TakeDecision(numbers);
 }
 
-Status ShardedStep::SendShares(const StepNumbers& numbers, const WordBuffer& merged,
-                               const std::vector<int64_t>& splits) {
+Status ShardedStep::SendUpdates(const StepNumbers& numbers, const WordBuffer& merged,
+                                const std::vector<int64_t>& splits) {
   const std::vector<int64_t> head = NumberWords(numbers);
   int64_t at = 0;
   for (int64_t party = 0; party < parties_; ++party) {
@@ -99,7 +99,7 @@ Status ShardedStep::SendShares(const StepNumbers& numbers, const WordBuffer& mer
   return Status::Ok();
 }
 
-Result<std::vector<UpdateInbox::Taken>> ShardedStep::TakeShares() {
+Result<std::vector<UpdateInbox::Taken>> ShardedStep::TakeUpdates() {
   std::vector<UpdateInbox::Taken> taken(static_cast<size_t>(sources_));
   for (int64_t host = 0; host < sources_; ++host) {
     if (host == settings_.host) continue;
@@ -115,25 +115,25 @@ WordBuffer ShardedStep::Join(const StepNumbers& numbers, Span<const int64_t> own
   int64_t total = own.size();
   for (int64_t host = 0; host < sources_; ++host) {
     if (host == settings_.host) continue;
-    UpdateInbox::Taken& share = taken[static_cast<size_t>(host)];
-    if (share.words.size() < head ||
-        std::memcmp(share.words.data(), mine.data(), mine.size() * sizeof(int64_t)) != 0) {
+    UpdateInbox::Taken& message = taken[static_cast<size_t>(host)];
+    if (message.words.size() < head ||
+        std::memcmp(message.words.data(), mine.data(), mine.size() * sizeof(int64_t)) != 0) {
       *difference = "Learning rates or dense gradients differ between hosts " +
                     std::to_string(settings_.host < sources_ ? settings_.host : 0) + " and " +
                     std::to_string(host);
     } else {
-      share.words = share.words.subspan(head, share.words.size() - head);
+      message.words = message.words.subspan(head, message.words.size() - head);
     }
-    total += share.words.size();
+    total += message.words.size();
   }
   WordBuffer all = WordBuffer::OfSize(total);
   int64_t at = 0;
   for (int64_t host = 0; host < sources_; ++host) {
-    const Span<const int64_t> share =
+    const Span<const int64_t> message =
         host == settings_.host ? own : taken[static_cast<size_t>(host)].words;
-    std::memcpy(all.data.get() + at, share.data(),
-                static_cast<size_t>(share.size()) * sizeof(int64_t));
-    at += share.size();
+    std::memcpy(all.data.get() + at, message.data(),
+                static_cast<size_t>(message.size()) * sizeof(int64_t));
+    at += message.size();
   }
   return all;
 }

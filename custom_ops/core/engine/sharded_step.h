@@ -1,14 +1,14 @@
 // ShardedStep: a step of an update whose tables are sharded, as the leader of each host does it.
 //
-//     merge     what the ranks of this host posted, as one share per owner
-//     UPDATE    each share to its owner: every leader sends one to every other, be it empty
-//     stage     what all hosts sent of this owner's keys: everything that may fail
-//     STAGED    to host 0: why it cannot be, or nothing; and the squares that clipping wants
-//     COMMIT    from host 0: what all owners said together, and the squares of all
-//     commit    apply it, or tell all who wait why it will not come
+//     merge     what the ranks of this host posted, into one message per owner
+//     UPDATE    each message to its owner: every leader sends one to every other, even if it is
+//     empty stage     what all hosts sent of this owner's keys: everything that may fail STAGED to
+//     host 0: why it cannot be, or nothing; and the squares that clipping wants COMMIT    from host
+//     0: what all owners said together, and the squares of all commit    apply it, or tell all who
+//     wait why it will not come
 //
-// An embedding node has no ranks: it brings no share, and takes the numbers of the step from those
-// that it gets. So it waits for UPDATE, and for no call in its own process.
+// An embedding node has no ranks: it sends no message, and takes the numbers of the step from
+// the messages that it gets. So it waits for UPDATE, and for no call in its own process.
 //
 // So COMMIT goes out only when all have staged, and a process that dies between leaves the tables
 // of all owners before the step, or each with all it needs to apply it: what an owner has staged
@@ -72,16 +72,16 @@ class ShardedStep {
     std::vector<SquareSum> squares;  // by table, where clipping wants them
   };
 
-  Status SendShares(const StepNumbers& numbers, const WordBuffer& merged,
-                    const std::vector<int64_t>& splits);
+  Status SendUpdates(const StepNumbers& numbers, const WordBuffer& merged,
+                     const std::vector<int64_t>& splits);
   // The messages of all hosts with ranks, empty for this host.
-  Result<std::vector<UpdateInbox::Taken>> TakeShares();
-  // The concatenated shares of all of them; `*difference` receives how their numbers differ, if
+  Result<std::vector<UpdateInbox::Taken>> TakeUpdates();
+  // The concatenated messages of all of them; `*difference` receives how their numbers differ, if
   // they do.
   WordBuffer Join(const StepNumbers& numbers, Span<const int64_t> own,
                   std::vector<UpdateInbox::Taken> taken, std::string* difference) const;
-  // Everything after the shares.
-  Result<Agreed> Settle(const StepNumbers& numbers, const WordBuffer& shares,
+  // Everything after the exchange of messages.
+  Result<Agreed> Settle(const StepNumbers& numbers, const WordBuffer& messages,
                         std::string difference, const Tables& tables,
                         const std::function<std::vector<SquareSum>()>& squares);
   Result<Said> TakeStaged(int64_t host);

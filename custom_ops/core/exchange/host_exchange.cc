@@ -45,14 +45,14 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
   for (const TableWriter* table : tables) table_room_.push_back(table->Room());
   failure_.clear();
   const UpdateSettings& settings = update_->settings();
-  shares_ = settings.sharded                        ? settings.Parties()
-            : settings.exchange == Exchange::kOwner ? hosts_
-                                                    : 1;
+  receivers_ = settings.sharded                        ? settings.Parties()
+               : settings.exchange == Exchange::kOwner ? hosts_
+                                                       : 1;
   const Status alike = messages.ok() ? CheckKeyHandles(messages.value()) : messages.status();
   if (alike.ok()) {
     joint_ = JointOf(messages.value());
     const std::vector<int64_t> one_host(messages.value().size(), host_);
-    merger_.Merge(settings.schema, messages.value(), one_host, settings.allocations, shares_,
+    merger_.Merge(settings.schema, messages.value(), one_host, settings.allocations, receivers_,
                   parallel_for);
   } else {
     Fail(alike.message());
@@ -63,33 +63,33 @@ void HostExchange::Merge(const std::vector<TableWriter*>& tables, const Parallel
 void HostExchange::MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for) {
   AddTo(Counter::kReceivedBytes, words.size() * 8);
   failure_.clear();
-  shares_ = 1;
+  receivers_ = 1;
   const Status merged = TryMerge(words, parallel_for);
   if (!merged.ok()) Fail(merged.message());
 }
 
 Status HostExchange::TryMerge(Span<const int64_t> words, const ParallelFor& parallel_for) {
   const MessageSchema& schema = update_->settings().schema;
-  TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> shares,
+  TFHYBRID_ASSIGN_OR_RETURN(std::vector<GradientMessage> messages,
                             ParseMessages(schema, words, hosts_));
-  TFHYBRID_RETURN_IF_ERROR(FailureOf(shares));
+  TFHYBRID_RETURN_IF_ERROR(FailureOf(messages));
   if ((form_ & kBfloat16) != 0) {
-    widened_.resize(static_cast<size_t>(WidenedWords(schema, shares)));
-    Widen(schema, shares, widened_);
-    TFHYBRID_ASSIGN_OR_RETURN(shares, ParseMessages(schema, widened_, hosts_));
+    widened_.resize(static_cast<size_t>(WidenedWords(schema, messages)));
+    Widen(schema, messages, widened_);
+    TFHYBRID_ASSIGN_OR_RETURN(messages, ParseMessages(schema, widened_, hosts_));
   }
-  joint_ = JointOf(shares);
-  std::vector<int64_t> hosts(shares.size());
+  joint_ = JointOf(messages);
+  std::vector<int64_t> hosts(messages.size());
   std::iota(hosts.begin(), hosts.end(), 0);
-  merger_.Merge(schema, shares, hosts, {}, shares_, parallel_for);
+  merger_.Merge(schema, messages, hosts, {}, receivers_, parallel_for);
   return Status::Ok();
 }
 
 std::vector<int64_t> HostExchange::Splits() const {
   std::vector<int64_t> splits;
-  for (int64_t share = 0; share < shares_; ++share) {
+  for (int64_t receiver = 0; receiver < receivers_; ++receiver) {
     splits.push_back(failure_.empty()
-                         ? MessageWords(update_->settings().schema, merger_.counts(share), form_)
+                         ? MessageWords(update_->settings().schema, merger_.counts(receiver), form_)
                          : static_cast<int64_t>(failure_.size()));
   }
   return splits;
@@ -99,25 +99,25 @@ void HostExchange::Fill(Span<int64_t> words, const ParallelFor& parallel_for) co
   const MessageSchema& schema = update_->settings().schema;
   // Connections count what goes to the owners of sharded tables.
   if (!update_->settings().sharded) AddTo(Counter::kSentBytes, words.size() * 8);
-  std::vector<MessageBuilder> shares;
-  int64_t at = 0, share = 0;
+  std::vector<MessageBuilder> builders;
+  int64_t at = 0, receiver = 0;
   for (const int64_t size : Splits()) {
     if (failure_.empty()) {
-      shares.emplace_back(schema, merger_.counts(share), words.subspan(at, size), form_);
-      WriteHeader(shares.back(), share++);
+      builders.emplace_back(schema, merger_.counts(receiver), words.subspan(at, size), form_);
+      WriteHeader(builders.back(), receiver++);
     } else {
       std::copy(failure_.begin(), failure_.end(), words.data() + at);
     }
     at += size;
   }
-  if (failure_.empty()) merger_.Fill(schema, shares, parallel_for);
+  if (failure_.empty()) merger_.Fill(schema, builders, parallel_for);
 }
 
-void HostExchange::WriteHeader(const MessageBuilder& message, int64_t share) const {
+void HostExchange::WriteHeader(const MessageBuilder& message, int64_t receiver) const {
   MessageHeader* header = message.header();
   joint_.Write(message);
-  // Who gets all shares of a host counts each sample once.
-  if (share != 0 && !update_->settings().sharded) header->samples = 0;
+  // A process that gets all messages of a host counts each sample once.
+  if (receiver != 0 && !update_->settings().sharded) header->samples = 0;
   header->room = mailbox_room_;
   for (size_t t = 0; t < table_room_.size(); ++t) {
     *message.room(static_cast<int64_t>(t)) = table_room_[t];

@@ -2,9 +2,9 @@
 //
 //     Merge       the messages of this host's ranks, as one message of the host
 //     (send)      Exchange::kLeaders: to all other leaders
-//                 Exchange::kOwner: each key's share to its owner, one of the leaders, who merges
-//                 the shares that it gets (MergeOwned) and sends the result to all others
-//                 sharded tables: each key's share to its owner, who alone stages it
+//                 Exchange::kOwner: to each owner, one of the leaders, a message with its keys; it
+//                 merges those that it gets (MergeOwned) and sends the result to all others
+//                 sharded tables: to each owner a message with its keys, which it alone stages
 //     Stage       plan the update and make room for it
 //     (vote)      only where some host might not have room; always where tables are sharded
 //     Commit      apply it, once per host
@@ -45,7 +45,7 @@ class HostExchange {
 
   // Waits for the messages of this host's ranks, and merges them.
   void Merge(const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
-  // Merges the shares that this owner received, host by host.
+  // Merges the messages that this owner received, host by host.
   void MergeOwned(Span<const int64_t> words, const ParallelFor& parallel_for);
 
   // The result of the last merge: one message, or one per owner, concatenated.
@@ -65,13 +65,13 @@ class HostExchange {
   Status TryStage(Span<const int64_t> words, const std::vector<GradientMessage>& messages,
                   const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for,
                   bool* vote);
-  void WriteHeader(const MessageBuilder& message, int64_t share) const;
+  void WriteHeader(const MessageBuilder& message, int64_t receiver) const;
 
   HostUpdate* const update_;
   const int64_t form_, host_, hosts_;
   // What was merged last.
   MessageMerger merger_;
-  int64_t shares_ = 1;            // messages that it is
+  int64_t receivers_ = 1;         // of which each gets a message
   std::vector<int64_t> widened_;  // what an owner merges, where it came as bfloat16
   Contribution joint_;
   std::vector<int64_t> failure_;  // a message, instead of what was merged

@@ -94,7 +94,7 @@ Result<std::unique_ptr<HostSum>> HostSum::Open(const std::string& path, uint64_t
   TFHYBRID_RETURN_IF_ERROR(create(mine, &made->brought_));
   TFHYBRID_RETURN_IF_ERROR(create(mine + ".sum", &made->stripe_));
   if (ranks.other_hosts && ranks.rank == 0) {
-    TFHYBRID_RETURN_IF_ERROR(create(".all", &made->shared_));
+    TFHYBRID_RETURN_IF_ERROR(create(".all", &made->broadcast_));
   }
   return made;
 }
@@ -110,11 +110,12 @@ HostSum::HostSum(std::string path, uint64_t token, const HostSumRanks& ranks,
 
 Status HostSum::Sum(uint64_t signature, const DenseTensors& tensors) {
   TFHYBRID_RETURN_IF_ERROR(failure_);
-  failure_ = shares_ < sums_ ? Status::Error(StatusCode::kFailedPrecondition,
-                                             "The leader of this host has not got the sum of dense "
-                                             "gradients of all hosts, in step ",
-                                             sums_)
-                             : TrySum(signature, tensors);
+  failure_ = broadcasts_ < sums_
+                 ? Status::Error(StatusCode::kFailedPrecondition,
+                                 "The leader of this host has not got the sum of dense "
+                                 "gradients of all hosts, in step ",
+                                 sums_)
+                 : TrySum(signature, tensors);
   if (!failure_.ok()) TellFailure();
   return failure_;
 }
@@ -122,19 +123,19 @@ Status HostSum::Sum(uint64_t signature, const DenseTensors& tensors) {
 void HostSum::TellFailure() {
   // That a rank has died, or that this one ends, the others see for themselves.
   if (failure_.code() == StatusCode::kPeerDied || !check_alive_(ranks_.rank).ok()) return;
-  for (Mailbox* const box : {brought_.get(), stripe_.get(), shared_.get()}) {
+  for (Mailbox* const box : {brought_.get(), stripe_.get(), broadcast_.get()}) {
     if (box != nullptr) box->PostFailure(failure_.message());
   }
 }
 
 Status HostSum::TrySum(uint64_t signature, const DenseTensors& tensors) {
   ++sums_;
-  if (!is_leader() || !ranks_.other_hosts) ++shares_;
+  if (!is_leader() || !ranks_.other_hosts) ++broadcasts_;
   TFHYBRID_RETURN_IF_ERROR(Bring(signature, tensors));
   TFHYBRID_ASSIGN_OR_RETURN(const std::vector<const uint8_t*> brought,
                             AwaitAlike(signature, tensors));
   TFHYBRID_RETURN_IF_ERROR(AddStripe(tensors, brought));
-  if (ranks_.other_hosts && !is_leader()) return TakeShared(tensors);
+  if (ranks_.other_hosts && !is_leader()) return TakeBroadcast(tensors);
   return TakeStripes(tensors);
 }
 
@@ -224,10 +225,10 @@ Status HostSum::TakeStripes(const DenseTensors& tensors) {
   return Status::Ok();
 }
 
-Status HostSum::Share(const DenseTensors& tensors) {
+Status HostSum::Broadcast(const DenseTensors& tensors) {
   TFHYBRID_RETURN_IF_ERROR(failure_);
   const int64_t total = TotalBytes(tensors);
-  Result<Span<int64_t>> room = shared_->Write(total / kBytesPerWord);
+  Result<Span<int64_t>> room = broadcast_->Write(total / kBytesPerWord);
   if (!room.ok()) {
     failure_ = room.status();
     TellFailure();
@@ -243,14 +244,14 @@ Status HostSum::Share(const DenseTensors& tensors) {
       std::memcpy(tensors[t].out, to + begin, static_cast<size_t>(count) * sizeof(T));
     });
   });
-  shared_->Post();
-  ++shares_;
+  broadcast_->Post();
+  ++broadcasts_;
   return Status::Ok();
 }
 
-Status HostSum::TakeShared(const DenseTensors& tensors) {
-  TFHYBRID_RETURN_IF_ERROR(AwaitPosted(".all", 0, &shared_by_leader_));
-  TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, shared_by_leader_->Words());
+Status HostSum::TakeBroadcast(const DenseTensors& tensors) {
+  TFHYBRID_RETURN_IF_ERROR(AwaitPosted(".all", 0, &broadcast_by_leader_));
+  TFHYBRID_ASSIGN_OR_RETURN(const Span<const int64_t> words, broadcast_by_leader_->Words());
   const auto* const from = reinterpret_cast<const uint8_t*>(words.data());
   ForEachPart(tensors, {0, TotalBytes(tensors)},
               [&](size_t t, int64_t /*first*/, int64_t count, int64_t begin) {

@@ -58,15 +58,15 @@ class HostSum {
                                                std::function<Status(int64_t rank)> check_alive);
 
   // Waits for all ranks of the host, and fills `out`: with averages, or, on the leader where there
-  // are other hosts, with the sums of this host, from which Share() follows. Ranks whose signatures
-  // differ wait until one of them ends: they do not belong together, and whoever watches the job
-  // says so. A sum that fails ends all later ones.
+  // are other hosts, with the sums of this host, from which Broadcast() follows. Ranks whose
+  // signatures differ wait until one of them ends: they do not belong together, and whoever watches
+  // the job says so. A sum that fails ends all later ones.
   Status Sum(uint64_t signature, const DenseTensors& tensors);
 
   // The leader's, where there are other hosts: makes averages of the sums over all hosts, for all
   // ranks of this one. They wait for it as long as the leader lives; if it sums again instead, all
   // of them fail.
-  Status Share(const DenseTensors& tensors);
+  Status Broadcast(const DenseTensors& tensors);
 
  private:
   HostSum(std::string path, uint64_t token, const HostSumRanks& ranks,
@@ -81,8 +81,8 @@ class HostSum {
   Status AddStripe(const DenseTensors& tensors, const std::vector<const uint8_t*>& brought);
   // Fills `out` of the stripes.
   Status TakeStripes(const DenseTensors& tensors);
-  // Fills `out` of what the leader has shared.
-  Status TakeShared(const DenseTensors& tensors);
+  // Fills `out` of what the leader has broadcast.
+  Status TakeBroadcast(const DenseTensors& tensors);
   // Returns why this rank cannot wait any longer.
   Status AwaitEnd() const;
   Status AwaitPosted(const std::string& name, int64_t rank, std::unique_ptr<MailboxReader>* reader);
@@ -93,12 +93,12 @@ class HostSum {
   const HostSumRanks ranks_;
   const std::function<Status(int64_t)> check_alive_;
   std::unique_ptr<Mailbox> brought_, stripe_;
-  std::unique_ptr<Mailbox> shared_;  // the leader's, where there are other hosts
+  std::unique_ptr<Mailbox> broadcast_;  // the leader's, where there are other hosts
   std::vector<std::unique_ptr<MailboxReader>> brought_by_, stripe_of_;  // by rank
-  std::unique_ptr<MailboxReader> shared_by_leader_;
+  std::unique_ptr<MailboxReader> broadcast_by_leader_;
   uint64_t sums_ = 0;
-  uint64_t shares_ = 0;  // sums of which nothing is left to share
-  Status failure_;       // of an earlier sum
+  uint64_t broadcasts_ = 0;  // sums of which nothing is left to broadcast
+  Status failure_;           // of an earlier sum
 };
 
 }  // namespace tfhybrid

@@ -18,7 +18,7 @@ constexpr int64_t kHostSumCostNs = 30;
 
 void MessageMerger::Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
                           const std::vector<int64_t>& hosts, const Allocations& allocations,
-                          int64_t shares, const ParallelFor& parallel_for) {
+                          int64_t receivers, const ParallelFor& parallel_for) {
   const std::vector<std::vector<RankGradients>> tables =
       ByTable(messages, hosts, schema.tables.size());
   Plan(tables, parallel_for);
@@ -31,10 +31,11 @@ void MessageMerger::Merge(const MessageSchema& schema, const std::vector<Gradien
       MergeUnit& unit = units_[static_cast<size_t>(u)];
       unit.merged.Merge(tables[unit.table], schema.dims[unit.table],
                         parts_.Of(unit.table, unit.part));
-      ShareOut(&unit, shares == 1 ? nullptr : allocations[unit.table].get(), shares, key_handles);
+      SplitByOwner(&unit, receivers == 1 ? nullptr : allocations[unit.table].get(), receivers,
+                   key_handles);
     }
   });
-  Count(schema.tables.size(), shares);
+  Count(schema.tables.size(), receivers);
 }
 
 void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
@@ -47,15 +48,15 @@ void MessageMerger::Plan(const std::vector<std::vector<RankGradients>>& tables,
   parts_.Divide(tables, PlanUnits(keys, &units_), parallel_for);
 }
 
-void MessageMerger::ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares,
-                             bool key_handles) {
+void MessageMerger::SplitByOwner(MergeUnit* unit, const Allocation* allocation, int64_t receivers,
+                                 bool key_handles) {
   const Span<const int64_t> keys = unit->merged.keys();
   unit->owners.clear();
   if (allocation == nullptr) {
-    unit->counts.assign(static_cast<size_t>(shares), keys.size());
+    unit->counts.assign(static_cast<size_t>(receivers), keys.size());
     return;
   }
-  unit->counts.assign(static_cast<size_t>(shares), 0);
+  unit->counts.assign(static_cast<size_t>(receivers), 0);
   for (const int64_t key : keys) {
     const int64_t owner = key_handles ? KeyHandle::OwnerOf(key) : allocation->OwnerOf(key);
     unit->owners.push_back(static_cast<uint16_t>(owner));
@@ -63,44 +64,44 @@ void MessageMerger::ShareOut(MergeUnit* unit, const Allocation* allocation, int6
   }
 }
 
-void MessageMerger::Count(size_t tables, int64_t shares) {
-  counts_.assign(static_cast<size_t>(shares), std::vector<int64_t>(tables, 0));
+void MessageMerger::Count(size_t tables, int64_t receivers) {
+  counts_.assign(static_cast<size_t>(receivers), std::vector<int64_t>(tables, 0));
   for (MergeUnit& unit : units_) {
     unit.starts.clear();
-    for (size_t share = 0; share < counts_.size(); ++share) {
-      int64_t& count = counts_[share][unit.table];
+    for (size_t receiver = 0; receiver < counts_.size(); ++receiver) {
+      int64_t& count = counts_[receiver][unit.table];
       unit.starts.push_back(count);
-      count += unit.counts[share];
+      count += unit.counts[receiver];
     }
   }
 }
 
-void MessageMerger::Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& shares,
+void MessageMerger::Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& builders,
                          const ParallelFor& parallel_for) const {
   const auto count = static_cast<int64_t>(units_.size());
   parallel_for(count, kHostSumCostNs * (keys_ / count + 1), [&](int64_t begin, int64_t end) {
     for (auto u = static_cast<size_t>(begin); u < static_cast<size_t>(end); ++u) {
-      FillUnit(units_[u], schema.dims[units_[u].table], shares);
+      FillUnit(units_[u], schema.dims[units_[u].table], builders);
     }
   });
 }
 
 void MessageMerger::FillUnit(const MergeUnit& unit, int64_t dim,
-                             const std::vector<MessageBuilder>& shares) {
+                             const std::vector<MessageBuilder>& builders) {
   const auto table = static_cast<int64_t>(unit.table);
-  const bool narrow = (shares.front().header()->form & kBfloat16) != 0;
+  const bool narrow = (builders.front().header()->form & kBfloat16) != 0;
   const Span<const int64_t> keys = unit.merged.keys();
   std::vector<int64_t> at = unit.starts;
   std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
-  const auto write = [&](size_t to_share, int64_t i, const float* sum) {
-    const MessageBuilder& share = shares[to_share];
-    const int64_t to = at[to_share]++;
-    share.keys(table)[to] = keys[i];
-    share.ranks(table)[to] = static_cast<uint16_t>(unit.merged.Count(i));
+  const auto write = [&](size_t receiver, int64_t i, const float* sum) {
+    const MessageBuilder& builder = builders[receiver];
+    const int64_t to = at[receiver]++;
+    builder.keys(table)[to] = keys[i];
+    builder.ranks(table)[to] = static_cast<uint16_t>(unit.merged.Count(i));
     if (narrow) {
-      ToBfloat16(sum, dim, share.rounded(table) + to * dim);
+      ToBfloat16(sum, dim, builder.rounded(table) + to * dim);
     } else {
-      CopyFloats(sum, dim, share.gradients(table) + to * dim);
+      CopyFloats(sum, dim, builder.gradients(table) + to * dim);
     }
   };
   for (int64_t i = 0; i < keys.size(); ++i) {
@@ -109,7 +110,7 @@ void MessageMerger::FillUnit(const MergeUnit& unit, int64_t dim,
       write(unit.owners[static_cast<size_t>(i)], i, sum);
       continue;
     }
-    for (size_t share = 0; share < shares.size(); ++share) write(share, i, sum);
+    for (size_t receiver = 0; receiver < builders.size(); ++receiver) write(receiver, i, sum);
   }
 }
 

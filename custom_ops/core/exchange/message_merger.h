@@ -1,10 +1,10 @@
-// MessageMerger: merges several messages into one, or into one share per owner. A share has the
-// owner's keys of each table with an allocation, and all keys of other tables.
+// MessageMerger: merges several messages into one, or into one per owner. An owner's message has
+// the owner's keys of each table with an allocation, and all keys of other tables.
 //
 // Sums are formed in the same order as in TableUpdate: by local rank within a host, then by host.
-// So a leader that merges its ranks, and an owner that merges the leaders' shares, compute parts of
-// the same sum, and the bits equal those of one merge of all ranks. The order of keys depends only
-// on the messages.
+// So a leader that merges its ranks, and an owner that merges the leaders' messages, compute parts
+// of the same sum, and the bits equal those of one merge of all ranks. The order of keys depends
+// only on the messages.
 //
 // Reusable scratch; not thread-safe.
 #ifndef TFHYBRID_CORE_EXCHANGE_MESSAGE_MERGER_H_
@@ -25,18 +25,20 @@ namespace tfhybrid {
 class MessageMerger {
  public:
   // `messages` stay where they are until Fill() is done. Message i is of host hosts[i]; messages of
-  // a host follow each other. There are `shares` of them; with one, allocations do not matter.
+  // a host follow each other. The result is one message for each of `receivers`,
+  // the owners; with one receiver, allocations do not matter.
   // Where keys are key handles, they say themselves who owns them.
   void Merge(const MessageSchema& schema, const std::vector<GradientMessage>& messages,
-             const std::vector<int64_t>& hosts, const Allocations& allocations, int64_t shares,
+             const std::vector<int64_t>& hosts, const Allocations& allocations, int64_t receivers,
              const ParallelFor& parallel_for);
 
-  // Keys by table of one share.
-  const std::vector<int64_t>& counts(int64_t share) const {
-    return counts_[static_cast<size_t>(share)];
+  // Number of keys of each table in a receiver's message.
+  const std::vector<int64_t>& counts(int64_t receiver) const {
+    return counts_[static_cast<size_t>(receiver)];
   }
-  // Writes keys, ranks and sums of all shares; one message each, of a host's form.
-  void Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& shares,
+  // Writes keys, ranks and sums of the message of each receiver. REQUIRES: the messages have a
+  // host's form.
+  void Fill(const MessageSchema& schema, const std::vector<MessageBuilder>& builders,
             const ParallelFor& parallel_for) const;
 
  private:
@@ -45,22 +47,22 @@ class MessageMerger {
     size_t table;
     int64_t part;
     MergedKeys merged;
-    std::vector<uint16_t> owners;  // of each key; empty where all shares have all keys
-    std::vector<int64_t> counts;   // keys by share
-    std::vector<int64_t> starts;   // in the shares
+    std::vector<uint16_t> owners;  // of each key; empty where every receiver gets all keys
+    std::vector<int64_t> counts;   // keys by receiver
+    std::vector<int64_t> starts;   // in the receivers' messages
   };
 
   // Divides the keys of each table's ranks among units.
   void Plan(const std::vector<std::vector<RankGradients>>& tables, const ParallelFor& parallel_for);
-  static void ShareOut(MergeUnit* unit, const Allocation* allocation, int64_t shares,
-                       bool key_handles);
-  void Count(size_t tables, int64_t shares);
+  static void SplitByOwner(MergeUnit* unit, const Allocation* allocation, int64_t receivers,
+                           bool key_handles);
+  void Count(size_t tables, int64_t receivers);
   static void FillUnit(const MergeUnit& unit, int64_t dim,
-                       const std::vector<MessageBuilder>& shares);
+                       const std::vector<MessageBuilder>& builders);
 
   std::vector<MergeUnit> units_;
   KeyParts parts_;
-  std::vector<std::vector<int64_t>> counts_;  // by share and table
+  std::vector<std::vector<int64_t>> counts_;  // by receiver and table
   int64_t keys_ = 0;                          // in all messages
 };
 

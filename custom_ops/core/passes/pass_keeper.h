@@ -56,7 +56,7 @@ class PassKeeper {
   // It sends no more, because of `why`: whoever waits for it is told.
   void Fail(const Status& why);
   // Tells owners which keys the ranks have used for the last time. To be called once all ranks of
-  // the host have posted an update, before its shares are sent.
+  // the host have posted an update, before its messages are sent.
   Status ReleaseUsed();
   // Lets all passes go: rows were overwritten from elsewhere.
   void LetAllGo();

@@ -1,7 +1,7 @@
 // Topology: the host of each rank of a job, and the embedding nodes after them.
 //
 // An embedding node counts as a host without ranks. If there are any, only they own the rows of
-// sharded tables; otherwise each host owns its share.
+// sharded tables; otherwise each host owns its shard.
 #ifndef TFHYBRID_CORE_PLACEMENT_TOPOLOGY_H_
 #define TFHYBRID_CORE_PLACEMENT_TOPOLOGY_H_
 

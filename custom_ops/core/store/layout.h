@@ -64,13 +64,13 @@ static_assert(sizeof(SegmentHeader) == 48);
 
 // Which of a table's rows this host has: all (owners is 1), or those of its own slots, or all or
 // none of a table that lies whole on one of the hosts.
-struct TableShare {
+struct TableShard {
   uint32_t owners = 1;  // hosts
   uint32_t whole = 0;   // not 0: host `owner` has all rows
   uint32_t owner = 0;
   uint32_t unused = 0;
 
-  bool operator==(const TableShare& other) const {
+  bool operator==(const TableShard& other) const {
     return owners == other.owners && whole == other.whole && owner == other.owner;
   }
 };
@@ -86,7 +86,7 @@ struct TableShape {
   uint32_t first_chunk_log2;  // rows of chunks 0 and 1
   uint32_t chunk_log2;        // rows of a full chunk
   RowPolicy policy;
-  TableShare share;
+  TableShard shard;
 };
 static_assert(sizeof(RowPolicy) == 72 && std::is_trivially_copyable_v<RowPolicy>);
 static_assert(sizeof(TableShape) == 256);

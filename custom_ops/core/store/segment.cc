@@ -121,7 +121,7 @@ Status CheckTable(const std::string& path, const TableSegment& segment) {
   if (shape.dim == 0 || shape.first_chunk_log2 > shape.chunk_log2 || shape.chunk_log2 >= 40) {
     return Status::Error(StatusCode::kDataLoss, path, " is damaged: impossible shape");
   }
-  if (shape.share.owners == 0 || shape.share.owner >= shape.share.owners) {
+  if (shape.shard.owners == 0 || shape.shard.owner >= shape.shard.owners) {
     return Status::Error(StatusCode::kDataLoss, path, " is damaged: impossible owners");
   }
   return ValidatePolicy(shape.policy);

@@ -78,7 +78,7 @@ Status SameShape(const TableReader& reader, const TableConfig& config) {
                          "' has another admission or eviction on the leader: all ranks must build "
                          "the same model");
   }
-  if (!(reader.shape().share == config.share)) {
+  if (!(reader.shape().shard == config.shard)) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
                          "' has another placement on the leader, or other hosts: all ranks must "
                          "build the same model");
@@ -94,7 +94,7 @@ TableConfig WaitingConfig(const TableConfig& config) {
   policy.kind = PolicyKind::kWaiting;
   policy.slices_log2 = config.policy.slices_log2;
   policy.unseen_steps = config.policy.waiting_steps;
-  return {WaitingName(config.name), 1, {}, config.job_seed, policy, config.share};
+  return {WaitingName(config.name), 1, {}, config.job_seed, policy, config.shard};
 }
 
 void Link(const std::shared_ptr<OpenTable>& table, const std::shared_ptr<OpenTable>& waiting) {

@@ -81,7 +81,7 @@ TableShape ShapeOf(const TableConfig& config) {
   shape.first_chunk_log2 = kFirstChunkLog2;
   shape.chunk_log2 = static_cast<uint32_t>(ChunkLog2(config.dim));
   shape.policy = config.policy;
-  shape.share = config.share;
+  shape.shard = config.shard;
   return shape;
 }
 

@@ -59,7 +59,7 @@ struct TableConfig {
   Initializer initializer;
   uint64_t job_seed = 0;
   RowPolicy policy = {};
-  TableShare share = {};
+  TableShard shard = {};
   std::string files = {};   // the directory on a disk that its rows lie in; empty: in memory
   int64_t cache_bytes = 0;  // of shared memory, for those rows that are in use
 };

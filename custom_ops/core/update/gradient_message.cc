@@ -35,7 +35,7 @@ struct Layout {
   int64_t keys, ranks, gradients, words;
 };
 
-// Fills in where each table's share lies. REQUIRES: the sizes are checked.
+// Fills in where each table's part lies. REQUIRES: the sizes are checked.
 void Point(const MessageSchema& schema, const int64_t* message, const Layout& layout,
            Span<const int64_t> counts, GradientMessage* out) {
   const int64_t form = out->header.form;

@@ -1,4 +1,4 @@
-// TableUpdate: the leader's share of a step: merge the messages of all ranks, reduce, apply once,
+// TableUpdate: the leader's part of a step: merge the messages of all ranks, reduce, apply once,
 // publish.
 //
 // All tables of a step are planned and given room before any is changed: if one cannot grow, none
@@ -10,7 +10,7 @@
 // then follow the last unit's keys, with a gradient of zero. REQUIRES: such a table has no policy,
 // so that rows do not move while an update can still be repeated.
 //
-// Work is cut into units, a share of one table's keys each, so that one large table keeps all
+// Work is cut into units, a part of one table's keys each, so that one large table keeps all
 // threads busy and many small ones cost no call each. How it is cut follows from the messages
 // alone: a repeated plan has the same rows in the same order.
 //
@@ -80,7 +80,7 @@ class TableUpdate {
   const UpdateJournal& journal() const { return journal_; }
 
  private:
-  // A share of one table's keys, from merge to apply.
+  // A part of one table's keys, from merge to apply.
   struct UpdateUnit {
     size_t table;
     int64_t part;

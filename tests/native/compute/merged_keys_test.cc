@@ -64,7 +64,7 @@ struct Wanted {
   }
 };
 
-// Merges in `parts` shares and compares with a map; `merged` has one entry per share, reused.
+// Merges in `parts` parts and compares with a map; `merged` has one entry per part, reused.
 void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& ranks, int64_t dim) {
   std::vector<RankGradients> gradients;
   std::vector<int64_t> order;
@@ -83,15 +83,15 @@ void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& rank
   std::vector<float> scratch(static_cast<size_t>(MergedKeys::ScratchFloats(dim)));
   std::set<int64_t> seen;
   for (int64_t part = 0; part < parts; ++part) {
-    MergedKeys& share = (*merged)[static_cast<size_t>(part)];
-    share.Merge(gradients, dim, divided.Of(0, part));
+    MergedKeys& of_part = (*merged)[static_cast<size_t>(part)];
+    of_part.Merge(gradients, dim, divided.Of(0, part));
     size_t position = 0;
-    for (int64_t i = 0; i < share.keys().size(); ++i) {
-      const int64_t key = share.keys()[i];
+    for (int64_t i = 0; i < of_part.keys().size(); ++i) {
+      const int64_t key = of_part.keys()[i];
       EXPECT_TRUE(seen.insert(key).second) << key;
       ASSERT_EQ(1u, wanted.count(key)) << key;
-      EXPECT_EQ(wanted[key].count, share.Count(i));
-      EXPECT_EQ(0, std::memcmp(wanted[key].Sum().data(), share.Sum(i, scratch.data()),
+      EXPECT_EQ(wanted[key].count, of_part.Count(i));
+      EXPECT_EQ(0, std::memcmp(wanted[key].Sum().data(), of_part.Sum(i, scratch.data()),
                                static_cast<size_t>(dim) * sizeof(float)))
           << key;
       // In order of first occurrence.
@@ -102,7 +102,7 @@ void ExpectMerged(std::vector<MergedKeys>* merged, const std::vector<Rank>& rank
   EXPECT_EQ(wanted.size(), seen.size());
 }
 
-TEST(MergedKeysTest, SumsAsAMapDoesForAnyRanksHostsAndShares) {
+TEST(MergedKeysTest, SumsAsAMapDoesForAnyRanksHostsAndParts) {
   std::mt19937_64 random(5);
   const std::vector<std::vector<int64_t>> layouts = {
       {0},       {0, 0},       {0, 1},          {0, 0, 0},       {0, 1, 2},
@@ -117,7 +117,7 @@ TEST(MergedKeysTest, SumsAsAMapDoesForAnyRanksHostsAndShares) {
   }
 }
 
-TEST(MergedKeysTest, SharesAreOfAboutOneSize) {
+TEST(MergedKeysTest, PartsAreOfAboutOneSize) {
   Rank rank;
   rank.host = 0;
   for (int64_t key = 0; key < 70000; ++key) rank.keys.push_back(key);

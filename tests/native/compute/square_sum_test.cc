@@ -29,11 +29,11 @@ TEST(SquareSumTest, BitsDoNotDependOnTheOrder) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 20; ++round) {
     std::shuffle(squares.begin(), squares.end(), random);
-    // In shares, as threads add them up.
-    std::vector<SquareSum> shares(1 + random() % 5);
-    for (size_t i = 0; i < squares.size(); ++i) shares[i % shares.size()].Add(squares[i]);
+    // In parts, as threads add them up.
+    std::vector<SquareSum> parts(1 + random() % 5);
+    for (size_t i = 0; i < squares.size(); ++i) parts[i % parts.size()].Add(squares[i]);
     SquareSum total;
-    for (const SquareSum& share : shares) total.Add(share);
+    for (const SquareSum& part : parts) total.Add(part);
     EXPECT_EQ(sum.Total(), total.Total());
   }
 }

@@ -133,7 +133,7 @@ class HostExchangeTest : public testing::Test {
     }
   }
 
-  // Which shares go to whom, as an all-to-all and an allgather do it.
+  // Which messages go to whom, as an all-to-all and an allgather do it.
   std::vector<int64_t> Send() {
     std::vector<std::vector<int64_t>> sent;
     std::vector<std::vector<int64_t>> splits;
@@ -144,14 +144,14 @@ class HostExchangeTest : public testing::Test {
     if (exchange_ == Exchange::kOwner) {
       std::vector<std::vector<int64_t>> merged;
       for (size_t owner = 0; owner < hosts_.size(); ++owner) {
-        std::vector<int64_t> shares;
+        std::vector<int64_t> messages;
         for (size_t from = 0; from < hosts_.size(); ++from) {
           int64_t at = 0;
           for (size_t before = 0; before < owner; ++before) at += splits[from][before];
-          shares.insert(shares.end(), sent[from].begin() + at,
-                        sent[from].begin() + at + splits[from][owner]);
+          messages.insert(messages.end(), sent[from].begin() + at,
+                          sent[from].begin() + at + splits[from][owner]);
         }
-        hosts_[owner]->exchange()->MergeOwned(shares, RunInline);
+        hosts_[owner]->exchange()->MergeOwned(messages, RunInline);
         merged.push_back(Sent(hosts_[owner].get(), nullptr));
       }
       sent = std::move(merged);

@@ -179,7 +179,7 @@ TEST(HostSumTest, WithOtherHostsTheLeaderSharesWhatItGot) {
       if (rank != 0) return;
       ExpectEqual(own, host);
       own = other;  // as if another host had given it
-      ASSERT_OK(ranks[rank].Share(own.Tensors()));
+      ASSERT_OK(ranks[rank].Broadcast(own.Tensors()));
     });
     for (float& value : other.floats[0]) value /= std::max(other.told[0], 1.0f);
     for (double& value : other.doubles) value /= static_cast<double>(std::max(other.told[0], 1.0f));
@@ -244,7 +244,7 @@ TEST(HostSumTest, ARankThatFailsAndLivesTellsTheOthers) {
     Step step = RandomStep(1, {3});
     Status status = ranks[rank].Sum(kSignature, step.Tensors());
     while (rank == 0 && status.ok()) {
-      ASSERT_OK(ranks[rank].Share(step.Tensors()));
+      ASSERT_OK(ranks[rank].Broadcast(step.Tensors()));
       status = ranks[rank].Sum(kSignature, step.Tensors());
     }
     ExpectError(status, StatusCode::kFailedPrecondition, {"Refusing to attach"});

@@ -43,7 +43,7 @@ void CombineBag(const float* rows, int64_t count, int64_t dim, float* embedding)
   for (int64_t i = 0; i < count; ++i) combiner.Add(rows + i * dim);
 }
 
-void ShareGradient(const float* gradient, int64_t count, int64_t dim, float* sum) {
+void SpreadGradient(const float* gradient, int64_t count, int64_t dim, float* sum) {
   const std::vector<int64_t> splits = {0, count};
   const std::vector<int64_t> keys(static_cast<size_t>(count), 7);
   const Bags bags = OneBag(splits);
@@ -58,6 +58,7 @@ void ShareGradient(const float* gradient, int64_t count, int64_t dim, float* sum
 }  // namespace tfhybrid
 
 tfhybrid::Kernels tfhybrid_test_kernels() {
-  return {tfhybrid::ApplyRow,  tfhybrid::UpdateRow,  tfhybrid::Squares,    tfhybrid::InitializeRow,
-          tfhybrid::SumOneKey, tfhybrid::MergeRanks, tfhybrid::CombineBag, tfhybrid::ShareGradient};
+  return {tfhybrid::ApplyRow,      tfhybrid::UpdateRow,     tfhybrid::Squares,
+          tfhybrid::InitializeRow, tfhybrid::SumOneKey,     tfhybrid::MergeRanks,
+          tfhybrid::CombineBag,    tfhybrid::SpreadGradient};
 }

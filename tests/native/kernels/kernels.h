@@ -20,9 +20,9 @@ struct Kernels {
   // two each are on a host.
   void (*sum_gradients)(const float* rows, int64_t count, int64_t dim, float* sum);
   void (*merge_ranks)(const float* rows, int64_t count, int64_t dim, float* sum);
-  // Combines `count` weighted rows that lie end to end, and shares out a bag's gradient.
+  // Combines `count` weighted rows that lie end to end, and spreads a bag's gradient over its rows.
   void (*combine_bag)(const float* rows, int64_t count, int64_t dim, float* embedding);
-  void (*share_gradient)(const float* gradient, int64_t count, int64_t dim, float* sum);
+  void (*spread_gradient)(const float* gradient, int64_t count, int64_t dim, float* sum);
 };
 
 }  // namespace tfhybrid

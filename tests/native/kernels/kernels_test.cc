@@ -218,7 +218,7 @@ TEST_P(KernelsTest, Bags) {
       kernels.combine_bag(in, count, dim, out);
     });
     ExpectEqual(1, [&](const Kernels& kernels, int64_t dim, const float* in, float* out) {
-      kernels.share_gradient(in, count, dim, out);
+      kernels.spread_gradient(in, count, dim, out);
     });
   }
 }

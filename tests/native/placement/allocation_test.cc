@@ -21,7 +21,7 @@ TEST(AllocationTest, OwnersGetEqualSharesOfKeysThatFollowEachOther) {
       ++keys.at(static_cast<size_t>(allocation->OwnerOf(key)));
     }
     // Six standard deviations of a fair draw, and a slot more or less of 64.
-    for (const int64_t share : keys) EXPECT_NEAR(kKeysEach, share, 750) << owners << " owners";
+    for (const int64_t owned : keys) EXPECT_NEAR(kKeysEach, owned, 750) << owners << " owners";
   }
 }
 

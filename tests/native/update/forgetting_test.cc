@@ -124,7 +124,7 @@ TEST_F(ForgettingTest, LargeTablesInFilesThatGrow) {
   }
 }
 
-// What two hosts write into one checkpoint are shares of the same rows in the same order.
+// What two hosts write into one checkpoint are parts of the same rows in the same order.
 TEST_F(ForgettingTest, RowsLieTheSameInEveryReplica) {
   TrainingPlan plan = ForgettingPlan();
   Train(plan, 60, 60);

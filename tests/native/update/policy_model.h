@@ -65,8 +65,8 @@ class PolicyModel {
       }
     }
     std::sort(staying.begin(), staying.end());
-    const int64_t share = policy_.max_rows >> policy_.slices_log2;
-    for (int64_t i = 0; policy_.max_rows > 0 && i < static_cast<int64_t>(staying.size()) - share;
+    const int64_t limit = policy_.max_rows >> policy_.slices_log2;
+    for (int64_t i = 0; policy_.max_rows > 0 && i < static_cast<int64_t>(staying.size()) - limit;
          ++i) {
       const int64_t key = std::get<3>(staying[static_cast<size_t>(i)]);
       if (rows_[key].steps.back() != now.step) evicted.push_back(key);
