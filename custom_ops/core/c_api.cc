@@ -273,9 +273,9 @@ int tfhybrid_phase_times(int phases, int64_t* nanoseconds) {
   return 0;
 }
 
-int tfhybrid_timeline_start(int64_t most) {
+int tfhybrid_timeline_start(int64_t max_spans) {
   return tfhybrid::Guarded([&] {
-    tfhybrid::StartTimeline(most);
+    tfhybrid::StartTimeline(max_spans);
     return Status::Ok();
   });
 }

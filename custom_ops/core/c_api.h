@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define TFHYBRID_EXPORT __attribute__((visibility("default")))
-#define TFHYBRID_TABLE_NAME_BYTES 128 /* the most; zeros follow a shorter name */
+#define TFHYBRID_TABLE_NAME_BYTES 128 /* the maximum; zeros follow a shorter name */
 
 #ifdef __cplusplus
 extern "C" {
@@ -183,8 +183,8 @@ TFHYBRID_EXPORT int tfhybrid_kept_resume(int64_t engine, int64_t step, void* sta
 
 /* Nanoseconds that this process has spent in each tfhybrid::Phase; as many numbers as `phases`. */
 TFHYBRID_EXPORT int tfhybrid_phase_times(int phases, int64_t* nanoseconds);
-/* Keeps the first `most` stays of threads in phases from now on. */
-TFHYBRID_EXPORT int tfhybrid_timeline_start(int64_t most);
+/* Keeps the first `max_spans` stays of threads in phases from now on. */
+TFHYBRID_EXPORT int tfhybrid_timeline_start(int64_t max_spans);
 /* Those that were kept: tfhybrid::PhaseSpan, at most `room` of them. */
 TFHYBRID_EXPORT int tfhybrid_timeline_get(void* spans, int64_t room, int64_t* count);
 /* What this process has counted of each tfhybrid::Counter; as many numbers as `counters`. */

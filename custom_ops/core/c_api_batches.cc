@@ -53,10 +53,10 @@ class OwnedKeys {
     }
   }
   Status Check() const {
-    const int64_t most = *std::max_element(owned_.begin(), owned_.end());
-    if (most <= KeyHandle::kMaxKeys) return Status::Ok();
+    const int64_t largest = *std::max_element(owned_.begin(), owned_.end());
+    if (largest <= KeyHandle::kMaxKeys) return Status::Ok();
     return Status::Error(StatusCode::kInvalidArgument, "A batch has ", KeyHandle::kMaxKeys,
-                         " keys at most of a table on a node. Received: ", most);
+                         " keys at most of a table on a node. Received: ", largest);
   }
   int64_t HandleOf(int64_t number, int64_t ticket) const {
     const auto at = static_cast<size_t>(number);

@@ -96,8 +96,8 @@ class FindNonfiniteOp : public tensorflow::OpKernel {
       const KeyGradients& table = tables.value()[t];
       const int64_t dim = schema_.dims[t];
       // A key that comes twice is summed before it leaves the rank.
-      const auto most = static_cast<float>(table.distinct ? 1 : table.keys.size());
-      const float limit = limits_[t] / std::max(most, 1.0f);
+      const auto max_terms = static_cast<float>(table.distinct ? 1 : table.keys.size());
+      const float limit = limits_[t] / std::max(max_terms, 1.0f);
       if (AllWithin(limit, table.gradients, table.keys.size() * dim)) continue;
       found->scalar<tensorflow::tstring>()() = FirstBeyond(limit, schema_.tables[t], table, dim);
       return;

@@ -25,11 +25,11 @@ void MergedKeys::Merge(const std::vector<RankGradients>& ranks, int64_t dim, con
     only_ranks_ = ranks[0].ranks == nullptr ? nullptr : ranks[0].ranks + begin;
     return;
   }
-  int64_t most = 0;
+  int64_t max_keys = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
-    most += part.parts == 1 ? ranks[r].keys.size() : part.positions[r].size();
+    max_keys += part.parts == 1 ? ranks[r].keys.size() : part.positions[r].size();
   }
-  unique_.Reset(most);
+  unique_.Reset(max_keys);
   for (size_t r = 0; r < ranks.size(); ++r) {
     if (part.parts == 1) {
       for (int64_t i = 0; i < ranks[r].keys.size(); ++i) Add(ranks[r], i);

@@ -71,7 +71,7 @@ Status ValidateOptimizer(const OptimizerConfig& config);
 
 // Floats of a row's optimizer state.
 int64_t StateFloats(const OptimizerConfig& config, int64_t dim);
-// The most that any optimizer has.
+// The maximum over all optimizers.
 constexpr int64_t MaxStateFloats(int64_t dim) { return 3 * dim; }
 
 // Writes a new row's optimizer state.

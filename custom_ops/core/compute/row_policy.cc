@@ -14,7 +14,7 @@ constexpr uint32_t kMaxAdmission = 1u << 20;
 // Half the span of Age(): what is older is examined long before it seems young again.
 constexpr int64_t kMaxSteps = int64_t{1} << 31;
 // A frequency is 0 after so many halvings.
-constexpr uint64_t kMostHalvings = 200;
+constexpr uint64_t kMaxHalvings = 200;
 
 bool IsRate(double value) { return std::isfinite(value) && value >= 0.0; }
 
@@ -62,7 +62,7 @@ float Frequency(const RowPolicy& policy, const RowHistory& history, const Moment
   const uint64_t last = now.step - Age(history, now);
   const uint64_t halvings = now.step / half_life - last / half_life;
   // Powers of two: no bit depends on when it was asked for.
-  return std::ldexp(history.frequency, -static_cast<int>(std::min(halvings, kMostHalvings)));
+  return std::ldexp(history.frequency, -static_cast<int>(std::min(halvings, kMaxHalvings)));
 }
 
 void Touch(const RowPolicy& policy, const Moment& now, RowHistory* history) {

@@ -17,19 +17,19 @@ namespace tfhybrid {
 
 class UniqueKeys {
  public:
-  // Removes all keys and reserves space for `most` keys. REQUIRES: most < 2^32 - 1.
-  void Reset(int64_t most) {
+  // Removes all keys and reserves space for `max_keys` keys. REQUIRES: max_keys < 2^32 - 1.
+  void Reset(int64_t max_keys) {
     keys_.clear();
-    keys_.reserve(static_cast<size_t>(most));
+    keys_.reserve(static_cast<size_t>(max_keys));
     size_t slots = 8;
-    while (slots < static_cast<size_t>(most) * 2) slots *= 2;
+    while (slots < static_cast<size_t>(max_keys) * 2) slots *= 2;
     // Also shrinks: a small step after a large one must not clear the large one's table.
     numbers_.assign(slots, 0);
     mask_ = slots - 1;
   }
 
   // The number of `key`; a key not seen since Reset() gets the next one.
-  // REQUIRES: fewer than `most` distinct keys so far, or `key` is one of them.
+  // REQUIRES: fewer than `max_keys` distinct keys so far, or `key` is one of them.
   int64_t Number(int64_t key) { return NumberFrom(HomeOf(key), key); }
 
   // The same for each of `keys`, one after the other: slots are fetched a group of keys ahead.

@@ -153,12 +153,12 @@ class Engine {
   // call keys are key handles (core/placement/key_handle.h).
   void UseKeyHandles() { uses_key_handles_ = true; }
   bool uses_key_handles() const { return uses_key_handles_; }
-  // Tickets of batches that features were looked up of, and that were not taken yet; `most` of
-  // them.
-  std::vector<int64_t> TakeLookedUp(int64_t most);
-  // What was read of batches whose rows may lack updates, and not taken yet, oldest first; `most`
-  // of them.
-  std::vector<RowRead> TakeReads(int64_t most);
+  // Tickets of batches that features were looked up of, and that were not taken yet; at most
+  // `max_count` of them.
+  std::vector<int64_t> TakeLookedUp(int64_t max_count);
+  // What was read of batches whose rows may lack updates, and not taken yet, oldest first; at
+  // most `max_count` of them.
+  std::vector<RowRead> TakeReads(int64_t max_count);
   // An embedding node's: its keys of batches that trainers have.
   BatchKeys& batch_keys() { return batch_keys_; }
   // Rows of batches that an embedding node sends unasked, and that a trainer receives; each takes

@@ -80,20 +80,20 @@ void Engine::NoteLookedUp(const FetchedRows& fetched) {
   for (RowRead& read : fetched.Reads()) reads_.push_back(std::move(read));
 }
 
-std::vector<int64_t> Engine::TakeLookedUp(int64_t most) {
+std::vector<int64_t> Engine::TakeLookedUp(int64_t max_count) {
   const std::lock_guard<std::mutex> guard(mutex_);
   std::vector<int64_t> tickets;
-  while (static_cast<int64_t>(tickets.size()) < most && !looked_up_.empty()) {
+  while (static_cast<int64_t>(tickets.size()) < max_count && !looked_up_.empty()) {
     tickets.push_back(*looked_up_.begin());
     looked_up_.erase(looked_up_.begin());
   }
   return tickets;
 }
 
-std::vector<RowRead> Engine::TakeReads(int64_t most) {
+std::vector<RowRead> Engine::TakeReads(int64_t max_count) {
   const std::lock_guard<std::mutex> guard(mutex_);
   std::vector<RowRead> taken;
-  while (static_cast<int64_t>(taken.size()) < most && !reads_.empty()) {
+  while (static_cast<int64_t>(taken.size()) < max_count && !reads_.empty()) {
     taken.push_back(std::move(reads_.front()));
     reads_.pop_front();
   }

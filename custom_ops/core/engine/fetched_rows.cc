@@ -247,10 +247,10 @@ int64_t FetchedRows::SourceOf(int64_t key, int64_t host, TableFetch* fetch) cons
 
 Span<const int64_t> FetchedRows::DistinctKeys(const std::vector<FeatureRead>& features,
                                               TableFetch* fetch) {
-  int64_t most = 0;
-  for (const size_t feature : fetch->features) most += features[feature].keys.size();
+  int64_t max_keys = 0;
+  for (const size_t feature : fetch->features) max_keys += features[feature].keys.size();
   const FeatureRead& first = features[fetch->features.front()];
-  if (first.numbers == nullptr) fetch->unique.Reset(most);
+  if (first.numbers == nullptr) fetch->unique.Reset(max_keys);
   for (const size_t feature : fetch->features) {
     const FeatureRead& read = features[feature];
     std::vector<uint32_t>& rows = of_features_[feature].rows;

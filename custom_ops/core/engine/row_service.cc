@@ -162,11 +162,11 @@ Result<bool> RowService::SendParts(Connection* connection, const std::vector<Tab
     for (const TableRead& read : reads) {
       const int64_t dim = read.table->reader->dim();
       // An even number of rows, so that all but a table's last one end with a word.
-      const int64_t most = std::max<int64_t>(kPartWords / dim, 1) * 2;
-      for (int64_t first = 0; first < read.keys.size(); first += most) {
+      const int64_t max_rows = std::max<int64_t>(kPartWords / dim, 1) * 2;
+      for (int64_t first = 0; first < read.keys.size(); first += max_rows) {
         if (have_changed()) return Status::Ok();
         if (!part.empty()) TFHYBRID_RETURN_IF_ERROR(send({}, FrameKind::kSomeRows));
-        const int64_t count = std::min(most, read.keys.size() - first);
+        const int64_t count = std::min(max_rows, read.keys.size() - first);
         part.resize(static_cast<size_t>(WordsOfRows(count, dim)));
         part.back() = 0;  // with the padding
         TFHYBRID_RETURN_IF_ERROR(read.table->reader->Lookup(read.keys.subspan(first, count),

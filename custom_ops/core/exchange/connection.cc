@@ -19,7 +19,7 @@ namespace tfhybrid {
 namespace {
 
 constexpr timeval kSlice = {1, 0};  // of a wait, between two looks at who is alive
-constexpr size_t kMostPieces = 512;
+constexpr size_t kMaxPieces = 512;
 
 void SetUp(int socket) {
   const int on = 1;
@@ -79,7 +79,7 @@ Status Connection::Send(FrameKind kind, const std::vector<Span<const int64_t>>& 
   for (size_t first = 0; first < left.size();) {
     msghdr message = {};
     message.msg_iov = &left[first];
-    message.msg_iovlen = std::min(left.size() - first, kMostPieces);
+    message.msg_iovlen = std::min(left.size() - first, kMaxPieces);
     const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL);
     if (sent >= 0) {
       AddTo(Counter::kSentBytes, sent);

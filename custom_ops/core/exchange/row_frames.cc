@@ -7,15 +7,15 @@ namespace tfhybrid {
 namespace {
 
 // Floats of an answer, of which a broken peer may ask for more than there is memory.
-constexpr int64_t kMostFloats = int64_t{1} << 31;
+constexpr int64_t kMaxFloats = int64_t{1} << 31;
 
 }  // namespace
 
 Status CheckRowsOfFrame(int64_t dim, int64_t count) {
-  const bool fits = dim > 0 && dim <= kMaxDim && count >= 0 && count <= kMostFloats / dim;
+  const bool fits = dim > 0 && dim <= kMaxDim && count >= 0 && count <= kMaxFloats / dim;
   if (fits) return Status::Ok();
   return Status::Error(StatusCode::kInvalidArgument, "A frame asks for rows of 1 to ", kMaxDim,
-                       " floats, ", kMostFloats, " floats at most. Received: ", count, " rows of ",
+                       " floats, ", kMaxFloats, " floats at most. Received: ", count, " rows of ",
                        dim);
 }
 

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kStepWords = sizeof(UpdateStep) / sizeof(int64_t);
 constexpr auto kPatience = std::chrono::seconds(1);
 // A host is at most one step ahead of another in each update, with three frames a step.
-constexpr int64_t kMostWaiting = 1024;
+constexpr int64_t kMaxWaiting = 1024;
 
 }  // namespace
 
@@ -21,9 +21,9 @@ Status UpdateInbox::Put(int64_t host, Frame frame) {
   const FrameId id = {frame.kind, frame.payload.data[0], frame.payload.data[1], host};
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (waiting_[host] >= kMostWaiting) {
+    if (waiting_[host] >= kMaxWaiting) {
       return Status::Error(StatusCode::kInvalidArgument,
-                           "A host that does not wait for others: ", kMostWaiting,
+                           "A host that does not wait for others: ", kMaxWaiting,
                            " frames of it were not asked for");
     }
     if (!frames_.emplace(id, std::move(frame.payload)).second) {

@@ -43,9 +43,9 @@ Result<DeviceRows::RequestedRows> DeviceRows::Plan(
   const std::lock_guard<std::mutex> guard(mutex_);
   if (passes_changed_) Renumber();
   if (held != held_) ForgetCopies();
-  int64_t most = 0;
-  for (const Span<const int64_t> keys : features) most += keys.size();
-  distinct_.Reset(most);
+  int64_t max_keys = 0;
+  for (const Span<const int64_t> keys : features) max_keys += keys.size();
+  distinct_.Reset(max_keys);
   RequestedRows requested;
   requested.slots.resize(features.size());
   for (size_t f = 0; f < features.size(); ++f) {
@@ -62,7 +62,7 @@ Result<DeviceRows::RequestedRows> DeviceRows::Plan(
   if (others > free_.size()) Resize(index_.size() + static_cast<int64_t>(others));
   if (static_cast<int64_t>(is_kept_.size()) > kMaxSlots) {
     return Status::Error(StatusCode::kResourceExhausted, "A variable on a device has ", kMaxSlots,
-                         " rows of a table at most. Received: ", is_kept_.size());
+                         " rows of a table at max_keys. Received: ", is_kept_.size());
   }
   requested.keys.assign(distinct.begin(), distinct.end());
   requested.at = SlotsOf(numbers);
@@ -115,10 +115,10 @@ void DeviceRows::Renumber() {
   passes_changed_ = false;
   fills_ = true;
   ++numbering_;
-  int64_t most = 0;
-  for (const auto& [pass, keys] : open_) most += static_cast<int64_t>(keys.size());
+  int64_t max_keys = 0;
+  for (const auto& [pass, keys] : open_) max_keys += static_cast<int64_t>(keys.size());
   UniqueKeys index;
-  index.Reset(most);
+  index.Reset(max_keys);
   for (const auto& [pass, keys] : open_) {
     for (const int64_t key : keys) index.Number(key);
   }

@@ -12,7 +12,7 @@
 namespace tfhybrid {
 namespace {
 
-constexpr int64_t kMostNodes = 1024;
+constexpr int64_t kMaxNodes = 1024;
 constexpr int64_t kWordBits = 64;
 
 const std::vector<uint64_t>& NodesOfThisHost() {
@@ -38,7 +38,7 @@ std::vector<uint64_t> ParseNodes(const std::string& list) {
     const bool one = !(numbers >> dash);
     if (one) last = first;
     if (!one && (dash != '-' || !(numbers >> last))) return {};
-    if (first < 0 || last < first || last >= kMostNodes) return {};
+    if (first < 0 || last < first || last >= kMaxNodes) return {};
     nodes.resize(std::max(nodes.size(), static_cast<size_t>(last / kWordBits + 1)));
     for (int64_t node = first; node <= last; ++node) {
       nodes[static_cast<size_t>(node / kWordBits)] |= uint64_t{1} << (node % kWordBits);

@@ -32,7 +32,7 @@ class CompactIndex {
   static constexpr int64_t kSlotsPerBucket = 8;
   static constexpr int64_t kMissing = KeyIndex::kMissing;
   // Rows that it can name.
-  static constexpr int64_t kMostRows = (int64_t{1} << 32) - 2;
+  static constexpr int64_t kMaxRows = (int64_t{1} << 32) - 2;
 
   CompactIndex() = default;
   // REQUIRES: IsSize(slots.size()); slots.data() is aligned to 64 bytes.

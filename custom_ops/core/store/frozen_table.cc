@@ -37,7 +37,7 @@ FrozenTable::FrozenTable(const Snapshot& snapshot, const RowLocator& locator, in
         FreezeChunk(first_row, std::min(room, snapshot.rows - first_row), changed, chunk);
     first_row += room;
     if (frozen == 0) continue;
-    if (parts_.empty() || parts_.back().rows + frozen > locator_.MostChunkRows()) {
+    if (parts_.empty() || parts_.back().rows + frozen > locator_.MaxChunkRows()) {
       parts_.push_back({number, number, 0});
     }
     parts_.back().end = number + 1;

@@ -22,11 +22,12 @@ class RecentRecords {
  public:
   static constexpr int64_t kRegionBytes = int64_t{64} << 20;
   // The kernel has to keep a page of 4 KiB for each of them: 1 GiB.
-  static constexpr int64_t kMost = int64_t{1} << 18;
+  static constexpr int64_t kMaxRecords = int64_t{1} << 18;
   static constexpr int64_t kNone = -1;
 
-  // REQUIRES: most > 0.
-  explicit RecentRecords(int64_t most) : entries_(static_cast<size_t>(std::min(most, kMost))) {}
+  // REQUIRES: max_records > 0.
+  explicit RecentRecords(int64_t max_records)
+      : entries_(static_cast<size_t>(std::min(max_records, kMaxRecords))) {}
 
   // `offset`: where the row's record begins in the file.
   void Add(int64_t offset, int64_t row) {

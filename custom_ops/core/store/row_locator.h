@@ -40,7 +40,7 @@ class RowLocator {
   }
 
   // Rows of the largest chunks; the smaller ones before them hold as many in all.
-  int64_t MostChunkRows() const { return int64_t{1} << chunk_log2_; }
+  int64_t MaxChunkRows() const { return int64_t{1} << chunk_log2_; }
 
   // Rows that the first `chunks` chunks hold.
   int64_t Capacity(int64_t chunks) const {

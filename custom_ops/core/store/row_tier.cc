@@ -19,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostSlots = int64_t{1} << 30;
-constexpr int64_t kMostFloats = int64_t{1} << 20;
+constexpr int64_t kMaxSlots = int64_t{1} << 30;
+constexpr int64_t kMaxFloats = int64_t{1} << 20;
 
 std::string FilesOf(const TierShape& shape) {
-  return std::string(shape.files, strnlen(shape.files, kMostFilesPath));
+  return std::string(shape.files, strnlen(shape.files, kMaxFilesPath));
 }
 
 bool IsOwnDirectory(const std::string& path) {
@@ -46,7 +46,7 @@ Status MakeDirectory(const std::string& path) {
 
 int64_t CacheSlots(int64_t cache_bytes, int64_t record_floats) {
   const int64_t slot = RecordBytes(record_floats) + static_cast<int64_t>(sizeof(CacheSlot));
-  return std::clamp<int64_t>(cache_bytes / slot, 0, kMostSlots);
+  return std::clamp<int64_t>(cache_bytes / slot, 0, kMaxSlots);
 }
 
 int64_t CacheImagesOffset(int64_t slots) {
@@ -57,7 +57,7 @@ Status CheckCache(const std::string& path, const MappedFile& cache) {
   const auto* segment = reinterpret_cast<const CacheSegment*>(cache.data());
   const auto slots = static_cast<int64_t>(segment->slots);
   const auto floats = static_cast<int64_t>(segment->record_floats);
-  const bool possible = slots > 0 && slots <= kMostSlots && floats > 0 && floats <= kMostFloats &&
+  const bool possible = slots > 0 && slots <= kMaxSlots && floats > 0 && floats <= kMaxFloats &&
                         CacheImagesOffset(slots) + slots * RecordBytes(floats) <= cache.size();
   if (possible) return Status::Ok();
   return Status::Error(StatusCode::kDataLoss, path, " is damaged: ", slots, " slots of ", floats,

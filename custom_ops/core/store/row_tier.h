@@ -39,7 +39,7 @@
 namespace tfhybrid {
 
 inline constexpr uint32_t kCached = uint32_t{1} << 31;
-inline constexpr int64_t kMostFilesPath = 1024;
+inline constexpr int64_t kMaxFilesPath = 1024;
 // Floats that an address takes: the row_floats of a chunk of addresses.
 inline constexpr int64_t kAddressFloats = 2;
 
@@ -57,7 +57,7 @@ inline uint64_t WithWord(uint64_t address, uint32_t word) {
 
 // Constant over a table's life.
 struct TierShape {
-  char files[kMostFilesPath];  // the directory that the user chose, zero-terminated
+  char files[kMaxFilesPath];  // the directory that the user chose, zero-terminated
   uint64_t cache_bytes;
 };
 

@@ -68,9 +68,9 @@ Result<TableWriter::MappedChunk> TableWriter::MakeChunk(int64_t number) const {
   const int64_t first = locator_.Capacity(number);
   const std::string purpose = "table '" + name() + "', rows " + std::to_string(first) + " to " +
                               std::to_string(first + rows - 1);
-  if (in_files() && first + rows > CompactIndex::kMostRows) {
+  if (in_files() && first + rows > CompactIndex::kMaxRows) {
     return Status::Error(StatusCode::kResourceExhausted, "No room for ", purpose, ": a table in ",
-                         "files has at most ", CompactIndex::kMostRows, " rows");
+                         "files has at max_keys ", CompactIndex::kMaxRows, " rows");
   }
   MappedChunk chunk = {};
   TFHYBRID_ASSIGN_OR_RETURN(chunk.rows,
@@ -223,8 +223,8 @@ void TableWriter::GrowAhead(int64_t created) {
   const int64_t last_chunk = locator_.ChunkRows(chunks - 1);
   const bool chunk_soon = capacity - rows() < std::max(last_chunk / 4, 2 * created);
   // An index that costs little a key has little room left when the next one is made.
-  const int64_t most = MaxKeysOf(index_kind(), slots);
-  const int64_t enough = in_files() ? most / 32 * 31 : most / 4 * 3;
+  const int64_t max_keys = MaxKeysOf(index_kind(), slots);
+  const int64_t enough = in_files() ? max_keys / 32 * 31 : max_keys / 4 * 3;
   const bool index_soon = rows() + index_freed_ + 4 * created > enough;
   try {
     if (chunk_soon && !next_chunk_.valid() &&

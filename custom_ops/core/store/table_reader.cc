@@ -76,7 +76,7 @@ TableReader::TableReader(const std::string& directory, MappedFile table, MappedF
 
 std::string TableReader::files() const {
   if (!in_files()) return "";
-  return std::string(tier().shape.files, strnlen(tier().shape.files, kMostFilesPath));
+  return std::string(tier().shape.files, strnlen(tier().shape.files, kMaxFilesPath));
 }
 
 int64_t TableReader::cache_bytes() const {

@@ -15,7 +15,7 @@ namespace tfhybrid {
 
 std::string TableWriter::TierPath() const {
   const char* const files = tier()->shape.files;
-  return TierDirectory(std::string(files, strnlen(files, kMostFilesPath)), directory_,
+  return TierDirectory(std::string(files, strnlen(files, kMaxFilesPath)), directory_,
                        table()->header.token, name());
 }
 

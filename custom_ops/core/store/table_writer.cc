@@ -45,9 +45,9 @@ Status CheckFiles(const TableConfig& config) {
                          "them from the disk. Received: min_norm=",
                          config.policy.min_norm);
   }
-  if (config.files[0] != '/' || config.files.size() >= kMostFilesPath || config.cache_bytes < 1) {
+  if (config.files[0] != '/' || config.files.size() >= kMaxFilesPath || config.cache_bytes < 1) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
-                         "': FileTier wants an absolute path of less than ", kMostFilesPath,
+                         "': FileTier wants an absolute path of less than ", kMaxFilesPath,
                          " bytes, and a cache. Received: path='", config.files,
                          "', cache_bytes=", config.cache_bytes);
   }
@@ -297,10 +297,11 @@ Status TableWriter::WriteRows(Span<const int64_t> keys, const float* embeddings,
   cursors_.Forget();
   const LoadingMark mark(table());
   // Nor more at a time than the cache of a table in files holds.
-  const int64_t most = in_files() ? std::clamp<int64_t>(CacheRows(), 1, kLoadedKeys) : kLoadedKeys;
+  const int64_t max_keys =
+      in_files() ? std::clamp<int64_t>(CacheRows(), 1, kLoadedKeys) : kLoadedKeys;
   WriteScratch scratch;
-  for (int64_t first = 0; first < keys.size(); first += most) {
-    const int64_t count = std::min(most, keys.size() - first);
+  for (int64_t first = 0; first < keys.size(); first += max_keys) {
+    const int64_t count = std::min(max_keys, keys.size() - first);
     TFHYBRID_RETURN_IF_ERROR(
         WriteBlock(keys.subspan(first, count), embeddings + first * dim_,
                    states == nullptr ? nullptr : states + first * state_floats_,

@@ -52,11 +52,11 @@ void AddTime(Phase phase, PhaseClock::time_point begin, PhaseClock::time_point e
   Keep({static_cast<int32_t>(phase), ThreadNumber(), SinceEpoch(begin), SinceEpoch(end)});
 }
 
-void StartTimeline(int64_t most) {
+void StartTimeline(int64_t max_spans) {
   const std::lock_guard<std::mutex> guard(mutex);
   Kept().clear();
-  Kept().reserve(static_cast<size_t>(std::max<int64_t>(most, 0)));
-  room.store(std::max<int64_t>(most, 0), std::memory_order_relaxed);
+  Kept().reserve(static_cast<size_t>(std::max<int64_t>(max_spans, 0)));
+  room.store(std::max<int64_t>(max_spans, 0), std::memory_order_relaxed);
 }
 
 std::vector<PhaseSpan> TimelineSpans() {

@@ -41,8 +41,8 @@ struct PhaseSpan {
   int64_t begin, end;  // nanoseconds since the epoch, so that spans of several hosts fit together
 };
 
-// Keeps the first `most` spans from now on. Those that were kept before are forgotten.
-void StartTimeline(int64_t most);
+// Keeps the first `max_spans` spans from now on. Those that were kept before are forgotten.
+void StartTimeline(int64_t max_spans);
 // The spans that were kept, in the order of their ends.
 std::vector<PhaseSpan> TimelineSpans();
 

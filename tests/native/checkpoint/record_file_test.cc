@@ -17,7 +17,7 @@ namespace tfhybrid::record_file_test {
 namespace {
 
 constexpr int64_t kDim = 4;
-constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
 class RecordFileTest : public TableFixture {
  protected:
@@ -133,10 +133,9 @@ TEST_F(RecordFileTest, RepeatedKeyIsDamage) {
 TEST_F(RecordFileTest, SchemaThatCannotHoldTheTableIsRefused) {
   const std::string path = Write({0, 24, 0, 8}, {1});
   const RecordSchema wrong[] = {
-      {0, 0, 0, 0},         {0, 23, 0, 8},     {0, 24, 0, 7},     {0, 24, 4, 8},
-      {0, 24, 17, 0},       {0, 24, 15, 0},    {-1, 24, 0, 8},    {0, 24, -8, 8},
-      {0, 24, 0, -16},      {0, 24, kMost, 8}, {0, 24, 0, kMost}, {0, -kMost - 1, 0, 8},
-      {0, kMost, 0, kMost}, {0, 40, 4, 0},     {0, 40, 10, 12},
+      {0, 0, 0, 0},     {0, 23, 0, 8},        {0, 24, 0, 7},      {0, 24, 4, 8},   {0, 24, 17, 0},
+      {0, 24, 15, 0},   {-1, 24, 0, 8},       {0, 24, -8, 8},     {0, 24, 0, -16}, {0, 24, kMax, 8},
+      {0, 24, 0, kMax}, {0, -kMax - 1, 0, 8}, {0, kMax, 0, kMax}, {0, 40, 4, 0},   {0, 40, 10, 12},
   };
   for (const RecordSchema& schema : wrong) {
     ExpectError(
@@ -150,8 +149,8 @@ TEST_F(RecordFileTest, SchemaThatCannotHoldTheTableIsRefused) {
 
 TEST_F(RecordFileTest, LargestNumbersDoNotOverflow) {
   const std::string path = Write({0, 24, 0, 8}, {1});
-  ExpectError(LoadError(path, {kMost, 24, 0, 8}), StatusCode::kDataLoss, {"cut short"});
-  ExpectError(LoadError(path, {0, kMost, kMost - 8, 0}), StatusCode::kDataLoss, {"cut short"});
+  ExpectError(LoadError(path, {kMax, 24, 0, 8}), StatusCode::kDataLoss, {"cut short"});
+  ExpectError(LoadError(path, {0, kMax, kMax - 8, 0}), StatusCode::kDataLoss, {"cut short"});
 }
 
 TEST_F(RecordFileTest, MissingFileIsNotFound) {

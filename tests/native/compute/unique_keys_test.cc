@@ -17,9 +17,9 @@ TEST(UniqueKeysTest, ManyKeysAreNumberedAsOneAfterTheOther) {
     std::vector<int64_t> keys = {0, -1, std::numeric_limits<int64_t>::min(),
                                  std::numeric_limits<int64_t>::max()};
     for (size_t i = 0; i < count; ++i) keys.push_back(static_cast<int64_t>(random() % 700));
-    const auto most = static_cast<int64_t>(2 * keys.size());
-    one.Reset(most);
-    many.Reset(most);
+    const auto max_keys = static_cast<int64_t>(2 * keys.size());
+    one.Reset(max_keys);
+    many.Reset(max_keys);
     std::vector<uint32_t> numbers(keys.size());
     for (int again = 0; again < 2; ++again) {
       many.Number(keys, numbers.data());

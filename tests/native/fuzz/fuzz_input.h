@@ -24,8 +24,8 @@ class FuzzInput {
     return number;
   }
 
-  std::string TakeBytes(size_t most) {
-    const size_t count = std::min(most, size_);
+  std::string TakeBytes(size_t max_bytes) {
+    const size_t count = std::min(max_bytes, size_);
     const std::string bytes(reinterpret_cast<const char*>(data_), count);
     data_ += count;
     size_ -= count;

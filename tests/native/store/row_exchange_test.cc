@@ -41,9 +41,9 @@ TEST(RecentRecordsTest, GivesTheLatestOfTheRegion) {
 }
 
 TEST(RecentRecordsTest, ForgetsTheOldest) {
-  for (const int64_t most : {1, 2, 5}) {
-    SCOPED_TRACE(most);
-    RecentRecords recent(most);
+  for (const int64_t max_records : {1, 2, 5}) {
+    SCOPED_TRACE(max_records);
+    RecentRecords recent(max_records);
     for (int64_t row = 0; row < 23; ++row) {
       recent.Add(row % 3 * RecentRecords::kRegionBytes, row);
     }
@@ -57,7 +57,7 @@ TEST(RecentRecordsTest, ForgetsTheOldest) {
       }
     }
     std::sort(left.begin(), left.end());
-    EXPECT_EQ(KeysBetween(23 - most, 23), left);
+    EXPECT_EQ(KeysBetween(23 - max_records, 23), left);
   }
 }
 

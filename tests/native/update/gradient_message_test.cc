@@ -80,9 +80,9 @@ TEST(GradientMessageTest, WordsTooManyAreAnError) {
 }
 
 TEST(GradientMessageTest, ImpossibleCountsAreAnError) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   for (const int64_t count :
-       {int64_t{-1}, -kMost - 1, int64_t{1}, int64_t{3}, int64_t{1000}, kMost / 3, kMost}) {
+       {int64_t{-1}, -kMax - 1, int64_t{1}, int64_t{3}, int64_t{1000}, kMax / 3, kMax}) {
     for (const size_t table : {8, 9}) {
       std::vector<int64_t> words = Message(kSchema, {{7, -1}, {5, 6}}, 1);
       words[table] = count;
@@ -97,7 +97,7 @@ TEST(GradientMessageTest, ImpossibleCountsAreAnError) {
     std::copy(counts.begin(), counts.end(), words.begin() + 8);
     ExpectError(ParseError(words, 1), StatusCode::kInvalidArgument, {"rank 0", "damaged"});
   }
-  for (const int64_t size : {int64_t{-1}, int64_t{0}, int64_t{3}, kMost}) {
+  for (const int64_t size : {int64_t{-1}, int64_t{0}, int64_t{3}, kMax}) {
     std::vector<int64_t> words = Message(kSchema, {{7, -1}, {5}}, 1);
     words[1] = size;
     ExpectError(ParseError(words, 1), StatusCode::kInvalidArgument, {"wrong length"});
