@@ -1,6 +1,6 @@
 // The distinct keys of a batch, and the sum of each key's gradients.
 //
-// There are two passes: the first one numbers the keys, so that the caller can provide space for
+// There are two steps: the first one numbers the keys, so that the caller can provide space for
 // the sums. Keys are in order of first occurrence. A sum is formed in order of occurrence, so its
 // bits depend only on the batch.
 #ifndef TFHYBRID_CORE_COMPUTE_GRADIENT_SUM_H_
@@ -40,15 +40,15 @@ struct NumberedGradients {
 bool SumGradients(const std::vector<NumberedGradients>& parts, int64_t begin, int64_t end,
                   int64_t dim, float* sums);
 
-// Both passes of a batch. Reusable scratch; not thread-safe.
+// Both steps for a batch. Reusable scratch; not thread-safe.
 class GradientSum {
  public:
-  // First pass. The batch's keys are those of all `parts`, one after the other.
+  // First step. The batch's keys are those of all `parts`, one after the other.
   void Number(const std::vector<KeyGradients>& parts);
 
   Span<const int64_t> keys() const { return unique_.keys(); }
 
-  // Second pass: writes the sum of keys()[i] to sums + i * dim. REQUIRES: `parts` as in Number().
+  // Second step: writes the sum of keys()[i] to sums + i * dim. REQUIRES: `parts` as in Number().
   void Sum(const std::vector<KeyGradients>& parts, int64_t dim, float* sums) const;
 
  private:

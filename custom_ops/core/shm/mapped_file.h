@@ -41,8 +41,8 @@ class MappedFile {
   // Maps an existing file of this user's store for reading and writing, as its new and only writer.
   static Result<MappedFile> OpenWritable(const std::string& path);
 
-  // Maps any readable file, whoever owns it, for one pass from front to back: data that a user
-  // hands in.
+  // Maps any readable file, whoever owns it, to be read once from front to back: data of a
+  // user.
   static Result<MappedFile> OpenInput(const std::string& path);
 
   bool mapped() const { return data_ != nullptr; }

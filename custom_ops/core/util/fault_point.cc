@@ -11,20 +11,20 @@ namespace tfhybrid {
 namespace {
 
 std::atomic<int64_t> armed{0};
-std::atomic<int64_t> passed{0};
+std::atomic<int64_t> hit{0};
 
 }  // namespace
 
 void ArmFaultPoint(int64_t hits) {
-  passed = 0;
+  hit = 0;
   armed = hits;
 }
 
-int64_t FaultPointsPassed() { return passed; }
+int64_t FaultPointsHit() { return hit; }
 
-void PassFaultPoint() {
+void HitFaultPoint() {
   const int64_t at = armed.load(std::memory_order_relaxed);
-  if (passed.fetch_add(1, std::memory_order_relaxed) + 1 == at) kill(getpid(), SIGKILL);
+  if (hit.fetch_add(1, std::memory_order_relaxed) + 1 == at) kill(getpid(), SIGKILL);
 }
 
 }  // namespace tfhybrid
