@@ -173,7 +173,7 @@ TFHYBRID_EXPORT int tfhybrid_kept_make(int64_t engine, const char* configuration
    step. */
 TFHYBRID_EXPORT int tfhybrid_kept_note(int64_t engine, const void* note, int64_t bytes);
 TFHYBRID_EXPORT int tfhybrid_kept_forget(int64_t engine);
-/* Takes over what a dead process kept; once more changes nothing. */
+/* Opens the states that a dead process kept; once more changes nothing. */
 TFHYBRID_EXPORT int tfhybrid_kept_find(int64_t engine, char* configuration, int64_t room,
                                        int64_t* size);
 /* The steps of states, two at most, that belong to the tables as they are. */
@@ -208,8 +208,8 @@ TFHYBRID_EXPORT int tfhybrid_table_count_nan(int64_t engine, const char* table, 
 TFHYBRID_EXPORT int tfhybrid_table_digest(int64_t engine, const char* table, uint64_t* digest);
 
 /* Hosts that own rows of sharded tables: a connected socket to the leader of one, or from a rank of
-   one, which the engine takes over, also where it fails. `purpose` is a tfhybrid::LinkPurpose,
-   `peer` what the other end calls itself. */
+   one, which the engine owns from then on, also where it fails. `purpose` is a
+   tfhybrid::LinkPurpose, `peer` what the other end calls itself. */
 TFHYBRID_EXPORT int tfhybrid_owners_connect(int64_t engine, int64_t host, int purpose, int socket,
                                             const char* peer);
 TFHYBRID_EXPORT int tfhybrid_owners_serve(int64_t engine, int64_t host, int purpose, int socket,
@@ -316,15 +316,15 @@ TFHYBRID_EXPORT int tfhybrid_table_load_records(int64_t engine, const char* tabl
                                                 const tfhybrid_record_schema* schema,
                                                 int64_t* rows);
 /* After loading: the leader publishes `version`, to which the optimizer has done the updates since
-   `optimizer_start`; the others wait until it has at least that; all continue from there. Going
-   back needs a barrier between the leader's call and the others'. */
+   `optimizer_start`; the others wait until it has at least that. Going back needs a
+   barrier between the leader's call and the others'. */
 TFHYBRID_EXPORT int tfhybrid_table_set_version(int64_t engine, const char* table, uint64_t version,
                                                uint64_t optimizer_start);
 /* What keys without a row have decayed to, of their initial values; 1 without weight decay. It is
    set on a table that was cleared, by the leader. */
 TFHYBRID_EXPORT int tfhybrid_table_decay(int64_t engine, const char* table, double* decay);
 TFHYBRID_EXPORT int tfhybrid_table_set_decay(int64_t engine, const char* table, double decay);
-/* After loading: continues with the event time that a table had. The leader alone. */
+/* After loading: sets the event time that the table had. The leader alone. */
 TFHYBRID_EXPORT int tfhybrid_table_set_event_time(int64_t engine, const char* table, int64_t time);
 
 /* Updates, without TensorFlow; see core/engine/engine.h. */
@@ -337,7 +337,7 @@ typedef struct tfhybrid_update_config {
   const char* wire_dtype;
   const char* clipping;
   float clip_limit;
-  int64_t steps; /* that the job has done of it, for who takes over rows of an embedding node */
+  int64_t steps; /* that the job has done of it, if this node replaces an embedding node */
 } tfhybrid_update_config;
 
 /* What a rank brings to a step: counts[t] keys of table t, in any order, as often as they occur,
@@ -413,8 +413,8 @@ TFHYBRID_EXPORT int tfhybrid_meeting_end(int64_t engine, uint64_t number);
 TFHYBRID_EXPORT int tfhybrid_meeting_progress_get(int64_t engine,
                                                   tfhybrid_meeting_progress* progress);
 
-/* Saving while training goes on; the leader alone. A table is frozen between two steps; its
-   parts can then be written by several threads while updates go on; it is thawed in the end. With
+/* Saving during training; the leader alone. A table is frozen between two steps; its
+   parts can then be written by several threads during updates; it is thawed in the end. With
    `only_changed`, and where a cursor of that name is tracked, only rows that changed since it began
    are frozen. Freezing begins the cursor anew; what it took from it can be returned until the table
    is thawed. A cursor of no name is never tracked. */

@@ -204,9 +204,9 @@ int tfhybrid_batches_copy(int64_t engine, int64_t room, int64_t* words, int64_t*
   });
 }
 
-int tfhybrid_batches_restore(int64_t engine, int64_t size, const int64_t* words) {
+int tfhybrid_batches_put(int64_t engine, int64_t size, const int64_t* words) {
   return tfhybrid::WithEngine(
-      engine, [&](Engine* its) -> Status { return its->batch_keys().Restore({words, size}); });
+      engine, [&](Engine* its) -> Status { return its->batch_keys().PutAll({words, size}); });
 }
 
 int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer) {

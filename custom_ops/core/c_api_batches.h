@@ -46,7 +46,7 @@ TFHYBRID_EXPORT int tfhybrid_batch_put(int64_t engine, int64_t ticket, const cha
                                        const int64_t* counts, const int64_t* const* keys);
 TFHYBRID_EXPORT int tfhybrid_batch_drop(int64_t engine, int64_t count, const int64_t* tickets);
 /* Rows that an embedding node sends to trainers unasked, over a connected socket that the engine
-   takes over: the node's end, to a rank, and the trainer's, to an owner. */
+   owns from then on: the node's end, to a rank, and the trainer's, to an owner. */
 TFHYBRID_EXPORT int tfhybrid_rows_send(int64_t engine, int64_t rank, int socket, const char* peer);
 TFHYBRID_EXPORT int tfhybrid_rows_receive(int64_t engine, int64_t owner, int socket,
                                           const char* peer);
@@ -67,7 +67,7 @@ TFHYBRID_EXPORT int tfhybrid_batches_held(int64_t engine, int64_t* batches, int6
    has their rows from now on. */
 TFHYBRID_EXPORT int tfhybrid_batches_copy(int64_t engine, int64_t room, int64_t* words,
                                           int64_t* size);
-TFHYBRID_EXPORT int tfhybrid_batches_restore(int64_t engine, int64_t size, const int64_t* words);
+TFHYBRID_EXPORT int tfhybrid_batches_put(int64_t engine, int64_t size, const int64_t* words);
 
 #ifdef __cplusplus
 }

@@ -47,7 +47,7 @@ std::terminate_handler terminate_before = nullptr;
 std::atomic<pid_t> speaker{0};  // the process whose watch may have something to say
 
 // On the thread that failed, of Gloo most often: its connection broke because another rank died.
-// Others, the watch among them, go on meanwhile.
+// Other threads, the watch among them, run meanwhile.
 [[noreturn]] void TerminateLater() {
   if (speaker == getpid()) std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
   terminate_before();

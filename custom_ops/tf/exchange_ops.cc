@@ -159,7 +159,7 @@ class CommitUpdateOp : public ExchangeKernel {
     TFHYBRID_RETURN_IF_ERROR(FromTensorFlow(context->input("complaints", &complaints)));
     TFHYBRID_ASSIGN_OR_RETURN(StepNumbers numbers, ReadNumbers(context, update->tables.size()));
     const auto* text = reinterpret_cast<const char*>(complaints->flat<uint8_t>().data());
-    // The step goes on meanwhile.
+    // The step does not wait for it.
     engine->Commit(update, std::move(numbers),
                    {text, static_cast<size_t>(complaints->NumElements())});
     return Status::Ok();

@@ -242,7 +242,7 @@ def restore(engine: Engine, words: np.ndarray) -> None:
         TfhybridError: They are no batches.
     """
     some = np.ascontiguousarray(words, np.int64)
-    engine.call("batches_restore", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
+    engine.call("batches_put", ctypes.c_int64(len(some)), ctypes.c_void_p(some.ctypes.data))
 
 
 def send_rows(engine: Engine, rank: int, link: socket.socket, peer: str) -> None:

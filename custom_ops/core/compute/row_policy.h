@@ -1,8 +1,8 @@
 // Which keys have a row: those that were updated often enough, until a rule evicts them.
 //
 // This depends only on keys, steps and event time, never on where a row is stored or on wall-clock
-// time. So replicas stay equal, and a job that is resumed, or restored with another number of
-// ranks, evicts the same keys as the original job would.
+// time. So replicas stay equal, and a job that is resumed, or whose checkpoint is restored with
+// another number of ranks, evicts the same keys as the original job would.
 //
 // Keys are examined in slices: the update that leads to version v examines the keys whose hash is v
 // modulo the number of slices. A key of the update itself always stays.

@@ -120,7 +120,7 @@ class Engine {
   Result<std::shared_ptr<OpenTable>> Table(const std::string& name) const;
   // The number of the update of that name and those open tables, each named once; it is opened
   // when first asked for, later with the same choices only. `steps`: that the hosts of the job have
-  // done of it, where this process takes over rows of another one.
+  // done of it, if this process gets the rows of another one.
   Result<int64_t> OpenUpdate(const std::string& name, const std::vector<std::string>& tables,
                              const UpdateChoices& choices, int64_t steps = 0);
   Result<UpdateInUse> Update(int64_t number) const;
@@ -211,8 +211,8 @@ class Engine {
 
   // Ok for the number of another host.
   Status CheckOtherHost(int64_t host) const;
-  // A connected socket to the leader of another host, or from a rank of one, which is taken over.
-  // REQUIRES: CheckOtherHost() is ok.
+  // A connected socket to the leader of another host, or from a rank of one, which the engine owns
+  // from then on. REQUIRES: CheckOtherHost() is ok.
   void Connect(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
   void Serve(int64_t host, LinkPurpose purpose, int socket, const std::string& peer);
 

@@ -23,7 +23,7 @@ Result<std::shared_ptr<const FetchedRows>> FetchedRows::Fetch(
   for (;;) {
     const auto fetched = std::make_shared<FetchedRows>();
     TFHYBRID_RETURN_IF_ERROR(fetched->Run(features, host, sources, parallel_for));
-    // Where a pass went on meanwhile, rows that it does not want any longer may be old.
+    // If a pass moved to its next batch meanwhile, rows that it no longer wants may be old.
     if (!fetched->PassesHold()) continue;
     for (const TableFetch& fetch : fetched->tables_) {
       sources.passes->CountKeys(static_cast<int64_t>(fetch.from_passes.size()), fetch.missed);

@@ -1,4 +1,4 @@
-// VersionRead: reads embeddings of several tables at one common update, while updates continue.
+// VersionRead: reads embeddings of several tables at one common update, during training.
 //
 // A lookup of a training step does not need it: it waits for the previous update, and the next
 // update waits for it (docs/concurrency.md). Serving rows during training does: a sequence lock per

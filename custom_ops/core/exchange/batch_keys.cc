@@ -147,7 +147,7 @@ std::vector<int64_t> BatchKeys::Words() const {
   return out.Take();
 }
 
-Status BatchKeys::Restore(Span<const int64_t> words) {
+Status BatchKeys::PutAll(Span<const int64_t> words) {
   WordReader in(words);
   while (!in.done()) {
     Batch batch = {};

@@ -44,10 +44,10 @@ class BatchKeys {
   };
   HeldBatches held() const;
 
-  // All that are here, for another owner of the same rows: Restore() puts them there. kDataLoss
+  // All that are here, for another owner of the same rows: PutAll() puts them there. kDataLoss
   // where words say no batches; then those in front of them are here.
   std::vector<int64_t> Words() const;
-  Status Restore(Span<const int64_t> words);
+  Status PutAll(Span<const int64_t> words);
 
   // The batch of a ticket, or null.
   std::shared_ptr<const Batch> Of(int64_t ticket) const;

@@ -68,8 +68,8 @@ struct Frame {
 
 class Connection {
  public:
-  // Takes over a connected stream socket. `peer` is for messages: "rank 4 on host b". A wait checks
-  // `check_alive` from time to time, and ends with its error.
+  // Owns `socket`, a connected stream socket, from then on. `peer` is for messages: "rank 4 on host
+  // b". A wait checks `check_alive` from time to time, and ends with its error.
   Connection(int socket, std::string peer, std::function<Status()> check_alive);
   ~Connection();
   Connection(const Connection&) = delete;

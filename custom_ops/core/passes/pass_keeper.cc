@@ -103,7 +103,7 @@ void PassKeeper::Add(OpenPass* pass, KeysByOwner* asking) {
     table.asked.assign(static_cast<size_t>(keys.size()), announcements_);
     const auto allocation = host_.allocation(table.name);
     for (int64_t i = 0; i < keys.size(); ++i) {
-      if (!TakeOver(pass, t, i)) {
+      if (!CopyFromOther(pass, t, i)) {
         (*asking)[{table.name, allocation->OwnerOf(keys[i])}].push_back(keys[i]);
         bell_->Count(PassCounter::kAsked, 1);
       }
@@ -117,7 +117,7 @@ void PassKeeper::Add(OpenPass* pass, KeysByOwner* asking) {
   if (pass->missing == 0) file.SetState(PassState::kReady);
 }
 
-bool PassKeeper::TakeOver(OpenPass* pass, int64_t table, int64_t i) {
+bool PassKeeper::CopyFromOther(OpenPass* pass, int64_t table, int64_t i) {
   PassTableState& to = pass->tables[static_cast<size_t>(table)];
   const int64_t key = pass->file.keys(table)[i];
   for (const auto& other : passes_) {

@@ -88,7 +88,7 @@ class PassKeeper {
   // `*asking` receives the keys that owners are to be asked for.
   void Add(OpenPass* pass, KeysByOwner* asking);
   // Copies the row of a key from a pass that has it; whether one does.
-  bool TakeOver(OpenPass* pass, int64_t table, int64_t key);
+  bool CopyFromOther(OpenPass* pass, int64_t table, int64_t key);
   // The tables of its name in other passes.
   std::vector<const PassTableState*> Others(const PassTableState& table) const;
   // `wanted` says of each key afterwards whether a pass wants it.

@@ -26,7 +26,7 @@ class LivenessLock {
   LivenessLock& operator=(LivenessLock&& other) noexcept;
   ~LivenessLock() { Release(); }
 
-  // Creates or takes over the file of a dead process and writes `description` ("rank 3, pid 17,
+  // Creates the file, or opens that of a dead process, and writes `description` ("rank 3, pid 17,
   // host a") into it. Fails with kAlreadyExists while another process holds it.
   static Result<LivenessLock> Acquire(const std::string& path, const std::string& description);
 

@@ -1,5 +1,5 @@
-// FrozenTable: rows of a table as they were at one moment, to be read while training goes on: all
-// of them, or those that had changed since a moment before.
+// FrozenTable: rows of a table as they were at one moment, to be read during training: all of
+// them, or those that had changed since a moment before.
 //
 // Freezing copies nothing. A row is copied aside just before it changes for the first time
 // afterwards, by the thread that is about to change it, unless it has been read by then. So an

@@ -1,5 +1,5 @@
-// KeptState: what a rank keeps beside the tables, so that a job that is started again can go on
-// from memory: its dense weights and their optimizer, say, as they were after a step.
+// KeptState: what a rank keeps beside the tables, so that a job can be resumed from memory:
+// its dense weights and their optimizer, say, as they were after a step.
 //
 //   kept-R    of local rank R: KeptSegment, configuration (text), two slots (KeptSlot, content)
 //
@@ -54,7 +54,7 @@ class KeptState {
   // replaced.
   static Result<KeptState> Create(const std::string& path, uint64_t token,
                                   const std::string& configuration, int64_t bytes);
-  // Takes over what a dead process left.
+  // Opens what a dead process left.
   static Result<KeptState> Open(const std::string& path, uint64_t token);
 
   std::string configuration() const;

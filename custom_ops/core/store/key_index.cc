@@ -10,8 +10,9 @@ int64_t KeyIndex::SlotsFor(int64_t keys) {
   return slots;
 }
 
-template <typename GoesOn>
-void KeyIndex::ProbeGroup(Span<const int64_t> keys, int64_t* buckets, const GoesOn& goes_on) const {
+template <typename NeedsNext>
+void KeyIndex::ProbeGroup(Span<const int64_t> keys, int64_t* buckets,
+                          const NeedsNext& needs_next) const {
   int64_t going[kGroup];
   int64_t left = keys.size();
   for (int64_t i = 0; i < left; ++i) {
@@ -22,9 +23,9 @@ void KeyIndex::ProbeGroup(Span<const int64_t> keys, int64_t* buckets, const Goes
     int64_t still = 0;
     for (int64_t g = 0; g < left; ++g) {
       const int64_t i = going[g];
-      // Without a branch: which probes go on cannot be predicted.
+      // Without a branch: which probes need another bucket cannot be predicted.
       going[still] = i;
-      still += static_cast<int64_t>(goes_on(i, buckets[i]));
+      still += static_cast<int64_t>(needs_next(i, buckets[i]));
     }
     left = still;
     for (int64_t g = 0; g < left; ++g) {

@@ -156,10 +156,10 @@ class KeyIndex {
     return {static_cast<int64_t>(found & ~kFreed) - 1, last != 0};
   }
 
-  // The probes of up to kGroup keys, a bucket of each by turns: `goes_on(i, bucket)` reads that of
-  // keys[i]. In the end buckets[i] is the last one that was read for it.
-  template <typename GoesOn>
-  void ProbeGroup(Span<const int64_t> keys, int64_t* buckets, const GoesOn& goes_on) const;
+  // The probes of up to kGroup keys, a bucket of each by turns: `needs_next(i, bucket)` reads that
+  // of keys[i]. In the end buckets[i] is the last one that was read for it.
+  template <typename NeedsNext>
+  void ProbeGroup(Span<const int64_t> keys, int64_t* buckets, const NeedsNext& needs_next) const;
 
   IndexSlot* slots_ = nullptr;
   int64_t bucket_mask_ = 0;

@@ -47,7 +47,7 @@ class RowCache {
   // Makes the files of a generation that holds no rows. On failure there are none.
   static Result<std::unique_ptr<RowCache>> Create(const TierGeneration& generation, int64_t slots,
                                                   int64_t record_floats);
-  // Takes over those of a dead leader. REQUIRES: CheckSlots() follows.
+  // Opens the files of a dead leader. REQUIRES: CheckSlots() follows.
   static Result<std::unique_ptr<RowCache>> Attach(const TierGeneration& generation,
                                                   int64_t record_floats);
   // Frees slots that were being filled; kDataLoss where an address names no slot of its row.
@@ -97,7 +97,7 @@ class RowCache {
   CacheSlot* const slots_;
   float* const images_;
   // Kept in this process only: which slots the last Bring() wants, which were wanted lately, where
-  // the search for slots continues, which slots the last Bring() empties or lets exchange records,
+  // the search for slots stopped, which slots the last Bring() empties or lets exchange records,
   // and which rows were read lately.
   std::vector<uint32_t> wanted_in_;
   std::vector<bool> wanted_lately_;

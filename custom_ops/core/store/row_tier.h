@@ -117,7 +117,7 @@ inline std::string TierRows(const std::string& tier_directory, uint64_t generati
 // Makes a table's directory and its TierSegment, without a generation.
 Result<MappedFile> CreateTier(const std::string& store_directory, uint64_t token,
                               const std::string& table_name, const TierShape& shape);
-// For the leader that takes over, or for a reader. Not mapped where the table lies in memory.
+// For a new leader, or for a reader. Not mapped where the table lies in memory.
 Result<MappedFile> OpenTier(const std::string& path, uint64_t token, bool writable);
 // Removes the files on disk of all tables of a store.
 void RemoveTiers(const std::string& store_directory);

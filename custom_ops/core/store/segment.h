@@ -60,7 +60,7 @@ Result<MappedFile> CreateSegment(const std::string& path, const SegmentIdentity&
 // Maps a segment for reading and checks its header; kDataLoss where it is not what was expected.
 Result<MappedFile> OpenSegment(const std::string& path, const SegmentIdentity& identity,
                                int64_t min_bytes);
-// The same for the writer that takes over from a dead one.
+// The same for the writer that replaces a dead one.
 Result<MappedFile> OpenSegmentWritable(const std::string& path, const SegmentIdentity& identity,
                                        int64_t min_bytes);
 
@@ -98,7 +98,7 @@ struct ChunkShape {
 };
 Result<MappedFile> CreateChunk(const std::string& path, const SegmentIdentity& identity,
                                const ChunkShape& shape, const std::string& purpose);
-// For the writer that takes over from a dead one.
+// For the writer that replaces a dead one.
 Result<MappedFile> OpenChunkWritable(const std::string& path, const SegmentIdentity& identity,
                                      const ChunkShape& shape);
 

@@ -71,7 +71,7 @@ Status SameShape(const TableReader& reader, const TableConfig& config) {
   if (reader.files() != config.files || reader.cache_bytes() != config.cache_bytes) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,
                          "' has another storage on the leader: all ranks must build the same "
-                         "model, and a job that goes on from memory keeps path and cache_bytes");
+                         "model, and a job that is resumed from memory keeps path and cache_bytes");
   }
   if (!(reader.policy() == config.policy)) {
     return Status::Error(StatusCode::kInvalidArgument, "Table '", config.name,

@@ -88,7 +88,7 @@ class Store {
   // The other ranks' call, after the leader has created the store.
   static Result<std::unique_ptr<Store>> Attach(const StoreConfig& config);
   ~Store();
-  // The store is to outlive its processes: a job that is started again may take it over.
+  // The store is to outlive its processes: a job that is started again may recover it.
   void LeaveBehind() { left_behind_ = true; }
 
   const std::string& directory() const { return directory_; }
@@ -97,8 +97,8 @@ class Store {
   int local_rank() const { return config_.local_rank; }
   uint64_t token() const { return config_.token; }
 
-  // The leader creates the table, or goes on with the one of a store that it took over; any other
-  // rank attaches it, waiting up to `timeout_ms` for the leader. Fails if the table found has
+  // The leader creates the table, or finds it in a store that it recovered; any other rank
+  // attaches it, waiting up to `timeout_ms` for the leader. Fails if the table found has
   // another shape than `config` asks for.
   Result<std::shared_ptr<OpenTable>> OpenNamed(const TableConfig& config, int timeout_ms);
   // The open table of that name, or null.

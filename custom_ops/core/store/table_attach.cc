@@ -1,4 +1,4 @@
-// How a new leader takes over the tables of a dead one.
+// How a new leader attaches the tables of a dead one.
 #include <unistd.h>
 
 #include <algorithm>

@@ -38,7 +38,7 @@ int64_t NextSlots(IndexKind kind, int64_t slots, int64_t keys) {
 Status CheckIndex(const std::string& path, const MappedFile& file, IndexKind kind) {
   const int64_t slots = SlotCount(file);
   const int64_t max_slots = (file.size() - kIndexSlotsOffset) / SlotBytes(kind);
-  if (slots > 0 && slots <= most && IsSize(kind, slots)) return Status::Ok();
+  if (slots > 0 && slots <= max_slots && IsSize(kind, slots)) return Status::Ok();
   return Status::Error(StatusCode::kDataLoss, path, " is damaged: it has ", slots,
                        " slots, which is no size of an index or more than the ", max_slots,
                        " that fit");

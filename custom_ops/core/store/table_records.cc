@@ -1,4 +1,4 @@
-// TableWriter: which row of a table in files has which record, when a leader takes over.
+// TableWriter: which row of a table in files has which record, when a new leader attaches it.
 #include <algorithm>
 #include <unordered_set>
 

@@ -79,7 +79,7 @@ class TableWriter {
   static Result<std::unique_ptr<TableWriter>> Create(const std::string& directory, uint64_t token,
                                                      const TableConfig& config);
 
-  // Takes over a table whose leader is dead: the index is made whole, and what was being built is
+  // Attaches a table whose leader is dead: the index is made whole, and what was being built is
   // removed. kDataLoss where a load was under way. An update that was begun is not finished here
   // (core/update/recovery.h).
   static Result<std::unique_ptr<TableWriter>> Attach(const std::string& directory, uint64_t token,
@@ -197,8 +197,8 @@ class TableWriter {
   void PublishUpdate(uint64_t version, double decay, float clip_factor, int64_t event_time);
   // Brings decay() back near 1, where it has become too small for float; readings stay what they
   // are, to the bit. Not while the table is frozen, nor while somebody reads it.
-  // Fails where rows lie in files that cannot be read or written; the next call then goes on, and a
-  // table whose leader dies before is refused.
+  // Fails where rows lie in files that cannot be read or written; the next call then does the rest,
+  // and a table whose leader dies before is refused.
   Status NormalizeDecay(const ParallelFor& parallel_for);
   // Tells the waiting readers why the update will not come.
   void PublishFailure(const Status& why);
@@ -212,14 +212,13 @@ class TableWriter {
   Status RemoveKeys(Span<const int64_t> keys);
   // Forgets all rows; the chunks stay, for the rows to come. For loading; not while a step runs.
   Status Clear();
-  // Continues with keys that have no row as if they had decayed so far. For loading, behind
-  // Clear().
+  // Sets the decay of keys that have no row. For loading, after Clear().
   void SetInitialDecay(double decay);
-  // Continues with a clock. For loading.
+  // Sets the event time. For loading.
   void SetEventTime(int64_t time);
-  // The rows as they are now, to be read while updates go on; until Thaw(). Between two updates.
+  // The rows as they are now, to be read during updates, until Thaw(). Between two updates.
   // Where there is a cursor of that name and `only_changed` is asked for, those that changed since
-  // it began. The cursor begins anew; other ones go on. Fails while the table is frozen already.
+  // it began. The cursor begins anew; other cursors stay. Fails while the table is frozen already.
   Result<std::shared_ptr<FrozenTable>> Freeze(const std::string& cursor, bool only_changed);
   // Gives the cursor back what Freeze() took from it, if the table is frozen: the reader could not
   // use it.

@@ -47,7 +47,7 @@ Status FinishUpdate(const std::string& path, const Store& store, const ParallelF
                          "be finished: ", messages.status().message());
   }
   TFHYBRID_RETURN_IF_ERROR(
-      TableUpdate(std::move(journal)).Resume(messages.value(), tables, parallel_for));
+      TableUpdate(std::move(journal)).Finish(messages.value(), tables, parallel_for));
   for (const auto& table : open) table->SetPosted(table->writer->version());
   return Status::Ok();
 }

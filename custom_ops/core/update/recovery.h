@@ -19,7 +19,7 @@
 
 namespace tfhybrid {
 
-// Takes over the store of `config.job`, all of whose processes are dead: attaches every table, and
+// Recovers the store of `config.job`, all of whose processes are dead: attaches every table, and
 // finishes every update that was begun, so that all rows of a table are of one version. The store
 // is this process's from then on, as after Store::Create. kNotFound where there is none,
 // kAlreadyExists while a process of it lives, kDataLoss where it cannot be trusted; the store is

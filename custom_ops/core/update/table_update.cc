@@ -171,7 +171,7 @@ std::vector<float> TableUpdate::ClipFactors(const StepNumbers& numbers) const {
   return factors;
 }
 
-Status TableUpdate::Resume(const std::vector<GradientMessage>& messages,
+Status TableUpdate::Finish(const std::vector<GradientMessage>& messages,
                            const std::vector<TableWriter*>& tables,
                            const ParallelFor& parallel_for) {
   joint_ = JointOf(messages);

@@ -3,8 +3,8 @@
 //
 // All tables of a step are planned and given room before any is changed: if one cannot grow, none
 // is updated. From then on the journal has begun, and the update will be finished, by this leader
-// or, if it is killed, by the next one with Resume(). Telling the waiting ranks of a failure is the
-// caller's.
+// or, if it is killed, by the next one with Finish(). The caller must tell the
+// waiting ranks about a failure.
 //
 // An optimizer may update every row of its table (kEveryRow). The rows that the step does not touch
 // then follow the last unit's keys, with a gradient of zero. REQUIRES: such a table has no policy,
@@ -73,8 +73,8 @@ class TableUpdate {
   Status Commit(const StepNumbers& numbers, const std::vector<TableWriter*>& tables,
                 const ParallelFor& parallel_for);
 
-  // Finishes the update that the journal says was begun. REQUIRES: the messages of that update.
-  Status Resume(const std::vector<GradientMessage>& messages,
+  // Finishes the interrupted update that the journal says was begun. REQUIRES: its messages.
+  Status Finish(const std::vector<GradientMessage>& messages,
                 const std::vector<TableWriter*>& tables, const ParallelFor& parallel_for);
 
   const UpdateJournal& journal() const { return journal_; }

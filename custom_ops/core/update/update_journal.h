@@ -128,7 +128,7 @@ class UpdateJournal {
   // `path` is without ".journal". `row_floats`: of the longest row, optimizer state included.
   static Result<UpdateJournal> Create(const std::string& path, uint64_t token,
                                       const UpdateSettings& settings, int64_t row_floats);
-  // Takes over what a dead leader left.
+  // Opens the journal that a dead leader left.
   static Result<UpdateJournal> Open(const std::string& path, uint64_t token);
   // kDataLoss where the lanes cannot be those of an update of `rows` rows.
   Status CheckLanes(int64_t rows) const;

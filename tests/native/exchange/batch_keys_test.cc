@@ -146,13 +146,13 @@ TEST(BatchKeysTest, AnotherOwnerOfTheRowsHoldsTheSameBatches) {
   ASSERT_OK(held.Put(KeyHandle::kTickets - 1, Of(0, {7, 8})));
   const std::vector<int64_t> words = held.Words();
   BatchKeys other(kOwner);
-  ASSERT_OK(other.Restore(words));
+  ASSERT_OK(other.PutAll(words));
   EXPECT_EQ(other.Words(), words);
   EXPECT_EQ(other.held().bytes, held.held().bytes);
   EXPECT_OK(other.Put(4, stale));  // sent again
   EXPECT_EQ(other.Of(4)->staleness, 4u);
   EXPECT_FALSE(other.Of(4)->trains);
-  EXPECT_OK(other.Restore({}));
+  EXPECT_OK(other.PutAll({}));
 }
 
 TEST(BatchKeysTest, BatchesThatAreCutShortAreRefused) {
@@ -162,7 +162,7 @@ TEST(BatchKeysTest, BatchesThatAreCutShortAreRefused) {
   for (size_t size = 1; size < words.size(); ++size) {
     BatchKeys other(kOwner);
     const Span<const int64_t> some(words.data(), static_cast<int64_t>(size));
-    EXPECT_EQ(other.Restore(some).code(), StatusCode::kDataLoss) << size;
+    EXPECT_EQ(other.PutAll(some).code(), StatusCode::kDataLoss) << size;
     EXPECT_EQ(other.held().batches, 0) << size;
   }
 }

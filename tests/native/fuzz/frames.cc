@@ -57,10 +57,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (FailureFrom(words).ok()) std::abort();
   } else {
     BatchKeys held(0);
-    if (!held.Restore(words).ok()) return 0;
+    if (!held.PutAll(words).ok()) return 0;
     const std::vector<int64_t> copied = held.Words();
     BatchKeys again(0);
-    if (!again.Restore(copied).ok() || again.Words() != copied) std::abort();
+    if (!again.PutAll(copied).ok() || again.Words() != copied) std::abort();
   }
   return 0;
 }

@@ -179,7 +179,7 @@ TEST_P(KernelsTest, PenaltiesClippingAndDecay) {
 TEST_P(KernelsTest, Squares) {
   ExpectEqual(2, [](const Kernels& kernels, int64_t dim, const float* in, float* out) {
     double squares = kernels.squares(in, dim);
-    // Of two NaNs that are added, either may go on.
+    // Of two NaNs that are added, either may be the sum.
     if (std::isnan(squares)) squares = -1.0;
     std::memcpy(out, &squares, sizeof(squares));
   });

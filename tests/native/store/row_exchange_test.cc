@@ -232,7 +232,7 @@ TEST_F(RowExchangeTest, AFailingWriteExchangesNothing) {
   }
 }
 
-// A kill anywhere; then one anywhere in the next leader's repair; then a leader that goes on.
+// A kill anywhere; then one anywhere in the next leader's repair; then a leader that trains.
 TEST_F(RowExchangeTest, AKillLosesNoRowAndNoRecord) {
   int64_t repaired = 0;
   for (int64_t point = 1;; ++point) {

@@ -302,7 +302,7 @@ TEST_F(TableTierTest, RowsThatAreRemovedLeaveTheirRecordsToOthers) {
 }
 
 // A checkpoint wants a row that is being removed, and its record cannot be read: the checkpoint
-// fails, and the table goes on.
+// fails, and the table can still be trained.
 TEST_F(TableTierTest, ABadRecordOfARowThatGoesFailsTheCheckpointAlone) {
   TableConfig config = FileConfig("t", 10);
   config.policy.kind = PolicyKind::kRows;

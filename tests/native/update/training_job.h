@@ -67,7 +67,7 @@ class TrainingJob {
     return Status::Ok();
   }
 
-  // Goes on with a store that was recovered.
+  // Trains with a store that was recovered.
   static Result<std::unique_ptr<TrainingJob>> GoOn(const TrainingPlan& plan,
                                                    const std::string& shm_directory,
                                                    std::shared_ptr<Store> store) {
