@@ -55,7 +55,7 @@ typedef struct tfhybrid_frozen_table {
   int64_t whole;   /* 1 if all rows are in its parts, 0 if only those that changed */
   int64_t removed; /* keys whose rows were removed since what is frozen began to change */
   int64_t event_time;
-  double decay; /* as of tfhybrid_table_decay */
+  double decay; /* see tfhybrid_table_decay */
 } tfhybrid_frozen_table;
 
 typedef struct tfhybrid_table_file {
@@ -157,7 +157,7 @@ TFHYBRID_EXPORT int tfhybrid_store_recover(int64_t engine, const char* shm_direc
 /* "VERSION FILE" of each table, one per line. */
 TFHYBRID_EXPORT int tfhybrid_store_versions(int64_t engine, char* versions, int64_t room,
                                             int64_t* size);
-/* Likewise the digest of each table (tfhybrid_table_digest); 0 of one that is sharded. */
+/* The same with the digest of each table (tfhybrid_table_digest); 0 for a sharded table. */
 TFHYBRID_EXPORT int tfhybrid_store_digests(int64_t engine, char* digests, int64_t room,
                                            int64_t* size);
 /* Room and size in words. */
@@ -260,15 +260,15 @@ typedef struct {
   int64_t refreshed;      /* that came because an update had changed them */
   int64_t bytes;          /* of the rows that came */
   int64_t written;        /* rows of sharded tables that updates changed here, on their owner */
-  int64_t standing_rows;  /* in the passes of this rank that stand now */
+  int64_t standing_rows;  /* in the passes of this rank that are open now */
   int64_t standing_bytes; /* what these take in shared memory */
   int64_t device_bytes;   /* of the variables on this rank's device */
   int64_t device_rows;    /* that were copied into them */
 } tfhybrid_pass_stats;
 TFHYBRID_EXPORT int tfhybrid_passes_get(int64_t engine, tfhybrid_pass_stats* stats);
-/* The passes of a host, as somebody sees them who is no rank of it; all 0 where there are none. */
+/* The passes of a host, as seen by a process that is not one of its ranks; all 0 without passes. */
 typedef struct {
-  int64_t standing;  /* passes that stand now */
+  int64_t standing;  /* passes that are open now */
   int64_t rows;      /* in them */
   int64_t bytes;     /* of shared memory */
   int64_t counts[9]; /* by tfhybrid::PassCounter, of all ranks of the host */
@@ -371,7 +371,7 @@ TFHYBRID_EXPORT int tfhybrid_update_merge(int64_t engine, int64_t update, int64_
 TFHYBRID_EXPORT int tfhybrid_update_merge_owned(int64_t engine, int64_t update,
                                                 const int64_t* messages, int64_t words,
                                                 int64_t* merged_words);
-/* Copies what was merged last: as many words as was said. */
+/* Copies what was merged last, in as many words as the merge said. */
 TFHYBRID_EXPORT int tfhybrid_update_merged(int64_t engine, int64_t update, int64_t* words,
                                            int64_t room, int64_t* size);
 /* Plans what the leaders say, end to end by host, and makes room for it. `complaint` is why this
@@ -392,8 +392,8 @@ TFHYBRID_EXPORT int tfhybrid_update_apply_gathered(int64_t engine, int64_t updat
                                                    const int64_t* messages, int64_t words,
                                                    const float* learning_rates,
                                                    double dense_squares);
-/* Beside hosts that commit, ranks that do not lead need no call. Waits until a table has the
-   updates that this rank has taken part in, and raises why one of them failed. */
+/* Waits until a table has the updates that this rank has taken part in, and returns why one of
+   them failed. While hosts commit, ranks that do not lead need no other call. */
 TFHYBRID_EXPORT int tfhybrid_table_wait(int64_t engine, const char* table);
 
 /* tfhybrid::MeetingProgress */
@@ -426,7 +426,7 @@ TFHYBRID_EXPORT int tfhybrid_table_return_changes(int64_t engine, const char* ta
 /* Each part once; without a path it is only described. */
 TFHYBRID_EXPORT int tfhybrid_table_write_part(int64_t engine, const char* table, int64_t part,
                                               const char* path, tfhybrid_table_file* file);
-/* Copies as many keys as `removed` of what was frozen says. */
+/* Copies the removed keys; tfhybrid_frozen_table.removed says how many. */
 TFHYBRID_EXPORT int tfhybrid_table_removed_keys(int64_t engine, const char* table, int64_t* keys);
 TFHYBRID_EXPORT int tfhybrid_table_thaw(int64_t engine, const char* table);
 

@@ -1,4 +1,5 @@
-// Memory that runs out at every allocation of calls of the C interface, in a process that goes on.
+// Memory that runs out at every allocation of calls of the C interface, in a process that keeps
+// running.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -43,8 +43,8 @@ std::vector<int64_t> PlanUnits(const std::vector<int64_t>& keys, std::vector<Uni
 struct KeyPart {
   int64_t part = 0;
   int64_t parts = 1;
-  // Of each rank: where the part's keys lie among its own, ascending. Empty where the part has all
-  // keys, and where there is one rank.
+  // By rank, the positions of the part's keys among the rank's keys, ascending. Empty if the part
+  // has all keys, or if there is one rank.
   std::vector<Span<const uint32_t>> positions = {};
 };
 

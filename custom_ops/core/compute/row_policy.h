@@ -24,24 +24,25 @@ inline constexpr int64_t kNoTime = std::numeric_limits<int64_t>::min();
 
 enum class PolicyKind : uint32_t {
   kNone = 0,     // a key has a row from its first update on, for ever; there are no histories
-  kRows = 1,     // what follows says
-  kWaiting = 2,  // of a table of keys that wait for admission to another, which counts them
+  kRows = 1,     // the fields of RowPolicy decide
+  kWaiting = 2,  // for the table that counts the keys that wait for admission to another table
 };
 
 // Constant over a table's life; stored in segments. A rule whose number is 0 is off.
 struct RowPolicy {
   PolicyKind kind = PolicyKind::kNone;
-  uint32_t admission = 0;      // updates in which a key occurs before it gets a row; 0 and 1: none
-  uint32_t slices_log2 = 0;    // each key is examined once in 2^slices_log2 updates
-  uint32_t frequent_stay = 0;  // of a slice that is too full: not 0 if the frequent keys stay
-  // Evicted is a key that
-  int64_t unseen_steps = 0;  // was not updated for so many steps
-  int64_t unseen_time = 0;   // or for so much event time
-  int64_t half_life = 0;     // or has a frequency, which halves at each multiple of so many steps,
-  double min_frequency = 0.0;  // below this
-  double min_norm = 0.0;       // or an embedding with a norm below this
-  int64_t max_rows = 0;        // or is one too many: each slice may have an equal part of this
-  int64_t waiting_steps = 0;   // a waiting key is forgotten that was not seen for so many steps
+  uint32_t admission = 0;    // updates in which a key occurs before it gets a row; 0 and 1: none
+  uint32_t slices_log2 = 0;  // each key is examined once in 2^slices_log2 updates
+  // Not 0: a slice that is too full keeps its frequent keys; 0: its recent ones.
+  uint32_t frequent_stay = 0;
+  // A key is evicted
+  int64_t unseen_steps = 0;    // after so many steps without an update
+  int64_t unseen_time = 0;     // after so much event time without an update
+  int64_t half_life = 0;       // (its frequency halves at each multiple of so many steps)
+  double min_frequency = 0.0;  // if its frequency is below this
+  double min_norm = 0.0;       // if the norm of its embedding is below this
+  int64_t max_rows = 0;        // if its slice has more rows than an equal part of this
+  int64_t waiting_steps = 0;   // a waiting key is forgotten after so many steps without an update
 };
 
 bool operator==(const RowPolicy& a, const RowPolicy& b);

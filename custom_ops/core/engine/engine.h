@@ -149,8 +149,8 @@ class Engine {
   // owners, which is recorded in meetings().
   Result<std::shared_ptr<const FetchedRows>> Fetch(const std::vector<FeatureRead>& features,
                                                    const ParallelFor& parallel_for);
-  // Data nodes split the batches of this rank: from now on what lookups of features and updates
-  // call keys are key handles (core/placement/key_handle.h).
+  // Data nodes split the batches of this rank: from now on lookups of features and updates get key
+  // handles instead of keys (core/placement/key_handle.h).
   void UseKeyHandles() { uses_key_handles_ = true; }
   bool uses_key_handles() const { return uses_key_handles_; }
   // Tickets of batches that features were looked up of, and that were not taken yet; at most
@@ -176,7 +176,7 @@ class Engine {
     std::vector<float> embeddings;
   };
   Result<Scanned> Scan(int64_t host, const AskedRows& rows);
-  // What a pass of this rank wants.
+  // The keys of a table in a pass of this rank.
   struct PassKeys {
     std::string table;
     Span<const int64_t> keys;

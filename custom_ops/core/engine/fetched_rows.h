@@ -1,6 +1,6 @@
-// FetchedRows: the rows of sharded tables that a lookup wants, brought together in this process:
-// each key once: from an announced pass, its own host's from shared memory, and the others from
-// their owners.
+// FetchedRows: the rows of sharded tables that a lookup wants, brought together in this process,
+// each key once. They come from an announced pass, from shared memory if this host owns them, and
+// else from their owners.
 //
 // Immutable once fetched, and then thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_FETCHED_ROWS_H_
@@ -146,7 +146,7 @@ class FetchedRows {
   Status Receive(int64_t owner, Connection* connection);
   // The next `words` of its rows. REQUIRES: so many are left.
   Status ReceiveRows(int64_t owner, int64_t words, Arrived* arrived, Connection* connection) const;
-  // Why an answer was not the `wanted` words.
+  // Returns why an answer does not have `wanted` words.
   static Status Refuse(const FrameHeader& header, int64_t wanted, Connection* connection);
   const float* Row(const OfFeature& of, const TableFetch& fetch, int64_t key) const {
     return fetch.rows.get() + of.rows[static_cast<size_t>(key)] * fetch.dim();

@@ -1,8 +1,8 @@
 // OwnerLinks: this process's connections to the leaders of the other hosts, which own rows.
 //
-// Three to each: one on which any rank reads rows, one on which a leader sends updates, and one for
-// what leaders say of passes. Python makes them (tfhybrid/job/row_service.py). Thread-safe, while
-// none is made. One may replace another between steps: rows have moved.
+// There are three to each: one on which any rank reads rows, one on which a leader sends updates,
+// and one for what leaders say of passes. Python makes them (tfhybrid/job/row_service.py).
+// Thread-safe, while none is made. One may replace another between steps: rows have moved.
 #ifndef TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_
 #define TFHYBRID_CORE_ENGINE_OWNER_LINKS_H_
 

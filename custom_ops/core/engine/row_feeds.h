@@ -1,9 +1,9 @@
 // RowFeeds: how an owner keeps the passes of hosts fresh: the announced keys of each, and a stream
 // of frames to each.
 //
-// Frames of one table go to a host in the order of the table's versions, because both who answers
-// an announcement and who has applied an update hold the table's lock while they read rows and put
-// the frame into the stream. So a host that has received a frame of a version has everything of it.
+// Frames of one table go to a host in the order of the table's versions, because the table's lock
+// is held while rows are read and the frame is put into the stream, after an announcement and after
+// an update. So a host that has received a frame of a version has everything of it.
 //
 // On a leader. Thread-safe.
 #ifndef TFHYBRID_CORE_ENGINE_ROW_FEEDS_H_
@@ -51,7 +51,7 @@ class RowFeeds {
   void Close();
 
  private:
-  // What a host wants of a table.
+  // The keys of a table that a host has announced.
   struct TableFeed {
     AnnouncedSet keys;
     bool fed = false;

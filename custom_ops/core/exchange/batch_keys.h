@@ -1,5 +1,5 @@
 // BatchKeys: what an owner holds of batches that data nodes have split: its keys of each table, by
-// the ticket of the batch. So trainers can name keys by their key handles
+// the ticket of the batch. So trainers can use key handles instead of keys
 // (core/placement/key_handle.h).
 //
 // A batch stays until it is dropped. It may come again: with the same content it is the one that is
@@ -37,23 +37,24 @@ class BatchKeys {
 
   // kAlreadyExists where the ticket is another batch's, or the batch had another digest.
   Status Put(int64_t ticket, Batch batch);
-  // No lookup and no update will name it. Nothing where it is not here.
+  // Forgets a batch that no lookup and no update will name any longer, if it is here.
   void Drop(int64_t ticket);
   struct HeldBatches {
     int64_t batches, bytes;
   };
   HeldBatches held() const;
 
-  // All that are here, for another owner of the same rows: PutAll() puts them there. kDataLoss
-  // where words say no batches; then those in front of them are here.
+  // All batches that are here as words, with which PutAll() puts them into another owner of the
+  // same rows. kDataLoss if the words are damaged; the batches in front of the damage are then
+  // here.
   std::vector<int64_t> Words() const;
   Status PutAll(Span<const int64_t> words);
 
   // The batch of a ticket, or null.
   std::shared_ptr<const Batch> Of(int64_t ticket) const;
 
-  // The keys of key handles of a table, in `keys`, which has room for all. Returns how many updates
-  // their rows may lack.
+  // Writes the keys of a table's key handles to `keys`, which has room for all. Returns how many
+  // updates their rows may lack.
   Result<uint64_t> Find(const std::string& table, Span<const int64_t> handles, int64_t* keys) const;
   // The messages of `sources` hosts that lie end to end, with keys instead of key handles, summed
   // as their hosts would have done it: by batch within a rank, then by rank. `*words` stays empty

@@ -1,7 +1,7 @@
 // What the frames of passes say (core/exchange/connection.h, docs/design/0021-passes.md).
 //
 //     ANNOUNCE  a table's name and dim, the number of the announcement, and keys that it wants
-//     RELEASE   the same, of the last announcement: keys that no announcement up to it wants longer
+//     RELEASE   the same, with the number of the last announcement: keys that none up to it wants
 //     FRESH     a table's name and dim, its version, the announcement that is answered or 0, the
 //               decay of rows and of initial values, keys, a byte for each that has a row, and
 //               their rows as they lie, without decay, padded to a word

@@ -33,10 +33,10 @@ class UpdateInbox {
   // Adds a frame that `host` has sent. kInvalidArgument if it has sent more frames than the
   // protocol allows.
   Status Put(int64_t host, Frame frame);
-  // Another connection to that host: it is not gone, or not any longer. Rows may have moved from
+  // Notes another connection to a host, which is no longer gone if it was. Rows may have moved from
   // one node to another, whose connection may come before the end of the old one.
   void HostIsThere(int64_t host);
-  // One has ended, because of `why`; after the last one the host sends no more.
+  // Notes the end of a connection, because of `why`; after its last one a host sends no more.
   void HostIsGone(int64_t host, const Status& why);
   // Waits for a frame and returns its payload behind UpdateStep. Between slices of waiting, what
   // `check_alive` returns ends the wait.

@@ -1,7 +1,6 @@
 // PassFile: the fast tier of a pass: its keys, and their rows as owners send them.
 //
-//   pass-R-N   of pass N of local rank R: PassSegment, PassTable [tables], PassOwner [tables,
-//   hosts];
+//   pass-R-N   pass N of local rank R: PassSegment, PassTable [tables], PassOwner [tables, hosts];
 //              then of each table its keys (int64), the batch that wants each last (int32, in
 //              ascending order), a byte for each that has a row, and the rows (float [keys, dim])
 //   pass-bell  BellSegment: rung by ranks when the leader is to look at their passes
@@ -73,7 +72,8 @@ struct BellSegment {
   alignas(64) uint64_t counts[kPassCounters];  // each atomic
 };
 
-// What a rank wants of a table: distinct keys, in the order of the batch that wants them last.
+// The keys of a table that a pass requests: distinct, in the order of the batch that wants them
+// last.
 struct RequestedKeys {
   std::string table;
   int64_t dim;
@@ -84,7 +84,7 @@ struct RequestedKeys {
 class PassFile {
  public:
   static std::string Path(const std::string& directory, int local_rank, int64_t number);
-  // Bytes of a pass that wants those.
+  // Bytes of a pass with those keys.
   static int64_t Bytes(const std::vector<RequestedKeys>& requested, int64_t hosts);
   // The rank's: makes the file, which its leader may find from now on.
   static Result<PassFile> Create(const std::string& path, uint64_t token, int64_t number,

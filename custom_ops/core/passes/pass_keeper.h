@@ -1,8 +1,8 @@
 // PassKeeper: fills the passes of a host's ranks with rows, and keeps them fresh. On the leader.
 //
-// A key that a standing pass of any rank has already is not asked for again: its row is copied, or
-// comes into both when it comes. What owners send is written into every pass that has the key.
-// Once the last pass that wants a key has used it, its owner is told.
+// A key that an open pass of any rank has already is not asked for again: its row is copied, or
+// comes into both when it comes. What owners send is written into every pass that has the key. Once
+// the last pass that wants a key has used it, its owner is told.
 //
 // Rows change only while no rank of this host reads them: an owner applies the update after the one
 // that a rank has posted once that rank has posted again (docs/design/0021-passes.md).
@@ -102,7 +102,7 @@ class PassKeeper {
               const KeysByOwner& keys, int64_t number);
 
   const Host host_;
-  // Made in time.
+  // Made beforehand: memory may have run out.
   const Status out_of_memory_ =
       Status::Error(StatusCode::kResourceExhausted, "Out of memory for a pass");
   std::unique_ptr<PassBell> bell_;

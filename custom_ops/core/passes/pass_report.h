@@ -1,4 +1,4 @@
-// The passes of a host as somebody sees them who is no rank of it.
+// The passes of a host, as seen by a process that is not one of its ranks.
 #ifndef TFHYBRID_CORE_PASSES_PASS_REPORT_H_
 #define TFHYBRID_CORE_PASSES_PASS_REPORT_H_
 
@@ -10,7 +10,7 @@
 namespace tfhybrid {
 
 struct PassReport {
-  int64_t standing = 0;  // passes
+  int64_t standing = 0;  // passes that are open
   int64_t rows = 0;      // in them
   int64_t bytes = 0;     // of shared memory
   int64_t counts[kPassCounters] = {};

@@ -30,7 +30,7 @@ struct PassCounts {
   int64_t passes = 0;
   int64_t hits = 0;
   int64_t misses = 0;  // while a pass of the table was open
-  // What stands now.
+  // Of the passes that are open now.
   int64_t standing_rows = 0;
   int64_t standing_bytes = 0;
 };

@@ -39,7 +39,7 @@ class Allocation {
   // nodes <= kSlots.
   static std::shared_ptr<const Allocation> Even(const std::string& table, int64_t nodes,
                                                 int64_t first = 0);
-  // All slots with one. REQUIRES: owner < nodes.
+  // Gives all slots to one node. REQUIRES: owner < nodes.
   static std::shared_ptr<const Allocation> Whole(const std::string& table, int64_t nodes,
                                                  int64_t owner);
 

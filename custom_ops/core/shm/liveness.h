@@ -32,7 +32,7 @@ class LivenessLock {
 
   bool held() const { return fd_ >= 0; }
   void Release();
-  // Releases the lock of a process that ends in order: who asks is told that it has left. In a
+  // Releases the lock of a process that ends in order, so that StateOfHolder() is kLeft. In a
   // forked child, which holds no lock, only the copy of the descriptor is closed.
   void Leave();
 
@@ -47,13 +47,13 @@ class LivenessLock {
 
 enum class HolderState : int { kLiving = 0, kLeft = 1, kDied = 2 };
 
-// What became of the process that locked `path`; it lives where that cannot be told.
+// State of the process that locked `path`; kLiving if that cannot be told.
 HolderState StateOfHolder(const std::string& path);
 
-// Whether some process holds the lock of `path`; yes where that cannot be told.
+// Whether some process holds the lock of `path`; true if that cannot be told.
 bool IsAlive(const std::string& path);
 
-// The description that the holder, living or dead, wrote; a stand-in where it cannot be read.
+// The description that the holder, living or dead, wrote; a placeholder if it cannot be read.
 std::string DescribeHolder(const std::string& path);
 
 // Serialises a few steps of all processes of a user on a host (create, reclaim, remove a store): an

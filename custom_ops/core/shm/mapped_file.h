@@ -7,9 +7,8 @@
 // give them. Files are created 0600 with O_EXCL, and opened only if they are regular files of this
 // user that nobody else may touch.
 //
-// Movable, not copyable. The destructor unmaps and never unlinks: who owns the name decides about
-// the name. Thread-safe once constructed; the bytes themselves follow the rules of whoever laid
-// them out.
+// Movable, not copyable. The destructor unmaps and never unlinks: the owner of the path removes the
+// file. Thread-safe once constructed; the rules for the bytes are those of their layout.
 #ifndef TFHYBRID_CORE_SHM_MAPPED_FILE_H_
 #define TFHYBRID_CORE_SHM_MAPPED_FILE_H_
 
@@ -57,7 +56,7 @@ class MappedFile {
 
   uint8_t* data_ = nullptr;
   int64_t size_ = 0;
-  int process_ = 0;  // that has the mapping
+  int process_ = 0;  // the process that has the mapping
 };
 
 // Bytes that can still be reserved in `directory`: what its file system has free, or less where the

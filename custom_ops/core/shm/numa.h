@@ -1,7 +1,7 @@
 // Spreads shared memory over the memory nodes of a host.
 //
-// Every rank reads every row, on whatever node it runs. Memory taken as it comes lies on the node
-// of the leader alone: far from half of the readers, and behind one node's channels for all.
+// Every rank reads every row, on whatever node it runs. By default memory lies on the leader's node
+// alone: far from half of the readers, and behind the channels of one node.
 #ifndef TFHYBRID_CORE_SHM_NUMA_H_
 #define TFHYBRID_CORE_SHM_NUMA_H_
 

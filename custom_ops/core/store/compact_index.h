@@ -5,12 +5,12 @@
 //
 //     slot := row + 1 in the low 32 bits, and above them the high 32 bits of the key's hash
 //
-// 0 in the low bits means empty, all ones mean freed. A slot has no key: whether the row that it
-// names is the key's says the row's own key. So a lookup reads two lines, and a writer names slots
-// by hash and row, which are never wrong.
+// 0 in the low bits means empty, all ones mean freed. A slot has no key: the key of the row that it
+// names shows whether the row is the right one. So a lookup reads two lines, and a writer names
+// slots by hash and row, which are never wrong.
 //
-// There are m * 2^a buckets, 4 <= m < 8, so that the next size is a seventh to a quarter larger.
-// The home of a key is in the low a bits its hash's, as with KeyIndex: keys of one slice of hashes
+// There are m * 2^a buckets, 4 <= m < 8, so that the next size is a seventh to a quarter larger. As
+// with KeyIndex, the low a bits of a key's home are those of its hash: keys of one slice of hashes
 // have every 2^k-th bucket as their homes. Probing, freed slots and what a reader sees at any
 // moment are those of KeyIndex; a slot is one store. At most 7/8 of the slots are taken or freed.
 //

@@ -6,8 +6,8 @@
 // update costs a copy per row that it is the first to touch, and memory grows with those rows until
 // their chunk is read.
 //
-// It is read in parts of as many rows as a full chunk of the table has at most: a run of chunks
-// each, so that threads which read different parts never meet in a chunk.
+// It is read in parts. A part is a run of chunks with at most as many rows as a full chunk, so
+// threads that read different parts never meet in a chunk.
 //
 // Used in the leader's process only. Thread-safe: the threads of an update call Keep(), for each
 // row one thread at a time. Any thread calls Read(), for each part one thread. A row that was kept

@@ -62,7 +62,8 @@ class KeptState {
   // The last first.
   std::vector<Complete> States() const;
 
-  // What every state begins with, from now on. It lies in this process until it is written.
+  // Sets the bytes with which every state begins from now on. They lie in this process until a
+  // state is written.
   Status SetNote(Span<const uint8_t> note);
   int64_t note_bytes() const { return static_cast<int64_t>(note_.size()); }
   // Room for the next state, behind its note. From here on the state before the last is lost.

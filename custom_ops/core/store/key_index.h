@@ -2,8 +2,8 @@
 //
 // Layout. `slots` (a power of two) slots of 16 bytes, four to a cache line: a bucket.
 //
-//     slot   := { int64 key, uint64 row + 1 }       0 in the second word means empty, so every key
-//     is legal bucket := slot[4]                             64 bytes, aligned
+//     slot   := { int64 key, uint64 row + 1 }    0 in the second word means empty: any key is legal
+//     bucket := slot[4]                          64 bytes, aligned
 //
 // A key's home bucket is the low bits of Mix64(key). A key lies in the first bucket, counted from
 // home and wrapping around, that had a free slot when it came; slots of a bucket fill from the

@@ -1,5 +1,5 @@
-// RowCache: the leader's hand on the rows of a table that lies in files: a cache of them in shared
-// memory, and the file behind it. See core/store/row_tier.h for what readers see.
+// RowCache: the leader's access to the rows of a table that lies in files: a cache of them in
+// shared memory, and the file behind it. See core/store/row_tier.h for what readers see.
 //
 // An update brings its rows into the cache, changes them there as if the table lay in memory, and
 // leaves them there. A row is written back when its slot is wanted for another. Its copy in memory
@@ -65,7 +65,7 @@ class RowCache {
   // REQUIRES: the address is of a row that was brought.
   float* Record(uint64_t address) const { return images_ + SlotOf(address) * record_floats_; }
   // Frees the slot of a row that is removed; and gives the one of a row to its new number. Both may
-  // be done once more. A row that lies in the file has no slot.
+  // be repeated. A row that lies in the file has no slot.
   void Release(int64_t row, uint64_t address);
   void Renumber(uint64_t address, int64_t to);
 

@@ -6,7 +6,7 @@
 //   FILES/rows-tfhybrid-UID-JOB-TOKEN.NAME/rows.G    the records: embedding, then optimizer state
 //
 // NAME.rows.C holds an *address* for each row where other tables have embeddings, one store of 8
-// bytes: the number of the row's record above, and below it a *word*:
+// bytes: the number of the row's record in the upper half, and a *word* in the lower half:
 //
 //   kCached | slot    the row lies in that slot of the cache, which is newer than the file
 //   checksum          the row lies in the file, and its record has these 31 bits of checksum
@@ -73,7 +73,7 @@ struct TierSegment {
 };
 static_assert(sizeof(TierSegment) <= kPageBytes);
 
-// The numbers are since the generation was made.
+// The counts are since the generation was made.
 struct CacheSegment {
   SegmentHeader header;
   uint64_t slots;

@@ -21,7 +21,7 @@ inline constexpr int64_t kCacheLine = 64;
 // The least multiple of `unit` that is not below `bytes`.
 inline int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// Letters, digits, '-', '_' and what is not ASCII as they are, every other byte as %XX.
+// Keeps letters, digits, '-', '_' and what is not ASCII; writes every other byte as %XX.
 std::string PercentEncode(const std::string& text);
 
 // The paths of a table's files in a store's directory.

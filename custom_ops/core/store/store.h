@@ -1,8 +1,8 @@
 // Store: one job's tables on one host, a directory of segments in shared memory.
 //
 //   SHM_DIR/tfhybrid-UID.lock         HostMutex of all jobs of the user on this host
-//   SHM_DIR/tfhybrid-UID-JOB/store    SegmentHeader alone: its token tells this store from any
-//   other SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
+//   SHM_DIR/tfhybrid-UID-JOB/store    SegmentHeader alone: no other store has its token
+//   SHM_DIR/tfhybrid-UID-JOB/rank-N   LivenessLock of local rank N; rank 0 is the leader
 //   SHM_DIR/tfhybrid-UID-JOB/kept-N   what local rank N keeps beside the tables (kept_state.h)
 //   SHM_DIR/tfhybrid-UID-JOB/...      the tables (layout.h)
 //
@@ -57,7 +57,7 @@ struct OpenTable {
 
   // This rank has taken part in one more update.
   void CountPost();
-  // It has taken part in all that there were.
+  // This rank has taken part in all updates up to `version`.
   void SetPosted(uint64_t version);
 };
 
@@ -119,7 +119,7 @@ class Store {
   // Ok while that rank of this host lives, kPeerDied with its description afterwards, whether it
   // died or left: it will not do what it is waited for.
   Status CheckRank(int local_rank) const;
-  // From now on that fails: nobody shall wait for a rank any longer.
+  // From now on CheckRank() fails, so that nobody waits for a rank any longer.
   void EndWaits() { ended_ = true; }
   Status CheckLeader() const { return CheckRank(0); }
   // What became of that rank of this host.

@@ -17,8 +17,7 @@ namespace tfhybrid {
 uint64_t RowsDigest(Span<const int64_t> keys, const float* embeddings, int64_t dim,
                     const float* states, int64_t state_floats, const RowHistory* histories);
 
-// The sum of all rows' digests. State and histories take part where this process
-// is the leader. REQUIRES:
+// The sum of all rows' digests. State and histories count if this process is the leader. REQUIRES:
 // nothing updates the table meanwhile.
 Result<uint64_t> TableDigest(OpenTable* table);
 

@@ -132,10 +132,10 @@ Status TableWriter::ReserveIndex(int64_t keys) {
   };
   if (!has_room() && next_index_.valid()) AdoptIndexAhead();
   if (has_room()) return Status::Ok();
-  return BuildIndex(SlotsWanted(keys));
+  return BuildIndex(SlotsNeeded(keys));
 }
 
-int64_t TableWriter::SlotsWanted(int64_t keys) const {
+int64_t TableWriter::SlotsNeeded(int64_t keys) const {
   return NextSlots(index_kind(), SlotCount(index_file_), keys);
 }
 
@@ -231,7 +231,7 @@ void TableWriter::GrowAhead(int64_t created) {
         RowChunkBytes(locator_.ChunkRows(chunks), ChunkFloats()) >= kWorthAThread) {
       next_chunk_ = std::async(std::launch::async, [this, chunks] { return MakeChunk(chunks); });
     }
-    const int64_t wanted = SlotsWanted(rows() + 4 * created);
+    const int64_t wanted = SlotsNeeded(rows() + 4 * created);
     if (index_soon && !next_index_.valid() && IndexBytes(index_kind(), wanted) >= kWorthAThread) {
       next_index_ = std::async(std::launch::async, [this, wanted] { return MakeIndex(wanted); });
     }

@@ -56,11 +56,12 @@ struct TableStats {
 
 // Where the rows of a batch's distinct keys lie, as TableReader::Find() found them.
 struct FoundRows {
-  std::shared_ptr<const void> mapped;  // what holds them
+  std::shared_ptr<const void> mapped;  // keeps the rows mapped
   std::vector<const float*> rows;      // of each key; null: it has none
 };
 
-// The keys of a lookup. Where their rows were found before, each is number[i] of those.
+// The keys of a lookup. If their rows were found before, keys[i] is number numbers[i] of the found
+// keys.
 struct LookupKeys {
   LookupKeys(Span<const int64_t> of_keys) : keys(of_keys) {}  // NOLINT: implicit by design
   LookupKeys(Span<const int64_t> of_keys, const uint32_t* of_numbers, const FoundRows* of_rows)

@@ -1,4 +1,4 @@
-// TableWriter: the leader's hand on a table, the only one that writes. One per table and host.
+// TableWriter: the leader's access to a table. Nothing else writes it. One per table and host.
 //
 // An update goes in steps, so that a full tmpfs changes nothing in any table of a step:
 //   Find         the rows of the keys, and which keys have none; on any threads
@@ -338,7 +338,7 @@ class TableWriter {
   void FindRows(Span<const int64_t> keys, Span<int64_t> rows) const {
     index_.FindBatch(keys, rows, [this](int64_t row, int64_t its) { return HasKey(row, its); });
   }
-  int64_t SlotsWanted(int64_t keys) const;
+  int64_t SlotsNeeded(int64_t keys) const;
   void NoteForIndexAhead(int64_t key);
   Status ReserveIndex(int64_t keys);
   Status BuildIndex(int64_t slots);

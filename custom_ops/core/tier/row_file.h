@@ -40,7 +40,7 @@ class RowFile {
   Status Reserve(int64_t first, int64_t end, const std::string& purpose) const;
   // Asks the kernel to read a record soon.
   void Fetch(int64_t record) const;
-  // Asks for what Write() needs: the pages that it changes a part of.
+  // Asks the kernel to read the pages of which Write() changes a part.
   void FetchForWrite(int64_t record) const;
   // REQUIRES: the record was written.
   Status Read(int64_t record, void* bytes) const;

@@ -9,14 +9,14 @@
 namespace tfhybrid {
 
 enum class Counter : int {
-  kSteps,          // updates that a leader applied, of samples
-  kSamples,        // of the batches that they were of, of all ranks
-  kSentBytes,      // of gradients and rows, to other hosts or to all ranks
-  kReceivedBytes,  // likewise, from all of them: what a collective returns of one's own too
-  kFetchedRows,    // of sharded tables, that lookups read from other hosts
-  kFetchedBytes,   // the same
-  kServedRows,     // that lookups of other hosts read from this one
-  kServedBytes,
+  kSteps,          // updates with samples that a leader applied
+  kSamples,        // samples of these updates, of all ranks
+  kSentBytes,      // gradients and rows sent to other hosts or to all ranks
+  kReceivedBytes,  // likewise received; from a collective, what this process sent is included
+  kFetchedRows,    // rows of sharded tables that lookups read from other hosts
+  kFetchedBytes,   // bytes of these
+  kServedRows,     // rows that lookups of other hosts read from this one
+  kServedBytes,    // bytes of these
 };
 inline constexpr int kCounters = 8;
 

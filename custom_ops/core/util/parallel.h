@@ -24,7 +24,7 @@ inline void RunInline(int64_t total, int64_t /*cost*/,
   if (total > 0) work(0, total);
 }
 
-// The same for work that may fail: all of it is done, and what the first failure says returned.
+// The same for work that may fail: does all of the work, and returns the first failure.
 inline Status RunParts(const ParallelFor& parallel_for, int64_t total, int64_t cost,
                        const std::function<Status(int64_t begin, int64_t end)>& work) {
   std::mutex mutex;

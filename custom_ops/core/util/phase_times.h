@@ -38,7 +38,7 @@ void AddTime(Phase phase, PhaseClock::time_point begin, PhaseClock::time_point e
 struct PhaseSpan {
   int32_t phase;
   int32_t thread;      // a number that is the thread's own
-  int64_t begin, end;  // nanoseconds since the epoch, so that spans of several hosts fit together
+  int64_t begin, end;  // nanoseconds since 1970, so that spans of several hosts fit together
 };
 
 // Keeps the first `max_spans` spans from now on. Those that were kept before are forgotten.

@@ -1,8 +1,8 @@
 // RowLayout: where the rows of consecutive keys lie among the floats of a tensor.
 //
-// Runs of `run` rows, one row right after the other, and the start of a run `stride` floats behind
-// the start of the last. So one feature of a tensor [batch, all features side by side] is read and
-// written where it is.
+// Rows lie in runs of `run` rows, one right after the other; each run starts `stride` floats after
+// the start of the one before. So one feature of a tensor [batch, all features side by side] is
+// read and written where it is.
 #ifndef TFHYBRID_CORE_UTIL_ROW_LAYOUT_H_
 #define TFHYBRID_CORE_UTIL_ROW_LAYOUT_H_
 

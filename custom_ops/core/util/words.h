@@ -1,5 +1,5 @@
-// Values end to end in 64-bit words, as processes send them to each other; what has no fixed length
-// begins with its bytes.
+// Values end to end in 64-bit words, as processes send them to each other. A value without a fixed
+// length begins with its number of bytes.
 #ifndef TFHYBRID_CORE_UTIL_WORDS_H_
 #define TFHYBRID_CORE_UTIL_WORDS_H_
 
@@ -34,13 +34,13 @@ class WordWriter {
   std::vector<int64_t> words_;
 };
 
-// Distrusts every length.
+// Reads such words. Distrusts every length.
 class WordReader {
  public:
   explicit WordReader(Span<const int64_t> words) : words_(words) {}
 
   bool done() const { return words_.empty(); }
-  // What was not read yet.
+  // The words that were not read yet.
   Span<const int64_t> rest() const { return words_; }
   Status Get(int64_t* value) {
     if (done()) return CutShort();

@@ -148,7 +148,7 @@ class Soak {
       _exit(1);
     }
     close(ends[1]);
-    // One in four dies while it takes over, the others while they train.
+    // One in four dies while it recovers, the others while they train.
     const bool early = random_() % 4 == 0;
     Report report = {};
     const bool reported = !early && Receive(ends[0], &report);

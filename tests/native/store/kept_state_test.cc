@@ -90,7 +90,7 @@ TEST_F(KeptStateTest, SteppingBackForgetsWhatCameAfter) {
   Keep(8, &kept);
   kept.StepBackTo(kept.States().back().number);
   EXPECT_EQ(std::vector<uint64_t>{7}, Found());
-  // The state that is written next must not cost the one that training goes on from.
+  // The state that is written next must not cost the one that training is resumed from.
   kept.Write();
   EXPECT_EQ(std::vector<uint64_t>{7}, Found());
   Keep(8, &kept);

@@ -135,7 +135,7 @@ class RecoveryTest : public testing::Test {
     return RecoverAlone(TrainingStore(directory_.path(), 0), RunInline);
   }
 
-  // Recovers, expects all tables as before the update or all as after it, and that training goes on
+  // Recovers, expects all tables as before the update or all as after it, and that training works
   // from there. Returns the version.
   uint64_t ExpectWhole(const Models& models) const {
     auto recovered = Recover();
