@@ -12,7 +12,7 @@ import pytest
 from tensorflow import keras
 
 import tfhybrid
-from benchmarks.export import stock_environment
+from benchmarks.storage.export import stock_environment
 from tests.integration.conftest import JOBS
 from tfhybrid import export
 from tfhybrid.models import deepfm

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from benchmarks import launch
+from benchmarks.support import launch
 from tests.support.stream.broker import Broker, broker
 from tests.support.stream.killed_site import check_kills
 

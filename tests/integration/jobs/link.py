@@ -8,7 +8,7 @@ import time
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from benchmarks.step import timing
+from benchmarks.step.step import timing
 
 hvd.init()
 vector = tf.ones(1_000_000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.export import stock_environment
+from benchmarks.storage.export import stock_environment
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "from_csv_to_serving.md"
 PROGRAM = re.compile(r'^```python title="(.+?)"\n(.*?)^```', re.DOTALL | re.MULTILINE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.report import __main__ as report
+from benchmarks.support.report import __main__ as report
 
 
 def test_the_page_is_that_of_the_results():

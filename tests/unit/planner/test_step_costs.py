@@ -9,7 +9,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.costs import __main__ as costs
+from benchmarks.hosts.costs import __main__ as costs
 from tfhybrid.cli.main import app
 from tfhybrid.planner.step_costs import (
     Costs,

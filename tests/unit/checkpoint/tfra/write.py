@@ -1,4 +1,6 @@
-"""Wrote the files beside it: TFRA 0.8.1 (`benchmarks/peers/install_tfra`), TensorFlow 2.16.2.
+"""Wrote the files beside it: TFRA 0.8.1 and TensorFlow 2.16.2.
+
+Runs in the environment that `benchmarks/support/peers/install_tfra` makes:
 
 TF_USE_LEGACY_KERAS=1 TFRA_PYTHON write.py DIRECTORY
 """
