@@ -1,8 +1,12 @@
-"""Draws a chart as SVG, in one style, readable on light and on dark pages."""
+"""Draws a chart as SVG, in one style, readable on light and on dark pages.
+
+The files are small: text is text, a path is one line with few digits, and there is no metadata.
+"""
 
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +16,7 @@ from benchmarks.support.report.charts import Chart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.path import Path as MatplotlibPath
 
 OURS, PEER, BOUND = "#1f6feb", "#8b949e", "#b6a06a"
 # Text takes the page's colour: matplotlib draws it in this one, which the file then replaces.
@@ -20,6 +25,9 @@ _STYLE = """<style>
 svg { color: #24292f; }
 @media (prefers-color-scheme: dark) { svg { color: #d0d7de; } }
 </style>"""
+# Ids of clip paths are hashes with this salt, and so the same in every run.
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "tfhybrid", "font.sans-serif": ["DejaVu Sans"]}
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def draw(chart: Chart, path: Path) -> None:
@@ -33,7 +41,7 @@ def draw(chart: Chart, path: Path) -> None:
     from matplotlib.figure import Figure
 
     colors = dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), _TEXT)
-    with matplotlib.rc_context({"svg.hashsalt": path.stem, "font.size": 10, **colors}):
+    with matplotlib.rc_context({**_SETTINGS, "font.size": 10, **colors}):
         lines = len(chart.bars) // 2 if chart.dots else len(chart.bars)
         height = 4.8 if chart.curves else 1.0 + 0.36 * lines + 0.28 * len(chart.lanes)
         figure = Figure(figsize=(7.5, height), layout="constrained")
@@ -44,8 +52,8 @@ def draw(chart: Chart, path: Path) -> None:
         axes.tick_params(length=0)
         for spine in axes.spines.values():
             spine.set_visible(False)
-        figure.savefig(path, transparent=True, metadata={"Date": None})
-    _follow_the_page(path, chart.title)
+        figure.savefig(path, transparent=True, metadata=_NO_METADATA)
+    path.write_text(_shortened(_with_title(path.read_text(), chart.title)))
 
 
 def _drawing_of(chart: Chart) -> Callable[[Axes, Chart], None]:
@@ -57,15 +65,27 @@ def _drawing_of(chart: Chart) -> Callable[[Axes, Chart], None]:
 
 
 def _lanes(axes: Axes, chart: Chart) -> None:
+    from matplotlib.patches import PathPatch
+
     names = list(chart.lanes)[::-1]
     for place, name in enumerate(names):
         waits = name.endswith((": wait", ": fetch", ": collect", ": exchange"))
-        spans = [(begin, end - begin) for begin, end in chart.lanes[name]]
         color = BOUND if name.endswith(": model") else PEER if waits else OURS
-        axes.broken_barh(spans, (place - 0.35, 0.7), color=color)
+        # Edges of the same colour show spans that are shorter than a dot.
+        axes.add_patch(PathPatch(_lane(chart.lanes[name], place), color=color))
+    axes.autoscale_view()
     axes.set_yticks(range(len(names)), names)
     axes.xaxis.set_major_formatter(lambda value, _: chart.unit.format(value))
     axes.grid(axis="x", color=PEER, alpha=0.3)
+
+
+def _lane(spans: list[tuple[float, float]], place: int) -> MatplotlibPath:
+    """Returns one path for all spans of a lane."""
+    from matplotlib.path import Path as MatplotlibPath
+
+    low, high = place - 0.35, place + 0.35
+    corners = [[(a, low), (b, low), (b, high), (a, high), (a, low)] for a, b in spans]
+    return MatplotlibPath.make_compound_path(*(MatplotlibPath(c, closed=True) for c in corners))
 
 
 def _bars(axes: Axes, chart: Chart) -> None:
@@ -125,9 +145,21 @@ def _color(side: str) -> str:
     return OURS if side.startswith("tfhybrid") else PEER
 
 
-def _follow_the_page(path: Path, title: str) -> None:
-    """Gives the file a name for readers of screens, and text in the colour of the page."""
-    drawing = path.read_text().replace(_TEXT, "currentColor")
+def _with_title(drawing: str, title: str) -> str:
+    """Gives a drawing a name for readers of screens, and text in the colour of the page."""
+    drawing = drawing.replace(_TEXT, "currentColor")
     start = drawing.index(">", drawing.index("<svg")) + 1
-    named = f"\n<title>{html.escape(title)}</title>\n{_STYLE}"
-    path.write_text(drawing[:start] + named + drawing[start:])
+    return f"{drawing[:start]}\n<title>{html.escape(title)}</title>\n{_STYLE}{drawing[start:]}"
+
+
+def _shortened(drawing: str) -> str:
+    """Writes an element a line, its numbers with two decimals, and no group of a single element."""
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r'="[^"]*"', lambda attribute: _rounded(attribute[0]), drawing)
+    drawing = re.sub(r' transform="rotate\(-?0 [^"]*"|^ *<g id="\w+"/>\n', "", drawing, flags=re.M)
+    return re.sub(r'^ *<g id="\w+">\n *(<[^g].*\n) *</g>\n', r"\1", drawing, flags=re.M)
+
+
+def _rounded(attribute: str) -> str:
+    numbers = re.sub(r"-?\d+\.\d+", lambda found: f"{round(float(found[0]), 2):g}", attribute)
+    return re.sub(r"\s+", " ", numbers)

@@ -1,4 +1,4 @@
-"""The page of benchmarks says what the results say."""
+"""The page of benchmarks says what the results say, and its figures are small."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def test_every_chart_has_its_figure_and_a_side_of_ours():
     for *_, figure, chart in drawn:
         assert figure.exists()
         assert chart.lanes or any(side.startswith("tfhybrid") for side in chart.bars)
+
+
+def test_figures_are_small_and_their_text_is_text():
+    for *_, figure, _ in report.charts():
+        lines = figure.read_text().splitlines()
+        assert len(lines) < 300, figure.name
+        assert any("<text" in line for line in lines), figure.name
+        assert "<metadata>" not in lines, figure.name
