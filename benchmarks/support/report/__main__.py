@@ -1,4 +1,4 @@
-"""One page of all results with charts, docs/benchmarks.md; --run measures them anew first.
+"""All results as charts, docs/benchmarks.md, and figures in other pages; --run measures anew.
 
 python -m benchmarks.support.report
 python -m benchmarks.support.report --run                 # everything: some hours
@@ -19,6 +19,7 @@ from rich.console import Console
 from benchmarks.support.launch import RESULTS, ROOT, benchmark
 from benchmarks.support.report.charts import CHARTS, Chart
 from benchmarks.support.report.drawing import draw
+from benchmarks.support.report.pages import write_pages
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 FIGURES = ROOT / "docs" / "figures"
@@ -31,7 +32,7 @@ them. All systems of a chart were measured in one run.
 
 
 def main() -> None:
-    """Runs what is asked for, then draws every result there is."""
+    """Runs what is asked for, draws every result there is, and puts figures into the pages."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.support.report", description=__doc__
     )
@@ -43,7 +44,8 @@ def main() -> None:
     for *_, figure, chart in charts():
         draw(chart, figure)
     PAGE.write_text(page())
-    console.print(f"written: {PAGE.relative_to(ROOT)}")
+    for written in [PAGE, *write_pages()]:
+        console.print(f"written: {written.relative_to(ROOT)}")
     if failed:
         sys.exit(f"These failed, and the page has what they measured before: {', '.join(failed)}")
 
