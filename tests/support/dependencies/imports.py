@@ -90,10 +90,9 @@ def lazy_names(package: str, tree: ast.Module) -> dict[str, str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and dotted_name(node.func) == "lazy":
             sources, *modules = (values[dotted_name(each)] for each in node.args[1:])
-            names |= {
-                name: f"{package}.{source}.{name}"
-                for name, source in ast.literal_eval(sources).items()
-            }
+            for name, source in ast.literal_eval(sources).items():
+                module = source if source.startswith("tfhybrid.") else f"{package}.{source}"
+                names[name] = f"{module}.{name}"
             for each in modules:
                 names |= {name: f"{package}.{name}" for name in strings(ast.walk(each))}
     return names

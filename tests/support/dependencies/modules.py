@@ -78,5 +78,13 @@ class Modules:
         )
 
     def _lazy_names(self, module: str) -> dict[str, str]:
+        """Returns the lazy names of a package, without modules that it names but does not have."""
         file = self._files[module]
-        return lazy_names(module, self.tree(file)) if file.endswith("/__init__.py") else {}
+        if not file.endswith("/__init__.py"):
+            return {}
+        names = lazy_names(module, self.tree(file))
+        return {
+            name: whole
+            for name, whole in names.items()
+            if whole in self._files or whole != f"{module}.{name}"
+        }

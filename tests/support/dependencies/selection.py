@@ -1,6 +1,6 @@
-"""Chooses the tests that changes can reach, for `scripts/test --changed`.
+"""Chooses the tests that changes can reach, for `scripts/test --changed` and `--of`.
 
-    python -m tests.support.dependencies.selection REVISION SUITE...
+    python -m tests.support.dependencies.selection (--since REVISION | --of FILE) SUITE...
 
 Prints a line `SUITE<tab>FILE` for each file of tests to run, and `native<tab>PATTERN` for ctest.
 """
@@ -8,6 +8,7 @@ Prints a line `SUITE<tab>FILE` for each file of tests to run, and `native<tab>PA
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -93,15 +94,21 @@ def ctest_pattern(repository: Repository, files: Collection[str]) -> str:
     return "|".join(f"^{each}" for each in names)
 
 
-def report(selection: Selection, asked: Collection[str]) -> Iterator[str]:
-    """Says in a few lines what was chosen."""
+def report(selection: Selection, asked: Collection[str], subject: str) -> Iterator[str]:
+    """Says in a few lines what was chosen.
+
+    Args:
+        selection: The chosen tests.
+        asked: Suites that the caller asked for.
+        subject: Beginning of the first line, such as "The changes reach".
+    """
     counts = {
         suite: f"{len(files)} of {selection.total[suite]} files of {suite}"
         for suite, files in selection.chosen.items()
         if files
     }
     run = [count for suite, count in counts.items() if suite in asked]
-    yield f"The changes reach {', '.join(run) or 'no test of ' + ', '.join(asked)}."
+    yield f"{subject} {', '.join(run) or 'no test of ' + ', '.join(asked)}."
     others = [count for suite, count in counts.items() if suite not in asked and suite != "fuzz"]
     if others:
         yield f"Also reached, but not asked for: {', '.join(others)}"
@@ -109,19 +116,39 @@ def report(selection: Selection, asked: Collection[str]) -> Iterator[str]:
         yield f"No test reaches: {', '.join(selection.unreached)}"
 
 
-def main(root: Path, since: str, *suites: str) -> None:
-    """Prints the tests to run on standard output, and what was chosen on standard error."""
+def main(root: Path, option: str, value: str, *suites: str) -> None:
+    """Prints the tests to run on standard output, and what was chosen on standard error.
+
+    Args:
+        root: Root folder of the working tree.
+        option: `--since` or `--of`.
+        value: Revision for `--since`, file for `--of`.
+        *suites: Suites to choose from.
+    """
     try:
-        changed = changed_files(root, since)
-        repository = Repository(root, files_of(root) | changed)
+        files = files_of(root)
+        changed = {_path(root, value)} if option == "--of" else changed_files(root, value)
     except subprocess.CalledProcessError:  # git has said why
         sys.exit(1)
+    if option == "--of" and not changed <= files:
+        sys.exit(f"{value} is not a file of the repository. Paths begin at its root.")
+    repository = Repository(root, files | changed)
     selection = select(Graph(repository), changed)
     asked = ["native" if suite.startswith("--") else suite for suite in suites]
     if unknown := {*asked} - {*selection.total}:
         sys.exit(f"scripts/test has no suite {', '.join(sorted(unknown))}.")
-    said = report(selection, asked) if changed else [f"Nothing differs from {since}."]
-    sys.stderr.writelines(f"{line}\n" for line in said)
+    subject = f"A change of {value} reaches" if option == "--of" else "The changes reach"
+    lines = report(selection, asked, subject) if changed else [f"Nothing differs from {value}."]
+    sys.stderr.writelines(f"{line}\n" for line in lines)
+    _print_chosen(repository, selection)
+
+
+def _path(root: Path, file: str) -> str:
+    """Returns a file as git names it, from the root of the repository."""
+    return os.path.relpath(root / file, root)
+
+
+def _print_chosen(repository: Repository, selection: Selection) -> None:
     for suite, files in selection.chosen.items():
         if files and suite == "native":
             sys.stdout.write(f"native\t{ctest_pattern(repository, files)}\n")

@@ -1,4 +1,4 @@
-"""`scripts/test --changed` in a small repository."""
+"""`scripts/test --changed` and `--of` in a small repository."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_names_imported_at_first_use_are_followed(
 ) -> None:
     with (clone / changed).open("a") as file:
         file.write("\n# changed\n")
-    main(clone, "HEAD", "native", "unit")
+    main(clone, "--since", "HEAD", "native", "unit")
     output, said = capfd.readouterr()
     assert output.splitlines() == [f"unit\ttests/unit/test_{name}.py" for name in tests]
     assert said == f"The changes reach {len(tests)} of 3 files of unit.\n"
@@ -91,14 +91,32 @@ def test_names_imported_at_first_use_are_followed(
 
 def test_a_deleted_module_reaches_those_who_import_it(clone: Path, capfd) -> None:
     git(clone, "rm", "--quiet", "tfhybrid/store.py", "tests/unit/test_all.py")
-    main(clone, "HEAD", "unit")
+    main(clone, "--since", "HEAD", "unit")
     assert capfd.readouterr().out == "unit\ttests/unit/test_table.py\n"
+
+
+@pytest.mark.parametrize("file", ["tfhybrid/layers.py", "./tfhybrid/layers.py"])
+def test_of_a_file_are_the_tests_that_reach_it(clone: Path, capfd, file: str) -> None:
+    main(clone, "--of", file, "unit")
+    output, report = capfd.readouterr()
+    assert output.splitlines() == ["unit\ttests/unit/test_all.py", "unit\ttests/unit/test_layer.py"]
+    assert report == f"A change of {file} reaches 2 of 3 files of unit.\n"
+
+
+def test_of_a_test_is_the_test(clone: Path, capfd) -> None:
+    main(clone, "--of", str(clone / "tests/native/sum_test.cc"), "native", "unit")
+    assert capfd.readouterr().out == "native\t^(.*/)?(SumTest)[./]\n"
+
+
+def test_of_needs_a_file(clone: Path) -> None:
+    with pytest.raises(SystemExit, match="is not a file of the repository"):
+        main(clone, "--of", "nowhere.py", "unit")
 
 
 def test_it_says_what_it_leaves_out(clone: Path, capfd) -> None:
     (clone / "tests/unit/test_table.py").write_text("")
     (clone / "notes.txt").touch()
-    main(clone, "HEAD", "native", "parallel")
+    main(clone, "--since", "HEAD", "native", "parallel")
     assert capfd.readouterr().err.splitlines() == [
         "The changes reach no test of native, parallel.",
         "Also reached, but not asked for: 1 of 3 files of unit",
@@ -107,19 +125,19 @@ def test_it_says_what_it_leaves_out(clone: Path, capfd) -> None:
 
 
 def test_without_a_change_nothing_is_run(clone: Path, capfd) -> None:
-    main(clone, "HEAD", "unit")
+    main(clone, "--since", "HEAD", "unit")
     assert capfd.readouterr() == ("", "Nothing differs from HEAD.\n")
 
 
 def test_a_native_test_is_given_to_ctest_by_its_suite(clone: Path, capfd) -> None:
     (clone / "tests/native/sum_test.cc").write_text("TEST(SumTest, IsZero) {}")
-    main(clone, "HEAD", "--asan")
+    main(clone, "--since", "HEAD", "--asan")
     assert capfd.readouterr().out == "native\t^(.*/)?(SumTest)[./]\n"
 
 
 def test_an_unknown_suite_or_revision_is_an_error(clone: Path, capfd) -> None:
     with pytest.raises(SystemExit, match="has no suite units"):
-        main(clone, "HEAD", "units")
+        main(clone, "--since", "HEAD", "units")
     with pytest.raises(SystemExit):
-        main(clone, "no-such-revision", "unit")
+        main(clone, "--since", "no-such-revision", "unit")
     assert "no-such-revision" in capfd.readouterr().err
